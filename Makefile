@@ -1,0 +1,49 @@
+# Short verbs. Each one sets up .venv by itself; nothing but python3 (3.11 or newer) and make is assumed.
+#   make demo     set everything up and run the demonstration
+#   make test     set everything up and run the tests
+#   make help     all the verbs
+
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST_ARGS ?=
+export PYTHON
+
+.PHONY: help setup demo test test-slow check format bench docs lock clean
+
+help: ## show the verbs
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup: ## create or refresh .venv
+	@scripts/setup
+
+demo: setup ## start a network on embedded defaults, send alerts across it, break it, and give the account
+	@$(BIN)/tocsin demo
+
+test: setup ## run the tests (Debian test programs are installed when missing and allowed)
+	@$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+test-slow: setup ## run the long suites: every fault at full length, ten thousand seeds
+	@$(BIN)/python -m pytest -n 2 -m slow $(PYTEST_ARGS)
+
+check: setup ## lint, format check, types, import directions
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup ## rewrite the code in the house format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: setup ## measure; figures go to bench/results/
+	@$(BIN)/python -m bench
+
+docs: ## build the documentation into site/
+	@scripts/setup --group docs
+	@$(BIN)/mkdocs build --quiet --strict
+
+lock: setup ## refresh uv.lock from pyproject.toml
+	@$(BIN)/uv lock
+
+clean: ## remove everything that was built or started here, .venv included
+	rm -rf .venv site dist bench/results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""The broker's asyncio shell: listener, connections, links, fan-out."""

@@ -1,0 +1,231 @@
+"""Every error that Tocsin raises, in one tree.
+
+    TocsinError
+    ├── OperatorError              what the person who runs it asked for cannot be done; exit code 2
+    │   ├── SettingError           a setting has a bad value
+    │   ├── PortTaken              a listening address is in use
+    │   ├── DirectoryUnusable      a state directory cannot be written
+    │   ├── ProgramMissing         a program that we start is not there
+    │   └── StateInUse             another network runs on the same state directory
+    ├── StoreError
+    │   ├── StoreUnavailable       retryable: no server, no leader, or no quorum just now; nothing was written
+    │   ├── OutcomeUnknown         retryable with the same message ids: the answer did not arrive
+    │   ├── StoreFull              final until the operator makes room
+    │   ├── Conflict               final: the expected position or revision is not the current one
+    │   ├── Trimmed                final: the position asked for is no longer kept
+    │   └── Refused                final: the request itself is not acceptable (too large, bad name)
+    ├── NoResponder                retryable: nobody serves that request subject
+    ├── DeadlineExceeded           retryable: somebody serves it, but did not answer in time
+    └── WireError                  the peer sent bytes that break the protocol
+        ├── Malformed              the bytes are not a packet
+        ├── PacketTooLarge         the packet is over the limit
+        └── ProtocolViolation      a valid packet at the wrong moment or with forbidden content
+
+Two axes, as class attributes: ``fault`` says whose it is, ``retryable`` whether the same call may succeed later.
+Exceptions carry fields and compute their message from them: what was wrong, where, and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+Fault = Literal["ours", "peer", "operator", "environment"]
+
+
+class TocsinError(Exception):
+    """The root. ``str(error)`` is one sentence that a person can act on."""
+
+    fault: ClassVar[Fault] = "ours"
+    retryable: ClassVar[bool] = False
+
+
+class OperatorError(TocsinError):
+    """Something the operator can put right; the command line prints it in one line and exits with 2."""
+
+    fault = "operator"
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{problem}. {remedy}.")
+
+
+class SettingError(OperatorError):
+    """A setting has a value that cannot be used."""
+
+    def __init__(self, key: str, value: object, source: str, problem: str, remedy: str) -> None:
+        self.key = key
+        self.value = value
+        self.source = source
+        super().__init__(f"{key} = {value!r} ({source}): {problem}", remedy)
+
+
+class PortTaken(OperatorError):
+    """A listening address is already in use."""
+
+    def __init__(self, host: str, port: int, wanted_by: str, setting: str) -> None:
+        self.host = host
+        self.port = port
+        super().__init__(
+            f"{wanted_by} cannot listen on {host}:{port}: the port is taken",
+            f"Stop what uses it, set {setting} to a free port, or let Tocsin choose with --auto-ports",
+        )
+
+
+class DirectoryUnusable(OperatorError):
+    """A directory that must be written cannot be."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        super().__init__(
+            f"the state directory {path} cannot be used: {reason}",
+            "Give another one with --state DIR, or run without state with --ephemeral",
+        )
+
+
+class ProgramMissing(OperatorError):
+    """A program that Tocsin starts is not on this machine."""
+
+    def __init__(self, program: str, remedy: str) -> None:
+        self.program = program
+        super().__init__(f"the program {program} was not found", remedy)
+
+
+class StateInUse(OperatorError):
+    """Another network already runs on this state directory."""
+
+    def __init__(self, path: str, pid: int) -> None:
+        self.path = path
+        self.pid = pid
+        super().__init__(
+            f"the state directory {path} is in use by another network (process {pid})",
+            "Stop that one first, or give this one its own directory with --state DIR",
+        )
+
+
+class StoreError(TocsinError):
+    """The substrate could not do what was asked."""
+
+    fault = "environment"
+
+
+class StoreUnavailable(StoreError):
+    """No server, no leader or no quorum just now. Nothing was written; try again."""
+
+    retryable = True
+
+    def __init__(self, operation: str, reason: str) -> None:
+        self.operation = operation
+        super().__init__(f"{operation}: the store is not available ({reason}); try again")
+
+
+class OutcomeUnknown(StoreError):
+    """The request was sent and no answer came. Repeat it with the same message ids: it is then applied once."""
+
+    retryable = True
+
+    def __init__(self, operation: str, waited_s: float) -> None:
+        self.operation = operation
+        self.waited_s = waited_s
+        super().__init__(
+            f"{operation}: no answer from the store within {waited_s:g} s; it may or may not have happened, "
+            "so repeat it with the same message ids"
+        )
+
+
+class StoreFull(StoreError):
+    """No room. What was acknowledged is safe; what is refused now was not written."""
+
+    def __init__(self, operation: str, reason: str) -> None:
+        self.operation = operation
+        super().__init__(f"{operation}: the store has no room ({reason}); free disk space or raise its limit")
+
+
+class Conflict(StoreError):
+    """Somebody else wrote in between: the expected position or revision is not the current one."""
+
+    def __init__(self, operation: str, expected: int, actual: int | None) -> None:
+        self.operation = operation
+        self.expected = expected
+        self.actual = actual
+        now = "another" if actual is None else str(actual)
+        super().__init__(f"{operation}: expected {expected}, found {now}; read again before you retry")
+
+
+class Trimmed(StoreError):
+    """The position asked for is older than the oldest that is kept."""
+
+    def __init__(self, log: str, position: int, oldest: int) -> None:
+        self.log = log
+        self.position = position
+        self.oldest = oldest
+        super().__init__(f"log {log}: position {position} is no longer kept; the oldest is {oldest}")
+
+
+class Refused(StoreError):
+    """The request itself is not acceptable, now or later."""
+
+    fault = "ours"
+
+    def __init__(self, operation: str, reason: str) -> None:
+        self.operation = operation
+        super().__init__(f"{operation}: refused: {reason}")
+
+
+class NoResponder(TocsinError):
+    """Nobody serves that request subject just now."""
+
+    fault = "environment"
+    retryable = True
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        super().__init__(f"nobody answers requests on {subject} just now; try again")
+
+
+class DeadlineExceeded(TocsinError):
+    """The other side did not answer in time."""
+
+    fault = "peer"
+    retryable = True
+
+    def __init__(self, subject: str, deadline_s: float) -> None:
+        self.subject = subject
+        self.deadline_s = deadline_s
+        super().__init__(f"no answer on {subject} within {deadline_s:g} s")
+
+
+class WireError(TocsinError):
+    """A peer broke the protocol. ``reason_code`` is the MQTT 5 reason to tell it."""
+
+    fault = "peer"
+    reason_code: int = 0x80
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(problem)
+
+
+class Malformed(WireError):
+    """The bytes are not a packet of the protocol."""
+
+    reason_code = 0x81
+
+
+class PacketTooLarge(WireError):
+    """The packet is larger than this connection may send."""
+
+    reason_code = 0x95
+
+    def __init__(self, size: int, limit: int) -> None:
+        self.size = size
+        self.limit = limit
+        super().__init__(f"a packet of {size} bytes is over the limit of {limit}")
+
+
+class ProtocolViolation(WireError):
+    """A packet that is well formed, but not allowed here."""
+
+    def __init__(self, problem: str, reason_code: int = 0x82) -> None:
+        self.reason_code = reason_code
+        super().__init__(problem)

@@ -1,0 +1,1 @@
+"""The nouns of the domain as frozen structs."""

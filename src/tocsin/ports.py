@@ -1,0 +1,220 @@
+"""What Tocsin needs from the world, as Protocols: a clock, chance, and a store of three small parts.
+
+The store is one substrate seen three ways:
+
+- a **Log** keeps records in order, durably, and hands them out by position;
+- a **Table** keeps the newest value of each key, with revisions, expiry and watches;
+- a **Bus** carries messages that need not be kept, and questions that want an answer.
+
+``store.jetstream`` implements them on NATS JetStream and ``store.memory`` in memory; one contract suite holds
+both to what is written here. Whatever goes wrong is a ``StoreError`` (or ``NoResponder``/``DeadlineExceeded``
+from the bus); exceptions of the library beneath never pass.
+
+Positions and revisions are positive and grow; 0 means "before the first". Times are integer microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Literal, Protocol
+
+import msgspec
+
+BATCH_MAX = 1_000  # records in one append: JetStream's own bound on an atomic batch
+READ_MAX = 1_000  # records in one read
+PAYLOAD_MAX_BYTES = 1 << 20  # one record's payload: the server's default max_payload
+SUBJECT_MAX_BYTES = 1_024
+
+
+class Clock(Protocol):
+    """Time as a shell sees it; a core is handed ``now`` instead."""
+
+    def now_us(self) -> int: ...
+
+
+class Rng(Protocol):
+    """Chance as a shell sees it; seeded in the simulator. Integers only, so that every machine agrees."""
+
+    def below(self, bound: int) -> int: ...
+
+
+# ── records ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What is appended. ``id`` makes the append idempotent: a second record with it is not written again."""
+
+    subject: str
+    payload: bytes
+    id: str
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A record as it is kept."""
+
+    position: int
+    subject: str
+    payload: bytes
+    id: str
+    at_us: int  # when the log took it, by the server's clock
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A bounded read. ``next`` is where to go on; ``last`` the newest position of the whole log when it was read."""
+
+    entries: tuple[Entry, ...]
+    next: int
+    last: int
+
+
+class LogSpec(msgspec.Struct, frozen=True):
+    """A log, its subjects (all of the form ``prefix.…``) and what is kept. None means without bound."""
+
+    name: str
+    subjects: tuple[str, ...]
+    max_age_s: float | None = None
+    max_bytes: int | None = None
+    max_per_subject: int | None = None
+    dedupe_window_s: float = 120.0  # how long a record's id is remembered
+
+
+class TableSpec(msgspec.Struct, frozen=True):
+    """A table. Values are small: configuration, leases, snapshots by key."""
+
+    name: str
+    max_bytes: int | None = None
+
+
+class Log(Protocol):
+    """Records in order. An append returns when the records are durable (fsync, and a quorum where there is one)."""
+
+    async def append(self, records: Sequence[Record], *, expected: int | None = None) -> tuple[int, ...]:
+        """Append all or none; the position of each record, in order, also for those that were there already.
+
+        With ``expected`` the append happens only if the log's last position is that one (else ``Conflict``);
+        a repeat of an append that did happen still returns its positions. At most BATCH_MAX records.
+        """
+        ...
+
+    async def read(self, subject: str, start: int, *, limit: int = READ_MAX) -> Page:
+        """Entries whose subject matches (``*`` one token, ``>`` the rest) from position ``start`` on, oldest first.
+
+        ``Trimmed`` if ``start`` is older than what the log still keeps and is not 0; start 0 means the oldest kept.
+        """
+        ...
+
+    def follow(self, subject: str, start: int) -> AsyncIterator[Entry]:
+        """Entries from ``start`` on, without gaps, repeats or end; waits for new ones and rides out reconnects."""
+        ...
+
+    async def last(self, subject: str | None = None) -> int:
+        """The newest position, of the log or of one subject (no wildcards); 0 if there is none."""
+        ...
+
+    async def trim(
+        self,
+        *,
+        before: int | None = None,
+        subject: str | None = None,
+        older_than_s: float | None = None,
+        keep_bytes: int | None = None,
+    ) -> int:
+        """Forget entries, oldest first, and say how many went.
+
+        ``before``: those below that position; ``older_than_s``: those older; ``keep_bytes``: until no more than that
+        is kept; ``subject`` limits any of these, or alone forgets all of that subject. Never moves positions.
+        """
+        ...
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """A table's value with its revision."""
+
+    key: str
+    value: bytes
+    revision: int
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What a watch says.
+
+    ``put`` and ``delete`` (also by expiry) carry a key. ``reset`` says: forget what you know, the whole current
+    state follows as puts, up to ``ready``. A watch begins with ``reset``, and sends another whenever it may
+    have missed something, so that a consumer that obeys it always converges.
+    """
+
+    kind: Literal["put", "delete", "reset", "ready"]
+    key: str = ""
+    value: bytes = b""
+    revision: int = 0
+
+
+class Table(Protocol):
+    """The newest value of each key. Keys: dot-separated tokens of ``A–Z a–z 0–9 _ - /  =``."""
+
+    async def get(self, key: str) -> Cell | None: ...
+
+    async def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> int:
+        """Write whatever was there; the new revision. With ``ttl_s`` (whole seconds, at least 1) the key expires."""
+        ...
+
+    async def compare_and_set(
+        self, key: str, value: bytes, *, revision: int, ttl_s: float | None = None
+    ) -> int:
+        """Write only if the key's revision is this one (0: the key is absent), else ``Conflict``."""
+        ...
+
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        """Remove; no error if absent. With ``revision``, only if it is that one, else ``Conflict``."""
+        ...
+
+    async def keys(self, prefix: str = "") -> tuple[str, ...]:
+        """The keys that begin with these characters, sorted."""
+        ...
+
+    def watch(self, prefix: str = "") -> AsyncIterator[Change]: ...
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """A message from the bus."""
+
+    subject: str
+    payload: bytes
+
+
+class Bus(Protocol):
+    """Messages that are not kept. Delivery is at most once; order is kept per publisher and subject."""
+
+    async def publish(self, subject: str, payload: bytes) -> None: ...
+
+    def subscribe(
+        self, subject: str, *, group: str | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[Delivery]]:
+        """Messages on a subject (wildcards allowed) from entry on. Of a ``group``, one member gets each message."""
+        ...
+
+    def serve(
+        self, subject: str, answer: Callable[[Delivery], Awaitable[bytes]]
+    ) -> AbstractAsyncContextManager[None]:
+        """Answer requests on a subject while the context lasts."""
+        ...
+
+    async def request(self, subject: str, payload: bytes, *, deadline_s: float) -> bytes:
+        """Ask and wait for one answer: ``NoResponder`` at once, or ``DeadlineExceeded`` after ``deadline_s``."""
+        ...
+
+
+class Store(Protocol):
+    """The substrate, opened."""
+
+    @property
+    def bus(self) -> Bus: ...
+
+    async def log(self, spec: LogSpec) -> Log:
+        """Open a log; create it, or adapt its bounds, if needed."""
+        ...
+
+    async def table(self, spec: TableSpec) -> Table: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""What every asyncio process of ours shares: the driver that runs a machine, logs, start and stop."""

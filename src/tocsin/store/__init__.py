@@ -1,0 +1,1 @@
+"""The substrate behind ports.Store: NATS JetStream, and an in-memory twin."""
