@@ -16,13 +16,15 @@
     │   └── Refused                final: the request itself is not acceptable (too large, bad name)
     ├── NoResponder                retryable: nobody serves that request subject
     ├── DeadlineExceeded           retryable: somebody serves it, but did not answer in time
+    ├── Unencodable                a packet of ours cannot be said in that version of the protocol
     └── WireError                  the peer sent bytes that break the protocol
         ├── Malformed              the bytes are not a packet
         ├── PacketTooLarge         the packet is over the limit
+        ├── UnsupportedVersion     the peer speaks a version that we do not
         └── ProtocolViolation      a valid packet at the wrong moment or with forbidden content
 
-Two axes, as class attributes: ``fault`` says whose it is, ``retryable`` whether the same call may succeed later.
-Exceptions carry fields and compute their message from them: what was wrong, where, and what to do.
+Two axes, as class attributes: ``fault`` says whose it is, ``retryable`` whether the same call may succeed
+later. Exceptions carry fields and compute their message from them: what was wrong, where, and what to do.
 """
 
 from __future__ import annotations
@@ -195,6 +197,16 @@ class DeadlineExceeded(TocsinError):
         super().__init__(f"no answer on {subject} within {deadline_s:g} s")
 
 
+class Unencodable(TocsinError):
+    """A packet of ours holds what its version of the protocol cannot say (a string too long, a bad packet id)."""
+
+    def __init__(self, packet: str, version: int, problem: str) -> None:
+        self.packet = packet
+        self.version = version
+        self.problem = problem
+        super().__init__(f"{packet} cannot be encoded for MQTT protocol level {version}: {problem}")
+
+
 class WireError(TocsinError):
     """A peer broke the protocol. ``reason_code`` is the MQTT 5 reason to tell it."""
 
@@ -221,6 +233,19 @@ class PacketTooLarge(WireError):
         self.size = size
         self.limit = limit
         super().__init__(f"a packet of {size} bytes is over the limit of {limit}")
+
+
+class UnsupportedVersion(WireError):
+    """The CONNECT names a protocol or level that is not spoken here."""
+
+    reason_code = 0x84
+
+    def __init__(self, name: str, level: int) -> None:
+        self.name = name
+        self.level = level
+        super().__init__(
+            f"protocol {name!r} level {level} is not supported; use MQTT 5 (level 5) or MQTT 3.1.1 (level 4)"
+        )
 
 
 class ProtocolViolation(WireError):

@@ -1,13 +1,15 @@
 """The kernel: what a core is, what happens to it, and what it asks for.
 
-A **machine** is a plain object with one entry, ``handle(event, now_us) -> list[effect]``. Nothing else changes it.
-It reads no clock (``now_us`` is an argument), draws no random number (one is in ``Started``), and does nothing
-itself: it returns **effects**, and a **shell** carries them out. Three shells exist: ``runtime.driver`` (asyncio and
-the real store), ``sim.world`` (virtual time, with faults) and a unit test (which just looks at the list).
+A **machine** is a plain object with one entry, ``handle(event, now_us) -> list[effect]``. Nothing else
+changes it. It reads no clock (``now_us`` is an argument), draws no random number (one is in ``Started``), and
+does nothing itself: it returns **effects**, and a **shell** carries them out. Three shells exist:
+``runtime.driver`` (asyncio and the real store), ``sim.world`` (virtual time, with faults) and a unit test
+(which just looks at the list).
 
-Effects that ask the store for something carry a ``request`` name chosen by the machine; the outcome comes back as
-``Stored`` or ``StoreFailed`` with the same name. A machine must expect any answer late, twice (after a retry of its own) or
-never, because that is what a real network does. ``Send`` is at most once and unordered; whatever must arrive is re-sent.
+Effects that ask the store for something carry a ``request`` name chosen by the machine; the outcome comes
+back as ``Stored`` or ``StoreFailed`` with the same name. A machine must expect any answer late, twice (after
+a retry of its own) or never, because that is what a real network does. ``Send`` is at most once and
+unordered; whatever must arrive is re-sent.
 
 Every event and effect carries ``cause``, the id of the outside happening that led to it, so that the lines of a
 log or transcript with one cause read as one story.
@@ -21,13 +23,9 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from tocsin.errors import TocsinError
+from tocsin.model.message import Address as Address
+from tocsin.model.message import Message as Message
 from tocsin.ports import Change, Entry, Record
-
-Address = str  # "coordinator/1", "broker/north-1": who a message is for
-
-
-class Message(msgspec.Struct, frozen=True, gc=False):
-    """Base of what machines say to each other. Subclasses are tagged, so that one union decodes them all."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

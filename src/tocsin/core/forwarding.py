@@ -1,0 +1,264 @@
+"""The forwarding table: for a topic, which local clients and which peers get the message.
+
+The table holds two kinds of entries under topic filters: **subscriptions** of local targets (whatever the shell
+uses for a connection; here it is only hashed) and **routes** to peer brokers. A trie over the filters' levels
+finds those that match a topic in time proportional to the levels and the matching filters, not to all filters.
+What a topic resolves to is kept until a change can affect it, so that the hot path is one dictionary look-up.
+
+The shell reads this table directly and makes no effect object for a message; the table never knows a message.
+
+Invariants: a trie node exists only while a filter needs it; an ``Audience`` is one object for one tuple of
+targets, so that topics with the same subscribers share whatever the shell attaches to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Generic, TypeVar
+
+import msgspec
+
+from tocsin.model.network import Route, Scope
+
+CACHE_MAX_TOPICS = 50_000  # resolved topics kept; at about 300 B each, 15 MB
+
+Target = TypeVar("Target", bound=Hashable)
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    """The options of a subscription that matter when a message is forwarded."""
+
+    no_local: bool = False  # not what the subscriber published itself
+    identifier: int | None = None
+
+
+class Audience(Generic[Target]):
+    """A group of targets that get the same bytes. ``view`` belongs to the shell."""
+
+    __slots__ = ("targets", "view")
+
+    def __init__(self, targets: tuple[Target, ...]) -> None:
+        self.targets = targets
+        self.view: object = None
+
+
+class Fanout(Generic[Target]):
+    """Where the messages of one topic go."""
+
+    __slots__ = ("audience", "identified", "no_local", "origin", "transit")
+
+    def __init__(
+        self,
+        audience: Audience[Target],
+        identified: tuple[tuple[Target, tuple[int, ...]], ...],
+        no_local: frozenset[Target],
+        origin: tuple[str, ...],
+        transit: tuple[str, ...],
+    ) -> None:
+        self.audience = audience  # targets without subscription identifiers
+        self.identified = identified  # targets that want theirs named, with these
+        self.no_local = no_local  # targets of either kind that do not want their own messages
+        self.origin = origin  # peers for messages of our own clients
+        self.transit = transit  # peers for messages that came over a link
+
+
+class _Leaf(Generic[Target]):
+    """The entries under one filter."""
+
+    __slots__ = ("routes", "targets")
+
+    def __init__(self) -> None:
+        self.targets: dict[Target, Subscription] = {}
+        self.routes: dict[tuple[Scope, str], None] = {}
+
+
+class _Node(Generic[Target]):
+    """One level of the trie."""
+
+    __slots__ = ("children", "leaf", "rest")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node[Target]] = {}
+        self.leaf: _Leaf[Target] | None = None  # of the filter that ends here
+        self.rest: _Leaf[Target] | None = None  # of the filter that goes on with "#"
+
+
+class ForwardingTable(Generic[Target]):
+    """See the module's text. Filters and topics are taken as valid; ``wire.topics`` checks them at the edge."""
+
+    def __init__(self) -> None:
+        self._root: _Node[Target] = _Node()
+        self._leaves: dict[str, _Leaf[Target]] = {}
+        self._filters: dict[Target, dict[str, None]] = {}  # target → its filters
+        self._resolved: dict[str, Fanout[Target]] = {}
+        self._audiences: dict[tuple[Target, ...], Audience[Target]] = {}
+
+    # ── local subscriptions ─────────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(self, target: Target, topic_filter: str, subscription: Subscription) -> bool:
+        """Add or replace; True if this is the first local interest in the filter."""
+        leaf = self._grow(topic_filter)
+        first = not leaf.targets
+        leaf.targets[target] = subscription
+        self._filters.setdefault(target, {})[topic_filter] = None
+        self._touch(topic_filter)
+        return first
+
+    def unsubscribe(self, target: Target, topic_filter: str) -> bool:
+        """Remove, if it is there; True if it was the last local interest in the filter."""
+        leaf = self._leaves.get(topic_filter)
+        if leaf is None or leaf.targets.pop(target, None) is None:
+            return False
+        filters = self._filters[target]
+        del filters[topic_filter]
+        if not filters:
+            del self._filters[target]
+        last = not leaf.targets
+        self._touch(topic_filter)
+        self._prune(topic_filter, leaf)
+        return last
+
+    def drop(self, target: Target) -> tuple[str, ...]:
+        """Remove all of a target's subscriptions; the filters in which nobody local is interested any more."""
+        filters = tuple(self._filters.get(target, ()))
+        return tuple(each for each in filters if self.unsubscribe(target, each))
+
+    def interests(self) -> Iterator[str]:
+        """The filters with local subscriptions."""
+        return (topic_filter for topic_filter, leaf in self._leaves.items() if leaf.targets)
+
+    # ── routes ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_route(self, route: Route) -> None:
+        self._grow(route.filter).routes[route.scope, route.peer] = None
+        self._touch(route.filter)
+
+    def remove_route(self, route: Route) -> None:
+        leaf = self._leaves.get(route.filter)
+        if leaf is not None and (route.scope, route.peer) in leaf.routes:
+            del leaf.routes[route.scope, route.peer]
+            self._touch(route.filter)
+            self._prune(route.filter, leaf)
+
+    # ── resolving ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def resolve(self, topic: str) -> Fanout[Target]:
+        fanout = self._resolved.get(topic)
+        if fanout is None:
+            if len(self._resolved) >= CACHE_MAX_TOPICS:
+                self._forget()
+            fanout = self._resolved[topic] = self._fanout(topic)
+        return fanout
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "filters": len(self._leaves),
+            "subscriptions": sum(len(filters) for filters in self._filters.values()),
+            "resolved_topics": len(self._resolved),
+        }
+
+    def _fanout(self, topic: str) -> Fanout[Target]:
+        wanted: dict[Target, list[Subscription]] = {}
+        routes: dict[tuple[Scope, str], None] = {}
+        for leaf in self._matching(topic):
+            for target, subscription in leaf.targets.items():
+                wanted.setdefault(target, []).append(subscription)
+            routes.update(leaf.routes)
+        plain = []
+        identified = []
+        no_local = []
+        for target, subscriptions in wanted.items():
+            identifiers = tuple(s.identifier for s in subscriptions if s.identifier is not None)
+            if identifiers:
+                identified.append((target, identifiers))
+            else:
+                plain.append(target)
+            if all(s.no_local for s in subscriptions):
+                no_local.append(target)
+        targets = tuple(plain)
+        audience = self._audiences.get(targets)
+        if audience is None:
+            audience = self._audiences[targets] = Audience(targets)
+        return Fanout(
+            audience,
+            tuple(identified),
+            frozenset(no_local),
+            tuple(peer for scope, peer in routes if scope is Scope.ORIGIN),
+            tuple(peer for scope, peer in routes if scope is Scope.TRANSIT),
+        )
+
+    def _matching(self, topic: str) -> list[_Leaf[Target]]:
+        levels = topic.split("/")
+        found: list[_Leaf[Target]] = []
+        nodes = [self._root]
+        for depth, level in enumerate(levels):
+            wild = depth > 0 or not topic.startswith("$")  # a leading wildcard does not match "$…"
+            below: list[_Node[Target]] = []
+            for node in nodes:
+                if wild and node.rest is not None:
+                    found.append(node.rest)
+                if (child := node.children.get(level)) is not None:
+                    below.append(child)
+                if wild and (child := node.children.get("+")) is not None:
+                    below.append(child)
+            if not below:
+                return found
+            nodes = below
+        for node in nodes:
+            if node.rest is not None:  # "a/#" matches "a" itself
+                found.append(node.rest)
+            if node.leaf is not None:
+                found.append(node.leaf)
+        return found
+
+    # ── upkeep ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _grow(self, topic_filter: str) -> _Leaf[Target]:
+        leaf = self._leaves.get(topic_filter)
+        if leaf is None:
+            leaf = self._leaves[topic_filter] = _Leaf()
+            node = self._root
+            path, rest = _path(topic_filter)
+            for level in path:
+                node = node.children.setdefault(level, _Node())
+            if rest:
+                node.rest = leaf
+            else:
+                node.leaf = leaf
+        return leaf
+
+    def _prune(self, topic_filter: str, leaf: _Leaf[Target]) -> None:
+        if leaf.targets or leaf.routes:
+            return
+        del self._leaves[topic_filter]
+        path, rest = _path(topic_filter)
+        walked = [self._root]
+        for level in path:
+            walked.append(walked[-1].children[level])
+        if rest:
+            walked[-1].rest = None
+        else:
+            walked[-1].leaf = None
+        for level in reversed(path):
+            node = walked.pop()
+            if node.children or node.leaf is not None or node.rest is not None:
+                break
+            del walked[-1].children[level]
+
+    def _touch(self, topic_filter: str) -> None:
+        """Forget what the filter may have resolved: one topic, or, with a wildcard, all of them."""
+        if "+" in topic_filter or "#" in topic_filter:
+            self._forget()
+        else:
+            self._resolved.pop(topic_filter, None)
+
+    def _forget(self) -> None:
+        self._resolved.clear()
+        self._audiences.clear()
+
+
+def _path(topic_filter: str) -> tuple[list[str], bool]:
+    levels = topic_filter.split("/")
+    if levels[-1] == "#":
+        return levels[:-1], True
+    return levels, False

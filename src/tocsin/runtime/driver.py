@@ -1,0 +1,251 @@
+"""The shell that runs one machine for real: asyncio, the store and the wall's clock.
+
+``Driver`` hands events to the machine one at a time and carries out the effects that come back. It decides
+nothing: what it does for each effect is in ``_carry_out``, and whatever it does not know there belongs to the
+process that made it (``own``). A machine that raises has a bug: the driver stops and ``run`` raises it, so that
+the process ends and is started afresh, rather than going on with a state that nobody understands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+import structlog
+
+from tocsin.core.machine import (
+    Append,
+    CancelTimer,
+    DeleteKey,
+    Effect,
+    Event,
+    Followed,
+    FollowLog,
+    GetKey,
+    Machine,
+    PutKey,
+    ReadLog,
+    Received,
+    Say,
+    Send,
+    SetTimer,
+    Started,
+    Stop,
+    Stored,
+    StoreFailed,
+    TimerFired,
+    Watched,
+    WatchTable,
+)
+from tocsin.errors import Malformed, TocsinError
+from tocsin.model.message import Address
+from tocsin.ports import Log, Store, Table
+from tocsin.wire.control import decode_envelope, encode_envelope
+
+OUTBOX_MAX = (
+    10_000  # messages that wait for the bus; when it is full the oldest goes, for a newer one replaces it
+)
+
+
+def bus_subject(network: str, address: Address) -> str:
+    """Where on the bus the messages for an address go."""
+    return f"{network}.to.{address.replace('/', '.')}"
+
+
+class Driver:
+    """Runs one machine under one address."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        address: Address,
+        store: Store,
+        *,
+        network: str,
+        own: Callable[[Effect], None] = lambda effect: None,
+        logs: Mapping[str, Log] | None = None,
+        tables: Mapping[str, Table] | None = None,
+        now_us: Callable[[], int] = lambda: time.monotonic_ns() // 1_000,
+        incarnation: int | None = None,
+    ) -> None:
+        self._machine = machine
+        self._address = address
+        self._store = store
+        self._network = network
+        self._own = own
+        self._logs = logs or {}
+        self._tables = tables or {}
+        self._now_us = now_us
+        self._incarnation = secrets.randbits(48) if incarnation is None else incarnation
+        self._events: deque[Event] = deque()
+        self._handling = False
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._outbox: deque[Send] = deque()
+        self._outbox_filled = asyncio.Event()
+        self._ended: asyncio.Future[None] | None = None
+        self._log = structlog.get_logger()
+        self.dropped = 0  # messages that found the outbox full
+        self.malformed = 0  # messages that were none
+
+    def post(self, event: Event) -> None:
+        """Hand an event to the machine, and do what it says before this returns."""
+        self._events.append(event)
+        if self._handling:
+            return  # the loop below, further up the stack, takes it
+        self._handling = True
+        try:
+            while self._events:
+                for effect in self._machine.handle(self._events.popleft(), self._now_us()):
+                    self._carry_out(effect)
+        except BaseException as error:
+            self._end(error)
+        finally:
+            self._handling = False
+
+    async def run(self) -> None:
+        """Run until the machine stops (returns), has a bug (raises it) or this task is cancelled."""
+        self._ended = asyncio.get_running_loop().create_future()
+        try:
+            async with self._store.bus.subscribe(bus_subject(self._network, self._address)) as messages:
+                self._spawn("receive", self._receive(messages))
+                self._spawn("send", self._send_all())
+                self.post(Started(cause=f"{self._address}:start", incarnation=self._incarnation))
+                await self._ended
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def flush(self) -> None:
+        """Hand to the bus what waits for it now."""
+        while self._outbox:
+            send = self._outbox.popleft()
+            payload = encode_envelope(self._address, send.cause, send.message)
+            try:
+                await self._store.bus.publish(bus_subject(self._network, send.to), payload)
+            except TocsinError as error:
+                self.dropped += 1
+                self._log.debug("message not sent", to=send.to, cause=send.cause, problem=str(error))
+
+    # ── effects ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Send():
+                if len(self._outbox) >= OUTBOX_MAX:
+                    self._outbox.popleft()
+                    self.dropped += 1
+                self._outbox.append(effect)
+                self._outbox_filled.set()
+            case SetTimer(name=name, delay_us=delay_us, cause=cause):
+                self._cancel_timer(name)
+                loop = asyncio.get_running_loop()
+                self._timers[name] = loop.call_later(delay_us / 1e6, self._fire, name, cause)
+            case CancelTimer(name=name):
+                self._cancel_timer(name)
+            case Say(text=text, level=level, facts=facts, cause=cause):
+                getattr(self._log, level)(text, cause=cause, **facts)
+            case Stop(reason=reason, cause=cause):
+                self._log.info("machine stopped", reason=reason, cause=cause)
+                self._end(None)
+            case Append(log=name, records=records, expected=expected):
+                self._ask(effect, effect.request, self._logs[name].append(records, expected=expected))
+            case ReadLog(log=name, subject=subject, start=start, limit=limit):
+                self._ask(effect, effect.request, self._logs[name].read(subject, start, limit=limit))
+            case GetKey(table=name, key=key):
+                self._ask(effect, effect.request, self._tables[name].get(key))
+            case PutKey():
+                self._ask(effect, effect.request, self._put(effect))
+            case DeleteKey(table=name, key=key, revision=revision):
+                self._ask(effect, effect.request, self._tables[name].delete(key, revision=revision))
+            case FollowLog(log=name):
+                self._spawn(f"follow {name}", self._follow(effect))
+            case WatchTable(table=name, prefix=prefix):
+                self._spawn(f"watch {name} {prefix}", self._watch(effect))
+            case _:
+                self._own(effect)
+
+    def _put(self, effect: PutKey) -> Awaitable[int]:
+        table = self._tables[effect.table]
+        ttl_s = None if effect.ttl_us is None else effect.ttl_us / 1e6
+        if effect.revision is None:
+            return table.put(effect.key, effect.value, ttl_s=ttl_s)
+        return table.compare_and_set(effect.key, effect.value, revision=effect.revision, ttl_s=ttl_s)
+
+    def _ask(self, effect: Effect, request: str, outcome: Awaitable[Any]) -> None:
+        async def answer() -> None:
+            try:
+                value = await outcome
+            except TocsinError as error:
+                self.post(StoreFailed(cause=effect.cause, request=request, error=error))
+            else:
+                self.post(Stored(cause=effect.cause, request=request, value=value))
+
+        self._spawn(f"request {request}", answer())
+
+    async def _follow(self, effect: FollowLog) -> None:
+        async for entry in self._logs[effect.log].follow(effect.subject, effect.start):
+            self.post(Followed(cause=entry.id, log=effect.log, entry=entry))
+
+    async def _watch(self, effect: WatchTable) -> None:
+        async for change in self._tables[effect.table].watch(effect.prefix):
+            self.post(Watched(cause=effect.cause, table=effect.table, change=change))
+
+    # ── the bus ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _receive(self, messages: Any) -> None:
+        async for delivery in messages:
+            try:
+                envelope = decode_envelope(delivery.payload)
+            except Malformed as error:
+                self.malformed += 1
+                self._log.warning("message ignored", subject=delivery.subject, problem=str(error))
+            else:
+                self.post(Received(cause=envelope.cause, sender=envelope.sender, message=envelope.message))
+
+    async def _send_all(self) -> None:
+        while True:
+            await self._outbox_filled.wait()
+            self._outbox_filled.clear()
+            await self.flush()
+
+    # ── upkeep ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _fire(self, name: str, cause: str) -> None:
+        del self._timers[name]
+        self.post(TimerFired(cause=cause, name=name))
+
+    def _cancel_timer(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Start work under a name; work of that name that still runs is stopped."""
+        before = self._tasks.pop(name, None)
+        if before is not None:
+            before.cancel()
+        task = self._tasks[name] = asyncio.create_task(work, name=f"{self._address} {name}")
+
+        def done(task: asyncio.Task[None]) -> None:
+            if self._tasks.get(name) is task:
+                del self._tasks[name]
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._end(error)
+
+        task.add_done_callback(done)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._ended is None or self._ended.done():
+            return
+        if error is None:
+            self._ended.set_result(None)
+        else:
+            self._ended.set_exception(error)

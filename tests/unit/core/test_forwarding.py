@@ -1,0 +1,126 @@
+"""The forwarding table against the plain definition of a match."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from tocsin.core.forwarding import ForwardingTable, Subscription
+from tocsin.model.network import Route, Scope
+from tocsin.wire.topics import matches
+
+levels = st.sampled_from(["a", "b", "", "$c", "d"])
+topics = st.lists(levels, min_size=1, max_size=4).map("/".join).filter(bool)
+
+
+@st.composite
+def filters(draw: st.DrawFn) -> str:
+    parts = draw(st.lists(st.one_of(levels, st.just("+")), max_size=3))
+    if not parts or draw(st.booleans()):
+        parts.append("#")
+    return "/".join(parts) or "+"
+
+
+targets = st.integers(0, 4)
+routes = st.builds(Route, st.sampled_from(Scope), st.sampled_from(["p", "q"]), filters())
+
+
+class TableAgainstLists(RuleBasedStateMachine):
+    """Any history of changes: the trie answers as a list that is searched from end to end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: ForwardingTable[int] = ForwardingTable()
+        self.subscriptions: dict[tuple[int, str], Subscription] = {}
+        self.routes: set[Route] = set()
+
+    def interested(self, topic_filter: str) -> bool:
+        return any(f == topic_filter for _, f in self.subscriptions)
+
+    @rule(
+        who=targets,
+        topic_filter=filters(),
+        no_local=st.booleans(),
+        identifier=st.none() | st.integers(1, 3),
+    )
+    def subscribe(self, who: int, topic_filter: str, no_local: bool, identifier: int | None) -> None:
+        first = not self.interested(topic_filter)
+        subscription = Subscription(no_local, identifier)
+        self.subscriptions[who, topic_filter] = subscription
+        assert self.table.subscribe(who, topic_filter, subscription) is first
+
+    @rule(who=targets, topic_filter=filters())
+    def unsubscribe(self, who: int, topic_filter: str) -> None:
+        had = self.subscriptions.pop((who, topic_filter), None) is not None
+        assert self.table.unsubscribe(who, topic_filter) is (had and not self.interested(topic_filter))
+
+    @rule(who=targets)
+    def drop(self, who: int) -> None:
+        mine = {f for t, f in self.subscriptions if t == who}
+        self.subscriptions = {key: s for key, s in self.subscriptions.items() if key[0] != who}
+        assert set(self.table.drop(who)) == {f for f in mine if not self.interested(f)}
+
+    @rule(route=routes)
+    def add_route(self, route: Route) -> None:
+        self.routes.add(route)
+        self.table.add_route(route)
+
+    @rule(route=routes)
+    def remove_route(self, route: Route) -> None:
+        self.routes.discard(route)
+        self.table.remove_route(route)
+
+    @rule(topic=topics)
+    def resolve(self, topic: str) -> None:
+        fanout = self.table.resolve(topic)
+        wanted: dict[int, list[Subscription]] = {}
+        for (target, topic_filter), subscription in self.subscriptions.items():
+            if matches(topic_filter, topic):
+                wanted.setdefault(target, []).append(subscription)
+        identifiers = {t: sorted(s.identifier for s in subs if s.identifier) for t, subs in wanted.items()}
+        assert sorted(fanout.audience.targets) == sorted(t for t, ids in identifiers.items() if not ids)
+        assert {t: sorted(ids) for t, ids in fanout.identified} == {t: i for t, i in identifiers.items() if i}
+        assert fanout.no_local == {t for t, subs in wanted.items() if all(s.no_local for s in subs)}
+        peers = {(r.scope, r.peer) for r in self.routes if matches(r.filter, topic)}
+        assert sorted(fanout.origin) == sorted(p for s, p in peers if s is Scope.ORIGIN)
+        assert sorted(fanout.transit) == sorted(p for s, p in peers if s is Scope.TRANSIT)
+
+    @invariant()
+    def nothing_is_left_behind(self) -> None:
+        needed = {f for _, f in self.subscriptions} | {r.filter for r in self.routes}
+        assert self.table.statistics()["filters"] == len(needed)
+        assert set(self.table.interests()) == {f for _, f in self.subscriptions}
+        if not needed:
+            assert not self.table._root.children
+
+
+TestTableAgainstLists = TableAgainstLists.TestCase
+TestTableAgainstLists.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_topics_with_the_same_subscribers_share_an_audience() -> None:
+    table: ForwardingTable[str] = ForwardingTable()
+    table.subscribe("x", "a/#", Subscription())
+    table.subscribe("y", "#", Subscription())
+    assert table.resolve("a/1").audience is table.resolve("a/2").audience
+
+
+def test_a_change_of_one_plain_topic_leaves_the_others_resolved() -> None:
+    table: ForwardingTable[str] = ForwardingTable()
+    table.subscribe("x", "a", Subscription())
+    resolved = table.resolve("a")
+    table.subscribe("x", "b", Subscription())
+    assert table.resolve("a") is resolved
+    table.subscribe("y", "a", Subscription())
+    assert table.resolve("a").audience.targets == ("x", "y")
+
+
+@given(st.lists(topics, max_size=10))
+def test_an_empty_table_sends_nothing_anywhere(story: list[str]) -> None:
+    table: ForwardingTable[int] = ForwardingTable()
+    for topic in story:
+        fanout = table.resolve(topic)
+        assert not fanout.audience.targets
+        assert not fanout.origin
+        assert not fanout.transit
