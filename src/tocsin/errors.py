@@ -16,6 +16,8 @@
     │   └── Refused                final: the request itself is not acceptable (too large, bad name)
     ├── NoResponder                retryable: nobody serves that request subject
     ├── DeadlineExceeded           retryable: somebody serves it, but did not answer in time
+    ├── BrokerUnreachable          retryable: no broker there, or it would not have us
+    ├── SubscriptionRefused        final: the broker does not grant that filter
     ├── Unencodable                a packet of ours cannot be said in that version of the protocol
     └── WireError                  the peer sent bytes that break the protocol
         ├── Malformed              the bytes are not a packet
@@ -195,6 +197,30 @@ class DeadlineExceeded(TocsinError):
         self.subject = subject
         self.deadline_s = deadline_s
         super().__init__(f"no answer on {subject} within {deadline_s:g} s")
+
+
+class BrokerUnreachable(TocsinError):
+    """A client has no connection to its broker."""
+
+    fault = "environment"
+    retryable = True
+
+    def __init__(self, host: str, port: int, reason: str) -> None:
+        self.host = host
+        self.port = port
+        self.reason = reason
+        super().__init__(f"no connection to the broker at {host}:{port}: {reason}; is it running there?")
+
+
+class SubscriptionRefused(TocsinError):
+    """The broker does not grant a subscription."""
+
+    fault = "peer"
+
+    def __init__(self, topic_filter: str, reason: str) -> None:
+        self.topic_filter = topic_filter
+        self.reason = reason
+        super().__init__(f"the broker refused the subscription to {topic_filter!r}: {reason}")
 
 
 class Unencodable(TocsinError):

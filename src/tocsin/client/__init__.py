@@ -1,1 +1,5 @@
-"""The Python SDK."""
+"""The Python client."""
+
+from tocsin.client.connection import Client, Message
+
+__all__ = ["Client", "Message"]

@@ -44,10 +44,11 @@ from tocsin.core.machine import (
 from tocsin.errors import Malformed, TocsinError
 from tocsin.model.message import Address
 from tocsin.ports import Log, Store, Table
+from tocsin.runtime.timers import Timers
 from tocsin.wire.control import decode_envelope, encode_envelope
 
 OUTBOX_MAX = (
-    10_000  # messages that wait for the bus; when it is full the oldest goes, for a newer one replaces it
+    10_000  # messages that wait for the bus; when it is full the oldest goes: a newer one replaces it
 )
 
 
@@ -83,7 +84,7 @@ class Driver:
         self._incarnation = secrets.randbits(48) if incarnation is None else incarnation
         self._events: deque[Event] = deque()
         self._handling = False
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._timers = Timers(lambda name, cause: self.post(TimerFired(cause=cause, name=name)))
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._outbox: deque[Send] = deque()
         self._outbox_filled = asyncio.Event()
@@ -117,8 +118,7 @@ class Driver:
                 self.post(Started(cause=f"{self._address}:start", incarnation=self._incarnation))
                 await self._ended
         finally:
-            for timer in self._timers.values():
-                timer.cancel()
+            self._timers.close()
             for task in self._tasks.values():
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -145,11 +145,9 @@ class Driver:
                 self._outbox.append(effect)
                 self._outbox_filled.set()
             case SetTimer(name=name, delay_us=delay_us, cause=cause):
-                self._cancel_timer(name)
-                loop = asyncio.get_running_loop()
-                self._timers[name] = loop.call_later(delay_us / 1e6, self._fire, name, cause)
+                self._timers.set(name, delay_us, cause)
             case CancelTimer(name=name):
-                self._cancel_timer(name)
+                self._timers.cancel(name)
             case Say(text=text, level=level, facts=facts, cause=cause):
                 getattr(self._log, level)(text, cause=cause, **facts)
             case Stop(reason=reason, cause=cause):
@@ -217,15 +215,6 @@ class Driver:
             await self.flush()
 
     # ── upkeep ──────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _fire(self, name: str, cause: str) -> None:
-        del self._timers[name]
-        self.post(TimerFired(cause=cause, name=name))
-
-    def _cancel_timer(self, name: str) -> None:
-        timer = self._timers.pop(name, None)
-        if timer is not None:
-            timer.cancel()
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Start work under a name; work of that name that still runs is stopped."""

@@ -1,0 +1,125 @@
+"""Moving frames to many outlets with few writes.
+
+What a tick of the event loop brings is gathered and sent at its end: encoded once for a **group** of outlets
+that get the same messages, and written once to each outlet. If only one group has something (a burst on one
+topic, or on many topics with the same subscribers) its frames are joined once for everybody. Otherwise each
+outlet gets the frames of the groups that it is in, in the order in which they came; outlets that are in the
+same groups share the joined bytes.
+
+Cost of a flush: one write per outlet that has something, one look-up per (group, member), and one join for each
+distinct combination of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+FLUSH_BYTES: Final = (
+    256 << 10
+)  # gathered before a flush is made at once: a bound on memory, above any useful write
+SHARED_MAX: Final = (
+    64  # joined combinations kept during one flush, so that many different ones do not pile up
+)
+
+
+class Outlet(Protocol):
+    """Something that takes frames: a client's connection or a link."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def group(self) -> Group:
+        """The group of this outlet alone."""
+        ...
+
+    @property
+    def send_max_bytes(self) -> int:
+        """The largest frame that it takes."""
+        ...
+
+    def deliver(self, data: bytes, messages: int) -> None:
+        """Send these bytes, which are so many whole messages, or drop and count them. Never raises, never waits."""
+        ...
+
+
+class Group:
+    """Outlets that get the same bytes, and what this tick has for them so far."""
+
+    __slots__ = ("frames", "members")
+
+    def __init__(self, *members: Outlet) -> None:
+        self.members = members
+        self.frames: list[tuple[int, bytes]] = []  # (number of the message, its frame)
+
+
+class Outbox:
+    """What waits for the end of the tick. Call ``begin`` once a message, then ``add`` for each group that gets it."""
+
+    def __init__(self, at_end_of_tick: Callable[[Callable[[], None]], object]) -> None:
+        self._at_end_of_tick = at_end_of_tick
+        self._active: list[Group] = []  # groups with frames, in the order of their first
+        self._number = 0
+        self._bytes = 0
+        self._scheduled = False
+
+    def begin(self) -> None:
+        """A new message: what is added from now on comes after everything before."""
+        self._number += 1
+        if self._bytes > FLUSH_BYTES:
+            self.flush()
+
+    def add(self, group: Group, frame: bytes) -> None:
+        if not group.frames:
+            self._active.append(group)
+            if not self._scheduled:
+                self._scheduled = True
+                self._at_end_of_tick(self._end_of_tick)
+        group.frames.append((self._number, frame))
+        self._bytes += len(frame)
+
+    def _end_of_tick(self) -> None:
+        self._scheduled = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Write everything that was added."""
+        active, self._active, self._bytes = self._active, [], 0
+        gathered = []
+        for group in active:
+            gathered.append((group, group.frames))
+            group.frames = []
+        if len(gathered) == 1:
+            group, frames = gathered[0]
+            data = _joined(frames)
+            for outlet in group.members:
+                outlet.deliver(data, len(frames))
+        elif gathered:
+            _deliver_mixed(gathered)
+
+
+def _deliver_mixed(gathered: list[tuple[Group, list[tuple[int, bytes]]]]) -> None:
+    holdings: dict[Outlet, list[int]] = {}  # outlet → which of the gathered groups it is in
+    for index, (group, _) in enumerate(gathered):
+        for outlet in group.members:
+            if outlet in holdings:
+                holdings[outlet].append(index)
+            else:
+                holdings[outlet] = [index]
+    shared: dict[tuple[int, ...], tuple[bytes, int]] = {}
+    for outlet, indices in holdings.items():
+        key = tuple(indices)
+        batch = shared.get(key)
+        if batch is None:
+            frames = gathered[key[0]][1]
+            if len(key) > 1:
+                # Numbers differ within one outlet's holdings, so that frames are never compared.
+                frames = sorted(entry for index in key for entry in gathered[index][1])
+            if len(shared) >= SHARED_MAX:
+                shared.clear()
+            batch = shared[key] = (_joined(frames), len(frames))
+        outlet.deliver(*batch)
+
+
+def _joined(frames: list[tuple[int, bytes]]) -> bytes:
+    return frames[0][1] if len(frames) == 1 else b"".join([frame for _, frame in frames])

@@ -1,0 +1,162 @@
+"""A broker process: the substrate, membership, the exchange and the listener, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Final
+
+from tocsin.broker.exchange import Exchange
+from tocsin.broker.fanout import Outbox
+from tocsin.broker.links import Link
+from tocsin.broker.listener import Listener, listening_socket
+from tocsin.config import Broker
+from tocsin.core.admission import Admission
+from tocsin.core.machine import Effect
+from tocsin.core.membership import InterestsChanged, Leaving, Member, RoutesChanged
+from tocsin.errors import Conflict, SettingError
+from tocsin.model.message import broker_address
+from tocsin.model.network import BrokerInfo, Role
+from tocsin.ports import Store, Table, TableSpec
+from tocsin.runtime.driver import Driver
+from tocsin.runtime.process import Process
+from tocsin.store.jetstream import JetStreamStore
+
+SECRET_KEY: Final = "link-secret"
+REPORT_S: Final = 1.0
+GRACE_S: Final = 0.5  # for clients to be told, and the coordinator, before the process ends
+
+
+async def serve(process: Process, broker_id: str) -> None:
+    """Run one broker until the process is asked to stop."""
+    settings = process.settings
+    configured = settings.broker(broker_id)
+    if configured is None:
+        known = ", ".join(broker.id for broker in settings.brokers)
+        raise SettingError(
+            "brokers", broker_id, "command line", "there is no such broker", f"Name one of {known}"
+        )
+    process.report("starting")
+    listening = listening_socket(configured.host, configured.port, broker_id)
+    store = await JetStreamStore.connect(
+        settings.nats.addresses(),
+        token=process.token,
+        replicas=settings.nats.replicas(),
+        name=f"broker {broker_id}",
+        deadline_s=settings.nats.deadline_s,
+    )
+    try:
+        table = await store.table(TableSpec(name=f"{settings.network}-network"))
+        own = _info(configured, listening.getsockname()[1])
+        broker = _Broker(process, own, store, await network_secret(table))
+        await broker.listener.open(listening)
+        await broker.run()
+    finally:
+        await store.close()
+
+
+def _info(configured: Broker, port: int) -> BrokerInfo:
+    return BrokerInfo(
+        id=configured.id,
+        cluster=configured.cluster,
+        role=Role(configured.role),
+        host=configured.reachable_at(),
+        port=port,
+    )
+
+
+async def network_secret(table: Table) -> bytes:
+    """The secret by which brokers of one network know each other: made by whoever needs it first."""
+    cell = await table.get(SECRET_KEY)
+    if cell is None:
+        made = secrets.token_hex(32).encode()
+        try:
+            await table.compare_and_set(SECRET_KEY, made, revision=0)
+            return made
+        except Conflict:
+            cell = await table.get(SECRET_KEY)
+            assert cell is not None, "somebody made it just now, and nobody deletes it"
+    return cell.value
+
+
+class _Broker:
+    """The parts of one broker, wired together."""
+
+    def __init__(self, process: Process, own: BrokerInfo, store: Store, secret: bytes) -> None:
+        settings = process.settings
+        self._process = process
+        self._own = own
+        self._member = Member(own, settings.membership.heartbeat_ms * 1_000)
+        self._driver = Driver(
+            self._member,
+            broker_address(own.id),
+            store,
+            network=settings.network,
+            own=self._carry_out,
+        )
+        self._exchange = Exchange(
+            Outbox(asyncio.get_running_loop().call_soon), self._make_link, self._interests_changed
+        )
+        self._secret = secret
+        admission = Admission(secret, settings.limits.connections_max)
+        self.listener = Listener(own, settings.limits, self._exchange, admission)
+
+    async def run(self) -> None:
+        membership = asyncio.create_task(self._driver.run())
+        stopped = asyncio.create_task(self._process.stopped())
+        try:
+            while not stopped.done() and not membership.done():
+                self._report()
+                await asyncio.wait(
+                    (membership, stopped), timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED
+                )
+            if membership.done():
+                membership.result()  # the machine has a bug: let it be seen
+            self._process.report("stopping")
+            await self.listener.close()
+            self._driver.post(Leaving(cause=f"{self._own.id}:stop"))
+            await self._driver.flush()
+            for link in self._exchange.links.values():
+                link.close()
+            await asyncio.sleep(GRACE_S if self.listener.clients else 0)
+        finally:
+            for task in (membership, stopped):
+                task.cancel()
+            await asyncio.gather(membership, stopped, return_exceptions=True)
+
+    def _report(self) -> None:
+        if self._member.state == "joining":
+            self._process.report("starting", problem="waiting for the coordinator's routes")
+            return
+        facts = {"clients": self.listener.clients, **self._exchange.statistics()}
+        away = [f"{link.info.id} ({link.problem})" for link in self._exchange.links.values() if not link.up]
+        if away:
+            self._process.report("degraded", problem=f"no link to {', '.join(away)}", **facts)
+        else:
+            self._process.report("ready", **facts)
+
+    # ── what the parts ask of each other ────────────────────────────────────────────────────────────────────
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case RoutesChanged(added=added, removed=removed, peers=peers):
+                self._exchange.change_routes(added, removed, peers)
+                self._report()
+            case _:
+                raise AssertionError(f"no way to carry out {effect}")
+
+    def _interests_changed(self, added: tuple[str, ...], removed: tuple[str, ...]) -> None:
+        cause = f"{self._own.id}:interest {(added or removed)[0]}"
+        self._driver.post(InterestsChanged(added=added, removed=removed, cause=cause))
+
+    def _make_link(self, peer: BrokerInfo) -> Link:
+        return Link(
+            self._own,
+            peer,
+            self._secret,
+            outbound_max_bytes=self._process.settings.limits.outbound_max_bytes,
+            dropped=self._count_dropped,
+        )
+
+    def _count_dropped(self, messages: int) -> None:
+        self._exchange.counts.dropped += messages

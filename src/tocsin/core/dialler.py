@@ -1,0 +1,218 @@
+"""The calling side of one MQTT 5 connection: dial, introduce ourselves, stay heard, and dial again when it breaks.
+
+The links between brokers and the client library both run this machine; what they send over the connection
+once it is up is their own affair.
+
+States::
+
+    new ──► dialling ──► greeting ──► up
+                ▲  └─────────┴────────┴──► waiting ──► dialling      (redial: with back-off, for ever)
+                └── Closing, from anywhere ──► closed ◄── the first failure, if it does not redial
+
+In ``greeting`` CONNECT is sent and CONNACK awaited. In ``up`` a PINGREQ goes out every half keep-alive, and a
+peer that does not answer until the next one is given up. Back-off doubles from BACKOFF_FIRST_US to
+BACKOFF_MAX_US and starts anew after a connection that was up for longer than that; up to a quarter is taken off
+by chance (from ``Started.incarnation``), so that the links of a failed broker do not all come back at once.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, Packet, PingReqPacket, PingRespPacket
+
+from tocsin.core.machine import (
+    CancelTimer,
+    Effect,
+    Event,
+    Handler,
+    SetTimer,
+    Started,
+    TableMachine,
+    TimerFired,
+)
+from tocsin.core.session import SendPacket
+
+BACKOFF_FIRST_US = 100_000  # a broker that restarts is back within a second
+BACKOFF_MAX_US = 10_000_000
+GREETING_DEADLINE_US = 10_000_000  # to dial, and again to be answered: the broker's own default for CONNECT
+REFUSED_FROM = 0x80  # reason codes from here on are refusals
+
+RETRY = "retry"
+DEADLINE = "deadline"
+PING = "ping"
+
+
+class Dialled(Event, frozen=True, kw_only=True):
+    """The connection stands, and nothing has been said."""
+
+
+class Heard(Event, frozen=True, kw_only=True):
+    """A packet arrived."""
+
+    packet: Packet
+
+
+class Lost(Event, frozen=True, kw_only=True):
+    """There is no connection: it could not be made, or it ended."""
+
+    reason: str
+
+
+class Closing(Event, frozen=True, kw_only=True):
+    """We want no connection any more."""
+
+
+class Dial(Effect, frozen=True, kw_only=True):
+    """Make a connection → ``Dialled`` or ``Lost``. A connection that is still there is given up, silently."""
+
+
+class HangUp(Effect, frozen=True, kw_only=True):
+    """End the connection, silently: no ``Lost`` follows."""
+
+
+class Up(Effect, frozen=True, kw_only=True):
+    """The peer has accepted us."""
+
+    answer: ConnAckPacket
+
+
+class Down(Effect, frozen=True, kw_only=True):
+    """There is no connection now; the next try is in ``retry_us``, or (None) there is none."""
+
+    reason: str
+    reason_code: int | None = None  # the peer's, if it gave one
+    retry_us: int | None = None
+
+
+class Dialler(TableMachine):
+    """See the module's text."""
+
+    def __init__(self, greeting: ConnectPacket, *, redial: bool) -> None:
+        self._greeting = greeting
+        self._redial = redial
+        self._chance = 0
+        self._failures = 0  # in a row
+        self._up_since_us = 0
+        self._ping_us = 0  # between two PINGREQs; 0: never
+        self._unanswered = False  # a PINGREQ is out
+
+    def _start(self, event: Started, now_us: int) -> list[Effect]:
+        self._chance = event.incarnation
+        return self._dial(event, now_us)
+
+    def _dial(self, event: Event, now_us: int) -> list[Effect]:
+        self.state = "dialling"
+        return [Dial(cause=event.cause), self._deadline(event.cause)]
+
+    def _deadline(self, cause: str) -> Effect:
+        return SetTimer(cause=cause, name=DEADLINE, delay_us=GREETING_DEADLINE_US)
+
+    def _greet(self, event: Dialled, now_us: int) -> list[Effect]:
+        self.state = "greeting"
+        return [SendPacket(cause=event.cause, packet=self._greeting), self._deadline(event.cause)]
+
+    def _on_answer(self, event: Heard, now_us: int) -> list[Effect]:
+        answer = event.packet
+        if not isinstance(answer, ConnAckPacket):
+            return self._drop(event.cause, now_us, f"the peer began with {type(answer).__name__}")
+        if int(answer.reason_code) >= REFUSED_FROM:
+            words = answer.reason_str or answer.reason_code.name.replace("_", " ").lower()
+            return self._drop(event.cause, now_us, f"refused: {words}", int(answer.reason_code))
+        self.state = "up"
+        self._up_since_us = now_us
+        self._unanswered = False
+        keep_alive_s = answer.server_keep_alive
+        self._ping_us = (self._greeting.keep_alive if keep_alive_s is None else keep_alive_s) * 500_000
+        effects: list[Effect] = [CancelTimer(cause=event.cause, name=DEADLINE)]
+        if self._ping_us:
+            effects.append(SetTimer(cause=event.cause, name=PING, delay_us=self._ping_us))
+        return [*effects, Up(cause=event.cause, answer=answer)]
+
+    def _on_packet(self, event: Heard, now_us: int) -> list[Effect]:
+        packet = event.packet
+        if isinstance(packet, DisconnectPacket):
+            words = packet.reason_str or packet.reason_code.name.replace("_", " ").lower()
+            return self._drop(event.cause, now_us, words, int(packet.reason_code))
+        if isinstance(packet, PingRespPacket):
+            self._unanswered = False
+        return []
+
+    def _on_ping_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        if event.name != PING:
+            return []
+        if self._unanswered:
+            return self._drop(event.cause, now_us, "the peer no longer answers")
+        self._unanswered = True
+        return [
+            SendPacket(cause=event.cause, packet=PingReqPacket()),
+            SetTimer(cause=event.cause, name=PING, delay_us=self._ping_us),
+        ]
+
+    def _on_deadline(self, event: TimerFired, now_us: int) -> list[Effect]:
+        if event.name != DEADLINE:
+            return []
+        return self._drop(event.cause, now_us, f"no answer within {GREETING_DEADLINE_US // 1_000_000} s")
+
+    def _on_lost(self, event: Lost, now_us: int) -> list[Effect]:
+        return self._drop(event.cause, now_us, event.reason)
+
+    def _drop(self, cause: str, now_us: int, reason: str, reason_code: int | None = None) -> list[Effect]:
+        if self.state == "up" and now_us - self._up_since_us > BACKOFF_MAX_US:
+            self._failures = 0
+        effects: list[Effect] = [
+            CancelTimer(cause=cause, name=DEADLINE),
+            CancelTimer(cause=cause, name=PING),
+            HangUp(cause=cause),
+        ]
+        if not self._redial:
+            self.state = "closed"
+            return [*effects, Down(cause=cause, reason=reason, reason_code=reason_code)]
+        self.state = "waiting"
+        delay_us = self._backoff_us()
+        return [
+            *effects,
+            SetTimer(cause=cause, name=RETRY, delay_us=delay_us),
+            Down(cause=cause, reason=reason, reason_code=reason_code, retry_us=delay_us),
+        ]
+
+    def _backoff_us(self) -> int:
+        longest_us = min(BACKOFF_MAX_US, BACKOFF_FIRST_US << min(self._failures, 20))
+        self._failures += 1
+        self._chance = (self._chance * 6_364_136_223_846_793_005 + 1) % (1 << 64)  # Knuth's MMIX generator
+        return longest_us - (self._chance >> 33) % (longest_us // 4)
+
+    def _on_retry(self, event: TimerFired, now_us: int) -> list[Effect]:
+        return self._dial(event, now_us) if event.name == RETRY else []
+
+    def _close(self, event: Closing, now_us: int) -> list[Effect]:
+        farewell: list[Effect] = (
+            [SendPacket(cause=event.cause, packet=DisconnectPacket())] if self.state == "up" else []
+        )
+        self.state = "closed"
+        timers = [CancelTimer(cause=event.cause, name=name) for name in (RETRY, DEADLINE, PING)]
+        return [*farewell, *timers, HangUp(cause=event.cause)]
+
+    def _ignore(self, event: Event, now_us: int) -> list[Effect]:
+        return []
+
+    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
+        ("new", Started): _start,
+        ("dialling", Dialled): _greet,
+        ("dialling", TimerFired): _on_deadline,
+        ("dialling", Lost): _on_lost,
+        ("greeting", Heard): _on_answer,
+        ("greeting", TimerFired): _on_deadline,
+        ("greeting", Lost): _on_lost,
+        ("up", Heard): _on_packet,
+        ("up", TimerFired): _on_ping_timer,
+        ("up", Lost): _on_lost,
+        ("waiting", TimerFired): _on_retry,
+        ("waiting", Heard): _ignore,
+        ("*", Closing): _close,
+        ("closed", Heard): _ignore,
+        ("closed", Lost): _ignore,
+        ("closed", Dialled): _ignore,
+        ("closed", TimerFired): _ignore,
+        ("closed", Closing): _ignore,
+    }

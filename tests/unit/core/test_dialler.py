@@ -1,0 +1,198 @@
+"""The calling side of a connection: it introduces itself, stays heard, and comes back."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from mqtt5 import (
+    ConnAckPacket,
+    ConnAckReasonCode,
+    ConnectPacket,
+    DisconnectPacket,
+    DisconnectReasonCode,
+    PingReqPacket,
+    PingRespPacket,
+)
+
+from tocsin.core.dialler import (
+    BACKOFF_FIRST_US,
+    BACKOFF_MAX_US,
+    DEADLINE,
+    PING,
+    RETRY,
+    Closing,
+    Dial,
+    Dialled,
+    Dialler,
+    Down,
+    HangUp,
+    Heard,
+    Lost,
+    Up,
+)
+from tocsin.core.machine import Effect, Event, SetTimer, Started, TimerFired
+from tocsin.core.session import SendPacket
+
+GREETING = ConnectPacket("me", keep_alive=10)
+
+
+def dialler_up(*, redial: bool = True, answer: ConnAckPacket | None = None) -> Dialler:
+    dialler = Dialler(GREETING, redial=redial)
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=answer or ConnAckPacket()), 0)
+    assert dialler.state == "up"
+    return dialler
+
+
+def kinds(effects: list[Effect]) -> list[type[Effect]]:
+    return [type(effect) for effect in effects]
+
+
+def timer(effects: list[Effect], name: str) -> int:
+    return next(e.delay_us for e in effects if isinstance(e, SetTimer) and e.name == name)
+
+
+def down(effects: list[Effect]) -> Down:
+    return next(effect for effect in effects if isinstance(effect, Down))
+
+
+def test_it_dials_greets_and_is_up_when_accepted() -> None:
+    dialler = Dialler(GREETING, redial=True)
+    assert kinds(dialler.handle(Started(incarnation=1), 0)) == [Dial, SetTimer]
+    greeting = dialler.handle(Dialled(), 0)
+    assert isinstance(greeting[0], SendPacket) and greeting[0].packet is GREETING
+    effects = dialler.handle(Heard(packet=ConnAckPacket()), 0)
+    assert isinstance(effects[-1], Up)
+    assert timer(effects, PING) == 5_000_000
+
+
+def test_the_servers_keep_alive_counts() -> None:
+    dialler = Dialler(GREETING, redial=True)
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    assert timer(dialler.handle(Heard(packet=ConnAckPacket(server_keep_alive=4)), 0), PING) == 2_000_000
+
+
+def test_a_refusal_is_a_failure_with_the_peers_code() -> None:
+    dialler = Dialler(GREETING, redial=True)
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    refusal = ConnAckPacket(reason_code=ConnAckReasonCode.BAD_USER_NAME_OR_PASSWORD)
+    failed = down(dialler.handle(Heard(packet=refusal), 0))
+    assert (failed.reason, failed.reason_code) == ("refused: bad user name or password", 0x86)
+    assert dialler.state == "waiting"
+
+
+def test_a_peer_that_does_not_answer_pings_is_given_up() -> None:
+    dialler = dialler_up()
+    first = dialler.handle(TimerFired(name=PING), 5_000_000)
+    assert isinstance(first[0], SendPacket) and isinstance(first[0].packet, PingReqPacket)
+    dialler.handle(Heard(packet=PingRespPacket()), 5_100_000)
+    assert dialler.handle(TimerFired(name=PING), 10_000_000), "answered, so it goes on"
+    assert down(dialler.handle(TimerFired(name=PING), 15_000_000)).reason == "the peer no longer answers"
+
+
+def test_silence_after_the_greeting_is_a_failure() -> None:
+    dialler = Dialler(GREETING, redial=True)
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    effects = dialler.handle(TimerFired(name=DEADLINE), 10_000_000)
+    assert HangUp in kinds(effects)
+    assert down(effects).reason == "no answer within 10 s"
+
+
+def test_back_off_grows_to_its_bound_and_starts_anew_after_a_good_while() -> None:
+    dialler = Dialler(GREETING, redial=True)
+    dialler.handle(Started(incarnation=3), 0)
+    delays = []
+    for _ in range(12):
+        delays.append(down(dialler.handle(Lost(reason="no"), 0)).retry_us or 0)
+        dialler.handle(TimerFired(name=RETRY), 0)
+    for count, delay_us in enumerate(delays):
+        longest_us = min(BACKOFF_MAX_US, BACKOFF_FIRST_US << count)
+        assert longest_us * 3 // 4 <= delay_us <= longest_us
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=ConnAckPacket()), 0)
+    again = down(dialler.handle(Lost(reason="no"), BACKOFF_MAX_US + 1)).retry_us or 0
+    assert again <= BACKOFF_FIRST_US
+
+
+def test_two_diallers_do_not_come_back_at_the_same_moment() -> None:
+    delays = set()
+    for incarnation in range(20):
+        dialler = Dialler(GREETING, redial=True)
+        dialler.handle(Started(incarnation=incarnation * 7_919), 0)
+        delays.add(down(dialler.handle(Lost(reason="no"), 0)).retry_us)
+    assert len(delays) > 10
+
+
+def test_without_redial_the_first_failure_is_the_end() -> None:
+    dialler = dialler_up(redial=False)
+    gone = DisconnectPacket(reason_code=DisconnectReasonCode.SERVER_SHUTTING_DOWN)
+    failed = down(dialler.handle(Heard(packet=gone), 1))
+    assert (failed.reason, failed.reason_code, failed.retry_us) == ("server shutting down", 0x8B, None)
+    assert dialler.state == "closed"
+
+
+def test_closing_says_goodbye_and_ignores_what_follows() -> None:
+    dialler = dialler_up()
+    effects = dialler.handle(Closing(), 1)
+    assert isinstance(effects[0], SendPacket) and isinstance(effects[0].packet, DisconnectPacket)
+    assert kinds(effects)[-1] is HangUp
+    for event in (Lost(reason="x"), Heard(packet=PingRespPacket()), TimerFired(name=RETRY), Closing()):
+        assert dialler.handle(event, 2) == []
+
+
+happenings: st.SearchStrategy[Event] = st.sampled_from(
+    [
+        Dialled(),
+        Lost(reason="broken"),
+        Heard(packet=ConnAckPacket()),
+        Heard(packet=PingRespPacket()),
+        Heard(packet=DisconnectPacket()),
+        TimerFired(name=DEADLINE),
+        TimerFired(name=PING),
+        TimerFired(name=RETRY),
+    ]
+)
+
+
+@given(st.lists(happenings, max_size=40))
+def test_a_shell_that_obeys_always_has_a_way_forward(story: list[Event]) -> None:
+    """Feed only what the shell could: a call exists from Dial to HangUp or Lost, timers only when they run."""
+    dialler = Dialler(GREETING, redial=True)
+    timers: set[str] = set()
+    call = "none"
+
+    def do(effects: list[Effect]) -> None:
+        nonlocal call
+        for effect in effects:
+            name = getattr(effect, "name", None)
+            if isinstance(effect, SetTimer):
+                timers.add(effect.name)
+            elif name is not None:
+                timers.discard(name)
+            elif isinstance(effect, Dial):
+                call = "dialling"
+            elif isinstance(effect, HangUp):
+                call = "none"
+
+    do(dialler.handle(Started(incarnation=1), 0))
+    for event in story:
+        if isinstance(event, TimerFired):
+            if event.name not in timers:
+                continue
+            timers.discard(event.name)
+        elif isinstance(event, Dialled):
+            if call != "dialling":
+                continue
+            call = "made"
+        elif isinstance(event, Lost):
+            if call == "none":
+                continue
+            call = "none"
+        elif call != "made":
+            continue
+        do(dialler.handle(event, 0))
+        assert call != "none" or RETRY in timers, "no connection, and no plan to make one"

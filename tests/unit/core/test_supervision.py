@@ -1,0 +1,379 @@
+"""Supervision: start in stages, restart with patience, stop in order; then any sequence of happenings."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tocsin.core.machine import (
+    CancelTimer,
+    Effect,
+    Event,
+    IllegalEvent,
+    Say,
+    SetTimer,
+    Started,
+    Stop,
+    TimerFired,
+)
+from tocsin.core.supervision import (
+    BACKOFF_FIRST_US,
+    BACKOFF_MAX_US,
+    GRACE_US,
+    HEALTHY_AFTER_US,
+    SILENT_AFTER_US,
+    SLOW_AFTER_US,
+    START_ATTEMPTS,
+    AllReady,
+    Child,
+    ChildEnded,
+    ChildReported,
+    ChildStarted,
+    Reported,
+    Row,
+    SignalChild,
+    StartChild,
+    StopAsked,
+    Supervision,
+    describe_exit,
+)
+
+CHILDREN = (
+    Child("nats", 0, reports=False),
+    Child("coordinator", 1),
+    Child("north", 2),
+    Child("south", 2),
+)
+
+
+class Parent:
+    """The machine with a clock, its timers, and what it has started."""
+
+    def __init__(self, children: tuple[Child, ...] = CHILDREN) -> None:
+        self.machine = Supervision(children)
+        self.now_us = 0
+        self.timers: dict[str, int] = {}
+        self.runs: dict[str, int] = {}
+
+    def do(self, event: Event) -> list[Effect]:
+        effects = self.machine.handle(event, self.now_us)
+        for effect in effects:
+            match effect:
+                case SetTimer(name=name, delay_us=delay_us):
+                    self.timers[name] = self.now_us + delay_us
+                case CancelTimer(name=name):
+                    self.timers.pop(name, None)
+                case StartChild(child=child, run=run):
+                    self.runs[child] = run
+        return [effect for effect in effects if not isinstance(effect, SetTimer | CancelTimer | Say)]
+
+    def start(self) -> list[Effect]:
+        return self.do(Started(incarnation=1))
+
+    def report(self, child: str, state: Reported = "ready", problem: str = "") -> list[Effect]:
+        return self.do(ChildReported(child=child, run=self.runs[child], state=state, problem=problem))
+
+    def exist(self, child: str, pid: int = 7) -> list[Effect]:
+        return self.do(ChildStarted(child=child, run=self.runs[child], pid=pid))
+
+    def end(self, child: str, code: int = 1, words: str = "") -> list[Effect]:
+        return self.do(ChildEnded(child=child, run=self.runs[child], code=code, words=words))
+
+    def fire(self, name: str) -> list[Effect]:
+        self.now_us = max(self.now_us, self.timers.pop(name))
+        return self.do(TimerFired(name=name))
+
+    def row(self, child: str) -> Row:
+        return next(row for row in self.machine.rows() if row.name == child)
+
+
+@pytest.fixture
+def parent() -> Parent:
+    return Parent()
+
+
+@pytest.fixture
+def running(parent: Parent) -> Parent:
+    parent.start()
+    for child in CHILDREN:
+        parent.exist(child.name)
+        parent.report(child.name)
+    assert parent.machine.state == "running"
+    return parent
+
+
+def started(effects: list[Effect]) -> list[str]:
+    return [effect.child for effect in effects if isinstance(effect, StartChild)]
+
+
+def signalled(effects: list[Effect]) -> list[tuple[str, str]]:
+    return [(effect.child, effect.signal) for effect in effects if isinstance(effect, SignalChild)]
+
+
+# ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_stage_is_started_when_the_one_before_is_ready(parent: Parent) -> None:
+    assert started(parent.start()) == ["nats"]
+    assert parent.row("coordinator").health == "waiting"
+    assert started(parent.report("nats")) == ["coordinator"]
+    assert started(parent.report("coordinator", "starting")) == []
+    assert started(parent.report("coordinator")) == ["north", "south"]
+
+
+def test_everything_ready_is_announced_once(parent: Parent) -> None:
+    parent.start()
+    parent.report("nats")
+    parent.report("coordinator")
+    assert AllReady() not in parent.report("north")
+    assert AllReady() in parent.report("south")
+    parent.report("south", "degraded")
+    assert AllReady() not in parent.report("south")
+
+
+def test_a_network_without_embedded_servers_starts_with_the_coordinator() -> None:
+    parent = Parent(CHILDREN[1:])
+    assert started(parent.start()) == ["coordinator"]
+
+
+def test_the_next_stage_waits_for_a_child_of_an_earlier_one_that_ended(parent: Parent) -> None:
+    parent.start()
+    parent.report("nats")
+    parent.end("nats")
+    assert started(parent.report("coordinator")) == []
+    assert started(parent.fire("restart/nats")) == ["nats"]
+    assert started(parent.report("nats")) == ["north", "south"]
+
+
+def test_a_child_that_never_starts_is_given_up_and_the_others_are_stopped(parent: Parent) -> None:
+    parent.start()
+    parent.report("nats")
+    for _ in range(START_ATTEMPTS - 1):
+        assert signalled(parent.end("coordinator", 2, "no room")) == []
+        parent.fire("restart/coordinator")
+    assert signalled(parent.end("coordinator", 2, "no room")) == [("nats", "terminate")]
+    failure = parent.machine.failure
+    assert failure is not None
+    assert (failure.child, failure.code, failure.words) == ("coordinator", 2, "no room")
+    assert Stop(reason="coordinator does not start") in parent.end("nats", 0)
+
+
+def test_a_slow_start_is_said_and_waited_for(parent: Parent) -> None:
+    parent.start()
+    assert parent.timers["slow/nats"] == SLOW_AFTER_US
+    parent.fire("slow/nats")
+    assert parent.row("nats").problem == "not ready after 30 s"
+    assert started(parent.report("nats")) == ["coordinator"]
+    assert parent.row("nats").problem == ""
+
+
+# ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_child_that_ends_is_restarted_after_a_pause(running: Parent) -> None:
+    assert running.end("north", -9) == []
+    row = running.row("north")
+    assert (row.health, row.problem, row.pid) == ("backing off", "ended by signal 9", None)
+    assert row.retry_at_us == running.now_us + BACKOFF_FIRST_US == running.timers["restart/north"]
+    assert running.fire("restart/north") == [StartChild(child="north", run=2)]
+    running.exist("north", 8)
+    running.report("north")
+    row = running.row("north")
+    assert (row.health, row.pid, row.restarts) == ("ready", 8, 1)
+
+
+def test_the_pause_doubles_up_to_its_bound_and_the_parent_never_gives_up(running: Parent) -> None:
+    pauses = []
+    for _ in range(10):
+        running.end("north")
+        pauses.append(running.timers["restart/north"] - running.now_us)
+        assert started(running.fire("restart/north")) == ["north"]
+    assert pauses[:7] == [min(BACKOFF_FIRST_US << n, BACKOFF_MAX_US) for n in range(7)]
+    assert pauses[-1] == BACKOFF_MAX_US
+    assert running.machine.state == "running"
+
+
+def test_a_healthy_while_makes_the_next_end_a_first_one(running: Parent) -> None:
+    running.end("north")
+    running.fire("restart/north")
+    running.report("north")
+    assert running.timers["healthy/north"] == running.now_us + HEALTHY_AFTER_US
+    running.fire("healthy/north")
+    running.end("north")
+    assert running.timers["restart/north"] == running.now_us + BACKOFF_FIRST_US
+
+
+def test_silence_is_degraded_until_the_next_report(running: Parent) -> None:
+    assert running.timers["silent/north"] == SILENT_AFTER_US
+    running.fire("silent/north")
+    assert (running.row("north").health, running.row("north").problem) == ("degraded", "no report for 10 s")
+    running.report("north")
+    assert (running.row("north").health, running.row("north").problem) == ("ready", "")
+
+
+def test_a_child_that_does_not_report_is_never_silent(running: Parent) -> None:
+    assert "silent/nats" not in running.timers
+
+
+def test_a_report_carries_problem_and_facts(running: Parent) -> None:
+    report = ChildReported(child="north", run=1, state="degraded", problem="no link", facts={"clients": 3})
+    running.do(report)
+    row = running.row("north")
+    assert (row.health, row.problem, row.facts) == ("degraded", "no link", {"clients": 3})
+
+
+def test_words_about_an_older_run_are_ignored(running: Parent) -> None:
+    running.end("north")
+    running.fire("restart/north")
+    for late in (
+        ChildReported(child="north", run=1, state="ready"),
+        ChildEnded(child="north", run=1, code=0),
+        ChildStarted(child="north", run=1, pid=99),
+    ):
+        assert running.do(late) == []
+    assert (running.row("north").health, running.row("north").pid) == ("starting", None)
+
+
+# ── stopping ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_stages_are_stopped_in_reverse_each_after_the_one_above(running: Parent) -> None:
+    assert signalled(running.do(StopAsked())) == [("north", "terminate"), ("south", "terminate")]
+    assert signalled(running.end("south", 0)) == []
+    assert signalled(running.end("north", 0)) == [("coordinator", "terminate")]
+    assert signalled(running.end("coordinator", 0)) == [("nats", "terminate")]
+    assert running.end("nats", 0) == [Stop(reason="stopped as asked")]
+    assert running.machine.state == "stopped"
+    assert running.timers == {}
+
+
+def test_a_stage_that_does_not_stop_is_killed_after_its_grace(running: Parent) -> None:
+    running.do(StopAsked())
+    running.end("south", 0)
+    assert running.timers == {"grace": GRACE_US}
+    assert signalled(running.fire("grace")) == [("north", "kill")]
+    assert signalled(running.end("north", -9)) == [("coordinator", "terminate")]
+
+
+def test_asked_again_everything_is_killed_at_once(running: Parent) -> None:
+    running.do(StopAsked())
+    assert signalled(running.do(StopAsked())) == [(child.name, "kill") for child in CHILDREN]
+
+
+def test_a_child_that_waits_for_its_restart_is_not_waited_for(running: Parent) -> None:
+    running.end("north")
+    assert signalled(running.do(StopAsked())) == [("south", "terminate")]
+    assert "restart/north" not in running.timers
+    assert running.row("north").health == "stopped"
+
+
+def test_a_stop_while_starting_ends_what_was_begun(parent: Parent) -> None:
+    parent.start()
+    assert signalled(parent.do(StopAsked())) == [("nats", "terminate")]
+    parent.exist("nats")
+    assert parent.end("nats", 0) == [Stop(reason="stopped as asked")]
+
+
+def test_a_stop_before_the_start_stops_at_once(parent: Parent) -> None:
+    assert parent.do(StopAsked()) == [Stop(reason="stopped as asked")]
+
+
+def test_a_second_start_is_illegal_and_changes_nothing(running: Parent) -> None:
+    before = running.machine.rows()
+    with pytest.raises(IllegalEvent):
+        running.start()
+    assert running.machine.rows() == before
+
+
+@pytest.mark.parametrize(("code", "words"), [(-9, "ended by signal 9"), (3, "ended with exit code 3")])
+def test_exit_codes_have_words(code: int, words: str) -> None:
+    assert describe_exit(code) == words
+
+
+# ── any sequence ─────────────────────────────────────────────────────────────────────────────────────────────
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["exist", "ready", "degraded", "end", "timer", "stale", "stop"]),
+        st.integers(0, 10),
+    ),
+    max_size=80,
+)
+
+
+class World(Parent):
+    """A dumb model: which processes there are. Every effect is checked against it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.processes: dict[str, int] = {}  # child → run
+        self.ever_ready: set[str] = set()
+        self.stops = 0
+        self.stages = {child.name: child.stage for child in CHILDREN}
+
+    def do(self, event: Event) -> list[Effect]:
+        if isinstance(event, ChildEnded) and self.processes.get(event.child) == event.run:
+            del self.processes[event.child]
+        if isinstance(event, ChildReported) and event.state == "ready":
+            self.ever_ready.add(event.child)
+        effects = super().do(event)
+        for effect in effects:
+            self.check(effect)
+        return effects
+
+    def check(self, effect: Effect) -> None:
+        match effect:
+            case StartChild(child=child, run=run):
+                assert child not in self.processes, "two processes of one child"
+                assert self.machine.state in ("starting", "running"), "a start while stopping"
+                below = {name for name, stage in self.stages.items() if stage < self.stages[child]}
+                assert below <= self.ever_ready, "a stage before its time"
+                self.processes[child] = run
+            case SignalChild(child=child, run=run, signal="terminate"):
+                assert self.processes.get(child) == run, "a signal for nobody"
+                above = [name for name in self.processes if self.stages[name] > self.stages[child]]
+                assert not above, "a stage ended before those above it"
+            case Stop():
+                assert not self.processes, "somebody is left"
+                self.stops += 1
+
+    def step(self, kind: str, number: int) -> None:
+        children = sorted(self.processes)
+        if kind == "stop" and number < 3:
+            self.do(StopAsked())
+        elif kind == "timer" and self.timers:
+            self.fire(sorted(self.timers)[number % len(self.timers)])
+        elif kind == "stale":
+            child = CHILDREN[number % len(CHILDREN)].name
+            self.do(ChildEnded(child=child, run=self.runs.get(child, 0) - 1, code=1))
+        elif children:
+            child = children[number % len(children)]
+            match kind:
+                case "exist":
+                    self.exist(child, number)
+                case "ready" | "degraded":
+                    self.report(child, "ready" if kind == "ready" else "degraded")
+                case "end":
+                    self.end(child, number % 3)
+
+
+@given(steps)
+@settings(max_examples=300)
+def test_in_any_sequence_each_child_has_one_process_and_order_is_kept(
+    sequence: list[tuple[str, int]],
+) -> None:
+    world = World()
+    world.start()
+    for kind, number in sequence:
+        world.step(kind, number)
+        alive = {row.name for row in world.machine.rows() if row.health in ("starting", "ready", "degraded")}
+        assert alive <= set(world.processes)
+        waiting = {row.name for row in world.machine.rows() if row.health == "backing off"}
+        assert all(f"restart/{name}" in world.timers for name in waiting), "a restart was forgotten"
+    if world.machine.state != "stopped":
+        world.do(StopAsked())
+    while world.processes:
+        world.end(sorted(world.processes)[0], 0)
+    assert world.machine.state == "stopped"
+    assert world.stops == 1
