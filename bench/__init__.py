@@ -1,0 +1,1 @@
+"""Measurements. Each module is one: ``python -m bench store``; all of them: ``make bench``."""

@@ -1,0 +1,39 @@
+"""Run measurements: ``python -m bench [NAME…] [--quick]``. Results are printed and kept in bench/results/."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+BENCHES = {
+    "sim": "events a second of the simulator, beside a bare event heap",
+    "store": "appends, reads and watches on JetStream, one and three servers, beside plain nats-py",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    names = "\n".join(f"  {name:8} {what}" for name, what in BENCHES.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure Tocsin; every figure stands beside a peer's, measured in the same run.",
+        epilog=f"measurements:\n{names}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which ones; all if none is named")
+    parser.add_argument("--quick", action="store_true", help="smaller and rougher, in under a minute each")
+    chosen = parser.parse_args(argv)
+    unknown = [name for name in chosen.names if name not in BENCHES]
+    if unknown:
+        parser.error(f"there is no measurement {unknown[0]!r}; name one of {', '.join(BENCHES)}")
+    worst = 0
+    for name in chosen.names or BENCHES:
+        print(f"── {name}: {BENCHES[name]} ──", flush=True)
+        code = importlib.import_module(f"bench.{name}").main(["--quick"] if chosen.quick else [])
+        worst = max(worst, code)
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())
