@@ -1,0 +1,229 @@
+"""Clients and links at a broker's door, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from mqtt5 import (
+    ConnAckPacket,
+    ConnectPacket,
+    DisconnectPacket,
+    PingReqPacket,
+    PingRespPacket,
+    PublishPacket,
+    TopicFilter,
+    UnsubAckPacket,
+    UnsubscribePacket,
+    Will,
+)
+
+from tests.unit.broker.door import Door, Peer
+from tocsin.broker.listener import listening_socket
+from tocsin.config import Limits
+from tocsin.errors import PortTaken
+from tocsin.model.network import BrokerInfo, Role, Route, Scope
+from tocsin.wire.codec import V5, V311, Version
+
+DEADLINE_S = 10.0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def barrier(peer: Peer) -> None:
+    """The broker has handled everything that this peer sent."""
+    peer.send(PingReqPacket())
+    await peer.receive(PingRespPacket)
+
+
+@pytest.mark.parametrize("subscriber_version", [V5, V311])
+@pytest.mark.parametrize("publisher_version", [V5, V311])
+async def test_a_message_reaches_subscribers_of_either_version(
+    door: Door, subscriber_version: Version, publisher_version: Version
+) -> None:
+    subscriber = await door.peer("s", version=subscriber_version)
+    publisher = await door.peer("p", version=publisher_version)
+    await subscriber.subscribe(TopicFilter("a/+"))
+    publisher.send(PublishPacket("a/b", b"one"), PublishPacket("b", b"no"), PublishPacket("a/c", b"two"))
+    heard = [await subscriber.receive(PublishPacket) for _ in range(2)]
+    assert [(packet.topic, packet.payload) for packet in heard] == [("a/b", b"one"), ("a/c", b"two")]
+
+
+async def test_properties_are_forwarded_to_those_who_can_read_them(door: Door) -> None:
+    modern, old = await door.peer("s5"), await door.peer("s4", version=V311)
+    for subscriber in (modern, old):
+        await subscriber.subscribe(TopicFilter("a"))
+    publisher = await door.peer("p")
+    publisher.send(PublishPacket("a", b"x", content_type="text", user_properties=[("k", "v")]))
+    heard = await modern.receive(PublishPacket)
+    assert (heard.content_type, heard.user_properties) == ("text", [("k", "v")])
+    assert (await old.receive(PublishPacket)).payload == b"x"
+
+
+async def test_no_local_excludes_the_publisher_and_nobody_else(door: Door) -> None:
+    own, other = await door.peer("own"), await door.peer("other")
+    await own.subscribe(TopicFilter("a", no_local=True))
+    await other.subscribe(TopicFilter("a", no_local=True))
+    own.send(PublishPacket("a", b"mine"))
+    assert (await other.receive(PublishPacket)).payload == b"mine"
+    await barrier(own)
+
+
+async def test_subscription_identifiers_come_with_the_message(door: Door) -> None:
+    subscriber, publisher = await door.peer("s"), await door.peer("p")
+    await subscriber.subscribe(TopicFilter("a"), subscription_id=7)
+    await subscriber.subscribe(TopicFilter("#"), subscription_id=9)
+    publisher.send(PublishPacket("a", b"x"))
+    assert sorted((await subscriber.receive(PublishPacket)).subscription_ids) == [7, 9]
+
+
+async def test_interests_are_told_once_for_all_subscribers_of_a_filter(door: Door) -> None:
+    one, two = await door.peer("1"), await door.peer("2")
+    await one.subscribe(TopicFilter("a/#"))
+    await two.subscribe(TopicFilter("a/#"))
+    assert door.interests == [(("a/#",), ())]
+    one.send(UnsubscribePacket(2, ["a/#"]))
+    await one.receive(UnsubAckPacket)
+    assert len(door.interests) == 1
+    two.close()
+    await until(lambda: len(door.interests) == 2)
+    assert door.interests[1] == ((), ("a/#",))
+
+
+async def test_a_second_connection_with_the_same_client_id_takes_over(door: Door) -> None:
+    first = await door.peer("same")
+    await first.subscribe(TopicFilter("a"))
+    second = await door.peer("same")
+    goodbye = await first.receive(DisconnectPacket)
+    assert int(goodbye.reason_code) == 0x8E
+    assert await first.closed()
+    assert door.listener.clients == 1
+    await barrier(second)
+
+
+async def test_a_will_is_published_when_the_client_vanishes_and_not_when_it_says_goodbye(door: Door) -> None:
+    watcher = await door.peer("watcher")
+    await watcher.subscribe(TopicFilter("gone/+"))
+    polite = await door.peer(connect=ConnectPacket("polite", will=Will("gone/polite", payload=b"x")))
+    polite.send(DisconnectPacket())
+    assert await polite.closed()
+    lost = await door.peer(connect=ConnectPacket("lost", will=Will("gone/lost", payload=b"x")))
+    lost.close()
+    assert (await watcher.receive(PublishPacket)).topic == "gone/lost"
+
+
+async def test_a_full_broker_says_that_it_is_busy() -> None:
+    async with Door(Limits(connections_max=1)) as door:
+        await door.peer("first")
+        second = await door.peer("second", accepted=False)
+        assert int((await second.receive(ConnAckPacket)).reason_code) == 0x89
+        assert await second.closed()
+
+
+async def test_a_client_gets_no_packet_over_its_maximum_and_the_others_do(door: Door) -> None:
+    small = await door.peer(connect=ConnectPacket("small", max_packet_size=200))
+    large, publisher = await door.peer("large"), await door.peer("p")
+    for subscriber in (small, large):
+        await subscriber.subscribe(TopicFilter("a"))
+    publisher.send(PublishPacket("a", b"x" * 500), PublishPacket("a", b"short"))
+    assert (await small.receive(PublishPacket)).payload == b"short"
+    assert [len((await large.receive(PublishPacket)).payload) for _ in range(2)] == [500, 5]
+    assert door.exchange.counts.dropped == 1
+
+
+async def test_a_subscriber_that_does_not_read_loses_messages_and_nobody_else_does() -> None:
+    async with Door(Limits(outbound_max_bytes=1 << 16)) as door:
+        stuck, reading, publisher = await door.peer("stuck"), await door.peer("reading"), await door.peer("p")
+        for subscriber in (stuck, reading):
+            await subscriber.subscribe(TopicFilter("a"))
+        stuck.stop_reading()
+        payload = b"x" * 50_000
+        count = 400  # 20 MB: more than the kernel's buffers and ours together
+        for _ in range(count):
+            publisher.send(PublishPacket("a", payload))
+            assert (await reading.receive(PublishPacket)).payload == payload
+        assert door.exchange.counts.dropped > 0
+        stuck.writer.transport.abort()
+
+
+async def test_a_link_needs_the_secret(door: Door) -> None:
+    stranger = await door.peer(
+        connect=ConnectPacket("$link/x", username="$link", password=b"guess"), accepted=False
+    )
+    assert int((await stranger.receive(ConnAckPacket)).reason_code) == 0x86
+
+
+async def test_stopping_tells_the_clients(door: Door) -> None:
+    client = await door.peer("c")
+    await door.listener.close()
+    assert int((await client.receive(DisconnectPacket)).reason_code) == 0x8B
+    assert await client.closed()
+
+
+def test_a_taken_port_is_named() -> None:
+    with listening_socket("127.0.0.1", 0, "one") as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortTaken, match=f"broker two cannot listen on 127.0.0.1:{port}"):
+            listening_socket("127.0.0.1", port, "two")
+
+
+# ── links ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def info_of(door: Door, broker: str, cluster: str, role: Role = Role.EDGE) -> BrokerInfo:
+    return BrokerInfo(broker, cluster, role, "127.0.0.1", door.port)
+
+
+async def test_messages_of_clients_cross_a_link_and_are_not_sent_back(door: Door) -> None:
+    """Two brokers that each have a route to the other: one copy arrives, none returns."""
+    async with Door(Limits()) as south:
+        door.exchange.change_routes(
+            [Route(Scope.ORIGIN, "south-1", "a/#")], (), [info_of(south, "south-1", "south")]
+        )
+        south.exchange.change_routes(
+            [Route(Scope.ORIGIN, "north-1", "a/#")], (), [info_of(door, "north-1", "north")]
+        )
+        here, there, publisher = await door.peer("here"), await south.peer("there"), await door.peer("p")
+        for subscriber in (here, there):
+            await subscriber.subscribe(TopicFilter("a/#"))
+        publisher.send(PublishPacket("a/1", b"x"), PublishPacket("a/2", b"y"))
+        for subscriber in (here, there):
+            assert [(await subscriber.receive(PublishPacket)).topic for _ in range(2)] == ["a/1", "a/2"]
+        await until(lambda: south.exchange.counts.relayed == 2)
+        assert door.exchange.counts.relayed == 0
+
+
+async def test_a_hub_passes_on_what_comes_from_elsewhere_but_not_back_into_the_cluster_it_came_from(
+    door: Door,
+) -> None:
+    async with Door(Limits()) as hub, Door(Limits()) as far:
+        hub.exchange.change_routes(
+            [Route(Scope.TRANSIT, "far-1", "a"), Route(Scope.TRANSIT, "north-2", "a")],
+            (),
+            [info_of(far, "far-1", "far"), info_of(door, "north-2", "north")],
+        )
+        door.exchange.change_routes(
+            [Route(Scope.ORIGIN, "hub", "a")], (), [info_of(hub, "hub", "far", Role.ROUTING)]
+        )
+        listener, publisher = await far.peer("l"), await door.peer("p")
+        await listener.subscribe(TopicFilter("a"))
+        publisher.send(PublishPacket("a", b"x"))
+        assert (await listener.receive(PublishPacket)).payload == b"x"
+        assert door.exchange.counts.relayed == 0, "it came from the north"
+
+
+async def test_messages_wait_for_a_link_that_comes_up_a_little_later(door: Door) -> None:
+    async with Door(Limits()) as south:
+        peer = info_of(south, "south-1", "south")
+    door.exchange.change_routes([Route(Scope.ORIGIN, "south-1", "a")], (), [peer])
+    publisher = await door.peer("p")
+    publisher.send(PublishPacket("a", b"held"))
+    await barrier(publisher)
+    async with Door(Limits(), port=peer.port) as again:
+        await until(lambda: again.exchange.counts.relayed == 1)
+    assert door.exchange.counts.dropped == 0
