@@ -11,7 +11,7 @@ used however long the coordinator stays silent: existing traffic never depends o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import ClassVar
 
 import msgspec
@@ -72,6 +72,11 @@ class Member(TableMachine):
         self._peers: dict[str, BrokerInfo] = {}
         self.routes: dict[Route, None] = {}  # what the forwarding table holds, oldest first
         self.routes_version = RoutesVersion()
+
+    @property
+    def interests(self) -> Collection[str]:
+        """What the broker's clients want now."""
+        return self._interests.keys()
 
     def _start(self, event: Started, now_us: int) -> list[Effect]:
         self._incarnation = event.incarnation

@@ -58,6 +58,7 @@ class Registry(TableMachine):
         self._suspect_after_us = suspect_after_us
         self._incarnation = 0
         self._known: dict[str, _Known] = {}
+        self._number = 0  # of the newest routes sent to anybody: a broker that was forgotten never sees one again
         self.plan = RoutePlan()
 
     @property
@@ -201,7 +202,8 @@ class Registry(TableMachine):
     def _send(
         self, cause: str, broker: str, known: _Known, base: int, change: RouteChange, now_us: int
     ) -> list[Effect]:
-        known.number += 1
+        self._number += 1
+        known.number = self._number
         known.sent_us = now_us
         items = [*((route, True) for route in change.added), *((route, False) for route in change.removed)]
         runs = split(items, lambda item: _route_bytes(item[0]))

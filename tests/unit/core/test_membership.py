@@ -155,6 +155,7 @@ def test_a_broker_that_joins_gets_its_routes_and_the_others_theirs() -> None:
     assert to_south.added == (Route(Scope.ORIGIN, "north-1", "a/#"),)
     assert to_north.added == (Route(Scope.ORIGIN, "south-1", "b"),)
     assert (to_south.base, to_north.base) == (0, 1)
+    assert to_south.version.number != to_north.version.number
 
 
 def test_a_broker_that_is_silent_too_long_loses_its_routes() -> None:
@@ -166,6 +167,16 @@ def test_a_broker_that_is_silent_too_long_loses_its_routes() -> None:
     (withdrawn,) = sent(Routes, effects)
     assert withdrawn.removed == (Route(Scope.ORIGIN, "north-1", "a/#"),)
     assert set(registry.brokers) == {"south-1"}
+
+
+def test_a_broker_that_was_forgotten_and_comes_back_gets_routes_with_a_number_it_has_not_seen() -> None:
+    registry = started_registry()
+    (first,) = sent(Routes, hears(registry, Interests(NORTH_1, 7, 0, 1, ()), 0))
+    registry.handle(TimerFired(name=CHECK), SUSPECT_US + 1)
+    assert "north-1" not in registry.brokers
+    hears(registry, Heartbeat("north-1", 7, 1, first.version), SUSPECT_US + 2)
+    (again,) = sent(Routes, hears(registry, Interests(NORTH_1, 7, 0, 2, ()), SUSPECT_US + 3))
+    assert again.version.number > first.version.number
 
 
 def test_a_coordinator_that_starts_beside_running_brokers_holds_back_until_it_is_settled() -> None:
