@@ -110,7 +110,7 @@ class StateInUse(OperatorError):
 class StoreError(TocsinError):
     """The substrate could not do what was asked."""
 
-    fault = "environment"
+    fault: ClassVar[Fault] = "environment"
 
 
 class StoreUnavailable(StoreError):

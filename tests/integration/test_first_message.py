@@ -132,7 +132,7 @@ class PahoClient:
         self._connected = threading.Event()
         self.client = paho.Client(CallbackAPIVersion.VERSION2, protocol=protocol)  # type: ignore[arg-type]
         self.client.on_message = lambda client, data, message: self.heard.append(
-            (message.topic, message.payload)
+            (message.topic, bytes(message.payload))
         )
         self.client.on_connect = self._on_connect
         self.client.on_subscribe = lambda *arguments: self._granted.set()

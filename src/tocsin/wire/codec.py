@@ -1,0 +1,271 @@
+"""Bytes to packets and back, for MQTT 5 and 3.1.1 with one vocabulary: the packet classes of ``mqtt5``.
+
+    decoder = Decoder(max_packet_bytes)                       one per connection; server side
+    decoder = Decoder(max_packet_bytes, role="client", version=5)
+    for item in decoder.feed(data):                           list[Packet | WireError]
+        ...                                                   a WireError is always the last item, and final:
+                                                              whatever is fed afterwards gives []
+    decoder.version                                           None until CONNECT said it (server); then 4 or 5
+    decoder.max_packet_bytes                                  may be raised once the peer is known
+
+    encode(packet, version) -> bytes                          Unencodable if the packet cannot be said in that version
+    frames.publish_frame(topic, payload, version, *, retain=False) -> bytes            QoS 0, hot
+    frames.forward_frame(packet, version, *, retain=False, subscription_ids=(), waited_s=0) -> bytes
+
+A decoder frames, and the codec of the version reads the frame. A PUBLISH without properties, which is nearly all
+of the traffic, is read here: two slices, a look-up of the topic, and the packet.
+
+Invariants: a packet's type, flags and size are judged as soon as its first bytes say them, before a byte of its
+body is kept; what is kept is less than one packet, so never more than ``max_packet_bytes``; how the bytes were cut into
+chunks never changes what comes out.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from mqtt5 import Packet, PublishPacket
+
+from tocsin.errors import Malformed, PacketTooLarge, ProtocolViolation, Unencodable, WireError
+from tocsin.wire import mqtt50, mqtt311
+from tocsin.wire.connect import V5 as V5
+from tocsin.wire.connect import V311 as V311
+from tocsin.wire.connect import Version as Version
+from tocsin.wire.connect import version_of
+from tocsin.wire.fields import text_of
+from tocsin.wire.mqtt311 import QOS
+from tocsin.wire.topics import check_topic
+
+Role = Literal["server", "client"]
+
+_MEMO_MAX = 4_096  # topics remembered by their bytes: they repeat, message after message
+_MEMO_TOPIC_MAX_BYTES = 256  # of one of them; so the memo takes 2 MB at most
+
+_TWO_BYTES_MAX = (1 << 14) - 1  # the longest remaining length that two bytes can say
+
+_NAMES: Final = (
+    "reserved packet type 0", "CONNECT", "CONNACK", "PUBLISH", "PUBACK", "PUBREC", "PUBREL", "PUBCOMP",
+    "SUBSCRIBE", "SUBACK", "UNSUBSCRIBE", "UNSUBACK", "PINGREQ", "PINGRESP", "DISCONNECT", "AUTH",
+)  # fmt: skip
+_ACCEPTED: Final[dict[tuple[Role, Version | None], tuple[int, ...]]] = {
+    ("server", None): (1,),
+    ("server", V311): (1, 3, 4, 5, 6, 7, 8, 10, 12, 14),
+    ("server", V5): (1, 3, 4, 5, 6, 7, 8, 10, 12, 14, 15),
+    ("client", V311): (2, 3, 4, 5, 6, 7, 9, 11, 13),
+    ("client", V5): (2, 3, 4, 5, 6, 7, 9, 11, 13, 14, 15),
+}
+
+
+# Which flags a PUBLISH may have: DUP, two bits of QoS, RETAIN; not QoS 3, and no DUP at QoS 0.
+_PUBLISH_FLAGS: Final = bytes(flags & 0x06 != 0x06 and flags & 0x0E != 0x08 for flags in range(16))
+
+
+def _first_bytes(accepted: tuple[int, ...]) -> bytes:
+    """A table of 256: 1 for each first byte that is legal, its flags included."""
+    legal = bytearray(256)
+    for kind in accepted:
+        if kind == 3:
+            legal[0x30:0x40] = _PUBLISH_FLAGS
+        else:
+            legal[kind << 4 | (0x02 if kind in (6, 8, 10) else 0)] = 1
+    return bytes(legal)
+
+
+_LEGAL: Final = {key: _first_bytes(accepted) for key, accepted in _ACCEPTED.items()}
+
+_topics: dict[bytes, str] = {}
+
+
+class Decoder:
+    """What arrives on one connection, as packets."""
+
+    __slots__ = ("_failed", "_held", "_legal", "_needed", "_role", "_version", "max_packet_bytes")
+
+    def __init__(
+        self, max_packet_bytes: int, *, role: Role = "server", version: Version | None = None
+    ) -> None:
+        if role == "client" and version is None:
+            raise ValueError("a client's decoder needs the version that the client speaks")
+        self.max_packet_bytes = max_packet_bytes
+        self._role: Role = role
+        self._version = version
+        self._legal = _LEGAL[role, version]
+        self._held = bytearray()  # the beginning of a packet whose rest has not come
+        self._needed = 0  # how many bytes must be held before it is worth looking again
+        self._failed = False
+
+    @property
+    def version(self) -> Version | None:
+        return self._version
+
+    @property
+    def held_bytes(self) -> int:
+        """How much of an unfinished packet is kept."""
+        return len(self._held)
+
+    def feed(self, data: bytes) -> list[Packet | WireError]:
+        """The packets that these bytes complete; a ``WireError`` is the last item, and the decoder's last word."""
+        if self._failed:
+            return []
+        if self._held:
+            self._held += data
+            if len(self._held) < self._needed:
+                return []
+            data = bytes(self._held)
+            self._held = bytearray()
+        items: list[Packet | WireError] = []
+        try:
+            rest = self._read(data, items)
+        except WireError as error:
+            self._failed = True
+            items.append(error)
+        else:
+            if rest < len(data):
+                self._held += memoryview(data)[rest:]
+        return items
+
+    def _read(self, data: bytes, items: list[Packet | WireError]) -> int:
+        """Append every whole packet to ``items``; where the first unfinished one begins. The hot loop."""
+        at, end = 0, len(data)
+        last, append, known = end - 1, items.append, _topics
+        publish, v5, short = self._hot()
+        while at < last:
+            first = data[at]
+            if first & 0xF0 == publish and at + 5 < end:
+                length, body = data[at + 1], at + 2
+                if length > 0x7F:
+                    length, body = length - 0x80 + (data[body] << 7), at + 3
+                    if length < 0x80:
+                        length = short + 1
+                stop = body + length
+                if length <= short and stop <= end:
+                    if first == 0x30:
+                        # QoS 0 and no flags: if the topic is known, nothing is left to check.
+                        middle = body + 2 + data[body + 1]
+                        start = middle + v5
+                        if start <= stop and not (v5 and data[middle]):
+                            topic = known.get(data[body:middle])
+                            if topic is not None:
+                                append(PublishPacket(topic, data[start:stop]))
+                                at = stop
+                                continue
+                    packet = _plain_publish(data, first, body, stop, v5)
+                    if packet is not None:
+                        append(packet)
+                        at = stop
+                        continue
+            body, stop = self._frame(data, at, end)
+            if stop > end:
+                self._needed = stop - at
+                return at
+            append(self._packet(data[at:stop], body - at))
+            at = stop
+            publish, v5, short = self._hot()
+        if at == last and not self._legal[data[at]]:
+            raise self._unexpected(data[at])
+        self._needed = 2
+        return at
+
+    def _hot(self) -> tuple[int, int, int]:
+        """For the hot loop: the type of PUBLISH, the bytes of no properties, the longest body."""
+        publish = -1 if self._version is None else 0x30
+        return publish, 1 if self._version == V5 else 0, min(_TWO_BYTES_MAX, self.max_packet_bytes - 3)
+
+    def _frame(self, data: bytes, at: int, end: int) -> tuple[int, int]:
+        """Where the body begins and ends of the packet at ``at``, of which two bytes are there."""
+        if not self._legal[data[at]]:
+            raise self._unexpected(data[at])
+        length, body = data[at + 1], at + 2
+        if length > 0x7F:
+            length, body = _long_length(data, at, end)
+        if body + length - at > self.max_packet_bytes:
+            raise PacketTooLarge(body + length - at, self.max_packet_bytes)
+        return body, body + length
+
+    def _packet(self, frame: bytes, at: int) -> Packet:
+        """One frame, by the codec of the version."""
+        if self._version is None:
+            self._version = version_of(frame, at)
+            self._legal = _LEGAL[self._role, self._version]
+        if self._version == V311:
+            return mqtt311.decode(frame, at)
+        packet = mqtt50.decode(frame, at)
+        if self._role == "server" and isinstance(packet, PublishPacket) and packet.subscription_ids:
+            raise ProtocolViolation("a client must not put subscription identifiers into a PUBLISH")
+        return packet
+
+    def _unexpected(self, first: int) -> WireError:
+        kind = first >> 4
+        name = _NAMES[kind]
+        if kind in _ACCEPTED[self._role, self._version]:
+            return Malformed(f"the flags of a {name} are {first & 0x0F:#x}, which is not allowed")
+        if self._version is None and kind:
+            return ProtocolViolation(f"the first packet must be CONNECT, not {name}")
+        if kind == 0 or (kind == 15 and self._version == V311):
+            return Malformed(f"packet type {kind} is reserved")
+        return ProtocolViolation(f"a {self._role} does not receive {name}")
+
+
+def _long_length(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """A remaining length of two to four bytes, and where the body begins.
+
+    If its bytes are not all here, the length is that of the smallest packet that they can begin: one byte
+    more than there are is then what the loop waits for.
+    """
+    length = data[at + 1] & 0x7F
+    for index in range(1, 4):
+        position = at + 1 + index
+        if position >= end:
+            return 1, end
+        byte = data[position]
+        length |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            if byte == 0:
+                raise Malformed("the remaining length is encoded in more bytes than it needs")
+            return length, position + 1
+    raise Malformed("the remaining length is longer than four bytes")
+
+
+def _plain_publish(data: bytes, first: int, body: int, stop: int, v5: int) -> PublishPacket | None:
+    """A PUBLISH that has no properties; None if it has some or is not right, so that the full codec says what."""
+    if stop - body < 3:
+        return None
+    qos = first >> 1 & 3
+    middle = body + 2 + (data[body] << 8 | data[body + 1])
+    start = middle + v5 + (2 if qos else 0)
+    if start > stop or middle == body + 2 or (v5 and data[start - 1]) or not _PUBLISH_FLAGS[first & 0x0F]:
+        return None
+    packet_id = data[middle] << 8 | data[middle + 1] if qos else None
+    if packet_id == 0:
+        return None
+    topic = _topics.get(data[body:middle]) or _learn(data[body:middle])
+    if not first & 0x09:  # naming the flags only where they are set is a tenth faster
+        return PublishPacket(topic, data[start:stop], qos=QOS[qos], packet_id=packet_id)
+    return PublishPacket(
+        topic,
+        data[start:stop],
+        qos=QOS[qos],
+        packet_id=packet_id,
+        retain=first & 0x01 != 0,
+        duplicate=first & 0x08 != 0,
+    )
+
+
+def _learn(field: bytes) -> str:
+    """The topic of a string field, checked; remembered by the field's bytes, its length included, if it is short."""
+    topic = text_of(field[2:], "the topic")
+    check_topic(topic)
+    if len(field) <= _MEMO_TOPIC_MAX_BYTES:
+        if len(_topics) >= _MEMO_MAX:
+            _topics.clear()
+        _topics[field] = topic
+    return topic
+
+
+def encode(packet: Packet, version: Version) -> bytes:
+    """The packet's bytes, or ``Unencodable`` if this version cannot say it."""
+    try:
+        return mqtt50.encode(packet) if version == V5 else mqtt311.encode(packet)
+    except (ValueError, OverflowError) as error:
+        name = type(packet).__name__.removesuffix("Packet").upper()
+        raise Unencodable(name, version, str(error)) from None
