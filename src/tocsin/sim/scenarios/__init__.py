@@ -1,0 +1,1 @@
+"""Tocsin's own scenarios, one a module. A module that registers with ``@scenario`` is found by being here."""

@@ -1,0 +1,299 @@
+"""The store as nodes see it: one server at the address ``STORE``, with the faults that a real cluster shows.
+
+What is kept is ``store.state``, the reference of the contract. A request travels there, is applied, and its answer
+travels back, as on a connection that loses nothing but can be cut. What can go wrong:
+
+- a **cut**: a request or an answer that meets one is gone, and the asker learns ``OutcomeUnknown`` at its deadline;
+- no **leader**: requests are refused (``StoreUnavailable``) or lost, answers under way are lost, nothing expires, and
+  every follow and watch is interrupted;
+- **weather**: requests refused, lost, applied without an answer, or applied late, after the asker gave up on them.
+
+A request that was applied late is the reason why a machine has to fence its writes, not only watch its lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tocsin.core.machine import (
+    Append,
+    DeleteKey,
+    Effect,
+    Event,
+    FollowLog,
+    GetKey,
+    PutKey,
+    ReadLog,
+    Stored,
+    StoreFailed,
+    WatchTable,
+)
+from tocsin.errors import OutcomeUnknown, StoreUnavailable, TocsinError
+from tocsin.ports import READ_MAX, LogSpec, TableSpec
+from tocsin.sim.chance import MILLION
+from tocsin.sim.network import STORE
+from tocsin.sim.node import Node
+from tocsin.sim.tails import Follow, Tails, Watch
+from tocsin.store.state import LogState, TableState
+
+if TYPE_CHECKING:
+    from tocsin.sim.world import World
+
+DEADLINE_US = 5 * MILLION  # how long an asker waits for an answer: nats-py's default for JetStream
+EXPIRY_RETRY_US = MILLION // 10  # how soon a server without a leader looks again
+
+Request = tuple[int, Any, int]  # the asker's life, the effect, when it was asked
+
+
+class StoreWeather(msgspec.Struct, frozen=True):
+    """What a fault does to requests, each rate in parts per million."""
+
+    refuse_ppm: int = 0  # answered at once that the store is not available
+    lose_ppm: int = 0  # never applied; the asker learns only that no answer came
+    mute_ppm: int = 0  # applied, and the answer is lost
+    slow_us: int = 0  # each waits up to so long before it is applied
+
+
+class StoreServer:
+    """The logs, the tables, and what is wrong with them just now."""
+
+    def __init__(self, world: World) -> None:
+        self.logs: dict[str, LogState] = {}
+        self.tables: dict[str, TableState] = {}
+        self.weather: list[StoreWeather] = []
+        self.deadline_us = DEADLINE_US
+        self.leaderless = 0  # how many faults keep it without a leader
+        self.tails = Tails(world, self)
+        self._world = world
+        self._chance = world.streams.stream("store")
+        self._term = 0  # grows with every leader that is lost: its answers under way are lost too
+        self._published: dict[
+            str, int
+        ] = {}  # log or table → the position or revision that observers have seen
+        self._expiries: dict[str, int] = {}  # table → when its next look at expiry is scheduled
+        self._execute: dict[type[Effect], Callable[[Any], Any]] = {
+            Append: self._append,
+            ReadLog: self._read,
+            GetKey: self._get,
+            PutKey: self._put,
+            DeleteKey: self._delete,
+        }
+
+    def open_log(self, spec: LogSpec) -> None:
+        if spec.name in self.logs:
+            raise ValueError(f"the log {spec.name!r} is open already")
+        self.logs[spec.name] = LogState(spec)
+        self._published["log " + spec.name] = 0
+
+    def open_table(self, spec: TableSpec) -> None:
+        if spec.name in self.tables:
+            raise ValueError(f"the table {spec.name!r} is open already")
+        self.tables[spec.name] = TableState(spec)
+        self._published["table " + spec.name] = 0
+
+    # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def ask(self, node: Node, effect: Any) -> None:
+        """Carry out a store effect of a node."""
+        self._check_name(node, effect)
+        world = self._world
+        now_us = world.schedule.now_us
+        request = (node.life, effect, now_us)
+        if not world.network.calm and world.network.blocked(node.address, STORE):
+            self._leave_unknown(node, request, "does not get")
+            return
+        at_us = now_us + world.network.delay_us(node.address, STORE)
+        world.schedule.at(at_us, self._arrive, node, request)
+
+    def _check_name(self, node: Node, effect: Any) -> None:
+        known: dict[str, Any] = self.logs
+        name = getattr(effect, "log", None)
+        if name is None:
+            known, name = self.tables, effect.table
+        if name not in known:
+            raise self._world.raised(node, effect.cause, LookupError(f"no log or table {name!r} was opened"))
+
+    def _arrive(self, node: Node, request: Request) -> None:
+        world, chance = self._world, self._chance
+        if not world.network.calm and world.network.blocked(node.address, STORE):
+            self._leave_unknown(node, request, "does not get")
+            return
+        wait_us = 0
+        for weather in self.weather:
+            if weather.refuse_ppm and chance.happens(weather.refuse_ppm):
+                self._refuse(node, request, "refused under load")
+                return
+            if weather.lose_ppm and chance.happens(weather.lose_ppm):
+                self._leave_unknown(node, request, "loses")
+                return
+            if weather.slow_us:
+                wait_us += chance.below(weather.slow_us)
+        if wait_us:
+            world.schedule.at(world.schedule.now_us + wait_us, self._apply, node, request)
+        else:
+            self._apply(node, request)
+
+    def _apply(self, node: Node, request: Request) -> None:
+        world = self._world
+        _, effect, asked_us = request
+        if self.leaderless:
+            if self._chance.below(2):
+                self._refuse(node, request, "no leader")
+            else:
+                self._leave_unknown(node, request, "has no leader for")
+            return
+        event: Event
+        try:
+            value = self._execute[type(effect)](effect)
+            event = Stored(request=effect.request, value=value, cause=effect.cause)
+        except TocsinError as error:
+            event = StoreFailed(request=effect.request, error=error, cause=effect.cause)
+        if world.transcript is not None:
+            late = " late" if world.now_us - asked_us > self.deadline_us else ""
+            world.tell(
+                "store", f"applies {effect.request} of {node.address}{late}: {_result(event)}", effect.cause
+            )
+        for weather in self.weather:
+            if weather.mute_ppm and self._chance.happens(weather.mute_ppm):
+                self._leave_unknown(node, request, "does not answer")
+                return
+        at_us = world.schedule.now_us + world.network.delay_us(STORE, node.address)
+        if at_us > asked_us + self.deadline_us:
+            self._leave_unknown(node, request, "answers too late")
+            return
+        world.schedule.at(at_us, self._return, node, (request, event, self._term))
+
+    def _return(self, node: Node, answer: tuple[Request, Event, int]) -> None:
+        request, event, term = answer
+        network = self._world.network
+        if term != self._term:
+            self._leave_unknown(node, request, "lost its leader before the answer to")
+        elif not network.calm and network.blocked(STORE, node.address):
+            self._leave_unknown(node, request, "cannot reach the asker of")
+        else:
+            self._world.answer(node, (request[0], event))
+
+    def _refuse(self, node: Node, request: Request, reason: str) -> None:
+        _, effect, _ = request
+        if self._world.transcript is not None:
+            self._world.tell("store", f"refuses {effect.request} of {node.address}: {reason}", effect.cause)
+        error = StoreUnavailable(_operation(effect), reason)
+        event = StoreFailed(request=effect.request, error=error, cause=effect.cause)
+        at_us = self._world.now_us + self._world.network.delay_us(STORE, node.address)
+        self._world.schedule.at(at_us, self._return, node, (request, event, self._term))
+
+    def _leave_unknown(self, node: Node, request: Request, what: str) -> None:
+        """The asker hears nothing, and gives up at its deadline."""
+        life, effect, asked_us = request
+        if self._world.transcript is not None:
+            self._world.tell("store", f"{what} {effect.request} of {node.address}", effect.cause)
+        error = OutcomeUnknown(_operation(effect), self.deadline_us / MILLION)
+        event = StoreFailed(request=effect.request, error=error, cause=effect.cause)
+        self._world.schedule.at(asked_us + self.deadline_us, self._world.answer, node, (life, event))
+
+    # ── what is kept ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _append(self, effect: Append) -> tuple[int, ...]:
+        log = self.logs[effect.log]
+        positions = log.append(effect.records, self._world.schedule.now_us, effect.expected)
+        self._publish_log(effect.log, log)
+        return positions
+
+    def _read(self, effect: ReadLog) -> object:
+        log = self.logs[effect.log]
+        log.expire(self._world.schedule.now_us)
+        return log.read(effect.subject, effect.start, effect.limit)
+
+    def _get(self, effect: GetKey) -> object:
+        return self.tables[effect.table].get(effect.key, self._world.schedule.now_us)
+
+    def _put(self, effect: PutKey) -> int:
+        table, now_us = self.tables[effect.table], self._world.schedule.now_us
+        try:
+            if effect.revision is None:
+                return table.put(effect.key, effect.value, now_us, effect.ttl_us)
+            return table.compare_and_set(effect.key, effect.value, effect.revision, now_us, effect.ttl_us)
+        finally:  # also after a Conflict: the write may have found something that had expired
+            self._publish_table(effect.table, table)
+
+    def _delete(self, effect: DeleteKey) -> None:
+        table = self.tables[effect.table]
+        try:
+            table.delete(effect.key, self._world.schedule.now_us, effect.revision)
+        finally:
+            self._publish_table(effect.table, table)
+
+    def _publish_log(self, name: str, log: LogState) -> None:
+        start = self._published["log " + name] + 1
+        while start <= log.last_position:
+            page = log.read(">", max(start, log.oldest), READ_MAX)
+            for entry in page.entries:
+                for hook in self._world.observers.entries.get(name, ()):
+                    hook(entry)
+                self.tails.entry(name, entry)
+            start = page.next
+        self._published["log " + name] = log.last_position
+
+    def _publish_table(self, name: str, table: TableState) -> None:
+        revision = self._published["table " + name]
+        self._published["table " + name] = table.revision
+        for change in table.changes_since(revision) or ():
+            for hook in self._world.observers.changes.get(name, ()):
+                hook(change)
+            self.tails.change(name, change)
+        when_us = table.next_expiry_us
+        if when_us is not None and when_us < self._expiries.get(name, when_us + 1):
+            self._expiries[name] = when_us
+            self._world.schedule.at(when_us, self._expire, name, table)
+
+    def _expire(self, name: str, table: TableState) -> None:
+        now_us = self._world.schedule.now_us
+        if self.leaderless:
+            self._world.schedule.at(now_us + EXPIRY_RETRY_US, self._expire, name, table)
+            return
+        self._expiries.pop(name, None)
+        self.settle(name)
+
+    def settle(self, name: str) -> None:
+        """Let what is past its time in a table expire, and tell it, before somebody looks."""
+        table = self.tables[name]
+        for change in table.expire(self._world.schedule.now_us):
+            self._world.tell("store", f"{change.key} of table {name} expires")
+        self._publish_table(name, table)
+
+    # ── follows, watches and faults ──────────────────────────────────────────────────────────────────────────
+
+    def follow(self, node: Node, effect: FollowLog) -> None:
+        self._check_name(node, effect)
+        self.tails.add(Follow(node, effect))
+
+    def watch(self, node: Node, effect: WatchTable) -> None:
+        self._check_name(node, effect)
+        self.tails.add(Watch(node, effect))
+
+    def lose_leader(self) -> None:
+        self.leaderless += 1
+        self._term += 1
+        self.tails.interrupt()
+
+    def find_leader(self) -> None:
+        """One fault less keeps it without a leader; no error if a heal came first."""
+        self.leaderless = max(0, self.leaderless - 1)
+
+    def heal(self) -> None:
+        self.leaderless = 0
+        self.weather.clear()
+
+
+def _operation(effect: Any) -> str:
+    where = getattr(effect, "log", None)
+    return f"{type(effect).__name__} on {effect.table if where is None else where}"
+
+
+def _result(event: Event) -> str:
+    if isinstance(event, StoreFailed):
+        return str(event.error)
+    return "done"

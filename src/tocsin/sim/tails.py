@@ -1,0 +1,212 @@
+"""Follows and watches: what a log or table tells those that asked to be told, in order and without gaps.
+
+A tail is a connection that remembers how far it got. What it carries arrives in order. A cut, a sleeping node or a
+lost leader interrupts it; it connects again by itself and goes on where it was. A watch may then have missed
+something: it resumes from its revision, or begins again with ``reset``, as chance has it, for a consumer must bear
+both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tocsin.core.machine import Event, Followed, FollowLog, Watched, WatchTable
+from tocsin.errors import Trimmed
+from tocsin.ports import READ_MAX, Change, Entry
+from tocsin.sim.network import STORE
+from tocsin.sim.node import Node, Status
+from tocsin.store.rules import matches
+
+if TYPE_CHECKING:
+    from tocsin.sim.store import StoreServer
+    from tocsin.sim.world import World
+
+RECONNECT_MAX_US = (
+    1_000_000  # a client tries again within a second, nats-py after a fixed pause of two at most
+)
+
+
+class Tail:
+    """What follows and watches share."""
+
+    def __init__(self, node: Node, key: str, name: str) -> None:
+        self.node = node
+        self.life = node.life  # of the asker; a tail ends with it
+        self.key = key  # a new tail with the same key replaces this one
+        self.name = name  # of the log or table
+        self.ended = False
+        self.session = 0  # grows with every connection: what an earlier one carried does not arrive
+        self.connected = False
+        self.last_arrival_us = 0  # nothing later arrives before this
+
+
+class Follow(Tail):
+    """Of a log."""
+
+    def __init__(self, node: Node, effect: FollowLog) -> None:
+        super().__init__(node, f"{node.address} follows {effect.log}", effect.log)
+        self.subject = effect.subject
+        self.next = effect.start  # the position after the last that arrived
+
+
+class Watch(Tail):
+    """Of a table."""
+
+    def __init__(self, node: Node, effect: WatchTable) -> None:
+        super().__init__(node, f"{node.address} watches {effect.table} {effect.prefix}", effect.table)
+        self.prefix = effect.prefix
+        self.cause = effect.cause
+        self.revision: int | None = None  # of the last change that arrived; None if only a reset will do
+
+
+class Tails:
+    """All follows and watches of a store."""
+
+    def __init__(self, world: World, store: StoreServer) -> None:
+        self._world = world
+        self._store = store
+        self._chance = world.streams.stream("tails")
+        self._tails: dict[str, Tail] = {}
+        self._follows: dict[str, list[Follow]] = {}
+        self._watches: dict[str, list[Watch]] = {}
+
+    def add(self, tail: Follow | Watch) -> None:
+        before = self._tails.get(tail.key)
+        if before is not None:
+            self._end(before)
+        self._tails[tail.key] = tail
+        if isinstance(tail, Follow):
+            self._follows.setdefault(tail.name, []).append(tail)
+        else:
+            self._watches.setdefault(tail.name, []).append(tail)
+        at_us = self._world.now_us + self._world.network.delay_us(tail.node.address, STORE)
+        self._world.schedule.at(at_us, self._connect, tail, None)
+
+    def entry(self, log: str, entry: Entry) -> None:
+        """A log has a new entry."""
+        for follow in self._follows.get(log, ()):
+            if follow.connected and (follow.subject == ">" or matches(follow.subject, entry.subject)):
+                self._carry(follow, entry)
+
+    def change(self, table: str, change: Change) -> None:
+        """A table has changed."""
+        for watch in self._watches.get(table, ()):
+            if watch.connected and change.key.startswith(watch.prefix):
+                self._carry(watch, change)
+
+    def interrupt(self) -> None:
+        """Break every connection."""
+        for tail in list(self._tails.values()):
+            self._break(tail)
+
+    def reset_watches(self) -> None:
+        """Break every watch, and have it begin again with a reset."""
+        for tail in list(self._tails.values()):
+            if isinstance(tail, Watch):
+                tail.revision = None
+                self._break(tail)
+
+    # ── one tail ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _end(self, tail: Tail) -> None:
+        tail.ended = True
+        tail.connected = False
+        if self._tails.get(tail.key) is tail:
+            del self._tails[tail.key]
+        if isinstance(tail, Follow):
+            self._follows[tail.name].remove(tail)
+        elif isinstance(tail, Watch):
+            self._watches[tail.name].remove(tail)
+
+    def _break(self, tail: Tail) -> None:
+        if tail.connected:
+            tail.connected = False
+            tail.session += 1
+            if isinstance(tail, Watch):
+                self._world.tell("store", f"interrupts what {tail.key}")
+            self._connect_later(tail)
+
+    def _connect_later(self, tail: Tail) -> None:
+        at_us = self._world.now_us + 1 + self._chance.below(RECONNECT_MAX_US)
+        self._world.schedule.at(at_us, self._connect, tail, None)
+
+    def _connect(self, tail: Tail, _: None) -> None:
+        if tail.ended or tail.connected:
+            return
+        if tail.life != tail.node.life:
+            self._end(tail)
+            return
+        if self._store.leaderless or self._unreachable(tail.node):
+            self._connect_later(tail)
+            return
+        if isinstance(tail, Follow):
+            tail.connected = True
+            self._catch_up(tail)
+        elif isinstance(tail, Watch):
+            self._store.settle(tail.name)
+            tail.connected = True
+            self._begin(tail)
+
+    def _unreachable(self, node: Node) -> bool:
+        network = self._world.network
+        if node.status is Status.ASLEEP:
+            return True
+        return not network.calm and (
+            network.blocked(node.address, STORE) or network.blocked(STORE, node.address)
+        )
+
+    def _catch_up(self, follow: Follow) -> None:
+        log = self._store.logs[follow.name]
+        start = follow.next
+        while True:
+            try:
+                page = log.read(follow.subject, start, READ_MAX)
+            except Trimmed as error:
+                start = error.oldest
+                continue
+            for entry in page.entries:
+                self._carry(follow, entry)
+            start = page.next
+            if start > page.last:
+                return
+
+    def _begin(self, watch: Watch) -> None:
+        table = self._store.tables[watch.name]
+        if watch.revision is not None and self._chance.below(2):
+            missed = table.changes_since(watch.revision)
+            if missed is not None:
+                for change in missed:
+                    if change.key.startswith(watch.prefix):
+                        self._carry(watch, change)
+                return
+        watch.revision = None
+        for change in table.snapshot(watch.prefix, self._world.now_us):
+            self._carry(watch, change)
+
+    def _carry(self, tail: Tail, item: Entry | Change) -> None:
+        schedule = self._world.schedule
+        at_us = schedule.now_us + self._world.network.delay_us(STORE, tail.node.address)
+        tail.last_arrival_us = max(at_us, tail.last_arrival_us)
+        schedule.at(tail.last_arrival_us, self._hand_over, tail, (tail.session, item))
+
+    def _hand_over(self, tail: Tail, carried: tuple[int, Entry | Change]) -> None:
+        session, item = carried
+        if tail.ended or session != tail.session:
+            return
+        if tail.life != tail.node.life:
+            self._end(tail)
+            return
+        if self._unreachable(tail.node):
+            self._break(tail)
+            return
+        event: Event
+        if isinstance(item, Entry):
+            assert isinstance(tail, Follow)
+            tail.next = item.position + 1
+            event = Followed(log=tail.name, entry=item, cause=item.id)
+        else:
+            assert isinstance(tail, Watch)
+            if item.kind == "ready" or tail.revision is not None:
+                tail.revision = item.revision
+            event = Watched(table=tail.name, change=item, cause=tail.cause)
+        self._world.answer(tail.node, (tail.life, event))

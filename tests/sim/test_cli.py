@@ -1,0 +1,89 @@
+"""``tocsin sim`` as a person uses it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tocsin.cli.sim import app
+
+PLANTED = Path(__file__).parent / "planted" / "counted_twice.py"
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.exit_code, result.output
+
+
+def test_the_scenarios_are_listed() -> None:
+    code, output = invoke("list")
+    assert code == 0
+    assert "counter" in output
+    code, output = invoke("list", "--from", str(PLANTED))
+    assert "counted-twice" in output
+
+
+def test_runs_that_break_nothing_end_with_nought_and_their_speed() -> None:
+    code, output = invoke("run", "counter", "--runs", "20")
+    assert code == 0
+    assert "20 runs in" in output and "events/s" in output and "no invariant broke" in output
+
+
+def test_one_seed_can_be_run() -> None:
+    code, output = invoke("run", "counter", "--seed", "5")
+    assert code == 0
+    assert "1 runs in" in output
+
+
+def test_a_failure_shows_seed_faults_end_of_the_story_and_how_to_replay_it() -> None:
+    code, output = invoke("run", "counted-twice", "--from", str(PLANTED), "--runs", "300")
+    assert code == 1
+    lines = [line.strip() for line in output.splitlines()]
+    (replay,) = [line for line in lines if line.startswith("replay it: ")]
+    seed = replay.split("--seed ")[1].split()[0]
+    assert any(line.startswith(f"seed {seed},") for line in lines)
+    assert "BROKEN: the log is one history" in lines
+    assert "faults:" in lines
+    assert "lines before; all of them with --full" in output
+    assert len(lines) < 100
+
+
+def test_a_replay_tells_the_whole_story_and_fails_as_the_run_did() -> None:
+    code, output = invoke("run", "counted-twice", "--from", str(PLANTED), "--runs", "300")
+    seed = output.split("--seed ")[1].split()[0]
+    code, story = invoke("run", "counted-twice", "--from", str(PLANTED), "--seed", seed, "--replay")
+    assert code == 1
+    assert "0.000000 server/1" in story and "--full" not in story
+    code, full = invoke("run", "counted-twice", "--from", str(PLANTED), "--seed", seed, "--full")
+    assert code == 1
+    assert "0.000000 server/1" in full
+
+
+def test_a_replay_of_a_run_that_breaks_nothing_ends_with_nought() -> None:
+    code, output = invoke("run", "counter", "--seed", "5", "--replay")
+    assert code == 0
+    assert "BROKEN" not in output and "nemesis" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "conter"), "there is no scenario 'conter'"),
+        (("run", "counter", "--replay"), "--seed N"),
+        (("run", "counter", "--seed", "1", "--runs", "2"), "do not go together"),
+        (("run", "counter", "--runs", "0"), "Give 1 or more"),
+        (("run", "counter", "--jobs", "0"), "Give 1 to 256"),
+        (("run", "counter", "--from", "nowhere.py"), "there is no such file"),
+        (("list", "--from", "nowhere.py"), "there is no such file"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_words_with_exit_code_two(
+    arguments: tuple[str, ...], words: str
+) -> None:
+    code, output = invoke(*arguments)
+    assert code == 2
+    assert words in " ".join(output.split())
+    assert "Traceback" not in output

@@ -1,0 +1,60 @@
+"""Plans of faults are drawn from the seed, within their profile."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.sim.chance import Chance
+from tocsin.sim.faults import Crash, Fault, Pause, Skew, Sleep, WatchReset
+from tocsin.sim.plan import CALM, EVERY_KIND, Profile, draw_plan
+
+NODES = ("a", "b", "c")
+UNTIL_US = 10_000_000
+
+
+def plan(seed: int, profile: Profile | None = None) -> list[Fault]:
+    return draw_plan(profile or Profile(), NODES, UNTIL_US, Chance(seed, "nemesis"))
+
+
+@given(st.integers())
+def test_a_plan_keeps_to_its_profile(seed: int) -> None:
+    profile = Profile(targets=("b",), most=5, shortest_us=1_000, longest_us=7_000)
+    drawn = plan(seed, profile)
+    assert 1 <= len(drawn) <= 5
+    assert drawn == sorted(drawn, key=lambda fault: fault.at_us)
+    for fault in drawn:
+        assert 0 <= fault.at_us < UNTIL_US
+        assert 1_000 <= fault.for_us <= 7_000 or isinstance(fault, WatchReset)
+        if isinstance(fault, Crash | Sleep | Pause | Skew):
+            assert fault.node == "b"
+        assert fault.words()
+
+
+@given(st.integers())
+def test_the_same_seed_draws_the_same_plan(seed: int) -> None:
+    assert plan(seed) == plan(seed)
+
+
+def test_every_kind_of_fault_is_drawn() -> None:
+    kinds = {type(fault) for seed in range(100) for fault in plan(seed)}
+    assert len(kinds) == len(EVERY_KIND) - 1  # a partition from the store is a partition
+    ways = {fault.direction for seed in range(100) for fault in plan(seed) if hasattr(fault, "direction")}
+    assert ways == {"both", "out", "in"}
+
+
+def test_short_and_long_faults_are_equally_common() -> None:
+    spans = [fault.for_us for seed in range(300) for fault in plan(seed) if fault.for_us]
+    short = sum(span < 900_000 for span in spans)
+    assert len(spans) // 3 < short < 2 * len(spans) // 3
+
+
+def test_a_calm_profile_has_no_faults() -> None:
+    assert plan(1, CALM) == []
+    assert plan(1, Profile(kinds=())) == []
+
+
+def test_a_fault_is_data() -> None:
+    for fault in plan(4):
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(fault), type=type(fault)) == fault
