@@ -1,0 +1,33 @@
+"""``tocsin broker ID``: one broker process."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tocsin.broker.main import serve
+from tocsin.cli.sources import ConfigOption, SetOption, StateOption, process_settings
+from tocsin.errors import OperatorError
+from tocsin.model.message import broker_address
+from tocsin.runtime.process import run
+
+
+def broker(
+    broker_id: Annotated[str, typer.Argument(metavar="ID", help="A broker of the settings.")],
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """Run one broker of the network in the foreground.
+
+    `tocsin up` does this for every broker on one machine. Run it by hand to put brokers on machines of their
+    own, with the same settings file everywhere and `nats.urls` naming the servers:
+
+        tocsin broker north-1 -c tocsin.toml
+    """
+    settings = process_settings(config, sets, state)
+    if settings.broker(broker_id) is None:
+        known = ", ".join(each.id for each in settings.brokers)
+        raise OperatorError(f"there is no broker {broker_id!r} in the settings", f"Name one of: {known}")
+    raise typer.Exit(run(broker_address(broker_id), settings, lambda process: serve(process, broker_id)))

@@ -1,0 +1,68 @@
+"""``tocsin config``: the settings in effect, where they came from, and their reference."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
+from tocsin.config import SECRET_KEYS, SETTINGS, Broker, Loaded, value_of
+from tocsin.config.reference import markdown
+
+app = typer.Typer(help="Show the settings in effect, or the reference of all settings.", no_args_is_help=True)
+MASK = "***"
+
+
+@app.command()
+def show(
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON object: for each key its value and origin.")
+    ] = False,
+) -> None:
+    """Show every setting with its value and where that came from. Secrets are masked.
+
+        tocsin config show -c tocsin.toml --set nats.port=4333
+
+    Exit code 2 and one sentence if a setting is bad; so this also checks a settings file.
+    """
+    loaded = read(config, sets, state)
+    if json:
+        found = {key: {"value": shown(loaded, key), "origin": loaded.origins[key]} for key in SETTINGS}
+        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        return
+    table = Table("setting", "value", "from")
+    for key in SETTINGS:
+        origin = loaded.origins[key]
+        style = "dim" if origin == "default" else ""
+        table.add_row(key, Text(_words(shown(loaded, key))), Text(origin), style=style)
+    Console(soft_wrap=False).print(table)
+
+
+@app.command()
+def reference() -> None:
+    """Print the reference of all settings as Markdown: the page docs/reference/settings.md."""
+    typer.echo(markdown(), nl=False)
+
+
+def shown(loaded: Loaded, key: str) -> Any:
+    """A value that may be shown."""
+    value = value_of(loaded.settings, key)
+    return MASK if key in SECRET_KEYS and value else value
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "\n".join(_broker(item) if isinstance(item, Broker) else str(item) for item in value)
+    return str(value)
+
+
+def _broker(broker: Broker) -> str:
+    return f"{broker.id}: {broker.role} of {broker.cluster}, {broker.host}:{broker.port}"

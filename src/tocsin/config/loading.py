@@ -1,0 +1,228 @@
+"""Defaults < file < environment < flags, into one ``Settings`` and a note of where each key came from."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from tocsin.config import rules
+from tocsin.config.catalogue import (
+    BROKER_FIELDS,
+    NOT_SETTINGS,
+    PREFIX,
+    SECRET_KEYS,
+    SECTIONS,
+    SETTINGS,
+    Setting,
+)
+from tocsin.config.schema import BROKERS_MAX, Settings
+from tocsin.errors import SettingError
+
+DEFAULT = "default"
+FLAG = "flag"
+MASK = "***"
+
+
+class File(msgspec.Struct, frozen=True):
+    """A settings file as it was read."""
+
+    path: str
+    text: str
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """Settings, and of each dotted key the origin: ``default``, a path, an environment variable or ``flag``."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+class _Given(msgspec.Struct, frozen=True):
+    key: str
+    value: Any
+    source: str
+
+
+def load(
+    *,
+    file: File | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> Loaded:
+    """Read settings; raises ``SettingError`` at the first value that cannot be used.
+
+    ``flags`` maps dotted keys to values. Text is understood as in the environment: lists of texts are separated
+    by commas, ``brokers`` is a JSON array.
+    """
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(SETTINGS, DEFAULT)
+    givens = [
+        *(_from_file(file) if file else ()),
+        *_from_environment(environment or {}),
+        *(_Given(key, value, FLAG) for key, value in (flags or {}).items()),
+    ]
+    for given in givens:
+        setting = _known(given.key, given, SETTINGS)
+        values[given.key] = _converted(setting, given)
+        origins[given.key] = given.source
+    settings = msgspec.convert(_nested(values), Settings)
+    rules.check(settings, origins)
+    return Loaded(settings, origins)
+
+
+# ── sources ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _from_file(file: File) -> Iterator[_Given]:
+    try:
+        document = tomllib.loads(file.text)
+    except tomllib.TOMLDecodeError as error:
+        raise _not_toml(file, str(error)) from None
+    for name, value in document.items():
+        if name not in SECTIONS:
+            yield _Given(name, value, file.path)
+        elif not isinstance(value, dict):
+            raise SettingError(
+                name, value, file.path, "is a section, not a value", f"Write it as [{name}] with keys beneath"
+            )
+        else:
+            yield from (_Given(f"{name}.{key}", inner, file.path) for key, inner in value.items())
+
+
+def _not_toml(file: File, message: str) -> SettingError:
+    """``message`` ends in "(at line 3, column 7)" or "(at end of document)"."""
+    lines = file.text.splitlines() or [""]
+    problem, _, where = message.rpartition(" (at ")
+    where = where.rstrip(")")
+    found = re.match(r"line (\d+)", where)
+    line = lines[min(int(found[1]), len(lines)) - 1] if found else lines[-1]
+    shown = MASK if "token" in line else line.strip()[:80]
+    return SettingError(
+        where,
+        shown,
+        file.path,
+        f"not TOML: {problem[:1].lower()}{problem[1:]}",
+        "Correct that line of the file",
+    )
+
+
+def _from_environment(environment: Mapping[str, str]) -> Iterator[_Given]:
+    for variable, text in sorted(environment.items()):
+        if variable.startswith(PREFIX) and variable not in NOT_SETTINGS:
+            key = variable.removeprefix(PREFIX).lower().replace("__", ".")
+            yield _Given(key, text, f"environment variable {variable}")
+
+
+# ── values ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _known(key: str, given: _Given, known: Mapping[str, Setting], where: str = "") -> Setting:
+    if (setting := known.get(key)) is not None:
+        return setting
+    if not where and key in SECTIONS:
+        remedy = f"Set one of its keys: {_keys_of(key)}"
+        raise SettingError(key, given.value, given.source, "is a section, not a value", remedy)
+    remedy = _nearest(key, known, where)
+    secret = any(name in remedy for name in SECRET_KEYS)  # a misspelt key may still carry the secret
+    value = MASK if secret else _shown(given.key, given.value)
+    raise SettingError(where + key, value, given.source, "there is no such setting", remedy)
+
+
+def _keys_of(section: str) -> str:
+    return ", ".join(key for key in SETTINGS if key.startswith(f"{section}."))
+
+
+def _nearest(key: str, known: Iterable[str], where: str) -> str:
+    candidates = [*known, *(() if where else SECTIONS)]
+    match = difflib.get_close_matches(key, candidates, n=1)
+    if not match:  # the right key in no section, or in the wrong one
+        match = [candidate for candidate in candidates if candidate.split(".")[-1] == key.split(".")[-1]][:1]
+    if match:
+        return f"Did you mean {where}{match[0]}"
+    return "See all settings with `tocsin config show`"
+
+
+def _shown(key: str, value: object) -> object:
+    return MASK if key in SECRET_KEYS or "token" in key else value
+
+
+def _converted(setting: Setting, given: _Given) -> Any:
+    value = _parsed(setting, given)
+    if setting.key == "brokers":
+        return _brokers(setting, given, value)
+    return _leaf(setting, given, setting.key, value)
+
+
+def _parsed(setting: Setting, given: _Given) -> Any:
+    """Text for a list, as a list; everything else as it is."""
+    if not isinstance(given.value, str):
+        return given.value
+    if setting.key == "brokers":
+        try:
+            return msgspec.json.decode(given.value)
+        except msgspec.DecodeError as error:
+            raise SettingError(
+                setting.key,
+                given.value,
+                given.source,
+                f"not JSON: {error}",
+                'Give an array such as [{"id": "north-1", "cluster": "north", "port": 1883}]',
+            ) from None
+    if isinstance(setting.default, tuple) and not _from_a_file(given):
+        return [part.strip() for part in given.value.split(",") if part.strip()]
+    return given.value
+
+
+def _from_a_file(given: _Given) -> bool:
+    return given.source != FLAG and not given.source.startswith("environment variable ")
+
+
+def _leaf(setting: Setting, given: _Given, key: str, value: Any) -> Any:
+    """One value of the right type and in bounds. A file has types; text from elsewhere may be a number."""
+    problem = f"must be {setting.accepts}"
+    try:
+        if isinstance(value, bool) or (isinstance(value, float) and value != value):
+            raise msgspec.ValidationError  # no setting is a truth value or not a number
+        return msgspec.convert(value, setting.type, strict=_from_a_file(given))
+    except msgspec.ValidationError:
+        required = setting.default is msgspec.NODEFAULT
+        remedy = "Correct it" if required else f"Correct it, or leave it out for {setting.default!r}"
+        raise SettingError(key, _shown(setting.key, value), given.source, problem, remedy) from None
+
+
+def _brokers(setting: Setting, given: _Given, value: Any) -> list[dict[str, Any]]:
+    tables = Annotated[list[dict[str, Any]], Meta(max_length=BROKERS_MAX)]
+    _leaf(
+        msgspec.structs.replace(setting, default="the default brokers", type=tables),
+        given,
+        setting.key,
+        value,
+    )
+    brokers: list[dict[str, Any]] = []
+    for index, table in enumerate(value):
+        where = f"brokers[{index}]."
+        broker: dict[str, Any] = {}
+        for name, inner in table.items():
+            field = _known(name, _Given(name, inner, given.source), BROKER_FIELDS, where)
+            broker[name] = _leaf(field, given, where + name, inner)
+        for name in ("id", "cluster"):
+            if name not in broker:
+                raise SettingError(
+                    where + name, None, given.source, "every broker needs one", f"Add {name} to the table"
+                )
+        brokers.append(broker)
+    return brokers
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        section, _, name = key.rpartition(".")
+        (nested.setdefault(section, {}) if section else nested)[name] = value
+    return nested

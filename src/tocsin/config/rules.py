@@ -1,0 +1,166 @@
+"""What settings must satisfy beyond the bounds of each field: hosts, addresses, what concerns several at once."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
+
+from tocsin.config.schema import Settings
+from tocsin.errors import SettingError
+
+LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
+WILDCARDS = frozenset({"0.0.0.0", "::"})  # these listen on every address, so that they clash with all of them
+
+
+def check(settings: Settings, origins: Mapping[str, str]) -> None:
+    """Refuse the first rule that is broken."""
+    for rule in (_check_nats, _check_brokers, _check_clusters, _check_ports, _check_membership):
+        rule(settings, origins)
+
+
+def is_host(text: str) -> bool:
+    """An IP address or a DNS name."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        labels = text.removesuffix(".").split(".")
+        numeric = labels[-1].isdigit()  # 300.1.2.3 is a mistyped address, not a name
+        return len(text) <= 253 and not numeric and all(LABEL.fullmatch(label) for label in labels)
+    return True
+
+
+def _check_host(key: str, host: str, source: str) -> None:
+    if not is_host(host):
+        raise SettingError(
+            key, host, source, "is not a host", "Give an IP address or a host name, such as 127.0.0.1"
+        )
+
+
+def _check_nats(settings: Settings, origins: Mapping[str, str]) -> None:
+    nats = settings.nats
+    _check_host("nats.host", nats.host, origins["nats.host"])
+    for url in nats.urls:
+        if (problem := _url_problem(url)) is not None:
+            remedy = "Write it as nats://host:port or tls://host:port"
+            # What stands before an @ may be a secret, and is not repeated.
+            raise SettingError("nats.urls", url.rpartition("@")[2], origins["nats.urls"], problem, remedy)
+    if any(not ("!" <= character <= "~") for character in nats.token):
+        raise SettingError(
+            "nats.token",
+            "***",
+            origins["nats.token"],
+            "has a blank, a control character or one beyond ASCII",
+            "Use printable ASCII without blanks",
+        )
+    if nats.port and nats.port + nats.servers - 1 > 65_535:
+        raise SettingError(
+            "nats.port",
+            nats.port,
+            origins["nats.port"],
+            f"{nats.servers} servers would take ports beyond 65535",
+            f"Choose one of at most {65_536 - nats.servers}",
+        )
+
+
+def _url_problem(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return "is not an address"
+    if parts.username is not None or parts.password is not None:
+        return "carries a secret; that belongs into nats.token"
+    if parts.scheme not in ("nats", "tls") or parts.path not in ("", "/") or parts.query or parts.fragment:
+        return "is not the address of a NATS server"
+    if not host or not is_host(host) or not port:
+        return "lacks a host or a port"
+    return None
+
+
+def _check_brokers(settings: Settings, origins: Mapping[str, str]) -> None:
+    source = origins["brokers"]
+    if not settings.brokers:
+        raise SettingError(
+            "brokers", [], source, "a network needs at least one broker", "Add a [[brokers]] table"
+        )
+    seen: dict[str, int] = {}
+    for index, broker in enumerate(settings.brokers):
+        where = f"brokers[{index}]"
+        if broker.id in seen:
+            raise SettingError(
+                f"{where}.id",
+                broker.id,
+                source,
+                f"brokers[{seen[broker.id]}] has the same id",
+                "Give each broker its own",
+            )
+        seen[broker.id] = index
+        _check_host(f"{where}.host", broker.host, source)
+        if broker.advertise:
+            _check_host(f"{where}.advertise", broker.advertise, source)
+        if broker.role == "standby":
+            raise SettingError(
+                f"{where}.role",
+                broker.role,
+                source,
+                "standby brokers do nothing yet, so none is started",
+                "Use edge or routing",
+            )
+
+
+def _check_clusters(settings: Settings, origins: Mapping[str, str]) -> None:
+    roles: dict[str, set[str]] = {}
+    for broker in settings.brokers:
+        roles.setdefault(broker.cluster, set()).add(broker.role)
+    for cluster, present in roles.items():
+        if "edge" not in present:
+            raise SettingError(
+                "brokers",
+                cluster,
+                origins["brokers"],
+                "this cluster has no edge broker, so no client could reach it",
+                f'Add a broker with cluster = "{cluster}" and role = "edge"',
+            )
+
+
+def _check_ports(settings: Settings, origins: Mapping[str, str]) -> None:
+    """No two listeners on one address; port 0 is chosen later and never clashes."""
+    taken: list[tuple[str, str, int]] = []
+    for key, host, port in _listeners(settings):
+        for other, other_host, other_port in taken:
+            overlap = host == other_host or host in WILDCARDS or other_host in WILDCARDS
+            if port == other_port and overlap:
+                source = origins["nats.port" if key.startswith("nats") else "brokers"]
+                raise SettingError(
+                    key,
+                    port,
+                    source,
+                    f"{other} uses the same port",
+                    "Give each its own, or 0 to have one chosen",
+                )
+        taken.append((key, host, port))
+
+
+def _listeners(settings: Settings) -> Iterator[tuple[str, str, int]]:
+    nats = settings.nats
+    if not nats.urls and nats.port:
+        for offset in range(nats.servers):
+            yield "nats.port", nats.host, nats.port + offset
+    for index, broker in enumerate(settings.brokers):
+        if broker.port:
+            yield f"brokers[{index}].port", broker.host, broker.port
+
+
+def _check_membership(settings: Settings, origins: Mapping[str, str]) -> None:
+    membership = settings.membership
+    least = 2 * membership.heartbeat_ms
+    if membership.suspect_after_ms < least:
+        raise SettingError(
+            "membership.suspect_after_ms",
+            membership.suspect_after_ms,
+            origins["membership.suspect_after_ms"],
+            f"is less than two heartbeats of {membership.heartbeat_ms} ms: one late one would raise an alarm",
+            f"Choose at least {least}, or a shorter membership.heartbeat_ms",
+        )

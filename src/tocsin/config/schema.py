@@ -1,0 +1,225 @@
+"""The settings of a network as frozen values. Each field carries its own words and bounds.
+
+A field is ``Annotated[type, Meta(description=…, ge=…, le=…)]``: the loader takes the bounds from it, ``tocsin
+config show`` and ``docs/reference/settings.md`` the description, so that none of the three can disagree. What
+concerns several fields at once is in ``config.rules``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Role = Literal["edge", "routing", "standby"]
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["auto", "human", "json"]
+
+BROKERS_MAX = (
+    256  # processes of one machine; a network has more machines than that before it has more brokers
+)
+NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"  # one DNS label, which is also one token of a NATS subject
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the settings' parts."""
+
+
+class Nats(Section, frozen=True, kw_only=True):
+    """The substrate: servers that we start, or servers that are already there."""
+
+    urls: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=16,
+            description="Servers that already run, as `nats://host:port` or `tls://host:port`. "
+            "If there are any, Tocsin starts none of its own.",
+        ),
+    ] = ()
+    host: Annotated[str, Meta(description="Address on which embedded servers listen.")] = "127.0.0.1"
+    port: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=65_535,
+            description="Port of the first embedded server; further ones take the following ports. "
+            "0: choose free ones.",
+        ),
+    ] = 4222
+    servers: Annotated[
+        Literal[1, 3], Meta(description="Embedded servers: 1, or 3 that survive the loss of one.")
+    ] = 1
+    token: Annotated[
+        str,
+        Meta(
+            max_length=512,
+            description="Secret with which processes log in to the servers. "
+            "Empty: generated once and kept in the state directory.",
+        ),
+    ] = ""
+    deadline_s: Annotated[
+        float, Meta(ge=0.1, le=300.0, description="How long a request to the store may take.")
+    ] = 5.0
+
+    def addresses(self) -> tuple[str, ...]:
+        """Where clients of the substrate connect."""
+        if self.urls:
+            return self.urls
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return tuple(f"nats://{host}:{self.port + offset}" for offset in range(self.servers))
+
+    def replicas(self) -> int:
+        """Copies of everything durable: three where there are three servers."""
+        return 3 if len(self.addresses()) >= 3 else 1
+
+
+class Broker(Section, frozen=True, kw_only=True):
+    """One broker process."""
+
+    id: Annotated[
+        str,
+        Meta(pattern=NAME, description="Unique name: lower-case letters, digits and hyphens, at most 63."),
+    ]
+    cluster: Annotated[
+        str,
+        Meta(pattern=NAME, description="Cluster (LAN, subnet or region) that it belongs to; same alphabet."),
+    ]
+    role: Annotated[
+        Role,
+        Meta(description="`edge` serves clients; `routing` also carries messages between clusters."),
+    ] = "edge"
+    host: Annotated[str, Meta(description="Address on which it listens for MQTT.")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535, description="Port for MQTT. 0: choose a free one.")] = 0
+    advertise: Annotated[
+        str,
+        Meta(
+            max_length=253,
+            description="Name or address at which clients and other brokers reach it. Empty: its `host`, "
+            "or this machine's loopback address if that is every address.",
+        ),
+    ] = ""
+
+    def reachable_at(self) -> str:
+        """Where others find it."""
+        return self.advertise or {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+
+
+class Limits(Section, frozen=True, kw_only=True):
+    """Bounds on what comes from outside, per broker."""
+
+    packet_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=1_024,
+            le=1 << 20,
+            description="Largest MQTT packet; no larger than what the store takes in one record (1 MiB).",
+        ),
+    ] = 1 << 20
+    connect_deadline_s: Annotated[
+        float, Meta(ge=0.1, le=300.0, description="Time from the connection to its CONNECT packet.")
+    ] = 10.0
+    connections_max: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Connections of one broker; more are told that it is busy.")
+    ] = 15_000
+    subscriptions_per_client: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Topic filters that one client may hold.")
+    ] = 1_000
+    topic_max_bytes: Annotated[
+        int, Meta(ge=16, le=65_535, description="Longest topic name or filter, in bytes of UTF-8.")
+    ] = 1_024
+    topic_depth_max: Annotated[
+        int, Meta(ge=1, le=1_024, description="Levels (parts between slashes) of a topic name or filter.")
+    ] = 32
+    outbound_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 << 16,
+            le=1 << 30,
+            description="Bytes that may wait for one connection; a subscriber that is further behind "
+            "loses QoS 0 messages.",
+        ),
+    ] = 8 << 20
+    keep_alive_max_s: Annotated[
+        int,
+        Meta(ge=1, le=65_535, description="Longest keep-alive; clients that ask for more are given this."),
+    ] = 3_600
+
+
+class Membership(Section, frozen=True, kw_only=True):
+    """How brokers show that they are alive."""
+
+    heartbeat_ms: Annotated[
+        int, Meta(ge=50, le=60_000, description="Time between two heartbeats of a broker.")
+    ] = 1_000
+    suspect_after_ms: Annotated[
+        int,
+        Meta(
+            ge=100,
+            le=600_000,
+            description="Silence after which a broker is suspected; at least two heartbeats.",
+        ),
+    ] = 5_000
+
+
+class Log(Section, frozen=True, kw_only=True):
+    """What is logged, and how."""
+
+    level: Annotated[Level, Meta(description="Least important lines that are kept.")] = "info"
+    format: Annotated[
+        Format, Meta(description="`human`, `json`, or `auto`: human on a terminal, JSON elsewhere.")
+    ] = "auto"
+
+
+DEFAULT_BROKERS = (
+    Broker(id="north-1", cluster="north", role="edge", port=1883),
+    Broker(id="north-2", cluster="north", role="edge", port=1884),
+    Broker(id="north-hub", cluster="north", role="routing", port=1885),
+    Broker(id="south-1", cluster="south", role="edge", port=1886),
+    Broker(id="south-2", cluster="south", role="edge", port=1887),
+    Broker(id="south-hub", cluster="south", role="routing", port=1888),
+)
+
+
+class Settings(Section, frozen=True, kw_only=True):
+    """Everything that can be set. Read once; nothing changes it afterwards."""
+
+    state: Annotated[
+        str, Meta(min_length=1, description="Directory for logs, secrets and the embedded servers' data.")
+    ] = ".tocsin"
+    network: Annotated[
+        str,
+        Meta(
+            pattern=NAME,
+            description="Name of the network; what several networks on the same servers differ in.",
+        ),
+    ] = "tocsin"
+    coordinators: Annotated[
+        Literal[1],
+        Meta(description="Coordinator processes. Only 1 is accepted today: there are no replicas yet."),
+    ] = 1
+    nats: Nats = Nats()
+    brokers: Annotated[
+        tuple[Broker, ...],
+        Meta(
+            max_length=BROKERS_MAX,
+            description="The brokers, as `[[brokers]]` tables; from the environment or `--set` a JSON array.",
+        ),
+    ] = DEFAULT_BROKERS
+    limits: Limits = Limits()
+    membership: Membership = Membership()
+    log: Log = Log()
+
+    def broker(self, broker_id: str) -> Broker | None:
+        """The broker of that id, if there is one."""
+        return next((broker for broker in self.brokers if broker.id == broker_id), None)
+
+
+def to_json(settings: Settings) -> bytes:
+    """Settings as the processes of one network hand them on; contains the token."""
+    return msgspec.json.encode(settings)
+
+
+def from_json(data: bytes) -> Settings:
+    """The inverse of ``to_json``; raises ``msgspec.DecodeError`` if the data is something else."""
+    return msgspec.json.decode(data, type=Settings)

@@ -1,0 +1,184 @@
+"""The state directory of a network on one machine: who uses it, its secret, and where its parts are.
+
+    lock            held while any process of the network lives; contains the parent's process id
+    token           the secret of the embedded servers, made once (mode 0600)
+    network.json    addresses, for clients on this machine and so that a resumed network keeps its ports
+    nats/           the embedded servers' configuration and data
+    logs/           one bounded log per child process
+
+The lock is a ``flock`` whose descriptor the children inherit. If the parent was killed, the lock is free only when
+the last of them is gone, so that a network never starts beside the remains of another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import time
+from pathlib import Path
+
+import msgspec
+
+from tocsin.config import Role
+from tocsin.errors import DirectoryUnusable, OperatorError, StateInUse
+
+REMAINS_WAIT_S = 20.0  # children of a killed parent end within their grace of 10 s
+POLL_S = 0.05
+NETWORK_FILE_MAX_BYTES = 1 << 20
+TOKEN_BYTES = 32
+
+
+class BrokerAddress(msgspec.Struct, frozen=True):
+    """Where a broker listens for MQTT."""
+
+    id: str
+    cluster: str
+    role: Role
+    host: str
+    port: int
+
+
+class NetworkFile(msgspec.Struct, frozen=True):
+    """What ``network.json`` holds. ``pid`` is the parent's; the file outlives it."""
+
+    network: str
+    pid: int
+    nats: tuple[str, ...]
+    brokers: tuple[BrokerAddress, ...]
+
+
+class StateDirectory:
+    """An existing directory that this process holds."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self.lock = lock  # descriptor for children to inherit
+
+    @classmethod
+    def hold(cls, path: Path) -> StateDirectory:
+        """Make the directory if needed and lock it: ``DirectoryUnusable``, or ``StateInUse`` while another lives."""
+        try:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for part in ("logs", "nats"):
+                (path / part).mkdir(exist_ok=True, mode=0o700)
+            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise DirectoryUnusable(str(path), error.strerror or str(error)) from None
+        try:
+            _take(lock, path)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(lock)
+            raise DirectoryUnusable(str(path), error.strerror or str(error)) from None
+        except StateInUse:
+            os.close(lock)
+            raise
+        return cls(path.resolve(), lock)
+
+    @staticmethod
+    def holder(path: Path) -> int:
+        """The parent of the network that runs on a directory now; 0 if none does."""
+        try:
+            lock = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return 0
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return 0
+        except BlockingIOError:
+            return _holder(lock)
+        finally:
+            os.close(lock)
+
+    def release(self) -> None:
+        """Let another network have it."""
+        os.close(self.lock)
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def nats(self) -> Path:
+        return self.path / "nats"
+
+    def token(self) -> str:
+        """The secret that was generated for this directory; generated now if there is none."""
+        token = read_token(self.path)
+        if not token:
+            token = secrets.token_urlsafe(TOKEN_BYTES)
+            self._write("token", token.encode())
+        return token
+
+    def write_network(self, file: NetworkFile) -> None:
+        self._write("network.json", msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n")
+
+    def _write(self, name: str, data: bytes) -> None:
+        """Replace a file whole: a reader, or the next start after a crash, never sees half of it."""
+        partial = self.path / f".{name}.partial"
+        try:
+            partial.unlink(missing_ok=True)  # from a crash, perhaps with other permissions
+            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(self.path / name)
+        except OSError as error:
+            raise DirectoryUnusable(str(self.path), error.strerror or str(error)) from None
+
+
+def _take(lock: int, path: Path) -> None:
+    """Lock, and wait for what is left of a network whose parent is gone, but not for one that runs."""
+    deadline = time.monotonic() + REMAINS_WAIT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            holder = _holder(lock)
+            if _alive(holder) or time.monotonic() > deadline:
+                raise StateInUse(str(path), holder) from None
+        time.sleep(POLL_S)
+
+
+def _holder(lock: int) -> int:
+    text = os.pread(lock, 32, 0).strip()
+    return int(text) if text.isdigit() else 0
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid > 0
+
+
+def read_token(path: Path) -> str:
+    """The secret kept in a state directory; empty if there is none."""
+    try:
+        return (path / "token").read_text("ascii").strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "the file token is not ASCII"
+        raise DirectoryUnusable(str(path), reason) from None
+
+
+def read_network(path: Path) -> NetworkFile | None:
+    """The addresses kept in a state directory; None if no network was ever started there."""
+    try:
+        with (path / "network.json").open("rb") as file:
+            return msgspec.json.decode(file.read(NETWORK_FILE_MAX_BYTES), type=NetworkFile)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise DirectoryUnusable(str(path), error.strerror or str(error)) from None
+    except msgspec.DecodeError as error:
+        raise OperatorError(
+            f"{path / 'network.json'} is not the file that `tocsin up` wrote there: {error}", "Delete it"
+        ) from None

@@ -1,0 +1,115 @@
+"""Ports: which are free, which are taken, and which are chosen where the settings leave it open.
+
+Chosen ports lie below the range from which the kernel takes ports for outgoing connections, so that none of those can
+slip into a port between the choice and the moment when a child listens on it.
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+from collections.abc import Iterable
+
+import msgspec
+
+from tocsin.config import Settings
+from tocsin.errors import OperatorError, PortTaken
+from tocsin.runtime.directory import NetworkFile
+
+CHOSEN_FROM = 20_000  # above the ports that programs commonly have by name
+CHOSEN_BELOW = 32_768  # Linux takes outgoing ports from here on (ip_local_port_range)
+ATTEMPTS = 2_000
+
+
+def settle(settings: Settings, *, auto: bool = False, previous: NetworkFile | None = None) -> Settings:
+    """Settings in which every listener has a port that was free just now.
+
+    Ports that are given are checked (``PortTaken``). Ports of 0, with ``auto`` all, are chosen: as they were
+    in the ``previous`` life of this network if they are still free.
+    """
+    kept = {broker.id: broker.port for broker in previous.brokers} if previous else {}
+    used: set[int] = set()
+    nats = settings.nats
+    if not nats.urls:
+        if auto or not nats.port:
+            wanted = _port_of(previous)
+            port = _choose(nats.host, wanted, used, count=nats.servers)
+        else:
+            port = nats.port
+            for offset in range(nats.servers):
+                _check(nats.host, port + offset, "the embedded NATS server", "nats.port")
+        used |= set(range(port, port + nats.servers))
+        nats = msgspec.structs.replace(nats, port=port)
+    brokers = []
+    for index, broker in enumerate(settings.brokers):
+        port = broker.port
+        if auto or not port:
+            port = _choose(broker.host, kept.get(broker.id, 0), used)
+        else:
+            _check(broker.host, port, f"broker {broker.id}", f"brokers[{index}].port")
+        used.add(port)
+        brokers.append(msgspec.structs.replace(broker, port=port))
+    return msgspec.structs.replace(settings, nats=nats, brokers=tuple(brokers))
+
+
+def _port_of(previous: NetworkFile | None) -> int:
+    """The port of the first embedded server in a previous life; 0 if there was none."""
+    if previous is None or not previous.nats:
+        return 0
+    port = previous.nats[0].rpartition(":")[2]
+    return int(port) if port.isdigit() else 0
+
+
+def _choose(host: str, wanted: int, used: set[int], *, count: int = 1) -> int:
+    """``count`` ports in a row; the first of them."""
+    for attempt in range(ATTEMPTS):
+        span = CHOSEN_BELOW - CHOSEN_FROM - count
+        port = wanted if wanted and attempt == 0 else CHOSEN_FROM + secrets.randbelow(span)
+        ports = range(port, port + count)
+        if not used.intersection(ports) and all(is_free(host, candidate) for candidate in ports):
+            return port
+    raise OperatorError(
+        f"no free port from {CHOSEN_FROM} to {CHOSEN_BELOW - 1} on {host}",
+        "Stop what uses them, or set the ports yourself",
+    )
+
+
+def _check(host: str, port: int, wanted_by: str, setting: str) -> None:
+    error = _bind_error(host, port)
+    if error is None:
+        return
+    if error.errno == errno.EADDRINUSE:
+        raise PortTaken(host, port, wanted_by, setting)
+    reason = error.strerror or str(error)
+    section = setting.removesuffix(".port")
+    raise OperatorError(
+        f"{wanted_by} cannot listen on {host}:{port}: {reason[:1].lower()}{reason[1:]}",
+        f"Give an address of this machine ({section}.host) and a port that you may use ({setting})",
+    )
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether one could listen there just now; false also for a port that was refused for another reason."""
+    error = _bind_error(host, port)
+    if error is not None and error.errno not in (errno.EADDRINUSE, errno.EACCES):
+        raise OperatorError(
+            f"cannot listen on {host}: {error.strerror or error}", "Give an address of this machine"
+        )
+    return error is None
+
+
+def _bind_error(host: str, port: int) -> OSError | None:
+    try:
+        for family, address in _addresses(host, port):
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections do not count
+                probe.bind(address)
+    except OSError as error:
+        return error
+    return None
+
+
+def _addresses(host: str, port: int) -> Iterable[tuple[socket.AddressFamily, tuple[object, ...]]]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return [(family, address) for family, _, _, _, address in found]

@@ -1,0 +1,74 @@
+"""A network on one machine: which processes it is made of, and how settings become those of this machine.
+
+Three stages, each started when the one before is ready: the embedded NATS servers (none if ``nats.urls`` names
+others), the coordinator, the brokers.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import msgspec
+
+from tocsin.config import Settings, to_json
+from tocsin.core.supervision import Child
+from tocsin.model.message import COORDINATOR, broker_address
+from tocsin.runtime import leash
+from tocsin.runtime.directory import BrokerAddress, NetworkFile, StateDirectory, read_network
+from tocsin.runtime.listening import settle
+from tocsin.runtime.supervisor import Plan
+from tocsin.store.server import ServerPlan, find_program, plan_servers, wait_ready
+
+STORE_STAGE, COORDINATOR_STAGE, BROKER_STAGE = 0, 1, 2
+PROBE_DEADLINE_S = 10.0  # of one try; tries are repeated while the server lives
+
+
+def prepare(settings: Settings, directory: StateDirectory, *, auto_ports: bool) -> Settings:
+    """The settings of this run: an absolute directory, a secret, and ports that are free."""
+    nats = settings.nats
+    if not nats.urls:
+        find_program()  # before anything is started: a missing program is the operator's to put right
+        nats = msgspec.structs.replace(nats, token=nats.token or directory.token())
+    settings = msgspec.structs.replace(settings, state=str(directory.path), nats=nats)
+    return settle(settings, auto=auto_ports, previous=read_network(directory.path))
+
+
+def addresses(settings: Settings) -> NetworkFile:
+    """What clients on this machine need to know."""
+    brokers = tuple(
+        BrokerAddress(broker.id, broker.cluster, broker.role, broker.reachable_at(), broker.port)
+        for broker in settings.brokers
+    )
+    return NetworkFile(settings.network, os.getpid(), settings.nats.addresses(), brokers)
+
+
+def plans(settings: Settings, directory: StateDirectory) -> tuple[Plan, ...]:
+    """The children of the network; writes the configuration of the embedded servers."""
+    nats, handover = settings.nats, to_json(settings)
+    servers: tuple[ServerPlan, ...] = ()
+    if not nats.urls:
+        servers = plan_servers(
+            directory=directory.nats, host=nats.host, port=nats.port, servers=nats.servers, token=nats.token
+        )
+    return (
+        *(_server(plan, nats.token) for plan in servers),
+        Plan(Child(COORDINATOR, COORDINATOR_STAGE), own_command("coordinator"), handover),
+        *(
+            Plan(Child(broker_address(broker.id), BROKER_STAGE), own_command("broker", broker.id), handover)
+            for broker in settings.brokers
+        ),
+    )
+
+
+def _server(plan: ServerPlan, token: str) -> Plan:
+    async def ready() -> None:
+        await wait_ready(plan.url, token, PROBE_DEADLINE_S)
+
+    child = Child(plan.name, STORE_STAGE, reports=False)
+    return Plan(child, leash.command(os.getpid(), plan.argv), ready=ready)
+
+
+def own_command(*arguments: str) -> tuple[str, ...]:
+    """A command of ours. -P: a file in the working directory must not stand in for a module."""
+    return (sys.executable, "-P", "-m", "tocsin", *arguments)

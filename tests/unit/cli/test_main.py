@@ -1,0 +1,63 @@
+"""The command line as a whole: its verbs, its help, its exit codes."""
+
+from __future__ import annotations
+
+import importlib
+from typing import NoReturn
+
+import pytest
+
+from tocsin.cli.main import VERBS, main
+from tocsin.errors import StoreUnavailable
+
+
+def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f" {verb} " in shown for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    assert f"tocsin {verb}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["fly"], ["up", "--high"], ["broker"], ["config", "hide"]])
+def test_a_command_that_does_not_exist_is_refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_broker_that_is_not_in_the_settings_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["broker", "west-1"]) == 2
+    assert capsys.readouterr().err == (
+        "tocsin: there is no broker 'west-1' in the settings. "
+        "Name one of: north-1, north-2, north-hub, south-1, south-2, south-hub.\n"
+    )
+
+
+def test_an_error_that_the_operator_cannot_put_right_is_one_line_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> NoReturn:
+        raise StoreUnavailable("connect", "no server")
+
+    monkeypatch.setattr("tocsin.cli.version.version", fail)
+    assert main(["version"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_only_the_verb_that_is_asked_for_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[str] = []
+    really = importlib.import_module
+
+    def noted(name: str) -> object:
+        imported.append(name)
+        return really(name)
+
+    monkeypatch.setattr(importlib, "import_module", noted)
+    assert main(["version"]) == 0
+    assert imported == ["tocsin.cli.version"]

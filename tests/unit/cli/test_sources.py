@@ -1,0 +1,82 @@
+"""Sources of settings: a file or none, and options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tocsin.cli.sources import FILE_MAX_BYTES, process_settings, read
+from tocsin.errors import OperatorError, SettingError
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_file_of_this_directory_is_read_if_there_is_one(alone: Path) -> None:
+    assert read(None, None).origins["nats.port"] == "default"
+    (alone / "tocsin.toml").write_text("[nats]\nport = 4333\n")
+    assert read(None, None).origins["nats.port"] == "tocsin.toml"
+
+
+def test_a_named_file_is_read_instead(alone: Path) -> None:
+    (alone / "tocsin.toml").write_text("nonsense")
+    (alone / "other.toml").write_text("[nats]\nport = 4333\n")
+    assert read(Path("other.toml"), None).settings.nats.port == 4333
+
+
+def test_options_beat_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_NATS__PORT", "4333")
+    monkeypatch.setenv("TOCSIN_STATE", "x")
+    loaded = read(None, ["nats.port=4444"], "here")
+    assert (loaded.settings.nats.port, loaded.settings.state) == (4444, "here")
+
+
+def test_a_value_may_hold_an_equals_sign() -> None:
+    assert read(None, ["nats.token=a=b"]).settings.nats.token == "a=b"
+
+
+@pytest.mark.parametrize("text", ["nats.port", "", "=3"])
+def test_an_option_that_is_no_pair_is_refused(text: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        read(None, [text])
+    assert caught.value.key == "--set"
+
+
+def test_a_secret_in_an_option_that_is_no_pair_is_not_repeated() -> None:
+    with pytest.raises(SettingError) as caught:
+        read(None, ["nats.token:hush"])
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("none.toml", None, "there is no such file"),
+        ("binary.toml", b"\xff\xfe", "not text in UTF-8"),
+        ("large.toml", b"#" * (FILE_MAX_BYTES + 1), "larger than 1 MiB"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused(
+    alone: Path, name: str, data: bytes | None, reason: str
+) -> None:
+    if data is not None:
+        (alone / name).write_bytes(data)
+    with pytest.raises(OperatorError) as caught:
+        read(Path(name), None)
+    assert reason in caught.value.problem and "-c FILE" in caught.value.remedy
+
+
+def test_a_directory_is_no_settings_file(alone: Path) -> None:
+    with pytest.raises(OperatorError, match="is a directory"):
+        read(alone, None)
+
+
+def test_a_process_started_by_hand_takes_the_secret_of_the_state_directory(alone: Path) -> None:
+    (alone / "token").write_text("kept\n")
+    assert process_settings(None, None, str(alone)).nats.token == "kept"
+    assert process_settings(None, ["nats.token=given"], str(alone)).nats.token == "given"
+    assert process_settings(None, ["nats.urls=nats://a:1"], str(alone)).nats.token == ""

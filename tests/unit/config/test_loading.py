@@ -1,0 +1,367 @@
+"""Precedence, origins, and one test for every way in which a setting is refused."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.config import DEFAULT_BROKERS, SETTINGS, File, Settings, from_json, load, to_json, value_of
+from tocsin.errors import SettingError
+
+Refusal = Callable[..., SettingError]
+
+
+@pytest.fixture
+def refused() -> Refusal:
+    """Load a file's text, an environment or flags, and hand back the refusal."""
+
+    def load_it(
+        text: str = "", environment: dict[str, str] | None = None, flags: dict[str, object] | None = None
+    ) -> SettingError:
+        with pytest.raises(SettingError) as caught:
+            load(file=File("tocsin.toml", text), environment=environment, flags=flags)
+        assert caught.value.problem and caught.value.remedy
+        return caught.value
+
+    return load_it
+
+
+# ── what is accepted ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_sources_everything_is_default() -> None:
+    loaded = load()
+    assert loaded.settings == Settings()
+    assert set(loaded.origins) == set(SETTINGS)
+    assert set(loaded.origins.values()) == {"default"}
+
+
+def test_the_default_network_has_two_clusters_of_two_edges_and_a_hub() -> None:
+    assert [(broker.id, broker.role, broker.port) for broker in Settings().brokers] == [
+        ("north-1", "edge", 1883),
+        ("north-2", "edge", 1884),
+        ("north-hub", "routing", 1885),
+        ("south-1", "edge", 1886),
+        ("south-2", "edge", 1887),
+        ("south-hub", "routing", 1888),
+    ]
+    assert {broker.cluster for broker in DEFAULT_BROKERS} == {"north", "south"}
+
+
+@pytest.mark.parametrize(
+    ("layers", "port", "origin"),
+    [
+        (0, 4222, "default"),
+        (1, 4301, "tocsin.toml"),
+        (2, 4302, "environment variable TOCSIN_NATS__PORT"),
+        (3, 4303, "flag"),
+    ],
+)
+def test_flags_beat_the_environment_beats_the_file_beats_defaults(
+    layers: int, port: int, origin: str
+) -> None:
+    loaded = load(
+        file=File("tocsin.toml", "[nats]\nport = 4301") if layers >= 1 else None,
+        environment={"TOCSIN_NATS__PORT": "4302"} if layers >= 2 else {},
+        flags={"nats.port": 4303} if layers >= 3 else {},
+    )
+    assert loaded.settings.nats.port == port
+    assert loaded.origins["nats.port"] == origin
+    assert loaded.origins["nats.host"] == "default"
+
+
+def test_text_from_the_environment_becomes_the_type_of_the_setting() -> None:
+    loaded = load(
+        environment={
+            "TOCSIN_NATS__URLS": "nats://a:4222, nats://b:4222",
+            "TOCSIN_LIMITS__CONNECT_DEADLINE_S": "2.5",
+            "TOCSIN_NATS__SERVERS": "3",
+            "TOCSIN_NATS__TOKEN": "12345",
+            "TOCSIN_BROKERS": '[{"id": "a", "cluster": "c", "port": 1}]',
+        }
+    ).settings
+    assert loaded.nats.urls == ("nats://a:4222", "nats://b:4222")
+    assert loaded.limits.connect_deadline_s == 2.5
+    assert loaded.nats.servers == 3
+    assert loaded.nats.token == "12345"
+    assert [(broker.id, broker.role, broker.port) for broker in loaded.brokers] == [("a", "edge", 1)]
+
+
+def test_a_whole_number_is_a_number_of_seconds() -> None:
+    assert load(file=File("f", "[nats]\ndeadline_s = 3")).settings.nats.deadline_s == 3.0
+
+
+def test_variables_that_are_not_settings_are_left_alone() -> None:
+    environment = {"TOCSIN_STATUS_FD": "5", "TOCSIN_NATS_SERVER": "/bin/nats", "HOME": "/", "tocsin_x": "1"}
+    assert load(environment=environment).settings == Settings()
+
+
+@pytest.mark.parametrize("host", ["::1", "0.0.0.0", "localhost", "a-b.example.org", "broker1"])
+def test_addresses_and_names_are_hosts(host: str) -> None:
+    assert load(flags={"nats.host": host}).settings.nats.host == host
+
+
+def test_ports_of_zero_never_clash() -> None:
+    text = '[[brokers]]\nid="a"\ncluster="c"\n[[brokers]]\nid="b"\ncluster="c"\n'
+    assert [broker.port for broker in load(file=File("f", text)).settings.brokers] == [0, 0]
+
+
+def test_the_same_port_on_two_addresses_is_no_clash() -> None:
+    brokers = [
+        {"id": "a", "cluster": "c", "host": "127.0.0.1", "port": 1883},
+        {"id": "b", "cluster": "c", "host": "127.0.0.2", "port": 1883},
+    ]
+    assert len(load(flags={"brokers": brokers}).settings.brokers) == 2
+
+
+def test_brokers_on_the_port_of_servers_that_run_elsewhere_are_no_clash() -> None:
+    flags = {"nats.urls": "nats://db:4222", "brokers": [{"id": "a", "cluster": "c", "port": 4222}]}
+    assert load(flags=flags).settings.brokers[0].port == 4222
+
+
+@given(
+    port=st.integers(0, 65_533),
+    servers=st.sampled_from([1, 3]),
+    token=st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=40),
+    level=st.sampled_from(["debug", "info", "warning", "error"]),
+)
+def test_settings_survive_the_way_to_a_child(port: int, servers: int, token: str, level: str) -> None:
+    brokers = [{"id": "a", "cluster": "c"}]
+    flags = {"nats.port": port, "nats.servers": servers, "nats.token": token, "log.level": level}
+    settings = load(flags={**flags, "brokers": brokers}).settings
+    assert from_json(to_json(settings)) == settings
+    assert {key: value_of(settings, key) for key in flags} == flags
+
+
+# ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_refusal_names_key_value_source_problem_and_remedy(refused: Refusal) -> None:
+    error = refused("[nats]\nport = 70000")
+    assert (error.key, error.value, error.source) == ("nats.port", 70000, "tocsin.toml")
+    assert str(error) == (
+        "nats.port = 70000 (tocsin.toml): must be a whole number from 0 to 65535. "
+        "Correct it, or leave it out for 4222."
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('[nats]\nport = "4222"', "nats.port"),
+        ("[nats]\nport = true", "nats.port"),
+        ("[nats]\nport = 42.5", "nats.port"),
+        ("[nats]\nport = 2020-01-01", "nats.port"),
+        ("[nats]\nhost = 5", "nats.host"),
+        ('[nats]\nurls = "nats://a:1"', "nats.urls"),
+        ("[nats]\nurls = [1]", "nats.urls"),
+        ("[nats]\ndeadline_s = nan", "nats.deadline_s"),
+        ('brokers = "x"', "brokers"),
+        ("brokers = [1]", "brokers"),
+        ("[brokers]\nid = 1", "brokers"),
+        ("state = 3", "state"),
+    ],
+)
+def test_a_wrong_type_in_the_file_is_refused(refused: Refusal, text: str, key: str) -> None:
+    assert refused(text).key == key
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("state", [""]),
+        ("network", ["", "A", "-a", "a.b", "a" * 64]),
+        ("coordinators", [0, 2, 3]),
+        ("nats.port", [-1, 65_536]),
+        ("nats.servers", [0, 2, 4]),
+        ("nats.token", ["x" * 513]),
+        ("nats.deadline_s", [0, 301, float("inf")]),
+        ("nats.urls", [["nats://a:1"] * 17]),
+        ("limits.packet_max_bytes", [1_023, (1 << 20) + 1]),
+        ("limits.connect_deadline_s", [0.0, 301]),
+        ("limits.connections_max", [0, 1_000_001]),
+        ("limits.subscriptions_per_client", [0, 1_000_001]),
+        ("limits.topic_max_bytes", [15, 65_536]),
+        ("limits.topic_depth_max", [0, 1_025]),
+        ("limits.outbound_max_bytes", [65_535, (1 << 30) + 1]),
+        ("limits.keep_alive_max_s", [0, 65_536]),
+        ("membership.heartbeat_ms", [49, 60_001]),
+        ("membership.suspect_after_ms", [99, 600_001]),
+        ("log.level", ["loud"]),
+        ("log.format", ["xml"]),
+    ],
+)
+def test_values_out_of_bounds_are_refused(refused: Refusal, key: str, values: list[object]) -> None:
+    for value in values:
+        error = refused(flags={key: value})
+        assert error.key == key and "must be" in error.problem
+
+
+def test_every_setting_with_bounds_has_a_test_of_them() -> None:
+    mark = next(m for m in test_values_out_of_bounds_are_refused.pytestmark if m.name == "parametrize")  # type: ignore[attr-defined]
+    tested = {key for key, _ in mark.args[1]}
+    assert set(SETTINGS) - tested == {"brokers", "nats.host"}  # these have rules of their own, tested below
+
+
+def test_text_that_is_no_number_is_refused_with_its_variable(refused: Refusal) -> None:
+    error = refused(environment={"TOCSIN_NATS__PORT": "soon"})
+    assert (error.value, error.source) == ("soon", "environment variable TOCSIN_NATS__PORT")
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_one(refused: Refusal) -> None:
+    error = refused("[nats]\nprot = 1")
+    assert error.key == "nats.prot"
+    assert error.remedy == "Did you mean nats.port"
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [("nets", "nats"), ("port", "nats.port"), ("limit.topic_depth_max", "limits.topic_depth_max")],
+)
+def test_an_unknown_key_finds_its_section(refused: Refusal, key: str, nearest: str) -> None:
+    assert refused(flags={key: 1}).remedy == f"Did you mean {nearest}"
+
+
+def test_an_unknown_key_like_no_other_is_sent_to_the_list(refused: Refusal) -> None:
+    assert "tocsin config show" in refused("zzzzqq = 1").remedy
+
+
+def test_an_unknown_variable_is_refused(refused: Refusal) -> None:
+    error = refused(environment={"TOCSIN_NATS_PORT": "1"})
+    assert error.source == "environment variable TOCSIN_NATS_PORT"
+    assert error.remedy == "Did you mean nats.port"
+
+
+def test_a_value_for_a_section_is_refused(refused: Refusal) -> None:
+    assert "is a section" in refused("nats = 3").problem
+    assert "nats.port" in refused(environment={"TOCSIN_NATS": "3"}).remedy
+
+
+def test_bad_toml_is_refused_with_line_and_column(refused: Refusal) -> None:
+    error = refused("state = 'x'\n[nats]\nport 4222\n")
+    assert error.key == "line 3, column 6"
+    assert error.value == "port 4222"
+    assert "not TOML" in error.problem
+
+
+def test_toml_that_ends_too_soon_is_refused(refused: Refusal) -> None:
+    assert refused("state = ").source == "tocsin.toml"
+    assert "not TOML" in refused('brokers = [{id = "a"},').problem
+
+
+def test_a_key_given_twice_is_refused(refused: Refusal) -> None:
+    assert "not TOML" in refused("state = 'a'\nstate = 'b'").problem
+
+
+def test_brokers_that_are_no_json_are_refused(refused: Refusal) -> None:
+    assert "not JSON" in refused(environment={"TOCSIN_BROKERS": "north-1"}).problem
+
+
+@pytest.mark.parametrize(
+    ("brokers", "key", "problem"),
+    [
+        ([], "brokers", "at least one broker"),
+        ([{"id": f"b{n}", "cluster": "c"} for n in range(257)], "brokers", "at most 256"),
+        ([{"cluster": "c"}], "brokers[0].id", "needs one"),
+        ([{"id": "a"}], "brokers[0].cluster", "needs one"),
+        ([{"id": "A", "cluster": "c"}], "brokers[0].id", "must be a name"),
+        ([{"id": "a" * 64, "cluster": "c"}], "brokers[0].id", "must be a name"),
+        ([{"id": "a", "cluster": "c d"}], "brokers[0].cluster", "must be a name"),
+        ([{"id": "a", "cluster": "c", "port": 65_536}], "brokers[0].port", "must be a whole number"),
+        ([{"id": "a", "cluster": "c", "role": "boss"}], "brokers[0].role", "must be edge or routing"),
+        ([{"id": "a", "cluster": "c", "role": "standby"}], "brokers[0].role", "do nothing yet"),
+        ([{"id": "a", "cluster": "c", "host": "no host"}], "brokers[0].host", "not a host"),
+        ([{"id": "a", "cluster": "c", "advertise": "no host"}], "brokers[0].advertise", "not a host"),
+        ([{"id": "a", "cluster": "c", "prot": 1}], "brokers[0].prot", "no such setting"),
+        ([{"id": "a", "cluster": "c"}, {"id": "a", "cluster": "c"}], "brokers[1].id", "same id"),
+        (
+            [{"id": "a", "cluster": "c", "port": 5}, {"id": "b", "cluster": "c", "port": 5}],
+            "brokers[1].port",
+            "brokers[0].port uses the same port",
+        ),
+        (
+            [
+                {"id": "a", "cluster": "c", "port": 5},
+                {"id": "b", "cluster": "c", "port": 5, "host": "0.0.0.0"},
+            ],
+            "brokers[1].port",
+            "same port",
+        ),
+        ([{"id": "a", "cluster": "c", "port": 4222}], "brokers[0].port", "nats.port uses the same"),
+        (
+            [{"id": "a", "cluster": "c"}, {"id": "b", "cluster": "d", "role": "routing"}],
+            "brokers",
+            "no edge broker",
+        ),
+    ],
+)
+def test_brokers_that_cannot_work_are_refused(
+    refused: Refusal, brokers: list[object], key: str, problem: str
+) -> None:
+    error = refused(flags={"brokers": brokers})
+    assert error.key == key
+    assert problem in error.problem
+
+
+def test_a_misspelt_field_of_a_broker_is_named(refused: Refusal) -> None:
+    assert refused('[[brokers]]\nid="a"\ncluster="c"\nprot=1').remedy == "Did you mean brokers[0].port"
+
+
+@pytest.mark.parametrize("host", ["", "a b", "300.1.1.1", "-a", "a..b", "[::1]", "x" * 64, "a/b"])
+def test_a_bad_host_is_refused(refused: Refusal, host: str) -> None:
+    error = refused(flags={"nats.host": host})
+    assert error.key == "nats.host" and "not a host" in error.problem
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:4222",
+        "http://a:4222",
+        "nats://a",
+        "nats://:4222",
+        "nats://a:99999",
+        "nats://a:1/x",
+        "nats://a b:1",
+    ],
+)
+def test_a_bad_server_address_is_refused(refused: Refusal, url: str) -> None:
+    assert refused(flags={"nats.urls": [url]}).key == "nats.urls"
+
+
+def test_a_secret_in_a_server_address_is_refused_and_not_repeated(refused: Refusal) -> None:
+    error = refused(flags={"nats.urls": ["nats://hush@a:4222"]})
+    assert "nats.token" in error.problem
+    assert "hush" not in str(error)
+
+
+def test_a_token_with_blanks_is_refused_and_not_repeated(refused: Refusal) -> None:
+    error = refused(environment={"TOCSIN_NATS__TOKEN": "my secret"})
+    assert error.key == "nats.token"
+    assert "my secret" not in str(error)
+
+
+@pytest.mark.parametrize("text", ["[nats]\ntoken = 12345678", "[nats]\ntokn = 12345678", "token = '12345678"])
+def test_a_token_is_not_repeated_however_it_is_wrong(refused: Refusal, text: str) -> None:
+    assert "12345678" not in str(refused(text))
+
+
+def test_three_servers_beyond_the_last_port_are_refused(refused: Refusal) -> None:
+    error = refused(flags={"nats.port": 65_534, "nats.servers": 3})
+    assert error.key == "nats.port" and "65533" in error.remedy
+
+
+def test_suspicion_within_two_heartbeats_is_refused(refused: Refusal) -> None:
+    error = refused("[membership]\nheartbeat_ms = 3000")
+    assert error.key == "membership.suspect_after_ms"
+    assert "6000" in error.remedy
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_settings_or_a_refusal(text: str) -> None:
+    with contextlib.suppress(SettingError):
+        load(file=File("f", text))

@@ -1,0 +1,100 @@
+"""The state directory: one network at a time, a secret made once, files that are whole."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tocsin.errors import DirectoryUnusable, OperatorError, StateInUse
+from tocsin.runtime.directory import (
+    BrokerAddress,
+    NetworkFile,
+    StateDirectory,
+    read_network,
+    read_token,
+)
+
+NETWORK = NetworkFile(
+    "tocsin", 7, ("nats://127.0.0.1:4222",), (BrokerAddress("a", "c", "edge", "127.0.0.1", 1883),)
+)
+
+
+def test_a_directory_is_made_and_private(tmp_path: Path) -> None:
+    directory = StateDirectory.hold(tmp_path / "deep" / "state")
+    assert directory.path.stat().st_mode & 0o777 == 0o700
+    assert directory.logs.is_dir() and directory.nats.is_dir()
+    directory.release()
+
+
+def test_a_held_directory_is_refused_with_its_holder(tmp_path: Path) -> None:
+    directory = StateDirectory.hold(tmp_path)
+    assert StateDirectory.holder(tmp_path) == os.getpid()
+    with pytest.raises(StateInUse) as caught:
+        StateDirectory.hold(tmp_path)
+    assert caught.value.pid == os.getpid()
+    directory.release()
+    assert StateDirectory.holder(tmp_path) == 0
+    StateDirectory.hold(tmp_path).release()
+
+
+def test_the_remains_of_a_dead_network_are_waited_for(tmp_path: Path) -> None:
+    # A parent that ends at once, and a child with the lock that ends when its standard input does.
+    script = """
+import subprocess, sys
+from pathlib import Path
+from tocsin.runtime.directory import StateDirectory
+held = StateDirectory.hold(Path(sys.argv[1]))
+child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import sys; sys.stdin.read(1)"], pass_fds=[held.lock])
+"""
+    read_end, write_end = os.pipe()
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], stdin=read_end, check=True, timeout=60)
+    os.close(read_end)
+    assert StateDirectory.holder(tmp_path) != 0
+    os.close(write_end)
+    StateDirectory.hold(tmp_path).release()
+
+
+def test_a_path_that_is_no_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(DirectoryUnusable) as caught:
+            StateDirectory.hold(path)
+        assert "--state DIR" in caught.value.remedy
+
+
+def test_the_secret_is_made_once_and_private(tmp_path: Path) -> None:
+    directory = StateDirectory.hold(tmp_path)
+    assert read_token(tmp_path) == ""
+    token = directory.token()
+    assert len(token) > 40 and token.isascii()
+    assert directory.token() == token == read_token(tmp_path)
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+    directory.release()
+
+
+def test_addresses_are_read_as_they_were_written(tmp_path: Path) -> None:
+    assert read_network(tmp_path) is None
+    directory = StateDirectory.hold(tmp_path)
+    (tmp_path / ".network.json.partial").write_text("from a crash")
+    directory.write_network(NETWORK)
+    assert read_network(tmp_path) == NETWORK
+    assert not (tmp_path / ".network.json.partial").exists()
+    directory.release()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "no json", '{"network": 1}'])
+def test_a_file_of_addresses_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "network.json").write_text(text)
+    with pytest.raises(OperatorError) as caught:
+        read_network(tmp_path)
+    assert caught.value.remedy == "Delete it"
+
+
+def test_a_secret_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"\xff")
+    with pytest.raises(DirectoryUnusable):
+        read_token(tmp_path)

@@ -1,0 +1,77 @@
+"""Ports: checked where they are given, chosen where they are not, kept across lives."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from tocsin.config import Broker, Nats, Settings
+from tocsin.errors import OperatorError, PortTaken
+from tocsin.runtime.directory import BrokerAddress, NetworkFile
+from tocsin.runtime.listening import CHOSEN_BELOW, CHOSEN_FROM, is_free, settle
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def network(*ports: int, nats_port: int = 0, servers: int = 1) -> Settings:
+    brokers = tuple(Broker(id=f"b{n}", cluster="c", port=port) for n, port in enumerate(ports))
+    return Settings(brokers=brokers, nats=Nats(port=nats_port, servers=3 if servers == 3 else 1))
+
+
+def test_ports_that_are_left_open_are_chosen_and_differ() -> None:
+    settled = settle(network(*[0] * 20, servers=3))
+    ports = [broker.port for broker in settled.brokers] + [settled.nats.port + n for n in range(3)]
+    assert len(set(ports)) == 23
+    assert all(CHOSEN_FROM <= port < CHOSEN_BELOW for port in ports)
+
+
+def test_a_taken_port_is_refused_with_its_setting(taken: int) -> None:
+    with pytest.raises(PortTaken) as caught:
+        settle(network(0, taken))
+    assert "broker b1" in caught.value.problem and f":{taken}" in caught.value.problem
+    assert "brokers[1].port" in caught.value.remedy and "--auto-ports" in caught.value.remedy
+    with pytest.raises(PortTaken) as caught:
+        settle(network(0, nats_port=taken))
+    assert "nats.port" in caught.value.remedy
+
+
+def test_with_auto_a_taken_port_does_not_matter(taken: int) -> None:
+    settled = settle(network(taken, nats_port=taken), auto=True)
+    assert settled.brokers[0].port != taken != settled.nats.port
+
+
+def test_servers_that_run_elsewhere_need_no_port(taken: int) -> None:
+    settings = msgspec.structs.replace(network(0), nats=Nats(urls=("nats://a:1",), port=taken))
+    assert settle(settings).nats == settings.nats
+
+
+def test_chosen_ports_are_kept_across_lives_if_they_are_free(taken: int) -> None:
+    first = settle(network(0, 0, 0))
+    ports = {broker.id: broker.port for broker in first.brokers} | {"b1": taken}
+    previous = NetworkFile(
+        "tocsin",
+        1,
+        (f"nats://127.0.0.1:{first.nats.port}",),
+        tuple(BrokerAddress(name, "c", "edge", "127.0.0.1", port) for name, port in ports.items()),
+    )
+    second = settle(network(0, 0, 0), previous=previous)
+    assert second.nats.port == first.nats.port
+    assert second.brokers[0] == first.brokers[0] and second.brokers[2] == first.brokers[2]
+    assert second.brokers[1].port not in (taken, 0)
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    elsewhere = "192.0.2.1"  # TEST-NET-1: on no machine
+    brokers = (Broker(id="a", cluster="c", host=elsewhere, port=1883),)
+    with pytest.raises(OperatorError) as caught:
+        settle(Settings(brokers=brokers, nats=Nats(port=0)))
+    assert "brokers[0].host" in caught.value.remedy
+    with pytest.raises(OperatorError):
+        is_free(elsewhere, 1883)

@@ -1,0 +1,81 @@
+"""Which processes a network is made of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tocsin.config import Broker, Nats, Settings, from_json
+from tocsin.errors import ProgramMissing
+from tocsin.runtime import network
+from tocsin.runtime.directory import StateDirectory
+
+BROKERS = (Broker(id="a", cluster="c", host="0.0.0.0"), Broker(id="b", cluster="c", role="routing"))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[StateDirectory]:
+    held = StateDirectory.hold(tmp_path / "state")
+    yield held
+    held.release()
+
+
+@pytest.fixture
+def settings(directory: StateDirectory) -> Settings:
+    return network.prepare(Settings(brokers=BROKERS, nats=Nats(port=0)), directory, auto_ports=False)
+
+
+def test_settings_become_those_of_this_machine(settings: Settings, directory: StateDirectory) -> None:
+    assert settings.state == str(directory.path)
+    assert settings.nats.token == directory.token()
+    assert settings.nats.port and all(broker.port for broker in settings.brokers)
+
+
+def test_a_secret_that_is_given_is_kept(directory: StateDirectory) -> None:
+    given = Settings(brokers=BROKERS, nats=Nats(port=0, token="given"))
+    assert network.prepare(given, directory, auto_ports=True).nats.token == "given"
+    assert not (directory.path / "token").exists()
+
+
+def test_a_missing_program_is_found_before_anything_starts(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOCSIN_NATS_SERVER", "/none")
+    with pytest.raises(ProgramMissing):
+        network.prepare(Settings(brokers=BROKERS), directory, auto_ports=True)
+
+
+def test_the_store_comes_before_the_coordinator_before_the_brokers(
+    settings: Settings, directory: StateDirectory
+) -> None:
+    plans = network.plans(settings, directory)
+    assert [(plan.child.name, plan.child.stage, plan.child.reports) for plan in plans] == [
+        ("store-1", 0, False),
+        ("coordinator", 1, True),
+        ("broker/a", 2, True),
+        ("broker/b", 2, True),
+    ]
+    assert plans[0].ready is not None and not plans[0].handover
+    assert all(from_json(plan.handover) == settings for plan in plans[1:])
+
+
+def test_no_command_holds_the_secret(settings: Settings, directory: StateDirectory) -> None:
+    for plan in network.plans(settings, directory):
+        assert settings.nats.token not in " ".join(plan.argv)
+
+
+def test_servers_that_run_elsewhere_are_not_started(settings: Settings, directory: StateDirectory) -> None:
+    elsewhere = msgspec.structs.replace(settings, nats=Nats(urls=("nats://db:4222",)))
+    names = [plan.child.name for plan in network.plans(elsewhere, directory)]
+    assert names == ["coordinator", "broker/a", "broker/b"]
+
+
+def test_clients_are_told_addresses_that_they_can_reach(settings: Settings) -> None:
+    file = network.addresses(settings)
+    assert file.pid == os.getpid()
+    assert [(broker.id, broker.host) for broker in file.brokers] == [("a", "127.0.0.1"), ("b", "127.0.0.1")]
+    assert file.nats == settings.nats.addresses()
