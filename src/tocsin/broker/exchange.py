@@ -163,10 +163,10 @@ class Exchange:
 
     def statistics(self) -> dict[str, int]:
         return {
-            **self._table.statistics(),
             "published": self.counts.published,
             "relayed": self.counts.relayed,
             "dropped": self.counts.dropped,
             "links": len(self.links),
             "links_up": sum(link.up for link in self.links.values()),
+            **self._table.statistics(),
         }

@@ -67,6 +67,7 @@ class Listener:
         self._sockets_max = limits.connections_max + STRANGERS_MAX
         self._connections: dict[Connection, None] = {}
         self._clients: dict[str, Connection] = {}  # client id → the connection that holds it
+        self._links: dict[str, Connection] = {}  # the same for links of peers, which are not counted as clients
         self._count = 0  # connections ever made
         self._server: asyncio.Server | None = None
         self._log = structlog.get_logger()
@@ -103,12 +104,14 @@ class Listener:
 
     def accept(self, connection: Connection, accepted: Accepted) -> str | None:
         """Register a connection under its client id; the cluster that it links from, if it is a link."""
-        before = self._clients.get(accepted.client_id)
-        self._clients[accepted.client_id] = connection
+        cluster = link_cluster(accepted)
+        holders = self._clients if cluster is None else self._links
+        before = holders.get(accepted.client_id)
+        holders[accepted.client_id] = connection
         if before is not None:
             before.post(TakenOver(cause=accepted.cause))
         self._log.debug("client accepted", subscriber=accepted.client_id, cause=accepted.cause)
-        return link_cluster(accepted)
+        return cluster
 
     def closed(self, connection: Connection, close: Close) -> None:
         """Keep a note of how a connection ended."""
@@ -124,6 +127,7 @@ class Listener:
     def release(self, connection: Connection) -> None:
         """A connection is over; forget all that it held. Harmless when repeated."""
         self._connections.pop(connection, None)
-        if self._clients.get(connection.client_id) is connection:
-            del self._clients[connection.client_id]
+        for holders in (self._clients, self._links):
+            if holders.get(connection.client_id) is connection:
+                del holders[connection.client_id]
         self.exchange.forget(connection)

@@ -172,7 +172,7 @@ def _note(row: Row, now_us: int) -> str:
     if row.problem:
         return row.problem
     numbers = [(name, value) for name, value in row.facts.items() if isinstance(value, int | float)]
-    return "  ".join(f"{name} {value:,}" for name, value in numbers[:FACTS_MAX])
+    return ", ".join(f"{value:,} {name}" for name, value in numbers[:FACTS_MAX])
 
 
 def _duration(seconds: int) -> str:

@@ -40,7 +40,7 @@ def line_of(name: str, rows: tuple[Row, ...] = ROWS) -> str:
 
 def test_a_broker_is_shown_with_role_address_health_and_figures() -> None:
     line = line_of("broker/north-1")
-    for words in ("edge of north", "127.0.0.1:1883", "ready", "12", "1:01", "clients 1,234"):
+    for words in ("edge of north", "127.0.0.1:1883", "ready", "12", "1:01", "1,234 clients"):
         assert words in line
     assert "name" not in line
 
