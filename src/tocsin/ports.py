@@ -101,6 +101,7 @@ class Log(Protocol):
         """Entries whose subject matches (``*`` one token, ``>`` the rest) from position ``start`` on, oldest first.
 
         ``Trimmed`` if ``start`` is older than what the log still keeps and is not 0; start 0 means the oldest kept.
+        Not so in a log with ``max_per_subject``: there holes are the purpose, and the reader goes on behind them.
         """
         ...
 

@@ -1,0 +1,134 @@
+"""The store on NATS JetStream: ``ports.Store`` over one connection.
+
+Streams are made, or their bounds adapted, when a log or table is opened. Names: the log ``x`` is the stream ``x``, the
+table ``x`` the stream ``KV_x``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tocsin.errors import Refused
+from tocsin.ports import LogSpec, TableSpec
+from tocsin.store import jetstream_log, jetstream_table, rules
+from tocsin.store.connection import Connection
+from tocsin.store.jetstream_bus import JetStreamBus
+from tocsin.store.jetstream_log import JetStreamLog
+from tocsin.store.jetstream_table import JetStreamTable
+from tocsin.store.stream import Stream, persist
+from tocsin.store.verdict import NO_STREAM, judge, read_answer
+
+
+class StoreStatistics(msgspec.Struct, frozen=True):
+    """How a store is doing."""
+
+    connected: bool
+    url: str  # of the server that it is connected to
+    reconnects: int
+    appends: int
+    records: int
+    repeats: int  # records that were there already
+    retries: int  # attempts at appends after the first
+    bus_dropped: int  # messages that slow subscriptions lost
+
+
+class JetStreamStore:
+    """One client of the servers."""
+
+    def __init__(self, connection: Connection, replicas: int, deadline_s: float) -> None:
+        self._connection = connection
+        self._replicas = replicas
+        self._deadline_s = deadline_s
+        self._bus = JetStreamBus(connection, deadline_s)
+        self._logs: list[JetStreamLog] = []
+
+    @classmethod
+    async def connect(
+        cls,
+        urls: Sequence[str],
+        *,
+        token: str = "",
+        replicas: int = 1,
+        name: str = "tocsin",
+        deadline_s: float = 30,
+    ) -> JetStreamStore:
+        """Connect to any of the servers. ``deadline_s`` bounds this call and every later operation of the store."""
+        if not urls:
+            raise Refused("connect to the store", "no server is named; give at least one URL")
+        if replicas not in (1, 3, 5):
+            raise Refused("connect to the store", f"replicas = {replicas} is not 1, 3 or 5")
+        connection = Connection(urls, token, name)
+        await connection.open(deadline_s)
+        return cls(connection, replicas, deadline_s)
+
+    @property
+    def bus(self) -> JetStreamBus:
+        return self._bus
+
+    async def log(self, spec: LogSpec) -> JetStreamLog:
+        rules.check_log(spec)
+        operation = f"open log {spec.name!r}"
+        stream = await self._open(operation, jetstream_log.stream_config(spec, spec.name, self._replicas))
+        log = JetStreamLog(stream, spec)
+        self._logs.append(log)
+        return log
+
+    async def table(self, spec: TableSpec) -> JetStreamTable:
+        rules.check_table(spec)
+        operation = f"open table {spec.name!r}"
+        config = jetstream_table.stream_config(spec, f"KV_{spec.name}", self._replicas)
+        return JetStreamTable(await self._open(operation, config), spec)
+
+    async def stream(self, name: str) -> Stream:
+        """A stream as JetStream has it, for those who look beneath: diagnosis, tests and benchmarks."""
+        operation = f"look at stream {name!r}"
+        unknown = Stream(self._connection, name, self._replicas, self._deadline_s)
+        answer = await unknown.api(operation, "STREAM.INFO", {})
+        return Stream(self._connection, name, int(answer["config"]["num_replicas"]), self._deadline_s)
+
+    async def close(self) -> None:
+        self._bus.close()
+        await self._connection.close()
+
+    def statistics(self) -> StoreStatistics:
+        totals = [log.statistics for log in self._logs]
+        return StoreStatistics(
+            connected=self._connection.connected,
+            url=self._connection.url,
+            reconnects=self._connection.reconnects,
+            appends=sum(each.appends for each in totals),
+            records=sum(each.records for each in totals),
+            repeats=sum(each.repeats for each in totals),
+            retries=sum(each.retries for each in totals),
+            bus_dropped=self._bus.lost,
+        )
+
+    async def _open(self, operation: str, config: dict[str, Any]) -> Stream:
+        """Create the stream, or adapt it if there is one that differs. Replicas are added, never taken away."""
+        name = config["name"]
+
+        async def request(verb: str, body: object, timeout_s: float) -> dict[str, Any] | None:
+            subject = f"$JS.API.STREAM.{verb}.{name}"
+            reply = await self._connection.ask(subject, msgspec.json.encode(body), timeout_s)
+            answer, error = read_answer(operation, reply.payload)
+            if error is None:
+                found: dict[str, Any] = answer["config"]
+                return found
+            if verb == "INFO" and error.err_code == NO_STREAM:
+                return None
+            raise judge(operation, error)
+
+        async def attempt(timeout_s: float) -> int:
+            found = await request("INFO", {}, timeout_s)
+            wanted = dict(config)
+            if found is not None:
+                wanted["num_replicas"] = max(int(found["num_replicas"]), config["num_replicas"])
+            if found is None or any(found.get(key) != value for key, value in wanted.items()):
+                await request("CREATE" if found is None else "UPDATE", wanted, timeout_s)
+            return int(wanted["num_replicas"])
+
+        replicas = await persist(self._connection, operation, self._deadline_s, attempt)
+        return Stream(self._connection, name, replicas, self._deadline_s)

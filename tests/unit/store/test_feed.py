@@ -1,0 +1,230 @@
+"""A feed against a server that the test plays: whatever goes wrong, the next consumer begins at the right place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from tocsin.errors import StoreUnavailable, Trimmed
+from tocsin.store import feed as feed_module
+from tocsin.store.connection import Incoming, NotSent
+from tocsin.store.feed import WINDOW, Begun, Feed, Idle
+from tocsin.store.stream import Bounds, Stored, Stream
+
+
+class FakeListener:
+    async def stop(self) -> None:
+        return
+
+
+class FakeServer:
+    """The connection and the stream of a feed; notes what is asked and says what the test wants said."""
+
+    def __init__(self) -> None:
+        self.lost: set[Callable[[], None]] = set()
+        self.name = "s"
+        self.connection = self
+        self.oldest = 1
+        self.newest = 10
+        self.pending = 0
+        self.closed = False
+        self.created: list[dict[str, Any]] = []  # configurations of the consumers, in order
+        self.asked: list[int] = []  # how many messages were asked for, request by request
+        self.removed = 0
+        self.say: Callable[[Incoming], None] = lambda message: None
+        self.requested = asyncio.Event()
+
+    def check_open(self, operation: str) -> None:
+        if self.closed:
+            raise StoreUnavailable(operation, "this store was closed")
+
+    async def bounds(self, operation: str) -> Bounds:
+        return Bounds(self.oldest, self.newest, 0, datetime.now(UTC))
+
+    async def listen(self, subject: str, group: str, take: Callable[[Incoming], None]) -> FakeListener:
+        if self.closed:
+            raise NotSent("closed")
+        self.say = take
+        return FakeListener()
+
+    async def ask(self, subject: str, payload: bytes, timeout_s: float) -> Incoming:
+        self.created.append(msgspec.json.decode(payload)["config"])
+        return Incoming("", "", msgspec.json.encode({"num_pending": self.pending}), {})
+
+    async def send(self, frames: bytes) -> None:
+        if b"CONSUMER.DELETE" in frames:
+            self.removed += 1
+            return
+        self.asked.append(msgspec.json.decode(frames.split(b"\r\n")[1])["batch"])
+        self.requested.set()
+
+    def deliver(self, number: int, position: int, pending: int = 0, consumer: str | None = None) -> None:
+        name = consumer if consumer is not None else self.created[-1]["name"]
+        reply = f"$JS.ACK.s.{name}.1.{position}.{number}.5000.{pending}"
+        self.say(Incoming("s.a", reply, str(position).encode(), {}))
+
+    def status(self, code: str, words: str = "", **headers: str) -> None:
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.say(Incoming("inbox", "", b"", {"Status": code, "Description": words, **given}))
+
+    @property
+    def starts(self) -> list[int]:
+        return [config["opt_start_seq"] for config in self.created]
+
+
+@pytest.fixture
+def server() -> FakeServer:
+    return FakeServer()
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "PAUSE_S", 0.0)
+
+
+def open_feed(server: FakeServer, start: int = 0, **options: Any) -> Feed:
+    return Feed(cast("Stream", server), "follow", "s.>", start, **options)
+
+
+async def take(messages: AsyncIterator[Stored | Begun | Idle], count: int) -> list[int | str]:
+    """Positions, and the names of what is no message."""
+    taken: list[int | str] = []
+    async with asyncio.timeout(10):
+        while len(taken) < count:
+            message = await anext(messages)
+            taken.append(message.position if isinstance(message, Stored) else type(message).__name__)
+    return taken
+
+
+async def begun(
+    server: FakeServer, messages: AsyncIterator[Stored | Begun | Idle]
+) -> asyncio.Task[list[int | str]]:
+    """Take ``Begun``, ask for the next, and wait until the server was asked for messages."""
+    assert await take(messages, 1) == ["Begun"]
+    server.requested.clear()
+    waiting = asyncio.create_task(take(messages, 1))
+    await server.requested.wait()
+    return waiting
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        lambda server: server.deliver(3, 9),  # number 2 is missing
+        lambda server: server.deliver(2, 9, consumer="another"),
+        lambda server: server.say(Incoming("s.a", "no reply subject of a consumer", b"", {})),
+        lambda server: server.status("409", "Consumer Deleted"),
+        lambda server: server.status("409", "Leadership Change"),
+        lambda server: [lose() for lose in server.lost],
+    ],
+)
+async def test_trouble_makes_a_new_consumer_behind_the_last_message(
+    server: FakeServer, trouble: Callable[[FakeServer], object]
+) -> None:
+    async with aclosing(open_feed(server, 4).messages()) as messages:
+        waiting = await begun(server, messages)
+        server.deliver(1, 6)
+        assert await waiting == [6]
+        trouble(server)
+        waiting = await begun(server, messages)
+        server.deliver(1, 8)
+        assert await waiting == [8]
+    assert server.starts == [4, 7]
+    assert server.removed == 2
+
+
+async def test_a_silent_server_makes_a_new_consumer(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "SILENCE_S", 0.01)
+    async with aclosing(open_feed(server, 4).messages()) as messages:
+        assert await take(messages, 3) == ["Begun", "Begun", "Begun"]
+    assert server.starts == [4, 4, 4]
+
+
+async def test_a_rewound_feed_begins_at_the_beginning(server: FakeServer) -> None:
+    async with aclosing(open_feed(server, 0, rewind=True).messages()) as messages:
+        waiting = await begun(server, messages)
+        server.deliver(1, 6)
+        assert await waiting == [6]
+        server.status("409", "Consumer Deleted")
+        assert await take(messages, 1) == ["Begun"]
+    assert server.starts == [1, 1]
+
+
+async def test_more_is_asked_for_when_half_is_used(server: FakeServer) -> None:
+    async with aclosing(open_feed(server).messages()) as messages:
+        waiting = await begun(server, messages)
+        for number in range(1, WINDOW + 1):
+            server.deliver(number, number)
+        assert await waiting == [1]
+        assert await take(messages, WINDOW - 1) == list(range(2, WINDOW + 1))
+        assert server.asked[:2] == [WINDOW, WINDOW // 2]
+
+
+async def test_a_request_that_ran_out_is_made_again(server: FakeServer) -> None:
+    async with aclosing(open_feed(server).messages()) as messages:
+        waiting = await begun(server, messages)
+        server.requested.clear()
+        server.status("408", "Request Timeout", Nats_Pending_Messages=str(WINDOW))
+        await server.requested.wait()
+        server.deliver(1, 5)
+        assert await waiting == [5]
+    assert server.asked == [WINDOW, WINDOW]
+    assert len(server.created) == 1
+
+
+async def test_a_consumer_that_is_not_known_everywhere_yet_is_asked_again(server: FakeServer) -> None:
+    async with aclosing(open_feed(server).messages()) as messages:
+        waiting = await begun(server, messages)
+        server.requested.clear()
+        server.status("503")
+        await server.requested.wait()
+        server.deliver(1, 5)
+        assert await waiting == [5]
+    assert len(server.created) == 1
+
+
+async def test_a_heartbeat_tells_that_what_was_expected_will_not_come(server: FakeServer) -> None:
+    server.pending = 3
+    async with aclosing(open_feed(server).messages()) as messages:
+        waiting = await begun(server, messages)
+        server.deliver(1, 5, pending=2)
+        assert await waiting == [5]
+        server.status("100", "Idle Heartbeat")
+        assert await take(messages, 1) == ["Idle"]
+        server.status("100", "Idle Heartbeat")
+        server.deliver(2, 6)
+        assert await take(messages, 1) == [6], "it is said once"
+
+
+async def test_a_feed_that_fell_behind_what_is_kept_says_so(server: FakeServer) -> None:
+    def check(start: int, oldest: int) -> None:
+        if start < oldest:
+            raise Trimmed("s", start, oldest)
+
+    async with aclosing(open_feed(server, 1, check=check).messages()) as messages:
+        waiting = await begun(server, messages)
+        server.deliver(1, 1)
+        assert await waiting == [1]
+        server.oldest = 50
+        server.status("408", "Request Timeout", Nats_Pending_Messages=str(WINDOW))
+        with pytest.raises(Trimmed):
+            await take(messages, 1)
+
+
+async def test_a_closed_store_ends_a_feed(server: FakeServer) -> None:
+    async with aclosing(open_feed(server).messages()) as messages:
+        waiting = await begun(server, messages)
+        server.closed = True
+        for lose in tuple(server.lost):
+            lose()
+        with pytest.raises(StoreUnavailable):
+            await waiting
+    assert not server.lost
