@@ -58,7 +58,7 @@ class Registry(TableMachine):
         self._suspect_after_us = suspect_after_us
         self._incarnation = 0
         self._known: dict[str, _Known] = {}
-        self._number = 0  # of the newest routes sent to anybody: a broker that was forgotten never sees one again
+        self._number = 0  # of the newest routes sent to anybody, so that nobody ever sees one twice
         self.plan = RoutePlan()
 
     @property
