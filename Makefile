@@ -40,7 +40,7 @@ bench: setup ## measure; figures go to bench/results/
 
 docs: ## build the documentation into site/
 	@scripts/setup --group docs
-	@$(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 lock: setup ## refresh uv.lock from pyproject.toml
 	@$(BIN)/uv lock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -203,10 +203,10 @@ async def test_a_connection_that_is_refused_says_why(tmp_path: Path) -> None:
 # ── durability ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_every_append_is_forced_to_the_disk(tmp_path: Path) -> None:
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("strace is not installed, so the calls of the server cannot be seen")
+async def test_every_append_is_forced_to_the_disk(
+    tmp_path: Path, debian_program: Callable[[str, str], str]
+) -> None:
+    strace = debian_program("strace", "strace")
     trace = tmp_path / "trace"
     wrapper = (strace, "-f", "-qq", "-e", "trace=fsync,fdatasync,openat,pwrite64,write", "-o", str(trace))
     with LocalServers(tmp_path, wrapper=wrapper) as servers:

@@ -67,9 +67,7 @@ class Listener:
         self._sockets_max = limits.connections_max + STRANGERS_MAX
         self._connections: dict[Connection, None] = {}
         self._clients: dict[str, Connection] = {}  # client id → the connection that holds it
-        self._links: dict[
-            str, Connection
-        ] = {}  # the same for links of peers, which are not counted as clients
+        self._links: dict[str, Connection] = {}  # the same for peers' links, which are no clients
         self._count = 0  # connections ever made
         self._server: asyncio.Server | None = None
         self._log = structlog.get_logger()
