@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
-from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
 from mqtt5 import PublishPacket
@@ -17,7 +15,7 @@ from mqtt5 import PublishPacket
 from tocsin.broker.fanout import Group
 from tocsin.broker.links import NO_MAXIMUM, PACKET_MARGIN_BYTES
 from tocsin.core.forwarding import Subscription
-from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, TimerFired
+from tocsin.core.machine import CancelTimer, Effect, SetTimer, TimerFired
 from tocsin.core.session import (
     Accepted,
     Authenticate,
@@ -33,6 +31,7 @@ from tocsin.core.session import (
     WireFailed,
 )
 from tocsin.errors import WireError
+from tocsin.runtime.pump import Pump, now_us
 from tocsin.runtime.timers import Timers
 from tocsin.wire.codec import V5, Decoder, Version, encode
 
@@ -57,9 +56,8 @@ class Connection(asyncio.Protocol):
         self._cause = f"{listener.own.id}:c{number}"
         self._session = Session(limits)
         self._decoder = Decoder(limits.packet_max_bytes)
+        self.post = Pump(self._session, self._carry_out).post  # hand an event to the session
         self._timers = Timers(lambda name, cause: self.post(TimerFired(name=name, cause=cause)))
-        self._events: deque[Event] = deque()
-        self._handling = False
         self._transport: asyncio.Transport | None = None  # None before the connection and after its end
         self._congested = False  # the kernel takes no more for now
         self._link_cluster: str | None = None  # the peer's, if this is a link
@@ -77,7 +75,7 @@ class Connection(asyncio.Protocol):
         session = self._session
         items = self._decoder.feed(data)
         if items and session.state == "connected":
-            session.heard(time.monotonic_ns() // 1_000)
+            session.heard(now_us())
         for item in items:
             if self._transport is None:
                 return
@@ -127,19 +125,6 @@ class Connection(asyncio.Protocol):
 
     # ── the session ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def post(self, event: Event) -> None:
-        """Hand an event to the session, and do what it says."""
-        self._events.append(event)
-        if self._handling:
-            return
-        self._handling = True
-        try:
-            while self._events:
-                for effect in self._session.handle(self._events.popleft(), time.monotonic_ns() // 1_000):
-                    self._carry_out(effect)
-        finally:
-            self._handling = False
-
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case SendPacket(packet=packet):
@@ -156,7 +141,7 @@ class Connection(asyncio.Protocol):
             case CancelTimer(name=name):
                 self._timers.cancel(name)
             case Authenticate():
-                self._events.append(self._listener.authenticate(effect))
+                self.post(self._listener.authenticate(effect))
             case Accepted():
                 self._accept(effect)
             case Close():

@@ -21,7 +21,8 @@ from tocsin.errors import OperatorError
 from tocsin.runtime import logs, network
 from tocsin.runtime.directory import StateDirectory
 from tocsin.runtime.ephemeral import ephemeral_directory
-from tocsin.runtime.supervisor import Supervisor, log_path, now_us
+from tocsin.runtime.pump import now_us
+from tocsin.runtime.supervisor import Supervisor, log_path
 
 REFRESH_S = 1.0
 REFUSED = 2  # the exit code of a child that the operator has to help

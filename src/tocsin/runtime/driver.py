@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
@@ -44,6 +43,7 @@ from tocsin.core.machine import (
 from tocsin.errors import Malformed, TocsinError
 from tocsin.model.message import Address
 from tocsin.ports import Log, Store, Table
+from tocsin.runtime.pump import Pump
 from tocsin.runtime.timers import Timers
 from tocsin.wire.control import decode_envelope, encode_envelope
 
@@ -70,20 +70,16 @@ class Driver:
         own: Callable[[Effect], None] = lambda effect: None,
         logs: Mapping[str, Log] | None = None,
         tables: Mapping[str, Table] | None = None,
-        now_us: Callable[[], int] = lambda: time.monotonic_ns() // 1_000,
         incarnation: int | None = None,
     ) -> None:
-        self._machine = machine
         self._address = address
         self._store = store
         self._network = network
         self._own = own
         self._logs = logs or {}
         self._tables = tables or {}
-        self._now_us = now_us
         self._incarnation = secrets.randbits(48) if incarnation is None else incarnation
-        self._events: deque[Event] = deque()
-        self._handling = False
+        self._pump = Pump(machine, self._carry_out)
         self._timers = Timers(lambda name, cause: self.post(TimerFired(cause=cause, name=name)))
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._outbox: deque[Send] = deque()
@@ -95,18 +91,10 @@ class Driver:
 
     def post(self, event: Event) -> None:
         """Hand an event to the machine, and do what it says before this returns."""
-        self._events.append(event)
-        if self._handling:
-            return  # the loop below, further up the stack, takes it
-        self._handling = True
         try:
-            while self._events:
-                for effect in self._machine.handle(self._events.popleft(), self._now_us()):
-                    self._carry_out(effect)
+            self._pump.post(event)
         except BaseException as error:
             self._end(error)
-        finally:
-            self._handling = False
 
     async def run(self) -> None:
         """Run until the machine stops (returns), has a bug (raises it) or this task is cancelled."""

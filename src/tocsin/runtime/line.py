@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
-from collections import deque
 from typing import Protocol, cast
 
 from mqtt5 import ConnAckPacket, ConnectPacket, Packet
 
 from tocsin.core.dialler import Closing, Dial, Dialled, Dialler, Down, HangUp, Heard, Lost, Up
-from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, Started, TimerFired
+from tocsin.core.machine import CancelTimer, Effect, SetTimer, Started, TimerFired
 from tocsin.core.session import SendPacket
 from tocsin.errors import WireError
+from tocsin.runtime.pump import Pump
 from tocsin.runtime.timers import Timers
 from tocsin.wire.codec import V5, Decoder, encode
 
@@ -51,8 +50,7 @@ class Line:
         self._machine = Dialler(greeting, redial=redial)
         self._cause = f"line {greeting.client_id}→{host}:{port}"
         self._timers = Timers(lambda name, cause: self._post(TimerFired(name=name, cause=cause)))
-        self._events: deque[Event] = deque()
-        self._handling = False
+        self._post = Pump(self._machine, self._carry_out).post
         self._call: _Call | None = None  # the connection that counts, made or being made
 
     @property
@@ -81,18 +79,6 @@ class Line:
             call.transport.write(data)
 
     # ── the machine ─────────────────────────────────────────────────────────────────────────────────────────
-
-    def _post(self, event: Event) -> None:
-        self._events.append(event)
-        if self._handling:
-            return
-        self._handling = True
-        try:
-            while self._events:
-                for effect in self._machine.handle(self._events.popleft(), time.monotonic_ns() // 1_000):
-                    self._carry_out(effect)
-        finally:
-            self._handling = False
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:

@@ -12,7 +12,6 @@ import contextlib
 import os
 import signal
 import socket
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,8 @@ from tocsin.core.supervision import (
 from tocsin.errors import TocsinError
 from tocsin.runtime.output import BoundedFile, LastLine, last_words
 from tocsin.runtime.process import REPORT_MAX_BYTES, STATUS_VARIABLE
+from tocsin.runtime.pump import Pump
+from tocsin.runtime.timers import Timers
 
 DRAIN_S = 1.0  # for what an ended child has written; somebody else may hold its output open
 PROBE_PAUSE_S = 0.2
@@ -74,7 +75,8 @@ class Supervisor:
         self._on_change = on_change
         self._files = {name: BoundedFile(log_path(logs, name)) for name in self._plans}
         self._runs: dict[str, _Run] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._pump = Pump(self._machine, self._carry_out)
+        self._timers = Timers(lambda name, cause: self.post(TimerFired(name=name, cause=cause)))
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[None] | None = None
         self._log = structlog.get_logger()
@@ -102,8 +104,7 @@ class Supervisor:
         if self._ended.done():
             return
         try:
-            for effect in self._machine.handle(event, now_us()):
-                self._carry_out(effect)
+            self._pump.post(event)
             self._on_change()
         except BaseException as error:  # a bug of ours: end the children rather than leave them unattended
             if not self._ended.done():
@@ -119,11 +120,9 @@ class Supervisor:
             case SignalChild(child=name, signal=kind):
                 self._runs[name].signal(SIGNALS[kind])
             case SetTimer(name=name, delay_us=delay_us, cause=cause):
-                self._cancel(name)
-                loop = asyncio.get_running_loop()
-                self._timers[name] = loop.call_later(delay_us / 1e6, self._fire, name, cause)
+                self._timers.set(name, delay_us, cause)
             case CancelTimer(name=name):
-                self._cancel(name)
+                self._timers.cancel(name)
             case Say(text=text, level=level, facts=facts, cause=cause):
                 getattr(self._log, level)(text, cause=cause, **facts)
             case AllReady():
@@ -132,14 +131,6 @@ class Supervisor:
                 self._ended.set_result(None)
             case _:
                 raise AssertionError(f"supervision has no effect {effect}")
-
-    def _fire(self, name: str, cause: str) -> None:
-        del self._timers[name]
-        self.post(TimerFired(name=name, cause=cause))
-
-    def _cancel(self, name: str) -> None:
-        if (timer := self._timers.pop(name, None)) is not None:
-            timer.cancel()
 
     def spawn(self, work: Any) -> None:
         """Do something beside; a bug in it ends everything."""
@@ -160,8 +151,7 @@ class Supervisor:
 
     async def _clear(self) -> None:
         """Whatever happened: no timer, no task and no process is left."""
-        for timer in self._timers.values():
-            timer.cancel()
+        self._timers.close()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -321,7 +311,3 @@ def child_environment(status: int | None) -> dict[str, str]:
     if status is not None:
         environment[STATUS_VARIABLE] = str(status)
     return environment
-
-
-def now_us() -> int:
-    return time.monotonic_ns() // 1_000
