@@ -25,11 +25,17 @@ CACHE_MAX_TOPICS = 50_000  # resolved topics kept; at about 300 B each, 15 MB
 Target = TypeVar("Target", bound=Hashable)
 
 
-class Subscription(msgspec.Struct, frozen=True):
+class Subscription(msgspec.Struct, frozen=True, array_like=True):
     """The options of a subscription that matter when a message is forwarded."""
 
     no_local: bool = False  # not what the subscriber published itself
     identifier: int | None = None
+    qos: int = 0  # the highest at which it wants messages
+    retain_as_published: bool = False
+    since: int = 0  # the log's position when it was made: entries up to there are not for it
+
+
+Wanted = tuple[tuple[Target, tuple[Subscription, ...]], ...]
 
 
 class Audience(Generic[Target]):
@@ -91,6 +97,7 @@ class ForwardingTable(Generic[Target]):
         self._leaves: dict[str, _Leaf[Target]] = {}
         self._filters: dict[Target, dict[str, None]] = {}  # target → its filters
         self._resolved: dict[str, Fanout[Target]] = {}
+        self._wanted: dict[str, Wanted[Target]] = {}  # the same, subscription by subscription
         self._audiences: dict[tuple[Target, ...], Audience[Target]] = {}
 
     # ── local subscriptions ─────────────────────────────────────────────────────────────────────────────────
@@ -150,6 +157,16 @@ class ForwardingTable(Generic[Target]):
             fanout = self._resolved[topic] = self._fanout(topic)
         return fanout
 
+    def wanted(self, topic: str) -> Wanted[Target]:
+        """The local targets of a topic, each with those of its subscriptions that match."""
+        wanted = self._wanted.get(topic)
+        if wanted is None:
+            if len(self._wanted) >= CACHE_MAX_TOPICS:
+                self._forget()
+            found = _by_target(self._matching(topic))
+            wanted = self._wanted[topic] = tuple((target, tuple(each)) for target, each in found.items())
+        return wanted
+
     def statistics(self) -> dict[str, int]:
         return {
             "filters": len(self._leaves),
@@ -158,11 +175,10 @@ class ForwardingTable(Generic[Target]):
         }
 
     def _fanout(self, topic: str) -> Fanout[Target]:
-        wanted: dict[Target, list[Subscription]] = {}
+        leaves = self._matching(topic)
+        wanted = _by_target(leaves)
         routes: dict[tuple[Scope, str], None] = {}
-        for leaf in self._matching(topic):
-            for target, subscription in leaf.targets.items():
-                wanted.setdefault(target, []).append(subscription)
+        for leaf in leaves:
             routes.update(leaf.routes)
         plain = []
         identified = []
@@ -251,10 +267,20 @@ class ForwardingTable(Generic[Target]):
             self._forget()
         else:
             self._resolved.pop(topic_filter, None)
+            self._wanted.pop(topic_filter, None)
 
     def _forget(self) -> None:
         self._resolved.clear()
+        self._wanted.clear()
         self._audiences.clear()
+
+
+def _by_target(leaves: list[_Leaf[Target]]) -> dict[Target, list[Subscription]]:
+    found: dict[Target, list[Subscription]] = {}
+    for leaf in leaves:
+        for target, subscription in leaf.targets.items():
+            found.setdefault(target, []).append(subscription)
+    return found
 
 
 def _path(topic_filter: str) -> tuple[list[str], bool]:

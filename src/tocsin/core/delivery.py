@@ -1,0 +1,185 @@
+"""Delivering from the log to one client at QoS 1 and 2: positions, packet ids, and what must survive.
+
+A client's messages are those entries of the log that match its subscriptions, in the order of the log. Instead of a
+queue there is a **position**: everything up to it is settled. Beyond it there is a window of at most ``receive_max``
+entries that were sent and are not yet acknowledged. What does not fit into the window waits in the log, not in memory.
+
+**Live or behind.** While it is *live*, entries are offered as the log's follower brings them. When the window is full
+it falls *behind*: it takes no more, and later has the log read from ``next`` on, until it has caught up.
+
+**Packet ids** follow from positions (``packet_id``). So a message that is sent again after a crash has the id that it
+had before, without anything being stored when it is sent, and a client that has seen it at QoS 2 recognises it.
+Two positions with the same id are never in the window together: the later one waits.
+
+**What must be stored, and when.** QoS 1: nothing must; an old position only means repeats, which QoS 1 allows.
+QoS 2: that the client has received a message (PUBREC) must be durable before PUBREL lets the client forget its id.
+``pubrec`` therefore says "not yet", and ``saved`` gives the ids whose PUBREL may go.
+
+Invariants: the window is within its bound; whatever is below ``next``, not in the window and not to be sent again is
+settled; stored progress never claims a message settled that the client has not acknowledged.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+PACKET_IDS: Final = 65_535
+
+WAIT: Final = -1  # what ``offer`` says: no room, keep it in the log
+SETTLED: Final = 0  # … the client has it already
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True):
+    """What is stored of a client's deliveries: enough to go on, on another connection or after a crash."""
+
+    next: int  # everything below is settled, but for ``unsettled``
+    unsettled: tuple[int, ...] = ()  # positions that were sent and not acknowledged, in order
+    releasing: tuple[int, ...] = ()  # packet ids that the client has received and not yet forgotten
+
+    @property
+    def position(self) -> int:
+        """Everything up to here is settled."""
+        return min(self.unsettled, default=self.next) - 1
+
+
+def packet_id(position: int) -> int:
+    return position % PACKET_IDS + 1
+
+
+class Delivery:
+    """See the module's text."""
+
+    def __init__(self, progress: Progress, *, receive_max: int, durable: bool) -> None:
+        self.next = progress.position + 1  # the first position that was not looked at on this connection
+        self.live = False
+        self.dirty = False  # what is stored is older than what is known
+        self._durable = durable  # whether progress is stored, so that PUBREL has to wait for it
+        self._receive_max = receive_max
+        self._sent_below = progress.next  # entries below it were looked at on an earlier connection …
+        self._again = set(progress.unsettled)  # … and these are to be sent again; all at or beyond ``next``
+        self._window: dict[int, tuple[int, int]] = {}  # packet id → (position, QoS): sent, not acknowledged
+        self._received: dict[int, None] = {}  # packet ids of which PUBREC came, and that is not stored yet
+        self._releasing: dict[int, None] = dict.fromkeys(progress.releasing)  # PUBREL is, or may be, sent
+        self._saving: tuple[int, ...] | None = None  # the packet ids that the save under way will release
+
+    # ── sending ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def room(self) -> bool:
+        """Whether the client takes one more: until PUBACK or PUBCOMP a message counts (MQTT 5, section 4.9)."""
+        return len(self._window) + len(self._received) + len(self._releasing) < self._receive_max
+
+    @property
+    def behind(self) -> bool:
+        """Whether the log should be read for it now."""
+        return not self.live and self.room
+
+    def offer(self, position: int, qos: int) -> int:
+        """The next matching entry, in order: the packet id to send it with, or SETTLED, or WAIT.
+
+        After WAIT it is behind, and the same entry is to be offered again from the log.
+        """
+        assert position >= self.next, f"position {position} was offered before"
+        if position < self._sent_below and position not in self._again:
+            self.next = position + 1
+            return SETTLED
+        identifier = packet_id(position)
+        if not self.room or self._taken(identifier):
+            self.next = position
+            self.live = False
+            return WAIT
+        self._again.discard(position)
+        self.next = position + 1
+        self._window[identifier] = (position, qos)
+        return identifier
+
+    def _taken(self, identifier: int) -> bool:
+        return identifier in self._window or identifier in self._received or identifier in self._releasing
+
+    def is_repeat(self, position: int) -> bool:
+        """Whether an entry may have been sent on an earlier connection."""
+        return position < self._sent_below
+
+    def passed(self, position: int) -> None:
+        """Everything up to here was looked at: whatever was not offered did not match, and is settled."""
+        if position >= self.next:
+            self.next = position + 1
+            self._again = {each for each in self._again if each > position}
+
+    def to_release(self) -> tuple[int, ...]:
+        """The packet ids whose PUBREL has to be sent (again): at the start of a connection."""
+        return tuple(self._releasing)
+
+    # ── acknowledgements ────────────────────────────────────────────────────────────────────────────────────
+
+    def puback(self, identifier: int) -> bool:
+        """A QoS 1 message is settled; False if there is none under that id."""
+        if self._window.get(identifier, (0, 0))[1] != 1:
+            return False
+        del self._window[identifier]
+        self.dirty = True
+        return True
+
+    def pubrec(self, identifier: int, *, refused: bool = False) -> tuple[bool, bool]:
+        """The client has received a QoS 2 message, or refused it for good: (known, PUBREL may go now)."""
+        if identifier in self._releasing:
+            return True, True
+        if identifier in self._received:
+            return True, False
+        if self._window.get(identifier, (0, 0))[1] != 2:
+            return False, False
+        del self._window[identifier]
+        self.dirty = True
+        if refused:
+            return True, False
+        if not self._durable:
+            self._releasing[identifier] = None
+            return True, True
+        self._received[identifier] = None
+        return True, False
+
+    def pubcomp(self, identifier: int) -> bool:
+        """The client has forgotten a packet id; False if it was not asked to."""
+        if identifier not in self._releasing:
+            return False
+        del self._releasing[identifier]
+        self.dirty = True
+        return True
+
+    # ── storing ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def urgent(self) -> bool:
+        """Whether a client waits for something to be stored."""
+        return bool(self._received) and self._saving is None
+
+    def save(self) -> Progress:
+        """What to store now; ``saved`` or ``save_failed`` follows before the next one."""
+        assert self._saving is None, "one save at a time"
+        self._saving = tuple(self._received)
+        self.dirty = False
+        return self.progress()
+
+    def progress(self) -> Progress:
+        """How far it is."""
+        sent = (position for position, _ in self._window.values())
+        return Progress(
+            max(self.next, self._sent_below),
+            tuple(sorted((*sent, *self._again))),
+            (*self._releasing, *self._received),
+        )
+
+    def saved(self) -> tuple[int, ...]:
+        """The save is durable: the packet ids whose PUBREL may go now."""
+        assert self._saving is not None, "no save is under way"
+        released, self._saving = self._saving, None
+        for identifier in released:
+            del self._received[identifier]
+            self._releasing[identifier] = None
+        return released
+
+    def save_failed(self) -> None:
+        self._saving = None
+        self.dirty = True

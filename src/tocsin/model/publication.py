@@ -1,0 +1,89 @@
+"""A message as the log and the retained table keep it: what was published, by whom, and nothing of how it travels."""
+
+from __future__ import annotations
+
+import msgspec
+from mqtt5 import PublishPacket, QoS
+
+from tocsin.errors import Malformed
+
+_QOS = (QoS.AT_MOST_ONCE, QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE)
+
+
+class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One message. The properties are those that MQTT 5 forwards unaltered."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    client: str  # who published it; the subscriber that asked for no messages of its own needs to know
+    retain: bool = False
+    expiry_s: int | None = None  # how long after it was taken it is of use
+    payload_format: int = 0
+    content_type: str | None = None
+    response_topic: str | None = None
+    correlation: bytes | None = None
+    user_properties: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, packet: PublishPacket, topic: str, client: str) -> Publication:
+        """What a packet says; ``topic`` is given, because a packet may name it by an alias."""
+        return cls(
+            topic,
+            packet.payload,
+            int(packet.qos),
+            client,
+            packet.retain,
+            packet.message_expiry_interval,
+            packet.payload_format_indicator,
+            packet.content_type,
+            packet.response_topic,
+            packet.correlation_data,
+            tuple(packet.user_properties),
+        )
+
+    def packet(
+        self,
+        *,
+        qos: int = 0,
+        packet_id: int | None = None,
+        duplicate: bool = False,
+        retain: bool = False,
+        subscription_ids: tuple[int, ...] = (),
+        waited_s: int = 0,
+    ) -> PublishPacket:
+        """As it is sent to one subscriber."""
+        return PublishPacket(
+            self.topic,
+            self.payload,
+            qos=_QOS[qos],
+            packet_id=packet_id,
+            duplicate=duplicate,
+            retain=retain,
+            message_expiry_interval=None if self.expiry_s is None else max(0, self.expiry_s - waited_s),
+            payload_format_indicator=self.payload_format,
+            content_type=self.content_type,
+            response_topic=self.response_topic,
+            correlation_data=self.correlation,
+            subscription_ids=list(subscription_ids),
+            user_properties=list(self.user_properties),
+        )
+
+    def expired(self, waited_s: float) -> bool:
+        return self.expiry_s is not None and waited_s >= self.expiry_s
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Publication)
+
+
+def encode_publication(publication: Publication) -> bytes:
+    return _encoder.encode(publication)
+
+
+def decode_publication(data: bytes) -> Publication:
+    """The publication, or ``Malformed`` for whatever is none."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise Malformed(f"not a publication: {error}") from None

@@ -1,0 +1,52 @@
+"""MQTT topics as subjects and keys of the store, and filters as subject patterns.
+
+Levels become tokens. What a token cannot hold is written as ``=`` and two hexadecimal digits for each byte of its
+UTF-8; an empty level is ``=`` alone. Different topics get different subjects, and a filter's patterns match exactly
+the subjects of the topics that it matches (``a/#`` matches ``a`` as well, hence two of them). The same text
+serves as a key of a table.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+MESSAGES: Final = "m"  # the first token of every message's subject
+SUBJECT_MAX_BYTES: Final = (
+    500  # within the store's bound on keys (512) and on subjects (1 024), prefix included
+)
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_MEMO: Final = 4_096
+
+
+@lru_cache(_MEMO)
+def tokens_of(topic: str) -> str:
+    """A topic in the alphabet of subjects and keys, without a prefix."""
+    return ".".join(map(_token, topic.split("/")))
+
+
+def _token(level: str) -> str:
+    if not level:
+        return "="
+    return "".join(chr(byte) if byte in _PLAIN else f"={byte:02X}" for byte in level.encode())
+
+
+def subject_of(topic: str, network: str) -> str:
+    """Where a message of this topic is kept."""
+    return f"{network}.{MESSAGES}.{tokens_of(topic)}"
+
+
+def fits(topic: str) -> bool:
+    """Whether a topic has a subject and a key within the store's bounds."""
+    return len(tokens_of(topic)) <= SUBJECT_MAX_BYTES
+
+
+def patterns_of(topic_filter: str, network: str) -> tuple[str, ...]:
+    """The subject patterns that together match what the filter matches."""
+    prefix = f"{network}.{MESSAGES}"
+    levels = topic_filter.split("/")
+    if levels[-1] == "#":
+        parents = [prefix, *("*" if level == "+" else _token(level) for level in levels[:-1])]
+        below = ".".join((*parents, ">"))
+        return (below,) if len(levels) == 1 else (".".join(parents), below)
+    return (".".join((prefix, *("*" if level == "+" else _token(level) for level in levels))),)

@@ -1,0 +1,93 @@
+"""Group commit: every message once, in order, and no acknowledgement before its time."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.core.commit import BATCH_MAX_BYTES, RETRY_MAX_US, CommitQueue
+from tocsin.errors import OutcomeUnknown, StoreFull, StoreUnavailable
+from tocsin.ports import BATCH_MAX, Record
+
+
+def record(number: int, size: int = 1) -> Record:
+    return Record("m.a", b"x" * size, str(number))
+
+
+def test_what_comes_during_an_append_is_the_next_one() -> None:
+    queue: CommitQueue[int] = CommitQueue(100)
+    queue.add(record(1), 1)
+    assert [each.id for each in queue.start()] == ["1"]
+    queue.add(record(2), 2)
+    queue.add(record(3), 3)
+    assert queue.start() == (), "one at a time"
+    assert queue.succeeded() == [1]
+    assert [each.id for each in queue.start()] == ["2", "3"]
+    assert queue.succeeded() == [2, 3]
+    assert queue.start() == ()
+
+
+def test_a_batch_is_bounded_in_records_and_bytes() -> None:
+    queue: CommitQueue[int] = CommitQueue(10_000)
+    for number in range(BATCH_MAX + 5):
+        queue.add(record(number), number)
+    assert len(queue.start()) == BATCH_MAX
+    queue.succeeded()
+    assert len(queue.start()) == 5
+    queue.succeeded()
+    for number in range(3):
+        queue.add(record(number, BATCH_MAX_BYTES // 2 + 1), number)
+    assert len(queue.start()) == 1
+    assert queue.succeeded() == [0]
+
+
+def test_a_failure_that_may_pass_is_tried_again_with_the_same_records_and_growing_patience() -> None:
+    queue: CommitQueue[int] = CommitQueue(100)
+    queue.add(record(1), 1)
+    first = queue.start()
+    delays = [queue.failed(OutcomeUnknown("append", 5.0))[0] for _ in range(12)]
+    assert queue.again() == first
+    assert delays == sorted(delays)
+    assert delays[-1] == RETRY_MAX_US
+    assert queue.failed(StoreUnavailable("append", "no leader")) == (RETRY_MAX_US, [])
+    assert queue.succeeded() == [1]
+
+
+def test_a_final_failure_fails_its_messages_and_no_others() -> None:
+    queue: CommitQueue[int] = CommitQueue(100)
+    queue.add(record(1), 1)
+    queue.start()
+    queue.add(record(2), 2)
+    assert queue.failed(StoreFull("append", "disk")) == (0, [1])
+    assert [each.id for each in queue.start()] == ["2"]
+
+
+def test_publishers_are_held_back_when_it_is_full_and_let_go_when_half_is_gone() -> None:
+    queue: CommitQueue[int] = CommitQueue(4)
+    for number in range(4):
+        queue.add(record(number), number)
+    assert queue.full
+    queue.start()
+    assert queue.full, "what is under way counts"
+    queue.succeeded()
+    assert queue.drained
+
+
+@given(st.lists(st.sampled_from(["add", "start", "succeed", "retry", "refuse"]), max_size=60))
+def test_every_ticket_comes_back_once_and_in_order(story: list[str]) -> None:
+    queue: CommitQueue[int] = CommitQueue(1_000)
+    added, under_way = 0, False
+    outcomes: list[int] = []
+    for what in [*story, *["succeed", "start"] * 3, "succeed"]:
+        if what == "add":
+            queue.add(record(added), added)
+            added += 1
+        elif what == "start":
+            under_way = bool(queue.start()) or under_way
+        elif under_way and what == "retry":
+            assert queue.failed(StoreUnavailable("append", "x"))[1] == []
+        elif under_way:
+            outcomes += queue.succeeded() if what == "succeed" else queue.failed(StoreFull("append", "x"))[1]
+            under_way = False
+    assert outcomes == list(range(added))
+    assert len(queue) == 0

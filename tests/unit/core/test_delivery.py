@@ -1,0 +1,275 @@
+"""Deliveries from the log to a client that loses connections, beside a broker that crashes."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tocsin.core.delivery import PACKET_IDS, SETTLED, WAIT, Delivery, Progress, packet_id
+
+
+def delivery(position: int = 0, *, receive_max: int = 10, durable: bool = True) -> Delivery:
+    made = Delivery(Progress(position + 1), receive_max=receive_max, durable=durable)
+    made.live = True
+    return made
+
+
+def test_messages_are_sent_while_there_is_room_and_then_wait_in_the_log() -> None:
+    some = delivery(receive_max=2)
+    assert [some.offer(position, 1) for position in (1, 2, 3)] == [packet_id(1), packet_id(2), WAIT]
+    assert not some.live
+    assert not some.behind, "there is no room yet"
+    assert some.puback(packet_id(1))
+    assert some.behind
+    assert some.next == 3
+    assert some.offer(3, 1) == packet_id(3)
+
+
+def test_progress_names_what_was_sent_and_not_acknowledged() -> None:
+    some = delivery()
+    for position in (2, 5, 9):
+        some.offer(position, 1)
+    some.passed(12)
+    some.puback(packet_id(5))
+    assert some.progress() == Progress(13, (2, 9))
+    assert some.progress().position == 1
+
+
+def test_what_was_not_acknowledged_is_sent_again_and_nothing_else() -> None:
+    again = Delivery(Progress(13, (2, 9)), receive_max=10, durable=True)
+    assert again.next == 2
+    assert [again.offer(position, 1) for position in (2, 5, 9, 14)] == [
+        packet_id(2),
+        SETTLED,
+        packet_id(9),
+        packet_id(14),
+    ]
+    assert again.is_repeat(9)
+    assert not again.is_repeat(14)
+
+
+def test_an_entry_to_be_sent_again_that_matches_no_more_is_settled() -> None:
+    again = Delivery(Progress(13, (2, 9)), receive_max=10, durable=True)
+    again.passed(20)
+    assert again.progress() == Progress(21)
+
+
+def test_pubrel_waits_until_it_is_stored_that_the_client_has_the_message() -> None:
+    some = delivery()
+    identifier = some.offer(1, 2)
+    assert some.pubrec(identifier) == (True, False)
+    assert some.urgent
+    assert some.save() == Progress(2, (), (identifier,))
+    assert some.pubrec(identifier) == (True, False), "a repeated PUBREC does not hasten it"
+    assert not some.urgent, "it is under way"
+    assert some.saved() == (identifier,)
+    assert some.pubrec(identifier) == (True, True), "PUBREL may be repeated now"
+    assert some.pubcomp(identifier)
+    assert not some.pubcomp(identifier)
+
+
+def test_a_message_received_during_a_save_waits_for_the_next_one() -> None:
+    some = delivery()
+    first, second = some.offer(1, 2), some.offer(2, 2)
+    some.pubrec(first)
+    some.save()
+    some.pubrec(second)
+    assert some.saved() == (first,)
+    assert some.urgent
+    some.save()
+    some.save_failed()
+    assert some.urgent
+    some.save()
+    assert some.saved() == (second,)
+
+
+def test_a_client_that_keeps_nothing_gets_its_pubrel_at_once() -> None:
+    some = delivery(durable=False)
+    identifier = some.offer(1, 2)
+    assert some.pubrec(identifier) == (True, True)
+
+
+def test_ids_that_the_client_still_holds_are_released_on_the_next_connection() -> None:
+    again = Delivery(Progress(5, (), (3, 4)), receive_max=10, durable=True)
+    assert again.to_release() == (3, 4)
+    assert again.pubcomp(3)
+    assert again.to_release() == (4,)
+
+
+def test_acknowledgements_of_the_wrong_kind_or_of_nothing_are_not_taken() -> None:
+    some = delivery()
+    one, two = some.offer(1, 1), some.offer(2, 2)
+    assert not some.puback(two)
+    assert some.pubrec(one) == (False, False)
+    assert not some.puback(99)
+    assert some.pubrec(99) == (False, False)
+    assert not some.pubcomp(two)
+
+
+def test_a_message_that_the_client_refuses_for_good_is_settled() -> None:
+    some = delivery()
+    identifier = some.offer(1, 2)
+    assert some.pubrec(identifier, refused=True) == (True, False)
+    assert some.progress() == Progress(2)
+
+
+def test_a_packet_id_in_use_makes_a_later_position_with_the_same_id_wait() -> None:
+    some = delivery()
+    some.offer(7, 1)
+    assert some.offer(7 + PACKET_IDS, 1) == WAIT
+    some.puback(packet_id(7))
+    assert some.offer(7 + PACKET_IDS, 1) == packet_id(7)
+
+
+def test_the_window_counts_until_the_exchange_is_complete() -> None:
+    some = delivery(receive_max=1)
+    identifier = some.offer(1, 2)
+    some.pubrec(identifier)
+    assert some.offer(2, 2) == WAIT
+    some.save()
+    some.saved()
+    assert some.offer(2, 2) == WAIT
+    some.pubcomp(identifier)
+    assert some.offer(2, 2) == packet_id(2)
+
+
+# ── against a client and a broker that fail ─────────────────────────────────────────────────────────────────
+
+
+class Subscriber:
+    """The client's side of QoS 1 and 2, with its memory of packet ids that survives connections."""
+
+    def __init__(self) -> None:
+        self.once: list[int] = []  # positions taken at QoS 2, in order
+        self.at_least_once: list[int] = []
+        self._held: set[int] = set()
+
+    def publish(self, position: int, identifier: int, qos: int) -> None:
+        if qos == 1:
+            self.at_least_once.append(position)
+        elif identifier not in self._held:
+            self._held.add(identifier)
+            self.once.append(position)
+
+    def pubrel(self, identifier: int) -> None:
+        self._held.discard(identifier)
+
+
+class Broker:
+    """The shell, as small as can be: a log of (position, QoS) and a stored progress."""
+
+    def __init__(self, log: dict[int, int], receive_max: int) -> None:
+        self.log = log
+        self.receive_max = receive_max
+        self.stored = Progress(1)
+        self.client = Subscriber()
+        self.unacknowledged: list[tuple[int, int]] = []  # (id, QoS) that the client has and will acknowledge
+        self.releases: list[int] = []  # PUBREL on the way to the client
+        self.connect()
+
+    def connect(self) -> None:
+        self.delivery = Delivery(self.stored, receive_max=self.receive_max, durable=True)
+        self.unacknowledged.clear()
+        self.releases = list(self.delivery.to_release())
+        self.saving: Progress | None = None
+
+    def read(self) -> None:
+        last = max(self.log, default=0)
+        for position in sorted(each for each in self.log if each >= self.delivery.next):
+            identifier = self.delivery.offer(position, self.log[position])
+            if identifier == WAIT:
+                return
+            if identifier != SETTLED:
+                self.client.publish(position, identifier, self.log[position])
+                self.unacknowledged.append((identifier, self.log[position]))
+        self.delivery.passed(last)
+
+    def acknowledge(self, index: int) -> None:
+        if self.unacknowledged:
+            identifier, qos = self.unacknowledged.pop(index % len(self.unacknowledged))
+            if qos == 1:
+                assert self.delivery.puback(identifier)
+            else:
+                known, now = self.delivery.pubrec(identifier)
+                assert known
+                if now:
+                    self.releases.append(identifier)
+
+    def release(self, index: int) -> None:
+        if self.releases:
+            identifier = self.releases.pop(index % len(self.releases))
+            self.client.pubrel(identifier)
+            self.delivery.pubcomp(identifier)
+
+    def start_save(self) -> None:
+        if self.saving is None:
+            self.saving = self.delivery.save()
+
+    def end_save(self) -> None:
+        if self.saving is not None:
+            self.stored, self.saving = self.saving, None
+            self.releases += self.delivery.saved()
+
+    def crash(self, durable: bool) -> None:
+        """The broker is gone, the save under way just before or just after it became durable."""
+        if self.saving is not None and durable:
+            self.stored = self.saving
+        self.connect()
+
+    def leave(self) -> None:
+        """The connection ends in order: progress is stored."""
+        if self.saving is not None:
+            self.delivery.save_failed()
+        self.stored = self.delivery.save()
+        self.connect()
+
+
+happenings = st.one_of(
+    st.just(("read", 0)),
+    st.tuples(st.just("acknowledge"), st.integers(0, 20)),
+    st.tuples(st.just("release"), st.integers(0, 20)),
+    st.just(("start save", 0)),
+    st.just(("end save", 0)),
+    st.tuples(st.just("crash"), st.integers(0, 1)),
+    st.just(("leave", 0)),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.dictionaries(st.integers(1, 40), st.sampled_from([1, 2]), max_size=20),
+    st.integers(1, 4),
+    st.lists(happenings, max_size=80),
+)
+def test_every_message_arrives_in_order_qos_2_exactly_once(
+    log: dict[int, int], receive_max: int, story: list[tuple[str, int]]
+) -> None:
+    broker = Broker(log, receive_max)
+    for what, detail in story:
+        match what:
+            case "read":
+                broker.read()
+            case "acknowledge":
+                broker.acknowledge(detail)
+            case "release":
+                broker.release(detail)
+            case "start save":
+                broker.start_save()
+            case "end save":
+                broker.end_save()
+            case "crash":
+                broker.crash(bool(detail))
+            case _:
+                broker.leave()
+    for _ in range(4 * len(log) + 4):  # then all goes well
+        broker.read()
+        broker.acknowledge(0)
+        broker.release(0)
+        broker.start_save()
+        broker.end_save()
+    once = [position for position in sorted(log) if log[position] == 2]
+    assert broker.client.once == once
+    first_seen = list(dict.fromkeys(broker.client.at_least_once))
+    assert first_seen == [position for position in sorted(log) if log[position] == 1]
+    assert broker.delivery.progress().unsettled == ()
+    assert broker.delivery.progress().releasing == ()
