@@ -102,6 +102,20 @@ class Delivery:
         """Whether an entry may have been sent on an earlier connection."""
         return position < self._sent_below
 
+    def fall_behind(self, position: int) -> None:
+        """An entry cannot be taken now, for a reason of the shell's: it waits in the log."""
+        self.next = max(self.next, position)
+        self.live = False
+
+    def extra(self, qos: int) -> int:
+        """A packet id for a message that is not from the log (a retained one), or WAIT. It is forgotten with the
+        connection."""
+        if not self.room:
+            return WAIT
+        identifier = next(each for each in range(PACKET_IDS, 0, -1) if not self._taken(each))
+        self._window[identifier] = (0, qos)
+        return identifier
+
     def passed(self, position: int) -> None:
         """Everything up to here was looked at: whatever was not offered did not match, and is settled."""
         if position >= self.next:
@@ -128,13 +142,14 @@ class Delivery:
             return True, True
         if identifier in self._received:
             return True, False
-        if self._window.get(identifier, (0, 0))[1] != 2:
+        position, qos = self._window.get(identifier, (0, 0))
+        if qos != 2:
             return False, False
         del self._window[identifier]
         self.dirty = True
         if refused:
             return True, False
-        if not self._durable:
+        if not self._durable or not position:
             self._releasing[identifier] = None
             return True, True
         self._received[identifier] = None
@@ -164,7 +179,7 @@ class Delivery:
 
     def progress(self) -> Progress:
         """How far it is."""
-        sent = (position for position, _ in self._window.values())
+        sent = (position for position, _ in self._window.values() if position)
         return Progress(
             max(self.next, self._sent_below),
             tuple(sorted((*sent, *self._again))),

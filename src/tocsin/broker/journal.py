@@ -1,0 +1,135 @@
+"""The broker's side of the message log: commits in groups, follows what everybody committed, reads for those behind.
+
+All deliveries of QoS 1 and 2 messages come from here, at every broker, in the order of the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+import msgspec
+import structlog
+
+from tocsin.core.commit import CommitQueue
+from tocsin.errors import TocsinError, Trimmed
+from tocsin.model.publication import Publication, decode_publication, encode_publication
+from tocsin.model.subjects import MESSAGES, patterns_of, subject_of
+from tocsin.ports import READ_MAX, Entry, Log, Record
+
+PATTERNS_MAX: Final = 4  # read one by one and merged; with more, one read of everything is cheaper
+
+Done = Callable[[TocsinError | None], None]
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Entries from the log, in order, and everything below ``next`` that matches is among them or before."""
+
+    entries: Sequence[Entry]
+    next: int
+
+
+class Journal:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        log: Log,
+        network: str,
+        *,
+        records_max: int,
+        dispatch: Callable[[Entry, Publication], None],
+        pressure: Callable[[bool], None],
+    ) -> None:
+        self.tail = 0  # the position of the entry that was dispatched last
+        self._log = log
+        self._network = network
+        self._dispatch = dispatch
+        self._pressure = pressure  # told when publishers should be held back, and when they may go on
+        self._pressed = False
+        self._queue: CommitQueue[Done] = CommitQueue(records_max)
+        self._filled = asyncio.Event()
+        self._logger = structlog.get_logger()
+
+    async def open(self) -> None:
+        """Find where the log ends: what comes after is dispatched."""
+        self.tail = await self._log.last()
+
+    # ── committing ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def commit(self, publication: Publication, record_id: str, done: Done) -> None:
+        """Make a message durable; ``done`` is called with None, or with why it is not."""
+        subject = subject_of(publication.topic, self._network)
+        self._queue.add(Record(subject, encode_publication(publication), record_id), done)
+        self._filled.set()
+        if self._queue.full and not self._pressed:
+            self._pressed = True
+            self._pressure(True)
+
+    async def commit_all(self) -> None:
+        """Commit what comes, for as long as the broker lives."""
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            while records := self._queue.start():
+                await self._append(records)
+                if self._pressed and self._queue.drained:
+                    self._pressed = False
+                    self._pressure(False)
+
+    async def _append(self, records: Sequence[Record]) -> None:
+        while True:
+            try:
+                await self._log.append(records)
+            except TocsinError as error:
+                delay_us, failed = self._queue.failed(error)
+                self._logger.warning(
+                    "messages are not durable yet", problem=str(error), messages=len(records)
+                )
+                for done in failed:
+                    done(error)
+                if not delay_us:
+                    return
+                await asyncio.sleep(delay_us / 1e6)
+            else:
+                for done in self._queue.succeeded():
+                    done(None)
+                return
+
+    # ── following ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def follow(self) -> None:
+        """Dispatch every entry after the tail, for as long as the broker lives."""
+        while True:
+            try:
+                async for entry in self._log.follow(f"{self._network}.{MESSAGES}.>", self.tail + 1):
+                    self.tail = entry.position
+                    publication = self.publication(entry)
+                    if publication is not None:
+                        self._dispatch(entry, publication)
+            except Trimmed as error:  # we were away for longer than the log keeps
+                self._logger.error("messages were trimmed before they were delivered", problem=str(error))
+                self.tail = error.oldest - 1
+
+    def publication(self, entry: Entry) -> Publication | None:
+        """What an entry says; None for one that is damaged, which nobody can deliver."""
+        try:
+            return decode_publication(entry.payload)
+        except TocsinError as error:
+            self._logger.error(
+                "an entry of the log is unreadable", position=entry.position, problem=str(error)
+            )
+            return None
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def read(self, filters: Collection[str], start: int) -> Batch:
+        """The next entries for these filters from a position on; ``Trimmed`` if it is no longer kept."""
+        patterns = list(dict.fromkeys(p for each in filters for p in patterns_of(each, self._network)))
+        if len(patterns) > PATTERNS_MAX:
+            patterns = [f"{self._network}.{MESSAGES}.>"]
+        pages = [await self._log.read(pattern, start, limit=READ_MAX) for pattern in patterns]
+        end = min(page.next for page in pages)
+        found = {entry.position: entry for page in pages for entry in page.entries if entry.position < end}
+        return Batch([found[position] for position in sorted(found)], end)

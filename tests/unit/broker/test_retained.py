@@ -1,0 +1,71 @@
+"""Retained messages: one table, and a copy in every broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from tocsin.broker.retained import Retained
+from tocsin.model.publication import Publication
+from tocsin.ports import TableSpec
+from tocsin.store.memory import MemoryServer, MemoryStore
+
+DEADLINE_S = 10.0
+
+
+@contextlib.asynccontextmanager
+async def two_brokers(topics_max: int = 100) -> AsyncIterator[tuple[Retained, Retained]]:
+    store = MemoryStore(MemoryServer())
+    table = await store.table(TableSpec("retained"))
+    brokers = Retained(table, topics_max), Retained(table, topics_max)
+    tasks = [asyncio.create_task(each.watch()) for each in brokers]
+    try:
+        yield brokers
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await store.close()
+
+
+def payloads(retained: Retained, topic_filter: str = "#") -> list[bytes]:
+    return sorted(kept.publication.payload for kept in retained.matching(topic_filter))
+
+
+async def until_equal(retained: Retained, expected: list[bytes]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while payloads(retained) != expected:
+            await asyncio.sleep(0)
+
+
+async def test_a_message_retained_at_one_broker_is_known_at_the_other() -> None:
+    async with two_brokers() as (one, other):
+        await one.put(Publication("a/b", b"x", 1, "me"))
+        assert payloads(one, "a/+") == [b"x"], "at once where it was published"
+        await until_equal(other, [b"x"])
+
+
+async def test_the_newest_counts_and_an_empty_one_removes() -> None:
+    async with two_brokers() as (one, other):
+        for payload in (b"1", b"2", b"3"):
+            await one.put(Publication("a", payload, 1, "me"))
+        await until_equal(other, [b"3"])
+        assert payloads(one) == [b"3"]
+        await other.put(Publication("a", b"", 1, "me"))
+        await until_equal(one, [])
+        await until_equal(other, [])
+
+
+async def test_more_topics_than_there_is_room_for_are_counted() -> None:
+    async with two_brokers(topics_max=1) as (one, _):
+        await one.put(Publication("a", b"1", 1, "me"))
+        await one.put(Publication("b", b"2", 1, "me"))
+        assert payloads(one) == [b"1"]
+        assert one.refused >= 1
+
+
+async def test_an_expired_message_is_not_given_out() -> None:
+    async with two_brokers() as (one, _):
+        await one.put(Publication("a", b"1", 1, "me", expiry_s=0))
+        assert payloads(one) == []
