@@ -75,7 +75,7 @@ class Retained:
             case "put":
                 try:
                     self._keep(change.key, _decoder.decode(change.value), change.revision)
-                except (msgspec.DecodeError, TocsinError) as error:
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
                     self._log.error("a retained message is unreadable", key=change.key, problem=str(error))
             case "delete":
                 self._forget(change.key)

@@ -85,5 +85,5 @@ def decode_publication(data: bytes) -> Publication:
     """The publication, or ``Malformed`` for whatever is none."""
     try:
         return _decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Malformed(f"not a publication: {error}") from None

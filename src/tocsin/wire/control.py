@@ -85,5 +85,5 @@ def decode_envelope(data: bytes) -> Envelope:
     """The envelope, or ``Malformed`` for whatever is none."""
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError, OverflowError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise Malformed(f"not a control message: {error}") from None

@@ -53,6 +53,11 @@ def test_other_values_are_refused_in_words(value: object) -> None:
         decode_envelope(msgspec.msgpack.encode(value))
 
 
+def test_a_text_that_is_not_utf_8_is_refused() -> None:
+    with pytest.raises(Malformed):
+        decode_envelope(b"\xdc\x00\x03\xa1\x80")
+
+
 def test_deep_nesting_is_refused() -> None:
     with pytest.raises(Malformed):
         decode_envelope(b"\x91" * 100_000)
