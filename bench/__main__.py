@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 BENCHES = {
+    "broker": "deliveries per CPU second, latency and memory of a broker, beside mosquitto and NATS",
     "sim": "events a second of the simulator, beside a bare event heap",
     "store": "appends, reads and watches on JetStream, one and three servers, beside plain nats-py",
 }

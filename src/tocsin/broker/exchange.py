@@ -7,18 +7,27 @@ outbox (``broker.fanout``). Messages of our own clients take the **origin** rout
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Final, Protocol, final
 
 import structlog
 from mqtt5 import PublishPacket
 
+from tocsin.broker.attendant import Attendant
+from tocsin.broker.durability import Durability
 from tocsin.broker.fanout import Group, Outbox, Outlet
+from tocsin.broker.frames import Frames
 from tocsin.broker.links import Link
 from tocsin.core.forwarding import Audience, Fanout, ForwardingTable, Subscription
+from tocsin.core.grant import grant
 from tocsin.model.network import BrokerInfo, Route
-from tocsin.wire.codec import V5, V311, Version
+from tocsin.model.publication import Publication
+from tocsin.ports import Entry
+from tocsin.wire.codec import V5, V311, PublishRun, Version
 from tocsin.wire.frames import forward_frame
+
+LIVE: Final = 1 << 62  # the position of a message that is in no log: later than every subscription
 
 
 class Subscriber(Outlet, Protocol):
@@ -27,7 +36,18 @@ class Subscriber(Outlet, Protocol):
     @property
     def version(self) -> Version: ...
 
+    @property
+    def client_id(self) -> str: ...
 
+    @property
+    def attendant(self) -> Attendant:
+        """What takes messages above QoS 0 for it."""
+        ...
+
+    def may_receive(self, topic: str) -> bool: ...
+
+
+@final
 class _View:
     """An audience, divided by the version in which its members are spoken to."""
 
@@ -42,13 +62,22 @@ class _View:
                 self.groups.append((version, group, min(each.send_max_bytes for each in members)))
 
 
+def _view(audience: Audience[Subscriber]) -> _View:
+    view = audience.view
+    if type(view) is _View:
+        return view
+    audience.view = fresh = _View(audience)
+    return fresh
+
+
 class Counts:
     """What the exchange has done, for reports."""
 
-    __slots__ = ("dropped", "published", "relayed")
+    __slots__ = ("committed", "dropped", "published", "relayed")
 
     def __init__(self) -> None:
-        self.published = 0  # messages from clients
+        self.published = 0  # QoS 0 messages from clients
+        self.committed = 0  # QoS 1 and 2 messages from clients
         self.relayed = 0  # messages from links
         self.dropped = 0  # messages that found an outlet full, absent or unable to take them
 
@@ -63,8 +92,9 @@ class Exchange:
         interests_changed: Callable[[tuple[str, ...], tuple[str, ...]], None],
     ) -> None:
         self.counts = Counts()
+        self.durability: Durability  # set by who made both
         self.links: dict[str, Link] = {}
-        self._table: ForwardingTable[Subscriber] = ForwardingTable()
+        self._table: ForwardingTable[Subscriber] = ForwardingTable(permits=_permits)
         self._outbox = outbox
         self._make_link = make_link
         self._interests_changed = interests_changed  # called with the filters added and removed
@@ -73,9 +103,12 @@ class Exchange:
     # ── the hot path ────────────────────────────────────────────────────────────────────────────────────────
 
     def publish(self, source: Subscriber, topic: str, packet: PublishPacket) -> None:
-        """A message of one of our own clients."""
+        """A QoS 0 message of one of our own clients."""
         self.counts.published += 1
         fanout = self._table.resolve(topic)
+        if packet.retain:
+            self._forward_retained(source.client_id, topic, packet, fanout.origin)
+            return
         self._forward(fanout, packet, source if source in fanout.no_local else None, fanout.origin)
 
     def relay(self, cluster: str, topic: str, packet: PublishPacket) -> None:
@@ -83,7 +116,79 @@ class Exchange:
         self.counts.relayed += 1
         fanout = self._table.resolve(topic)
         onward = [peer for peer in fanout.transit if self.links[peer].info.cluster != cluster]
+        if packet.retain:
+            self._forward_retained("", topic, packet, onward)
+            return
         self._forward(fanout, packet, None, onward)
+
+    def take(self, entry: Entry, publication: Publication) -> None:
+        """An entry of the message log: to every client here that wants it."""
+        waited_s = max(0.0, time.time() - entry.at_us / 1e6)
+        wanted = self._table.wanted(publication.topic)
+        if not wanted or publication.expired(waited_s):
+            return
+        self._outbox.begin()
+        frames = Frames(publication, waited_s)
+        for target, subscriptions in wanted:
+            granted = grant(subscriptions, publication, entry.position, target.client_id)
+            if granted is None:
+                continue
+            if granted.qos:
+                target.attendant.offer(entry, granted, frames)
+            else:
+                self._add_each((target,), frames.of(target.version, granted), None)
+
+    def _forward_retained(self, client: str, topic: str, packet: PublishPacket, peers: Sequence[str]) -> None:
+        """A QoS 0 message to be retained: some subscribers want to see that it is."""
+        self._outbox.begin()
+        publication = Publication.of(packet, topic, client)
+        frames = Frames(publication, 0)
+        for target, subscriptions in self._table.wanted(topic):
+            granted = grant(subscriptions, publication, LIVE, target.client_id)
+            if granted is not None:
+                self._add_each((target,), frames.of(target.version, granted), None)
+        if peers:
+            frame = forward_frame(packet, V5, retain=True)
+            self._add_each([self.links[peer] for peer in peers], frame, None)
+
+    def publish_run(self, source: Subscriber, run: PublishRun) -> None:
+        """Messages of one of our own clients on one topic."""
+        fanout = self._table.resolve(run.topic)
+        if source not in fanout.no_local and self._forward_run(fanout, run, fanout.origin):
+            self.counts.published += run.count
+        else:
+            for packet in run.packets():
+                self.publish(source, run.topic, packet)
+
+    def relay_run(self, cluster: str, run: PublishRun) -> None:
+        """Messages on one topic that came over a link."""
+        fanout = self._table.resolve(run.topic)
+        onward = [peer for peer in fanout.transit if self.links[peer].info.cluster != cluster]
+        if self._forward_run(fanout, run, onward):
+            self.counts.relayed += run.count
+        else:
+            for packet in run.packets():
+                self.relay(cluster, run.topic, packet)
+
+    def _forward_run(self, fanout: Fanout[Subscriber], run: PublishRun, peers: Sequence[str]) -> bool:
+        """Pass the bytes on as they came; False, and nothing is done, if somebody needs other ones."""
+        frames, count, own = run.frames, run.count, run.version
+        size = len(frames)
+        groups = _view(fanout.audience).groups
+        for version, _, send_max_bytes in groups:
+            if version != own or size > send_max_bytes:
+                return False
+        if fanout.identified:
+            return False
+        if peers and (own != V5 or any(size > self.links[peer].send_max_bytes for peer in peers)):
+            return False
+        outbox = self._outbox
+        outbox.begin()
+        for _, group, _ in groups:
+            outbox.add(group, frames, count)
+        for peer in peers:
+            outbox.add(self.links[peer].group, frames, count)
+        return True
 
     def _forward(
         self,
@@ -94,10 +199,7 @@ class Exchange:
     ) -> None:
         outbox = self._outbox
         outbox.begin()
-        audience = fanout.audience
-        view = audience.view
-        if not isinstance(view, _View):
-            view = audience.view = _View(audience)
+        view = _view(fanout.audience)
         frame_v5: bytes | None = None
         for version, group, send_max_bytes in view.groups:
             frame = forward_frame(packet, version)
@@ -123,6 +225,21 @@ class Exchange:
             else:
                 self._outbox.add(outlet.group, frame)
 
+    def announce(self, publication: Publication) -> None:
+        """A QoS 0 message that no connection sends: a will after its delay."""
+        fanout = self._table.resolve(publication.topic)
+        self._forward(fanout, publication.packet(), None, fanout.origin)
+
+    def say(self, publication: Publication) -> None:
+        """A message about this broker, to whoever listens here, now or later."""
+        self.durability.retained.remember(publication)
+        self._forward(self._table.resolve(publication.topic), publication.packet(), None, ())
+
+    def queue(self, group: Group, frame: bytes) -> None:
+        """A frame for one client, with this tick's others."""
+        self._outbox.begin()
+        self._outbox.add(group, frame)
+
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────
 
     def subscribe(self, target: Subscriber, topic_filter: str, subscription: Subscription) -> None:
@@ -138,6 +255,10 @@ class Exchange:
         gone = self._table.drop(target)
         if gone:
             self._interests_changed((), gone)
+
+    def access_changed(self) -> None:
+        """What clients may receive is no longer what it was."""
+        self._table.forget()
 
     # ── routes ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -163,10 +284,14 @@ class Exchange:
 
     def statistics(self) -> dict[str, int]:
         return {
-            "published": self.counts.published,
+            "published": self.counts.published + self.counts.committed,
             "relayed": self.counts.relayed,
             "dropped": self.counts.dropped,
             "links": len(self.links),
             "links_up": sum(link.up for link in self.links.values()),
             **self._table.statistics(),
         }
+
+
+def _permits(target: Subscriber, topic: str) -> bool:
+    return target.may_receive(topic)

@@ -46,11 +46,12 @@ class Outlet(Protocol):
 class Group:
     """Outlets that get the same bytes, and what this tick has for them so far."""
 
-    __slots__ = ("frames", "members")
+    __slots__ = ("frames", "members", "messages")
 
     def __init__(self, *members: Outlet) -> None:
         self.members = members
         self.frames: list[tuple[int, bytes]] = []  # (number of the message, its frame)
+        self.messages = 0  # in those frames: one may hold several
 
 
 class Outbox:
@@ -69,13 +70,14 @@ class Outbox:
         if self._bytes > FLUSH_BYTES:
             self.flush()
 
-    def add(self, group: Group, frame: bytes) -> None:
+    def add(self, group: Group, frame: bytes, messages: int = 1) -> None:
         if not group.frames:
             self._active.append(group)
             if not self._scheduled:
                 self._scheduled = True
                 self._at_end_of_tick(self._end_of_tick)
         group.frames.append((self._number, frame))
+        group.messages += messages
         self._bytes += len(frame)
 
     def _end_of_tick(self) -> None:
@@ -85,39 +87,48 @@ class Outbox:
     def flush(self) -> None:
         """Write everything that was added."""
         active, self._active, self._bytes = self._active, [], 0
-        gathered = []
+        gathered: list[_Gathered] = []
         for group in active:
-            gathered.append((group, group.frames))
-            group.frames = []
+            gathered.append((group, group.frames, group.messages))
+            group.frames, group.messages = [], 0
         if len(gathered) == 1:
-            group, frames = gathered[0]
+            group, frames, messages = gathered[0]
             data = _joined(frames)
             for outlet in group.members:
-                outlet.deliver(data, len(frames))
+                outlet.deliver(data, messages)
         elif gathered:
             _deliver_mixed(gathered)
 
 
-def _deliver_mixed(gathered: list[tuple[Group, list[tuple[int, bytes]]]]) -> None:
-    holdings: dict[Outlet, list[int]] = {}  # outlet → which of the gathered groups it is in
-    for index, (group, _) in enumerate(gathered):
+_Gathered = tuple[Group, list[tuple[int, bytes]], int]  # a group, its frames, and how many messages they are
+
+
+def _deliver_mixed(gathered: list[_Gathered]) -> None:
+    alone: dict[Outlet, int] = {}  # outlet → the first of the gathered groups that it is in
+    several: dict[Outlet, list[int]] = {}  # outlet → all of them, if they are more than one
+    for index, (group, _, _) in enumerate(gathered):
         for outlet in group.members:
-            if outlet in holdings:
-                holdings[outlet].append(index)
-            else:
-                holdings[outlet] = [index]
-    shared: dict[tuple[int, ...], tuple[bytes, int]] = {}
-    for outlet, indices in holdings.items():
-        key = tuple(indices)
+            first = alone.setdefault(outlet, index)
+            if first != index:
+                if outlet in several:
+                    several[outlet].append(index)
+                else:
+                    several[outlet] = [first, index]
+    shared: dict[int | tuple[int, ...], tuple[bytes, int]] = {}
+    for outlet, first in alone.items():
+        indices = several.get(outlet) if several else None
+        key = first if indices is None else tuple(indices)
         batch = shared.get(key)
         if batch is None:
-            frames = gathered[key[0]][1]
-            if len(key) > 1:
+            if indices is None:
+                frames, messages = gathered[first][1:]
+            else:
                 # Numbers differ within one outlet's holdings, so that frames are never compared.
-                frames = sorted(entry for index in key for entry in gathered[index][1])
+                frames = sorted(entry for index in indices for entry in gathered[index][1])
+                messages = sum(gathered[index][2] for index in indices)
             if len(shared) >= SHARED_MAX:
                 shared.clear()
-            batch = shared[key] = (_joined(frames), len(frames))
+            batch = shared[key] = (_joined(frames), messages)
         outlet.deliver(*batch)
 
 

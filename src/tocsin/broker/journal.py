@@ -17,6 +17,7 @@ from tocsin.errors import TocsinError, Trimmed
 from tocsin.model.publication import Publication, decode_publication, encode_publication
 from tocsin.model.subjects import MESSAGES, patterns_of, subject_of
 from tocsin.ports import READ_MAX, Entry, Log, Record
+from tocsin.runtime.points import AFTER_APPEND, BEFORE_APPEND, reach
 
 PATTERNS_MAX: Final = 4  # read one by one and merged; with more, one read of everything is cheaper
 
@@ -81,7 +82,9 @@ class Journal:
     async def _append(self, records: Sequence[Record]) -> None:
         while True:
             try:
+                reach(BEFORE_APPEND)
                 await self._log.append(records)
+                reach(AFTER_APPEND)
             except TocsinError as error:
                 delay_us, failed = self._queue.failed(error)
                 self._logger.warning(

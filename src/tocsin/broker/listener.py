@@ -1,22 +1,36 @@
-"""The broker's door: accepts connections within bounds, and knows who is in."""
+"""The broker's door: accepts connections within bounds, has them asked who they are, and knows who is in.
+
+    accepted ──► half open ──CONNECT──► asked who it is (``broker.doorkeeper``) ──► in, under its client id
+
+Bounds, before anything is spent on a connection: how many an address may open in a second, how many sockets there
+are, and how many of them have not said CONNECT. If there are too many of the last kind the oldest goes: whoever means
+it says CONNECT within milliseconds, and whoever does not must not keep others out. With TLS all of this comes before
+the handshake.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Final
 
 import structlog
 
 from tocsin.broker.connection import Connection
+from tocsin.broker.doorkeeper import Doorkeeper
 from tocsin.broker.exchange import Exchange
 from tocsin.config import Limits
-from tocsin.core.admission import Admission, link_cluster
+from tocsin.core.access import Rights, Who
+from tocsin.core.admission import Admission, Origin, is_loopback, link_cluster, source_of
+from tocsin.core.rates import Bucket, Buckets
 from tocsin.core.session import (
     Accepted,
     Authenticate,
     Authenticated,
     Close,
+    PeerClosed,
     Rejected,
     ServerStopping,
     SessionLimits,
@@ -24,9 +38,22 @@ from tocsin.core.session import (
 )
 from tocsin.errors import PortTaken
 from tocsin.model.network import BrokerInfo
+from tocsin.runtime.guard import Changed, Guard
+from tocsin.runtime.pump import now_us
+from tocsin.runtime.tls import common_name
 
 BACKLOG: Final = 1_024  # connections that wait to be accepted; the kernel's somaxconn bounds it as well
-STRANGERS_MAX: Final = 1_000  # connections beyond the clients: those still to introduce themselves, and links
+LINKS_MAX: Final = 1_000  # sockets beyond the clients and the half-open ones
+ADDRESSES_MAX: Final = 10_000  # whose rate is remembered; at about 300 B each, 3 MB
+BURST_S: Final = 10  # an address may open as many connections at once as it may in this time
+ACCEPT_PAUSE_S: Final = 0.1  # when the process has no descriptor left
+TLS_CLOSE_S: Final = 5.0  # for the peer's last word in TLS
+
+Wrap = Callable[[Connection], asyncio.Protocol]
+
+
+def _bare(connection: Connection) -> asyncio.Protocol:
+    return connection
 
 
 def listening_socket(host: str, port: int, broker_id: str) -> socket.socket:
@@ -48,9 +75,18 @@ def listening_socket(host: str, port: int, broker_id: str) -> socket.socket:
 
 
 class Listener:
-    """See the module's text."""
+    """See the module's text. ``guard`` has users, rules and certificates; without one there are none."""
 
-    def __init__(self, own: BrokerInfo, limits: Limits, exchange: Exchange, admission: Admission) -> None:
+    def __init__(
+        self,
+        own: BrokerInfo,
+        limits: Limits,
+        exchange: Exchange,
+        admission: Admission,
+        guard: Guard | None = None,
+        *,
+        access_changed: Callable[[], None] | None = None,
+    ) -> None:
         self.own = own
         self.exchange = exchange
         self.outbound_max_bytes = limits.outbound_max_bytes
@@ -61,46 +97,190 @@ class Listener:
             topic_max_bytes=limits.topic_max_bytes,
             topic_max_levels=limits.topic_depth_max,
             keep_alive_max_s=limits.keep_alive_max_s,
+            session_expiry_max_s=limits.session_expiry_max_s,
+            receive_max=limits.receive_max,
+            topic_alias_max=limits.topic_alias_max,
             subscription_ids=True,
         )
-        self._admission = admission
-        self._sockets_max = limits.connections_max + STRANGERS_MAX
-        self._connections: dict[Connection, None] = {}
+        self.guard = guard or Guard()
+        self._access_changed = access_changed  # called when rights(…) may answer otherwise than before
+        self._sockets_max = limits.connections_max + limits.half_open_max + LINKS_MAX
+        self._half_open_max = limits.half_open_max
+        self._publish_rate, self._publish_burst = limits.publish_rate, limits.publish_burst
+        rate = limits.connection_rate
+        self._rates: Buckets[str] | None = Buckets(rate, rate * BURST_S, ADDRESSES_MAX) if rate else None
+        self._connections: dict[Connection, Origin] = {}
+        self._half_open: dict[Connection, None] = {}  # oldest first; those in a TLS handshake too
+        self._handshakes: dict[Connection, asyncio.Task[None]] = {}
         self._clients: dict[str, Connection] = {}  # client id → the connection that holds it
         self._links: dict[str, Connection] = {}  # the same for peers' links, which are no clients
+        self._doorkeeper = Doorkeeper(admission, self.guard, self._clients)
         self._count = 0  # connections ever made
-        self._server: asyncio.Server | None = None
+        self._turned_away = 0  # of them, by the bounds
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()  # accepting and watching
         self._log = structlog.get_logger()
 
     @property
     def clients(self) -> int:
         return len(self._clients)
 
-    async def open(self, listening: socket.socket) -> None:
-        self._server = await asyncio.get_running_loop().create_server(self._make, sock=listening)
+    @property
+    def refused(self) -> int:
+        """Connections and clients that were turned away."""
+        return self._turned_away + self._doorkeeper.refused
+
+    @property
+    def half_open(self) -> int:
+        return len(self._half_open)
+
+    # ── opening and closing ─────────────────────────────────────────────────────────────────────────────────
+
+    async def open(self, listening: socket.socket, *, tls: bool = False, wrap: Wrap | None = None) -> None:
+        """Accept connections from a socket; may be called for several.
+
+        ``tls`` needs the guard's certificates; ``wrap`` puts something between the socket and a connection.
+        """
+        wrap = wrap or _bare
+        if self.guard.has_files and not self._tasks and not self._servers:
+            self._spawn(self.guard.watch(self.guard_changed))
+        if tls:
+            assert self.guard.certificates is not None, (
+                "the settings ask for certificates wherever they ask for TLS"
+            )
+            self._spawn(self._accept_tls(listening, wrap))
+            await asyncio.sleep(0)  # for it to hold the socket, whatever comes
+        else:
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(lambda: wrap(self.make()), sock=listening, backlog=BACKLOG)
+            self._servers.append(server)
 
     async def close(self) -> None:
         """Take no more connections, and tell those that are there that the broker stops."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
+        for task in (*self._tasks, *self._handshakes.values()):
+            task.cancel()
         for connection in tuple(self._connections):
             connection.post(ServerStopping(cause=f"{self.own.id}:stop"))
+        self._doorkeeper.close()
 
-    def _make(self) -> Connection:
+    def make(self) -> Connection:
+        """A connection to come, over whatever transport."""
         self._count += 1
         return Connection(self, self._count)
 
-    # ── what connections ask ────────────────────────────────────────────────────────────────────────────────
+    async def _accept_tls(self, listening: socket.socket, wrap: Wrap) -> None:
+        """Accept, and shake hands only with those that the bounds let in; the loop's own server would with all."""
+        loop = asyncio.get_running_loop()
+        with listening:
+            while True:
+                try:
+                    accepted, peer = await loop.sock_accept(listening)
+                except OSError:  # no descriptor left, or the peer has gone already
+                    await asyncio.sleep(ACCEPT_PAUSE_S)
+                    continue
+                connection = self.make()
+                if not self._has_room(connection, peer[0]):
+                    accepted.close()
+                    continue
+                task = loop.create_task(self._shake_hands(connection, wrap, accepted))
+                self._handshakes[connection] = task
+                task.add_done_callback(partial(self._shaken, connection, accepted))
 
-    def admit(self, connection: Connection) -> bool:
-        """Whether there is room for one more connection, whoever it is."""
-        if len(self._connections) >= self._sockets_max:
+    async def _shake_hands(self, connection: Connection, wrap: Wrap, accepted: socket.socket) -> None:
+        assert self.guard.certificates is not None, "as open() has seen"
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: wrap(connection),
+            accepted,
+            ssl=self.guard.certificates.context,
+            ssl_handshake_timeout=self.limits.connect_deadline_us / 1e6,
+            ssl_shutdown_timeout=TLS_CLOSE_S,
+        )
+
+    def _shaken(self, connection: Connection, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        """A handshake is over: well, badly, or because another one needed the room, perhaps before it began."""
+        del self._handshakes[connection]
+        if connection not in self._connections:
+            self._half_open.pop(connection, None)
+            accepted.close()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._turned_away += 1
+            level = (
+                "debug" if isinstance(error, OSError) else "error"
+            )  # ssl's errors and its deadline are OSErrors
+            getattr(self._log, level)("no TLS with a peer", problem=str(error))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.error("a task of the listener failed", exc_info=error)
+
+    # ── coming in ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def admit(self, connection: Connection, transport: asyncio.BaseTransport) -> bool:
+        """Whether there is room for one more connection, whoever it is. ``transport`` tells where it comes from."""
+        origin = origin_of(transport)
+        if connection not in self._handshakes and not self._has_room(connection, origin.address):
             return False
-        self._connections[connection] = None
+        self._connections[connection] = origin
         return True
 
-    def authenticate(self, asked: Authenticate) -> Authenticated | Rejected:
-        return self._admission.decide(asked, len(self._clients))
+    def _has_room(self, connection: Connection, address: str) -> bool:
+        """Count a connection as half open, if its address and the number of others allow it."""
+        sockets = len(self._connections) + len(self._handshakes)
+        if sockets >= self._sockets_max or not self._in_time(address):
+            self._turned_away += 1
+            return False
+        if len(self._half_open) >= self._half_open_max:
+            oldest = next(iter(self._half_open))
+            del self._half_open[oldest]
+            self._turned_away += 1
+            if oldest in self._handshakes:
+                self._handshakes[oldest].cancel()
+            else:
+                oldest.post(
+                    PeerClosed(reason="too many connections have not said CONNECT; this was the oldest")
+                )
+        self._half_open[connection] = None
+        return True
+
+    def _in_time(self, address: str) -> bool:
+        """Whether this address has not opened too many connections lately. Our own machine is not counted: a proxy on
+        it speaks for everybody."""
+        if self._rates is None or not address or is_loopback(address):
+            return True
+        return self._rates.try_take(source_of(address), now_us())
+
+    def authenticate(self, asked: Authenticate, connection: Connection) -> Authenticated | Rejected | None:
+        """Whether a connection may come in. None: that takes a while, and the connection will be told."""
+        self._half_open.pop(connection, None)
+        return self._doorkeeper.authenticate(asked, connection, self._connections[connection])
+
+    # ── who is in ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def who(self, connection: Connection) -> Who:
+        """The client id, and the user's name that was proven; both empty for a stranger."""
+        return self._doorkeeper.who(connection)
+
+    def rights(self, connection: Connection) -> Rights:
+        """What a connection may do just now; nothing, before it is in. Rights change: do not keep them."""
+        return self._doorkeeper.rights(connection)
+
+    def guard_changed(self, changed: Changed) -> None:
+        """The users or the rules are others."""
+        self._doorkeeper.changed(changed)
+        if changed.access:
+            for connection in self._clients.values():
+                connection.rights_changed()
+            if self._access_changed is not None:
+                self._access_changed()
 
     def accept(self, connection: Connection, accepted: Accepted) -> str | None:
         """Register a connection under its client id; the cluster that it links from, if it is a link."""
@@ -109,9 +289,24 @@ class Listener:
         before = holders.get(accepted.client_id)
         holders[accepted.client_id] = connection
         if before is not None:
-            before.post(TakenOver(cause=accepted.cause))
+            before.post(TakenOver(clean_start=accepted.clean_start, cause=accepted.cause))
         self._log.debug("client accepted", subscriber=accepted.client_id, cause=accepted.cause)
         return cluster
+
+    def publish_bucket(self) -> Bucket | None:
+        """What one connection may publish in time; None: as much as it likes."""
+        return Bucket(self._publish_rate, self._publish_burst, now_us()) if self._publish_rate else None
+
+    def hold_back(self, held: bool) -> None:
+        """The broker is behind with its log: read no more from those who publish to it, or go on."""
+        for connection in self._connections:
+            connection.hold_back(held)
+
+    def let_go(self, client_id: str) -> None:
+        """Another broker wants this client."""
+        connection = self._clients.get(client_id)
+        if connection is not None:
+            connection.post(TakenOver(cause=f"{self.own.id}:hand-over"))
 
     def closed(self, connection: Connection, close: Close) -> None:
         """Keep a note of how a connection ended."""
@@ -127,7 +322,16 @@ class Listener:
     def release(self, connection: Connection) -> None:
         """A connection is over; forget all that it held. Harmless when repeated."""
         self._connections.pop(connection, None)
+        self._half_open.pop(connection, None)
+        self._doorkeeper.forget(connection)
         for holders in (self._clients, self._links):
             if holders.get(connection.client_id) is connection:
                 del holders[connection.client_id]
         self.exchange.forget(connection)
+
+
+def origin_of(transport: asyncio.BaseTransport) -> Origin:
+    """Where a connection comes from, by its socket and its certificate."""
+    peer = transport.get_extra_info("peername")
+    address = peer[0] if isinstance(peer, tuple) else ""
+    return Origin(address, common_name(transport.get_extra_info("ssl_object")))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 from typing import Final
 
+from tocsin.broker.durability import Durability
 from tocsin.broker.exchange import Exchange
 from tocsin.broker.fanout import Outbox
+from tocsin.broker.figures import Figures
 from tocsin.broker.links import Link
 from tocsin.broker.listener import Listener, listening_socket
+from tocsin.broker.websocket import framed
 from tocsin.config import Broker
 from tocsin.core.admission import Admission
 from tocsin.core.machine import Effect
@@ -19,12 +23,14 @@ from tocsin.model.message import broker_address
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.ports import Store, Table, TableSpec
 from tocsin.runtime.driver import Driver
+from tocsin.runtime.guard import Guard
 from tocsin.runtime.process import Process
 from tocsin.store.jetstream import JetStreamStore
 
 SECRET_KEY: Final = "link-secret"
 REPORT_S: Final = 1.0
 GRACE_S: Final = 0.5  # for clients to be told, and the coordinator, before the process ends
+DRAIN_S: Final = 5.0  # for the sessions of those clients to be stored
 
 
 async def serve(process: Process, broker_id: str) -> None:
@@ -49,7 +55,7 @@ async def serve(process: Process, broker_id: str) -> None:
         table = await store.table(TableSpec(name=f"{settings.network}-network"))
         own = _info(configured, listening.getsockname()[1])
         broker = _Broker(process, own, store, await network_secret(table))
-        await broker.listener.open(listening)
+        await broker.open(listening)
         await broker.run()
     finally:
         await store.close()
@@ -86,6 +92,7 @@ class _Broker:
         settings = process.settings
         self._process = process
         self._own = own
+        self._store = store
         self._member = Member(own, settings.membership.heartbeat_ms * 1_000)
         self._driver = Driver(
             self._member,
@@ -98,37 +105,80 @@ class _Broker:
             Outbox(asyncio.get_running_loop().call_soon), self._make_link, self._interests_changed
         )
         self._secret = secret
-        admission = Admission(secret, settings.limits.connections_max)
-        self.listener = Listener(own, settings.limits, self._exchange, admission)
+        guard = Guard(settings)
+        admission = Admission(secret, settings.limits.connections_max, guard.policy)
+        self._listener = Listener(
+            own,
+            settings.limits,
+            self._exchange,
+            admission,
+            guard,
+            access_changed=self._exchange.access_changed,
+        )
+
+    async def open(self, listening: socket.socket) -> None:
+        """Open what the store has of the network, then the door."""
+        settings = self._process.settings
+        self._exchange.durability = await Durability.open(
+            self._store,
+            network=settings.network,
+            broker=self._own.id,
+            life=secrets.token_hex(6),
+            commits_max=settings.limits.inflight_commits_max,
+            retained_max=settings.limits.retained_max,
+            dispatch=self._exchange.take,
+            announce=self._exchange.announce,
+            pressure=self._listener.hold_back,
+        )
+        await self._listener.open(listening)
+        configured = settings.broker(self._own.id)
+        assert configured is not None, "as serve() has seen"
+        web = framed(self._listener)
+        for port, tls, wrap in (
+            (configured.tls_port, True, None),
+            (configured.ws_port, False, web),
+            (configured.wss_port, True, web),
+        ):
+            if port >= 0:
+                further = listening_socket(configured.host, port, self._own.id)
+                await self._listener.open(further, tls=tls, wrap=wrap)
 
     async def run(self) -> None:
-        membership = asyncio.create_task(self._driver.run())
-        stopped = asyncio.create_task(self._process.stopped())
+        tasks = (
+            asyncio.create_task(self._driver.run()),
+            asyncio.create_task(self._exchange.durability.run(self._listener.let_go, self._store)),
+            asyncio.create_task(Figures(self._exchange, self._listener).run()),
+            asyncio.create_task(self._process.stopped()),
+        )
         try:
-            while not stopped.done() and not membership.done():
+            while not any(task.done() for task in tasks):
                 self._report()
-                await asyncio.wait(
-                    (membership, stopped), timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED
-                )
-            if membership.done():
-                membership.result()  # the machine has a bug: let it be seen
-            self._process.report("stopping")
-            await self.listener.close()
-            self._driver.post(Leaving(cause=f"{self._own.id}:stop"))
-            await self._driver.flush()
-            for link in self._exchange.links.values():
-                link.close()
-            await asyncio.sleep(GRACE_S if self.listener.clients else 0)
+                await asyncio.wait(tasks, timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks[:-1]:
+                if task.done():
+                    task.result()  # a bug of ours: let it be seen
+            await self._stop()
         finally:
-            for task in (membership, stopped):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(membership, stopped, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _stop(self) -> None:
+        self._process.report("stopping")
+        clients = self._listener.clients
+        await self._listener.close()
+        self._driver.post(Leaving(cause=f"{self._own.id}:stop"))
+        await self._driver.flush()
+        await self._exchange.durability.drain(DRAIN_S)
+        for link in self._exchange.links.values():
+            link.close()
+        await asyncio.sleep(GRACE_S if clients else 0)
 
     def _report(self) -> None:
         if self._member.state == "joining":
             self._process.report("starting", problem="waiting for the coordinator's routes")
             return
-        facts = {"clients": self.listener.clients, **self._exchange.statistics()}
+        facts = {"clients": self._listener.clients, **self._exchange.statistics()}
         away = [f"{link.info.id} ({link.problem})" for link in self._exchange.links.values() if not link.up]
         if away:
             self._process.report("degraded", problem=f"no link to {', '.join(away)}", **facts)

@@ -9,7 +9,6 @@ import msgspec
 import structlog
 
 from tocsin.core.retained import RetainedTopics
-from tocsin.errors import TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import tokens_of
 from tocsin.ports import Change, Table
@@ -39,11 +38,12 @@ class Retained:
         self._by_key: dict[
             str, tuple[str, int]
         ] = {}  # the table's key → topic, and the revision that is kept
+        self._own: dict[str, Kept] = {}  # what is not in the table, by topic
         self._log = structlog.get_logger()
         self.refused = 0  # messages for which there was no room here
 
     def __len__(self) -> int:
-        return len(self._topics)
+        return len(self._topics) - len(self._own)
 
     async def put(self, publication: Publication) -> None:
         """Keep a message as its topic's newest, or with an empty payload keep none; returns when it is durable."""
@@ -55,6 +55,11 @@ class Retained:
         kept = Kept(publication, time.time())
         ttl_s = None if publication.expiry_s is None else float(max(1, publication.expiry_s))
         self._keep(key, kept, await self._table.put(key, _encoder.encode(kept), ttl_s=ttl_s))
+
+    def remember(self, publication: Publication) -> None:
+        """Keep a message of this broker's own, here and nowhere else."""
+        self._own[publication.topic] = Kept(publication, time.time())
+        self._topics.put(publication.topic, self._own[publication.topic])
 
     def matching(self, topic_filter: str) -> Iterator[Kept]:
         """What is retained of the topics that a filter matches."""
@@ -72,6 +77,8 @@ class Retained:
             case "reset":
                 self._topics.clear()
                 self._by_key.clear()
+                for topic, kept in self._own.items():
+                    self._topics.put(topic, kept)
             case "put":
                 try:
                     self._keep(change.key, _decoder.decode(change.value), change.revision)

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from typing import Final
 
 import msgspec
 import structlog
 
+from tocsin.core.attendance import TTL_MARGIN_US
 from tocsin.core.delivery import Progress
-from tocsin.core.stored_session import StoredSession, decode_session, encode_session, session_key
+from tocsin.core.stored_session import (
+    FOREVER_S,
+    StoredSession,
+    decode_session,
+    encode_session,
+    session_key,
+)
 from tocsin.errors import Conflict, Malformed, TocsinError
 from tocsin.ports import Bus, Cell, Delivery, Table
 
 HAND_OVER_DEADLINE_S: Final = 2.0  # for the broker that has the client to let it go; then it is taken
 TAKE_ATTEMPTS: Final = 5  # against other brokers that want the same client at the same time
-FOREVER_S: Final = 0xFFFFFFFF
-TTL_MARGIN_S: Final = (
-    30  # a cell outlives its session's expiry by as much as its broker may be late in saying so
-)
+
+
+class NotYours(TocsinError):
+    """The client id has a session of another user."""
+
+    fault = "peer"
+
+    def __init__(self, client: str) -> None:
+        self.client = client
+        super().__init__(f"the client id {client!r} has a session of another user; choose another id")
 
 
 class Lost(TocsinError):
@@ -30,59 +42,36 @@ class Lost(TocsinError):
         super().__init__(f"the session of {client!r} was taken by another broker")
 
 
-class Hold:
-    """A session that this broker holds: the only one that may write its cell."""
-
-    def __init__(self, table: Table, session: StoredSession, revision: int) -> None:
-        self.session = session
-        self._table = table
-        self._key = session_key(session.client)
-        self._revision = revision
-        self._writing = asyncio.Lock()
-
-    async def write(self, session: StoredSession) -> None:
-        """Store the session as it is now; ``Lost`` if it is ours no longer."""
-        async with self._writing:
-            try:
-                self._revision = await self._table.compare_and_set(
-                    self._key, encode_session(session), revision=self._revision, ttl_s=_ttl_s(session)
-                )
-            except Conflict:
-                raise Lost(session.client) from None
-            self.session = session
-
-    async def forget(self) -> None:
-        """The session is over."""
-        async with self._writing:
-            try:
-                await self._table.delete(self._key, revision=self._revision)
-            except Conflict:
-                raise Lost(self.session.client) from None
-
-
 class Sessions:
     """The sessions of the network, as one broker sees them."""
 
     def __init__(self, table: Table, bus: Bus, *, network: str, broker: str) -> None:
-        self._table = table
+        self.table = table
         self._bus = bus
         self._network = network
         self._broker = broker
         self._log = structlog.get_logger()
 
-    async def take(self, client: str, *, clean: bool, expiry_s: int, tail: int) -> tuple[Hold, bool]:
-        """Hold a client's session, resumed or (``clean``, or there is none) new; whether it was resumed.
+    async def take(
+        self, client: str, *, owner: str, clean: bool, expiry_s: int, tail: int
+    ) -> tuple[StoredSession, int, bool] | None:
+        """Make a client's session ours, resumed or (``clean``, or there is none) new: with its cell's revision, and
+        whether it was resumed. None if there is none, and none is to last (``expiry_s`` 0).
 
         Whoever has the client now is asked to let it go, so that nothing that it knows is lost.
         """
         key = session_key(client)
         for _ in range(TAKE_ATTEMPTS):
-            cell = await self._table.get(key)
+            cell = await self.table.get(key)
             before = self._decoded(cell)
+            if before is not None and before.owner not in ("", owner):
+                raise NotYours(client)
             if before is not None and before.broker not in ("", self._broker):
                 await self._ask_for(before)
-                cell = await self._table.get(key)
+                cell = await self.table.get(key)
                 before = self._decoded(cell)
+            if before is None and not expiry_s:
+                return None
             epoch = 1 if before is None else before.epoch + 1
             if before is None or clean:
                 session = StoredSession(
@@ -91,12 +80,13 @@ class Sessions:
                     expiry_s=expiry_s,
                     epoch=epoch,
                     broker=self._broker,
+                    owner=owner,
                     progress=Progress(tail + 1),
                 )
             else:
                 session = msgspec.structs.replace(before, epoch=epoch, broker=self._broker, expiry_s=expiry_s)
             try:
-                revision = await self._table.compare_and_set(
+                revision = await self.table.compare_and_set(
                     key,
                     encode_session(session),
                     revision=0 if cell is None else cell.revision,
@@ -104,16 +94,18 @@ class Sessions:
                 )
             except Conflict:
                 continue
-            return Hold(self._table, session, revision), before is not None and not clean
+            return session, revision, before is not None and not clean
         raise Lost(client)
 
-    async def discard(self, client: str) -> None:
-        """A client came that wants no session: an old one is forgotten."""
-        cell = await self._table.get(session_key(client))
+    async def discard(self, client: str, owner: str) -> None:
+        """A client came that wants no session: an old one, if it is its own, is forgotten."""
+        cell = await self.table.get(session_key(client))
         before = self._decoded(cell)
+        if before is not None and before.owner not in ("", owner):
+            return
         if cell is not None and (before is None or before.broker in ("", self._broker)):
             try:
-                await self._table.delete(session_key(client), revision=cell.revision)
+                await self.table.delete(session_key(client), revision=cell.revision)
             except Conflict:
                 return  # somebody has just taken it
 
@@ -153,7 +145,5 @@ class Sessions:
 
 
 def _ttl_s(session: StoredSession) -> float | None:
-    """How long a cell is kept. Expiry counts from the end of the connection; until then the cell is refreshed."""
-    if session.expiry_s >= FOREVER_S:
-        return None
-    return float(session.expiry_s + TTL_MARGIN_S if session.broker else max(1, session.expiry_s))
+    """How long the cell of a connected client is kept, if its attendance does not refresh it."""
+    return None if session.expiry_s >= FOREVER_S else session.expiry_s + TTL_MARGIN_US / 1e6

@@ -143,7 +143,7 @@ def table(rows: tuple[Row, ...], network: NetworkFile, now_us: int) -> Table:
     for row in rows:
         broker = described.get(row.name)
         role = f"{broker.role} of {broker.cluster}" if broker else ""
-        address = f"{broker.host}:{broker.port}" if broker else _server_address(row, network)
+        address = "\n".join(broker.urls()) if broker else _server_address(row, network)
         shown.add_row(
             row.name,
             role,

@@ -65,4 +65,7 @@ def _words(value: Any) -> str:
 
 
 def _broker(broker: Broker) -> str:
-    return f"{broker.id}: {broker.role} of {broker.cluster}, {broker.host}:{broker.port}"
+    ports = ", ".join(
+        str(port) if name == "port" else f"{name} {port}" for name, port in broker.ports().items()
+    )
+    return f"{broker.id}: {broker.role} of {broker.cluster}, {broker.host}:{ports}"

@@ -23,6 +23,7 @@ from tocsin.cli.version import PARTS, installed
 from tocsin.config import Settings
 from tocsin.errors import OperatorError, ProgramMissing
 from tocsin.runtime.directory import StateDirectory, read_network
+from tocsin.runtime.guard import Guard
 from tocsin.runtime.listening import is_free
 from tocsin.store.server import find_program, program_version
 
@@ -141,7 +142,11 @@ def ports(settings: Settings) -> Iterator[Finding]:
     if running is not None:
         yield Finding("ok", "ports", f"in use by this network, which runs now (process {running})")
         return
-    wanted = [(f"brokers[{n}].port", each.host, each.port) for n, each in enumerate(settings.brokers)]
+    wanted = [
+        (f"brokers[{n}].{name}", each.host, port)
+        for n, each in enumerate(settings.brokers)
+        for name, port in each.ports().items()
+    ]
     if not settings.nats.urls:
         first = settings.nats.port
         offsets = range(settings.nats.servers if first else 0)
@@ -168,6 +173,23 @@ def _running(settings: Settings) -> int | None:
         return None  # the directory's own line says what is wrong with it
 
 
+def access(settings: Settings) -> Iterator[Finding]:
+    """The files of users, rules and certificates."""
+    try:
+        Guard(settings).close()
+    except OperatorError as error:
+        yield Finding("fix", "access", str(error))
+        return
+    files = settings.access
+    named = "users" if files.users else "no users"
+    ruled = "rules" if files.rules else "no rules"
+    secured = "TLS" if settings.tls.certificate else "no TLS"
+    words = f"{named}, {ruled}, {secured}; clients without a name: {files.anonymous}"
+    open_door = files.anonymous == "always" and not files.rules
+    remedy = '; anybody who reaches a broker may do everything: set access.anonymous to "never"'
+    yield Finding("warning", "access", words + remedy) if open_door else Finding("ok", "access", words)
+
+
 def state_directory(settings: Settings) -> Iterator[Finding]:
     path = Path(settings.state).absolute()
     nearest = next(parent for parent in (path, *path.parents) if parent.exists())
@@ -192,5 +214,6 @@ CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     java,
     open_files,
     ports,
+    access,
     state_directory,
 )

@@ -22,6 +22,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "sub": ("tocsin.cli.subscribe", "subscribe"),
     "doctor": ("tocsin.cli.doctor", "doctor"),
     "config": ("tocsin.cli.config", "app"),
+    "user": ("tocsin.cli.user", "app"),
     "version": ("tocsin.cli.version", "version"),
     "sim": ("tocsin.cli.sim", "app"),
     "broker": ("tocsin.cli.broker", "broker"),

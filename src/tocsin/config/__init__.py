@@ -8,6 +8,8 @@ from tocsin.config.catalogue import PREFIX, SECRET_KEYS, SETTINGS, Setting, valu
 from tocsin.config.loading import File, Loaded, load
 from tocsin.config.schema import (
     DEFAULT_BROKERS,
+    LISTENERS,
+    Access,
     Broker,
     Limits,
     Log,
@@ -16,15 +18,18 @@ from tocsin.config.schema import (
     Role,
     Section,
     Settings,
+    Tls,
     from_json,
     to_json,
 )
 
 __all__ = [
     "DEFAULT_BROKERS",
+    "LISTENERS",
     "PREFIX",
     "SECRET_KEYS",
     "SETTINGS",
+    "Access",
     "Broker",
     "File",
     "Limits",
@@ -36,6 +41,7 @@ __all__ = [
     "Section",
     "Setting",
     "Settings",
+    "Tls",
     "from_json",
     "load",
     "to_json",

@@ -16,7 +16,7 @@ from tocsin.config.schema import NAME, Broker, Settings
 PREFIX = "TOCSIN_"
 SECRET_KEYS = frozenset({"nats.token"})  # never printed
 # Variables with our prefix that are no settings: a child's line to its parent, and the server program to start.
-NOT_SETTINGS = frozenset({"TOCSIN_STATUS_FD", "TOCSIN_NATS_SERVER"})
+NOT_SETTINGS = frozenset({"TOCSIN_STATUS_FD", "TOCSIN_NATS_SERVER", "TOCSIN_KILL_AT"})
 
 
 class Setting(msgspec.Struct, frozen=True):

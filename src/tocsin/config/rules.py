@@ -16,7 +16,15 @@ WILDCARDS = frozenset({"0.0.0.0", "::"})  # these listen on every address, so th
 
 def check(settings: Settings, origins: Mapping[str, str]) -> None:
     """Refuse the first rule that is broken."""
-    for rule in (_check_nats, _check_brokers, _check_clusters, _check_ports, _check_membership):
+    for rule in (
+        _check_nats,
+        _check_brokers,
+        _check_clusters,
+        _check_ports,
+        _check_tls,
+        _check_access,
+        _check_membership,
+    ):
         rule(settings, origins)
 
 
@@ -149,8 +157,52 @@ def _listeners(settings: Settings) -> Iterator[tuple[str, str, int]]:
         for offset in range(nats.servers):
             yield "nats.port", nats.host, nats.port + offset
     for index, broker in enumerate(settings.brokers):
-        if broker.port:
-            yield f"brokers[{index}].port", broker.host, broker.port
+        for name, port in broker.ports().items():
+            if port:
+                yield f"brokers[{index}].{name}", broker.host, port
+
+
+def _check_tls(settings: Settings, origins: Mapping[str, str]) -> None:
+    tls = settings.tls
+    for index, broker in enumerate(settings.brokers):
+        for name in ("tls_port", "wss_port"):
+            if name in broker.ports() and not tls.certificate:
+                raise SettingError(
+                    f"brokers[{index}].{name}",
+                    broker.ports()[name],
+                    origins["brokers"],
+                    "a TLS listener needs a certificate",
+                    "Set tls.certificate and tls.key",
+                )
+    for given, missing in (("certificate", "key"), ("key", "certificate")):
+        if getattr(tls, given) and not getattr(tls, missing):
+            raise SettingError(
+                f"tls.{missing}",
+                "",
+                origins[f"tls.{missing}"],
+                f"tls.{given} is of no use without it",
+                f"Name the PEM file with the {missing}",
+            )
+    if tls.client_certificates != "none" and not tls.client_ca:
+        raise SettingError(
+            "tls.client_ca",
+            "",
+            origins["tls.client_ca"],
+            "client certificates are asked for, but no authority is believed",
+            'Name the PEM file with the authorities, or set tls.client_certificates to "none"',
+        )
+
+
+def _check_access(settings: Settings, origins: Mapping[str, str]) -> None:
+    certificates = settings.tls.client_certificates != "none"
+    if settings.access.anonymous == "never" and not settings.access.users and not certificates:
+        raise SettingError(
+            "access.anonymous",
+            "never",
+            origins["access.anonymous"],
+            "there are neither users nor client certificates, so nobody could connect",
+            "Set access.users to a password file, or tls.client_certificates",
+        )
 
 
 def _check_membership(settings: Settings, origins: Mapping[str, str]) -> None:

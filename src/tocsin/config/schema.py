@@ -15,10 +15,14 @@ from msgspec import Meta
 Role = Literal["edge", "routing", "standby"]
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "human", "json"]
+Anonymous = Literal["loopback", "always", "never"]
+ClientCertificates = Literal["none", "optional", "required"]
 
 BROKERS_MAX = (
     256  # processes of one machine; a network has more machines than that before it has more brokers
 )
+PATH_MAX_CHARS = 4_096  # as Linux has it (PATH_MAX)
+LISTENERS = ("port", "tls_port", "ws_port", "wss_port")  # fields of a broker that are ports
 NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"  # one DNS label, which is also one token of a NATS subject
 
 
@@ -91,6 +95,22 @@ class Broker(Section, frozen=True, kw_only=True):
     ] = "edge"
     host: Annotated[str, Meta(description="Address on which it listens for MQTT.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535, description="Port for MQTT. 0: choose a free one.")] = 0
+    tls_port: Annotated[
+        int,
+        Meta(ge=-1, le=65_535, description="Port for MQTT over TLS. -1: none; 0: choose a free one."),
+    ] = -1
+    ws_port: Annotated[
+        int,
+        Meta(ge=-1, le=65_535, description="Port for MQTT over WebSocket. -1: none; 0: choose a free one."),
+    ] = -1
+    wss_port: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            le=65_535,
+            description="Port for MQTT over WebSocket and TLS. -1: none; 0: choose a free one.",
+        ),
+    ] = -1
     advertise: Annotated[
         str,
         Meta(
@@ -103,6 +123,11 @@ class Broker(Section, frozen=True, kw_only=True):
     def reachable_at(self) -> str:
         """Where others find it."""
         return self.advertise or {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+
+    def ports(self) -> dict[str, int]:
+        """The ports on which it listens, by the setting that says so; 0 is still to be chosen."""
+        named = {name: getattr(self, name) for name in LISTENERS}
+        return {name: port for name, port in named.items() if port >= 0}
 
 
 class Limits(Section, frozen=True, kw_only=True):
@@ -144,6 +169,128 @@ class Limits(Section, frozen=True, kw_only=True):
         int,
         Meta(ge=1, le=65_535, description="Longest keep-alive; clients that ask for more are given this."),
     ] = 3_600
+    receive_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=65_535,
+            description="QoS 1 and 2 messages that one client may have under way to the broker.",
+        ),
+    ] = 1_000
+    topic_alias_max: Annotated[
+        int,
+        Meta(
+            ge=0, le=65_535, description="Topics that one client may shorten to a number (MQTT 5). 0: none."
+        ),
+    ] = 16
+    session_expiry_max_s: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=0xFFFF_FFFE,
+            description="Longest time for which the session of a client that is away is kept.",
+        ),
+    ] = 604_800
+    half_open_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000,
+            description="Connections that have not said CONNECT yet; for more, the oldest are closed.",
+        ),
+    ] = 1_000
+    publish_rate: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10_000_000,
+            description="Messages a second that one connection may publish on average; a faster one is slowed "
+            "down. 0: no limit.",
+        ),
+    ] = 0
+    publish_burst: Annotated[
+        int,
+        Meta(ge=1, le=10_000_000, description="Messages that may come at once before `publish_rate` counts."),
+    ] = 100
+    connection_rate: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="Connections a second from one address (IPv6: one /64 network), ten seconds' worth at once; "
+            "this machine's own are not counted. 0: no limit.",
+        ),
+    ] = 200
+    inflight_commits_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000,
+            description="QoS 1 and 2 messages of all clients that may wait for the store at once.",
+        ),
+    ] = 10_000
+    retained_max: Annotated[
+        int, Meta(ge=0, le=10_000_000, description="Retained messages of the whole network.")
+    ] = 100_000
+
+
+class Tls(Section, frozen=True, kw_only=True):
+    """What the TLS listeners of every broker show, and what they ask of clients."""
+
+    certificate: Annotated[
+        str,
+        Meta(
+            max_length=PATH_MAX_CHARS,
+            description="PEM file with the broker's certificate, then those between it and its authority.",
+        ),
+    ] = ""
+    key: Annotated[
+        str,
+        Meta(
+            max_length=PATH_MAX_CHARS,
+            description="PEM file with the private key of the certificate, without a passphrase.",
+        ),
+    ] = ""
+    client_ca: Annotated[
+        str,
+        Meta(
+            max_length=PATH_MAX_CHARS,
+            description="PEM file with the authorities whose client certificates are believed.",
+        ),
+    ] = ""
+    client_certificates: Annotated[
+        ClientCertificates,
+        Meta(
+            description="Whether clients on TLS show a certificate; its common name is then their user name."
+        ),
+    ] = "none"
+
+
+class Access(Section, frozen=True, kw_only=True):
+    """Who may connect, and do what."""
+
+    users: Annotated[
+        str,
+        Meta(
+            max_length=PATH_MAX_CHARS,
+            description="Password file, as `tocsin user add` writes it. Empty: there are no users.",
+        ),
+    ] = ""
+    rules: Annotated[
+        str,
+        Meta(
+            max_length=PATH_MAX_CHARS,
+            description="Rules that say who may publish and subscribe to what. "
+            "Empty: whoever may connect may do everything.",
+        ),
+    ] = ""
+    anonymous: Annotated[
+        Anonymous,
+        Meta(
+            description="From where clients may connect that prove no name: "
+            "this machine (127.0.0.0/8, ::1), everywhere or nowhere."
+        ),
+    ] = "loopback"
 
 
 class Membership(Section, frozen=True, kw_only=True):
@@ -206,6 +353,8 @@ class Settings(Section, frozen=True, kw_only=True):
             description="The brokers, as `[[brokers]]` tables; from the environment or `--set` a JSON array.",
         ),
     ] = DEFAULT_BROKERS
+    tls: Tls = Tls()
+    access: Access = Access()
     limits: Limits = Limits()
     membership: Membership = Membership()
     log: Log = Log()

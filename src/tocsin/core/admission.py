@@ -1,49 +1,145 @@
-"""Who may connect to a broker, and as what.
+"""Who may connect to a broker, and as whom.
 
-A peer broker's link says that it is the user ``$link`` and proves it with the network's secret. Everybody else is
-a client: welcome while there is room, under any client id that is not a link's.
+A peer broker's link says that it is the user ``$link`` and proves it with the network's secret. Everybody else is a
+client, welcome while there is room under any client id that is not a link's, who has
+
+    a client certificate      its common name is the user, whatever the CONNECT says
+    a user name               proven by the password, if there is a file of users; ``CheckPassword`` asks the shell for
+                              that, since it takes long. A wrong one is refused wherever it comes from
+    neither                   nobody in particular: let in from where the policy allows it
+
+Where there is no file of users, a user name cannot be proven: the client is treated as one without, and its name counts
+for nothing in the rules.
 """
 
 from __future__ import annotations
 
 import hmac
-from typing import Final
+import ipaddress
+from typing import Final, Literal
 
-from tocsin.core.session import Accepted, Authenticate, Authenticated, Rejected
+import msgspec
+
+from tocsin.core.session import Accepted, Authenticate, Rejected
 
 LINK_USER: Final = "$link"
 LINK_PREFIX: Final = "$link/"  # of a link's client id; the rest is its broker's id
 PROPERTY_BROKER: Final = "broker"
 PROPERTY_CLUSTER: Final = "cluster"
 
-CLIENT_ID_NOT_VALID = 0x85
-BAD_USER_NAME_OR_PASSWORD = 0x86
-SERVER_BUSY = 0x89
+CLIENT_ID_NOT_VALID: Final = 0x85
+BAD_USER_NAME_OR_PASSWORD: Final = 0x86
+NOT_AUTHORIZED: Final = 0x87
+SERVER_BUSY: Final = 0x89
+
+Anonymous = Literal["loopback", "always", "never"]
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a connection comes from, as far as the server knows without asking it."""
+
+    address: str = ""  # the remote IP address; empty: not known, so never this machine's own
+    certificate_name: str | None = None  # the common name of a client certificate that was checked
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """What a broker asks of clients."""
+
+    users: bool = False  # there is a file of users
+    anonymous: Anonymous = "always"
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """The peer may come in; ``user`` is what it has proven to be called, empty if nothing.
+
+    ``link`` is of its own, so that no name, wherever it comes from, can make a client a link.
+    """
+
+    user: str = ""
+    link: bool = False
+
+
+class CheckPassword(msgspec.Struct, frozen=True):
+    """The peer may come in if this is the user's password."""
+
+    user: str
+    password: bytes
+
+
+UNKNOWN: Final = Origin()
+WELCOMING: Final = Policy()
 
 
 class Admission:
     """The rule of one broker."""
 
-    def __init__(self, secret: bytes, connections_max: int) -> None:
+    def __init__(self, secret: bytes, connections_max: int, policy: Policy = WELCOMING) -> None:
         self._secret = secret
         self._connections_max = connections_max
+        self._policy = policy
 
-    def decide(self, asked: Authenticate, connections: int) -> Authenticated | Rejected:
+    def decide(
+        self, asked: Authenticate, connections: int, origin: Origin = UNKNOWN
+    ) -> Admitted | CheckPassword | Rejected:
         """Whether a peer may come in, when so many are in already."""
         if asked.username == LINK_USER:
             proven = hmac.compare_digest(asked.password or b"", self._secret)
             if proven and link_cluster(asked) is not None:
-                return Authenticated(cause=asked.cause)
-            return Rejected(
-                cause=asked.cause, reason_code=BAD_USER_NAME_OR_PASSWORD, reason="not a link of this network"
-            )
+                return Admitted(link=True)
+            return _rejected(asked, BAD_USER_NAME_OR_PASSWORD, "not a link of this network")
         if asked.client_id.startswith(LINK_PREFIX):
             reason = f"client ids that begin with {LINK_PREFIX} are for links between brokers"
-            return Rejected(cause=asked.cause, reason_code=CLIENT_ID_NOT_VALID, reason=reason)
+            return _rejected(asked, CLIENT_ID_NOT_VALID, reason)
         if connections >= self._connections_max:
             reason = f"this broker serves no more than {self._connections_max} clients"
-            return Rejected(cause=asked.cause, reason_code=SERVER_BUSY, reason=reason)
-        return Authenticated(cause=asked.cause)
+            return _rejected(asked, SERVER_BUSY, reason)
+        return self._decide_client(asked, origin)
+
+    def _decide_client(self, asked: Authenticate, origin: Origin) -> Admitted | CheckPassword | Rejected:
+        if origin.certificate_name is not None:
+            return Admitted(origin.certificate_name)
+        if asked.username and self._policy.users:
+            return CheckPassword(asked.username, asked.password or b"")
+        anonymous = self._policy.anonymous
+        if anonymous == "always" or (anonymous == "loopback" and is_loopback(origin.address)):
+            return Admitted()
+        if self._policy.users:
+            return _rejected(asked, NOT_AUTHORIZED, "a user name and a password are needed")
+        if anonymous == "never":
+            return _rejected(asked, NOT_AUTHORIZED, "a client certificate is needed")
+        reason = "only clients on the broker's own machine may connect without proving who they are"
+        return _rejected(asked, NOT_AUTHORIZED, reason)
+
+
+def password_refused(asked: Authenticate) -> Rejected:
+    """The answer to a password that is not the user's, and to a user that there is not: they must not differ."""
+    return _rejected(asked, BAD_USER_NAME_OR_PASSWORD, "the user name or the password is wrong")
+
+
+def _rejected(asked: Authenticate, code: int, reason: str) -> Rejected:
+    return Rejected(cause=asked.cause, reason_code=code, reason=reason)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an IP address is this machine's own: 127.0.0.0/8 or ::1, also when written as an IPv6 address."""
+    parsed = _parsed(address)
+    return parsed is not None and parsed.is_loopback
+
+
+def source_of(address: str) -> str:
+    """What connections from an address are counted under: an IPv6 network of /64 is as good as one machine."""
+    parsed = _parsed(address)
+    if not isinstance(parsed, ipaddress.IPv6Address):
+        return address if parsed is None else str(parsed)
+    return str(ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))
+
+
+def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+    return (isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped) or parsed
 
 
 def link_cluster(peer: Authenticate | Accepted) -> str | None:

@@ -5,7 +5,8 @@ So an acknowledgement costs a share of a write to disk, and the busier the broke
 append at a time also keeps the order: what came first has the lower position.
 
 A failed append that may succeed later is repeated with the same record ids, so that it takes effect once. One that
-cannot (the store is full) fails its messages, and only those.
+cannot (the store is full) fails its messages, and only those. One that is refused for what is in it (a message too
+large) is taken apart: halves of it are tried, until the culprit is alone and fails alone.
 
 States: ``idle`` ⇄ ``appending``; from ``appending`` also ``waiting`` for the next try.
 """
@@ -16,7 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Generic, TypeVar
 
-from tocsin.errors import TocsinError
+from tocsin.errors import Refused, TocsinError
 from tocsin.ports import BATCH_MAX, Record
 
 BATCH_MAX_BYTES: Final = 4 << 20  # of payloads in one append: half of what a store takes at once
@@ -34,6 +35,7 @@ class CommitQueue(Generic[Ticket]):
         self._waiting: deque[tuple[Record, Ticket]] = deque()
         self._batch: list[tuple[Record, Ticket]] = []  # under way, or to be tried again
         self._failures = 0  # tries of this batch so far that failed
+        self._batch_max = BATCH_MAX  # smaller after a refusal, until appends succeed again
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._batch)
@@ -56,7 +58,7 @@ class CommitQueue(Generic[Ticket]):
         if self._batch or not self._waiting:
             return ()
         size = 0
-        while self._waiting and len(self._batch) < BATCH_MAX:
+        while self._waiting and len(self._batch) < self._batch_max:
             size += len(self._waiting[0][0].payload)
             if self._batch and size > BATCH_MAX_BYTES:
                 break
@@ -69,10 +71,19 @@ class CommitQueue(Generic[Ticket]):
 
     def succeeded(self) -> list[Ticket]:
         """The batch is durable: what to acknowledge, in order."""
+        self._batch_max = min(BATCH_MAX, 2 * self._batch_max)
         return self._end()
 
     def failed(self, error: TocsinError) -> tuple[int, list[Ticket]]:
-        """The batch is not durable: (when to try again in microseconds, []) or (0, what has failed for good)."""
+        """The batch is not durable: (when to try it again in microseconds, []), or (0, what has failed for good).
+
+        After 0 ``start`` gives the next batch; it may have messages of this one.
+        """
+        if isinstance(error, Refused) and len(self._batch) > 1:
+            self._batch_max = len(self._batch) // 2
+            self._waiting.extendleft(reversed(self._batch))
+            self._batch = []
+            return 0, []
         if not error.retryable:
             return 0, self._end()
         delay_us = min(RETRY_MAX_US, RETRY_FIRST_US << min(self._failures, 10))

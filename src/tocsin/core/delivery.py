@@ -9,7 +9,8 @@ it falls *behind*: it takes no more, and later has the log read from ``next`` on
 
 **Packet ids** follow from positions (``packet_id``). So a message that is sent again after a crash has the id that it
 had before, without anything being stored when it is sent, and a client that has seen it at QoS 2 recognises it.
-Two positions with the same id are never in the window together: the later one waits.
+Two positions with the same id are never in the window together: the later one waits, at QoS 2 until it is stored that
+the client has forgotten the earlier one. Messages that are not from the log (retained ones) have ids of their own.
 
 **What must be stored, and when.** QoS 1: nothing must; an old position only means repeats, which QoS 1 allows.
 QoS 2: that the client has received a message (PUBREC) must be durable before PUBREL lets the client forget its id.
@@ -26,6 +27,8 @@ from typing import Final
 import msgspec
 
 PACKET_IDS: Final = 65_535
+EXTRA_IDS: Final = 1_000  # of them are for messages that are not from the log: no window is larger
+POSITION_IDS: Final = PACKET_IDS - EXTRA_IDS
 
 WAIT: Final = -1  # what ``offer`` says: no room, keep it in the log
 SETTLED: Final = 0  # … the client has it already
@@ -45,7 +48,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
 
 
 def packet_id(position: int) -> int:
-    return position % PACKET_IDS + 1
+    return position % POSITION_IDS + 1
 
 
 class Delivery:
@@ -54,7 +57,6 @@ class Delivery:
     def __init__(self, progress: Progress, *, receive_max: int, durable: bool) -> None:
         self.next = progress.position + 1  # the first position that was not looked at on this connection
         self.live = False
-        self.dirty = False  # what is stored is older than what is known
         self._durable = durable  # whether progress is stored, so that PUBREL has to wait for it
         self._receive_max = receive_max
         self._sent_below = progress.next  # entries below it were looked at on an earlier connection …
@@ -62,7 +64,11 @@ class Delivery:
         self._window: dict[int, tuple[int, int]] = {}  # packet id → (position, QoS): sent, not acknowledged
         self._received: dict[int, None] = {}  # packet ids of which PUBREC came, and that is not stored yet
         self._releasing: dict[int, None] = dict.fromkeys(progress.releasing)  # PUBREL is, or may be, sent
-        self._saving: tuple[int, ...] | None = None  # the packet ids that the save under way will release
+        self._completed: dict[
+            int, None
+        ] = {}  # PUBCOMP came, and that is not stored yet: not to be used again
+        self._saving: tuple[int, ...] | None = None  # the packet ids that the save under way will release …
+        self._freeing: tuple[int, ...] = ()  # … and those that it will free
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -96,7 +102,12 @@ class Delivery:
         return identifier
 
     def _taken(self, identifier: int) -> bool:
-        return identifier in self._window or identifier in self._received or identifier in self._releasing
+        return (
+            identifier in self._window
+            or identifier in self._received
+            or identifier in self._releasing
+            or identifier in self._completed
+        )
 
     def is_repeat(self, position: int) -> bool:
         """Whether an entry may have been sent on an earlier connection."""
@@ -108,19 +119,24 @@ class Delivery:
         self.live = False
 
     def extra(self, qos: int) -> int:
-        """A packet id for a message that is not from the log (a retained one), or WAIT. It is forgotten with the
-        connection."""
+        """A packet id for a message that is not from the log (a retained one), or WAIT.
+
+        The message is not sent again on another connection. That the client may have it at QoS 2 is stored, so
+        that its id is released then.
+        """
         if not self.room:
             return WAIT
-        identifier = next(each for each in range(PACKET_IDS, 0, -1) if not self._taken(each))
-        self._window[identifier] = (0, qos)
-        return identifier
+        for identifier in range(PACKET_IDS, POSITION_IDS, -1):
+            if not self._taken(identifier):
+                self._window[identifier] = (0, qos)
+                return identifier
+        return WAIT
 
     def passed(self, position: int) -> None:
         """Everything up to here was looked at: whatever was not offered did not match, and is settled."""
-        if position >= self.next:
-            self.next = position + 1
-            self._again = {each for each in self._again if each > position}
+        self.next = max(self.next, position + 1)
+        if self._again:
+            self._again = {each for each in self._again if each >= self.next}
 
     def to_release(self) -> tuple[int, ...]:
         """The packet ids whose PUBREL has to be sent (again): at the start of a connection."""
@@ -133,7 +149,6 @@ class Delivery:
         if self._window.get(identifier, (0, 0))[1] != 1:
             return False
         del self._window[identifier]
-        self.dirty = True
         return True
 
     def pubrec(self, identifier: int, *, refused: bool = False) -> tuple[bool, bool]:
@@ -146,7 +161,6 @@ class Delivery:
         if qos != 2:
             return False, False
         del self._window[identifier]
-        self.dirty = True
         if refused:
             return True, False
         if not self._durable or not position:
@@ -160,7 +174,8 @@ class Delivery:
         if identifier not in self._releasing:
             return False
         del self._releasing[identifier]
-        self.dirty = True
+        if self._durable:
+            self._completed[identifier] = None
         return True
 
     # ── storing ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -171,19 +186,20 @@ class Delivery:
         return bool(self._received) and self._saving is None
 
     def save(self) -> Progress:
-        """What to store now; ``saved`` or ``save_failed`` follows before the next one."""
+        """What to store now; ``saved`` follows before the next one."""
         assert self._saving is None, "one save at a time"
         self._saving = tuple(self._received)
-        self.dirty = False
+        self._freeing = tuple(self._completed)
         return self.progress()
 
     def progress(self) -> Progress:
         """How far it is."""
         sent = (position for position, _ in self._window.values() if position)
+        extras = (each for each, (position, qos) in self._window.items() if not position and qos == 2)
         return Progress(
             max(self.next, self._sent_below),
             tuple(sorted((*sent, *self._again))),
-            (*self._releasing, *self._received),
+            (*self._releasing, *self._received, *extras),
         )
 
     def saved(self) -> tuple[int, ...]:
@@ -193,8 +209,7 @@ class Delivery:
         for identifier in released:
             del self._received[identifier]
             self._releasing[identifier] = None
+        for identifier in self._freeing:
+            self._completed.pop(identifier, None)
+        self._freeing = ()
         return released
-
-    def save_failed(self) -> None:
-        self._saving = None
-        self.dirty = True

@@ -3,7 +3,8 @@
 The table holds two kinds of entries under topic filters: **subscriptions** of local targets (whatever the shell
 uses for a connection; here it is only hashed) and **routes** to peer brokers. A trie over the filters' levels
 finds those that match a topic in time proportional to the levels and the matching filters, not to all filters.
-What a topic resolves to is kept until a change can affect it, so that the hot path is one dictionary look-up.
+What a topic resolves to is kept until a change can affect it, so that the hot path is one dictionary look-up. Whether a
+target may receive a topic at all is asked when the topic is resolved, not for each message.
 
 The shell reads this table directly and makes no effect object for a message; the table never knows a message.
 
@@ -13,7 +14,7 @@ targets, so that topics with the same subscribers share whatever the shell attac
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
 import msgspec
@@ -92,7 +93,8 @@ class _Node(Generic[Target]):
 class ForwardingTable(Generic[Target]):
     """See the module's text. Filters and topics are taken as valid; ``wire.topics`` checks them at the edge."""
 
-    def __init__(self) -> None:
+    def __init__(self, permits: Callable[[Target, str], bool] | None = None) -> None:
+        self._permits = permits  # whether a target may receive a topic; None: all may all
         self._root: _Node[Target] = _Node()
         self._leaves: dict[str, _Leaf[Target]] = {}
         self._filters: dict[Target, dict[str, None]] = {}  # target → its filters
@@ -153,7 +155,7 @@ class ForwardingTable(Generic[Target]):
         fanout = self._resolved.get(topic)
         if fanout is None:
             if len(self._resolved) >= CACHE_MAX_TOPICS:
-                self._forget()
+                self.forget()
             fanout = self._resolved[topic] = self._fanout(topic)
         return fanout
 
@@ -162,8 +164,8 @@ class ForwardingTable(Generic[Target]):
         wanted = self._wanted.get(topic)
         if wanted is None:
             if len(self._wanted) >= CACHE_MAX_TOPICS:
-                self._forget()
-            found = _by_target(self._matching(topic))
+                self.forget()
+            found = self._by_target(topic, self._matching(topic))
             wanted = self._wanted[topic] = tuple((target, tuple(each)) for target, each in found.items())
         return wanted
 
@@ -176,7 +178,7 @@ class ForwardingTable(Generic[Target]):
 
     def _fanout(self, topic: str) -> Fanout[Target]:
         leaves = self._matching(topic)
-        wanted = _by_target(leaves)
+        wanted = self._by_target(topic, leaves)
         routes: dict[tuple[Scope, str], None] = {}
         for leaf in leaves:
             routes.update(leaf.routes)
@@ -202,6 +204,15 @@ class ForwardingTable(Generic[Target]):
             tuple(peer for scope, peer in routes if scope is Scope.ORIGIN),
             tuple(peer for scope, peer in routes if scope is Scope.TRANSIT),
         )
+
+    def _by_target(self, topic: str, leaves: list[_Leaf[Target]]) -> dict[Target, list[Subscription]]:
+        found: dict[Target, list[Subscription]] = {}
+        for leaf in leaves:
+            for target, subscription in leaf.targets.items():
+                found.setdefault(target, []).append(subscription)
+        if self._permits is not None:
+            return {target: each for target, each in found.items() if self._permits(target, topic)}
+        return found
 
     def _matching(self, topic: str) -> list[_Leaf[Target]]:
         levels = topic.split("/")
@@ -264,23 +275,16 @@ class ForwardingTable(Generic[Target]):
     def _touch(self, topic_filter: str) -> None:
         """Forget what the filter may have resolved: one topic, or, with a wildcard, all of them."""
         if "+" in topic_filter or "#" in topic_filter:
-            self._forget()
+            self.forget()
         else:
             self._resolved.pop(topic_filter, None)
             self._wanted.pop(topic_filter, None)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Resolve every topic anew: for when what targets may receive has changed."""
         self._resolved.clear()
         self._wanted.clear()
         self._audiences.clear()
-
-
-def _by_target(leaves: list[_Leaf[Target]]) -> dict[Target, list[Subscription]]:
-    found: dict[Target, list[Subscription]] = {}
-    for leaf in leaves:
-        for target, subscription in leaf.targets.items():
-            found.setdefault(target, []).append(subscription)
-    return found
 
 
 def _path(topic_filter: str) -> tuple[list[str], bool]:

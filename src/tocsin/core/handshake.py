@@ -1,8 +1,6 @@
 """What a CONNECT is answered: whether it can be served, on what terms, and in which words it is refused.
 
-Pure functions of the packet, the version and the limits; ``core.session`` decides when they are asked. What is
-spoken today is QoS 0 without retained messages and without sessions that outlive their connection, and every
-CONNACK says so; a feature that is added changes ``terms`` and ``connack`` here.
+Pure functions of the packet, the version and the limits; ``core.session`` decides when they are asked.
 """
 
 from __future__ import annotations
@@ -12,8 +10,8 @@ from mqtt5 import (
     ConnAckPacket,
     ConnAckReasonCode,
     ConnectPacket,
+    DisconnectPacket,
     DisconnectReasonCode,
-    PublishPacket,
     QoS,
     Will,
 )
@@ -40,7 +38,17 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_max_s: int = 3_600  # a longer or no keep-alive is shortened to this one (MQTT 5); 0: never
     early_max_bytes: int = 1 << 20  # of packets that come before the client is authenticated
     # Whether subscription identifiers are advertised and accepted; the shell must then send them.
-    subscription_ids: bool = False
+    subscription_ids: bool = True
+    session_expiry_max_s: int = 604_800  # seven days; who asks for longer, or for ever, gets this
+    receive_max: int = (
+        100  # messages at QoS 1 and 2 that an MQTT 5 client may send before the first is answered
+    )
+    inbound_max: int = (
+        10_000  # received packet ids of QoS 2 that are remembered: some 20 kB where they are stored
+    )
+    topic_alias_max: int = 16  # topics that an MQTT 5 client may publish to by a number
+    shared: bool = True  # whether shared subscriptions are advertised and granted; the shell must then share
+    link: bool = False  # another broker's connection, which may publish to the server's own topics
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -49,7 +57,7 @@ class Terms(msgspec.Struct, frozen=True):
     client_id: str
     assigned: bool  # the id is ours, and the client must be told
     keep_alive_s: int  # in force; 0: none
-    session_expiry_s: int = 0  # sessions end with their connection
+    session_expiry_s: int  # how long the session outlives its connection
 
 
 class ConnectRefused(ProtocolViolation):
@@ -79,34 +87,42 @@ def terms(packet: ConnectPacket, version: Version, limits: SessionLimits, assign
         client_id=packet.client_id or assigned_client_id,
         assigned=not packet.client_id,
         keep_alive_s=keep_alive_s,
+        session_expiry_s=_session_expiry_s(packet, version, limits),
     )
 
 
+def _session_expiry_s(packet: ConnectPacket, version: Version, limits: SessionLimits) -> int:
+    """How long the session is kept. Without *clean session*, 3.1.1 asks for ever, and cannot ask for less."""
+    if version == V311:
+        return 0 if packet.clean_start else limits.session_expiry_max_s
+    return min(packet.session_expiry_interval, limits.session_expiry_max_s)
+
+
 def _check_will(will: Will, limits: SessionLimits) -> None:
-    if will.qos != QoS.AT_MOST_ONCE:
-        raise ConnectRefused("the will's QoS is over 0, the highest that is offered", 0x9B)
-    if will.retain:
-        raise ConnectRefused("the will is to be retained, and retained messages are not offered", 0x9A)
+    if will.topic.startswith("$"):
+        raise ConnectRefused("the will's topic begins with $, and such topics belong to the server", 0x87)
     try:
         check_topic(will.topic, max_bytes=limits.topic_max_bytes, max_levels=limits.topic_max_levels)
     except ProtocolViolation as error:
         raise ConnectRefused(f"the will's {error.problem}", error.reason_code) from None
 
 
-def connack(packet: ConnectPacket, granted: Terms, limits: SessionLimits) -> ConnAckPacket:
-    """The welcome, with everything that is not offered said."""
+def connack(packet: ConnectPacket, granted: Terms, limits: SessionLimits, present: bool) -> ConnAckPacket:
+    """The welcome. What the standard takes for granted if nothing is said is offered, and left out on the wire."""
     shortened = granted.session_expiry_s != packet.session_expiry_interval
     return ConnAckPacket(
-        session_present=False,
+        session_present=present,
         session_expiry_interval=granted.session_expiry_s if shortened else None,
         assigned_client_id=granted.client_id if granted.assigned else None,
         server_keep_alive=granted.keep_alive_s if granted.keep_alive_s != packet.keep_alive else None,
-        max_qos=QoS.AT_MOST_ONCE,
-        retain_available=False,
+        receive_max=limits.receive_max,
+        topic_alias_max=limits.topic_alias_max,
+        max_qos=QoS.EXACTLY_ONCE,
+        retain_available=True,
         max_packet_size=limits.packet_max_bytes,
         wildcard_subscription_available=True,
         subscription_id_available=limits.subscription_ids,
-        shared_subscription_available=False,
+        shared_subscription_available=limits.shared,
     )
 
 
@@ -123,6 +139,7 @@ def acceptance(packet: ConnectPacket, granted: Terms, version: Version) -> Accep
         send_max_bytes=packet.max_packet_size,
         receive_max=packet.receive_max,
         topic_alias_max=packet.topic_alias_max,
+        will_delay_s=packet.will.will_delay_interval if packet.will else 0,
     )
 
 
@@ -134,25 +151,20 @@ def refusal(reason_code: int, reason: str | None, server_reference: str | None =
     )
 
 
+def dismissal(reason_code: int, reason: str | None, server_reference: str | None = None) -> DisconnectPacket:
+    """The DISCONNECT with which a server ends a connection."""
+    return DisconnectPacket(
+        reason_code=disconnect_code(reason_code),
+        reason_str=reason and reason[:REASON_MAX_CHARS],
+        server_reference=server_reference,
+    )
+
+
 def answer_version(error: UnsupportedVersion) -> Version | None:
     """The version in which to tell a peer that its own is not spoken; None if it does not look like MQTT at all."""
     if error.name not in ("MQTT", "MQIsdp"):
         return None
     return V311 if error.level < V5 else V5
-
-
-def will_message(will: Will) -> PublishPacket:
-    """The PUBLISH that a will becomes."""
-    return PublishPacket(
-        will.topic,
-        will.payload or b"",
-        payload_format_indicator=will.payload_format_indicator,
-        message_expiry_interval=will.message_expiry_interval,
-        content_type=will.content_type,
-        response_topic=will.response_topic,
-        correlation_data=will.correlation_data,
-        user_properties=will.user_properties,
-    )
 
 
 def connack_code(code: int) -> ConnAckReasonCode:

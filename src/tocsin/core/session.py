@@ -2,72 +2,73 @@
 
     session = Session(limits)
     session.handle(Opened(assigned_client_id="tocsin-…"), now_us)         first; -> [SetTimer("connect-deadline")]
-    session.handle(PacketArrived(packet=…, version=decoder.version), now) every packet but hot publishes
+    session.handle(PacketArrived(packet=…, version=decoder.version), now) every packet but publishes at QoS 0
     session.handle(WireFailed(error=…, version=decoder.version), now)     the WireError that feed() ended with
     session.handle(TimerFired(name=…), now)                               timers set by SetTimer
     session.handle(PeerClosed(), now) / TakenOver() / ServerStopping() / ServerMoved(server_reference=…)
-    Authenticate effect -> shell answers (at once or later) with Authenticated() or Rejected(reason_code=…)
-                           while session.state == "authenticating" pause reading
 
-Hot path, in state "connected" only (no effects, no events):
+What the shell answers, at once or later:
+    Authenticate -> Authenticated() | Rejected(reason_code=…)
+    Accepted     -> Resumed(present=…) | ResumeFailed(…); before it perhaps restore(…), become_link(), permit(…)
+    Commit       -> Committed(packet_id=…) | CommitFailed(packet_id=…, …)
+    Release      -> Released(packet_id=…)
+
+Hot path, for QoS 0 and in state "connected" only (no effects, no events):
     session.heard(now_us)             once per chunk that held at least one packet (keep-alive)
-    topic = session.check_publish(packet)   the topic to forward on; raises WireError -> handle(WireFailed(...))
+    topic = session.check_publish(packet)   the topic to forward on; None: the message goes nowhere, and is counted in
+                                            ``refused``; raises WireError -> handle(WireFailed(...))
 
-States: new -> connecting -> authenticating -> connected -> closed.   session.version: 4 or 5, to encode with.
+States: new -> connecting -> authenticating -> resuming -> connected -> closed. session.version: to encode with.
 
-Packets that a client sends behind its CONNECT without waiting for the answer are kept while it is authenticated (at
-most ``early_max_bytes``) and handled, in order, right after the CONNACK.
+Packets that a client sends behind its CONNECT without waiting for the answer are kept (at most ``early_max_bytes``)
+and handled, in order, right after the CONNACK. What a connected client says is the affair of ``core.conversation``: a
+message at QoS 1 or 2 is answered when it is durable. What the client answers to our own messages goes to the
+shell as it is (``Acknowledged``).
 
 Invariants
 - ``Close`` is always the last effect; after it every event gives ``[]``.
-- At most one CONNACK is sent, and it is the first packet; ``Accepted`` comes at most once, just before a CONNACK
-  that says success.
+- At most one CONNACK is sent, and it is the first packet; ``Accepted`` comes at most once, before it.
 - Nothing that a peer does raises: its mistakes are answered as its version knows how, and end in ``Close``.
   ``IllegalEvent`` means that the shell is wrong.
-- The will is published, once, whenever a connected client goes in another way than by a DISCONNECT that says
-  that all is well. As a session ends with its connection, a will delay has nothing left to wait for: it counts as 0.
+- Each ``Commit`` is answered to the client at most once, and not before ``Committed`` or ``CommitFailed``.
+- The will is published or handed on for later, once, whenever a connected client goes in another way than by a
+  DISCONNECT that says that all is well.
 - No packet is sent that is larger than the client takes.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from collections.abc import Callable, Iterable
+from typing import ClassVar, Final
 
 import msgspec
-from mqtt5 import (
-    ConnectPacket,
-    DisconnectPacket,
-    Packet,
-    PingReqPacket,
-    PingRespPacket,
-    PubAckPacket,
-    PubCompPacket,
-    PubCompReasonCode,
-    PublishPacket,
-    PubRecPacket,
-    PubRelPacket,
-    PubRelReasonCode,
-    QoS,
-    SubAckPacket,
-    SubscribePacket,
-    UnsubAckPacket,
-    UnsubscribePacket,
-    Will,
-)
+from mqtt5 import ConnectPacket, DisconnectPacket, Packet, PublishPacket, Will
 
 from tocsin.core import handshake
+from tocsin.core.conversation import Conversation, fitting
+from tocsin.core.early import Early
 from tocsin.core.handshake import REASON_MAX_CHARS, ConnectRefused
 from tocsin.core.handshake import SessionLimits as SessionLimits
-from tocsin.core.machine import Effect, Event, Handler, SetTimer, TableMachine, TimerFired
+from tocsin.core.machine import Effect, Event, Handler, IllegalEvent, SetTimer, TableMachine, TimerFired
+from tocsin.core.publishing import Permission
 from tocsin.core.session_signals import Accepted as Accepted
+from tocsin.core.session_signals import Acknowledged as Acknowledged
 from tocsin.core.session_signals import Authenticate as Authenticate
 from tocsin.core.session_signals import Authenticated as Authenticated
 from tocsin.core.session_signals import Close as Close
+from tocsin.core.session_signals import Commit as Commit
+from tocsin.core.session_signals import CommitFailed as CommitFailed
+from tocsin.core.session_signals import Committed as Committed
+from tocsin.core.session_signals import DelayWill as DelayWill
 from tocsin.core.session_signals import Opened as Opened
 from tocsin.core.session_signals import PacketArrived as PacketArrived
 from tocsin.core.session_signals import PeerClosed as PeerClosed
 from tocsin.core.session_signals import Publish as Publish
 from tocsin.core.session_signals import Rejected as Rejected
+from tocsin.core.session_signals import Release as Release
+from tocsin.core.session_signals import Released as Released
+from tocsin.core.session_signals import Resumed as Resumed
+from tocsin.core.session_signals import ResumeFailed as ResumeFailed
 from tocsin.core.session_signals import SendPacket as SendPacket
 from tocsin.core.session_signals import ServerMoved as ServerMoved
 from tocsin.core.session_signals import ServerStopping as ServerStopping
@@ -75,17 +76,13 @@ from tocsin.core.session_signals import Subscribe as Subscribe
 from tocsin.core.session_signals import TakenOver as TakenOver
 from tocsin.core.session_signals import Unsubscribe as Unsubscribe
 from tocsin.core.session_signals import WireFailed as WireFailed
-from tocsin.core.subscriptions import Subscriptions
 from tocsin.errors import ProtocolViolation, UnsupportedVersion, WireError
-from tocsin.wire.codec import V5, Version, encode
-from tocsin.wire.topics import TopicInvalid, topic_size
+from tocsin.wire.codec import V5, Version
 
 CONNECT_DEADLINE = "connect-deadline"
 KEEP_ALIVE = "keep-alive"
 
-_QOS_0: Final = QoS.AT_MOST_ONCE
 _PATIENCE_US = 1_500_000  # of silence for each second of keep-alive: one and a half times (MQTT 5, 3.1.2.10)
-_EARLY_OVERHEAD_BYTES = 64  # what a kept packet costs beside its contents, about
 # Whose fault a rejection is, where it is not the peer's: unavailable and busy, use another server and moved.
 _FAULT_OF_REJECTION: Final = {0x88: "ours", 0x89: "ours", 0x9C: "none", 0x9D: "none"}
 
@@ -93,20 +90,22 @@ _FAULT_OF_REJECTION: Final = {0x88: "ours", 0x89: "ours", 0x9C: "none", 0x9D: "n
 class Session(TableMachine):
     """One connection, from ``Opened`` to ``Close``."""
 
+    # Once the client is accepted: as the module says.
+    check_publish: Callable[[PublishPacket], str | None]
+
     def __init__(self, limits: SessionLimits) -> None:
         self.version: Version = V5
         self.client_id = ""  # empty until a CONNECT was understood
-        self._limits = limits
+        self.limits = limits
         self._assigned_client_id = ""
-        self._connect: ConnectPacket | None = None  # while authenticating only
-        self._terms: handshake.Terms | None = None  # while authenticating only
-        self._early: list[Packet] = []  # what came while authenticating
-        self._early_bytes = 0
+        self._connect: ConnectPacket | None = None  # while authenticating and resuming only
+        self._terms: handshake.Terms | None = None  # same
+        self._early: Early | None = None  # same
+        self._conversation: Conversation | None = None  # from Accepted on
         self._will: Will | None = None  # while connected only
         self._send_max_bytes: int | None = None
-        self._explains = False  # the client wants reason strings
         self._outlives = False  # the client asked for a session that outlives its connection
-        self._subscriptions = Subscriptions(limits)
+        self._session_expiry_s = 0  # granted; 0 until Accepted
         self._patience_us = 0  # how long the client may be silent; 0: for ever
         self._heard_us = 0
 
@@ -115,43 +114,56 @@ class Session(TableMachine):
             return []
         effects = super().handle(event, now_us)
         if event.cause:
-            return [msgspec.structs.replace(effect, cause=event.cause) for effect in effects]
+            for effect in effects:  # made just now, and nobody else's yet
+                msgspec.structs.force_setattr(effect, "cause", event.cause)
         return effects
 
-    # ── the hot path ────────────────────────────────────────────────────────────────────────────────────────
-
     def heard(self, now_us: int) -> None:
-        """The client gave a sign of life."""
+        """The client gave a sign of life. The hot path's other half is ``check_publish``."""
         self._heard_us = now_us
 
-    def check_publish(self, packet: PublishPacket) -> str:
-        """The topic to forward on, or the ``WireError`` that ends the connection."""
-        if packet.qos != _QOS_0:
-            raise ProtocolViolation("a PUBLISH has a QoS over 0, the highest that is offered", 0x9B)
-        if packet.retain:
-            raise ProtocolViolation(
-                "a PUBLISH is to be retained, and retained messages are not offered", 0x9A
-            )
-        if packet.topic_alias is not None:
-            raise ProtocolViolation("a PUBLISH has a topic alias, and none are offered", 0x94)
-        topic, limits = packet.topic, self._limits
-        if len(topic) > limits.topic_max_bytes:  # first, so that only short topics are remembered
-            raise TopicInvalid(topic, f"it has more than the {limits.topic_max_bytes} bytes that are allowed")
-        size, levels = topic_size(topic)
-        if size > limits.topic_max_bytes:
-            raise TopicInvalid(topic, f"it has {size} bytes; at most {limits.topic_max_bytes} are allowed")
-        if levels > limits.topic_max_levels:
-            raise TopicInvalid(
-                topic, f"it has {levels} levels; at most {limits.topic_max_levels} are allowed"
-            )
-        return topic
+    @property
+    def committing(self) -> int:
+        """How many messages wait for Committed. Over ``receive_max`` (3.1.1 clients can) pause reading."""
+        return self._conversation.committing if self._conversation else 0
+
+    @property
+    def refused(self) -> int:
+        """How many messages went nowhere, because the client may not publish there."""
+        return self._conversation.publishing.refused if self._conversation else 0
+
+    def inbound_ids(self) -> tuple[int, ...]:
+        """The packet ids of QoS 2 that were received and not released; also after ``Close``."""
+        return self._conversation.inbound_ids() if self._conversation else ()
+
+    # ── between Accepted and its answer ─────────────────────────────────────────────────────────────────────
+
+    def restore(self, subscriptions: Iterable[str], inbound: Iterable[int]) -> None:
+        """What is stored of the session: its subscriptions as the client wrote them, and ``inbound_ids``."""
+        self._resuming("restore").restore(subscriptions, inbound)
+
+    def become_link(self) -> None:
+        """The client is another broker's link, and may publish to the server's own topics."""
+        self._resuming("become_link").publishing.become_link()
+        self.limits = msgspec.structs.replace(self.limits, link=True)
+
+    def permit(self, *, publish: Permission | None = None, subscribe: Permission | None = None) -> None:
+        """Ask these of every topic and filter; None: all are allowed. Also while connected, as rights may change."""
+        if self._conversation is None or self.state == "closed":
+            raise IllegalEvent("Session", self.state, "permit")
+        self._conversation.permit(publish, subscribe)
+
+    def _resuming(self, call: str) -> Conversation:
+        if self.state != "resuming" or self._conversation is None:
+            raise IllegalEvent("Session", self.state, call)
+        return self._conversation
 
     # ── coming in ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _open(self, event: Opened, now_us: int) -> list[Effect]:
         self._assigned_client_id = event.assigned_client_id
         self.state = "connecting"
-        return [SetTimer(name=CONNECT_DEADLINE, delay_us=self._limits.connect_deadline_us)]
+        return [SetTimer(name=CONNECT_DEADLINE, delay_us=self.limits.connect_deadline_us)]
 
     def _first(self, event: PacketArrived, now_us: int) -> list[Effect]:
         self.version = event.version
@@ -160,10 +172,11 @@ class Session(TableMachine):
             return self._close(0x82, "the first packet was not CONNECT", "peer")
         self._send_max_bytes = packet.max_packet_size
         try:
-            self._terms = handshake.terms(packet, self.version, self._limits, self._assigned_client_id)
+            self._terms = handshake.terms(packet, self.version, self.limits, self._assigned_client_id)
         except ConnectRefused as error:
             return self._refuse(error.reason_code, error.problem, "peer")
         self._connect = packet
+        self._early = Early(self.limits.early_max_bytes)
         self.client_id = self._terms.client_id
         self.state = "authenticating"
         return [
@@ -176,43 +189,52 @@ class Session(TableMachine):
         ]
 
     def _keep_early(self, event: PacketArrived, now_us: int) -> list[Effect]:
-        self._early_bytes += _contents_bytes(event.packet) + _EARLY_OVERHEAD_BYTES
-        if self._early_bytes > self._limits.early_max_bytes:
-            reason = (
-                f"more than {self._limits.early_max_bytes} bytes came before the connection was acknowledged"
-            )
-            return self._refuse(0x97, reason, "peer")
-        self._early.append(event.packet)
-        return []
+        assert self._early is not None, "it is there while coming in"
+        if self._early.keep(event.packet):
+            return []
+        reason = f"over {self.limits.early_max_bytes} bytes came before the connection was acknowledged"
+        return self._refuse(0x97, reason, "peer")
 
     def _accept(self, event: Authenticated, now_us: int) -> list[Effect]:
         packet, granted = self._connect, self._terms
         assert packet is not None and granted is not None, "both are set while authenticating"
-        welcome = handshake.connack(packet, granted, self._limits)
-        if not self._fits(welcome):
+        if self._fitting(handshake.connack(packet, granted, self.limits, present=False)) is None:
             return self._close(0x95, f"the client takes no packet over {self._send_max_bytes} bytes", "peer")
-        self._connect = self._terms = None
-        self._will = packet.will
-        self._explains = packet.request_problem_info
-        self._outlives = packet.session_expiry_interval > 0
-        self._patience_us = granted.keep_alive_s * _PATIENCE_US
-        self._heard_us = now_us
-        self.state = "connected"
-        effects: list[Effect] = [
-            handshake.acceptance(packet, granted, self.version),
-            SendPacket(packet=welcome),
-        ]
-        if self._patience_us:
-            effects.append(SetTimer(name=KEEP_ALIVE, delay_us=self._patience_us))
-        early, self._early = self._early, []
-        for each in early:
-            if self.state == "connected":
-                effects += self._take(each)
-        return effects
+        self._session_expiry_s = granted.session_expiry_s
+        self._conversation = Conversation(
+            self.limits, self.version, self._send_max_bytes, packet.request_problem_info
+        )
+        self.check_publish = self._conversation.publishing.topic_of
+        self.state = "resuming"
+        return [handshake.acceptance(packet, granted, self.version)]
 
     def _reject(self, event: Rejected, now_us: int) -> list[Effect]:
         fault = _FAULT_OF_REJECTION.get(event.reason_code, "peer")
         return self._refuse(event.reason_code, event.reason, fault, event.server_reference)
+
+    def _resume(self, event: Resumed, now_us: int) -> list[Effect]:
+        packet, granted, early = self._connect, self._terms, self._early
+        assert packet is not None and granted is not None and early is not None, "they are set until now"
+        if event.present and packet.clean_start:
+            raise IllegalEvent("Session", self.state, "Resumed(present=True) after a clean start")
+        self._connect = self._terms = self._early = None
+        self._will = packet.will
+        self._outlives = packet.session_expiry_interval > 0
+        self._patience_us = granted.keep_alive_s * _PATIENCE_US
+        self._heard_us = now_us
+        self.state = "connected"
+        welcome = handshake.connack(packet, granted, self.limits, event.present)
+        effects: list[Effect] = [SendPacket(packet=welcome)]
+        if self._patience_us:
+            effects.append(SetTimer(name=KEEP_ALIVE, delay_us=self._patience_us))
+        for each in early.take():
+            if self.state == "connected":
+                effects += self._take(each)
+        return effects
+
+    def _fail_to_resume(self, event: ResumeFailed, now_us: int) -> list[Effect]:
+        fault = "none" if event.reason_code in (0x9C, 0x9D) else "ours"
+        return self._refuse(event.reason_code, event.reason, fault)
 
     # ── connected ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -221,48 +243,20 @@ class Session(TableMachine):
         return self._take(event.packet)
 
     def _take(self, packet: Packet) -> list[Effect]:
+        assert self._conversation is not None, "it is there once the client is accepted"
         try:
-            match packet:
-                case PublishPacket():
-                    self.check_publish(packet)
-                    return [Publish(packet=packet)]
-                case PingReqPacket():
-                    return self._answer(PingRespPacket())
-                case SubscribePacket():
-                    return self._subscribe(packet)
-                case UnsubscribePacket():
-                    return self._unsubscribe(packet)
-                case DisconnectPacket():
-                    return self._leave(packet)
-                case PubAckPacket() | PubCompPacket():
-                    return []  # of a message from an earlier session, which nobody waits for any more
-                case PubRecPacket():
-                    code = PubRelReasonCode.PACKET_ID_NOT_FOUND
-                    return self._answer(PubRelPacket(packet.packet_id, reason_code=code))
-                case PubRelPacket():
-                    unknown = PubCompReasonCode.PACKET_ID_NOT_FOUND
-                    return self._answer(PubCompPacket(packet.packet_id, reason_code=unknown))
-                case ConnectPacket():
-                    raise ProtocolViolation("a second CONNECT came on the same connection")
-            name = type(packet).__name__.removesuffix("Packet").upper()
-            raise ProtocolViolation(f"a client may not send {name} now")
+            if isinstance(packet, DisconnectPacket):
+                return self._leave(packet)
+            return self._conversation.take(packet)
         except WireError as error:
             return self._disconnect(error.reason_code, error.problem, "peer")
 
-    def _subscribe(self, packet: SubscribePacket) -> list[Effect]:
-        if packet.subscription_id is not None and not self._limits.subscription_ids:
-            raise ProtocolViolation("a SUBSCRIBE has a subscription identifier, and none are offered", 0xA1)
-        effects, codes, reason = self._subscriptions.add(packet)
-        reason = reason[:REASON_MAX_CHARS] if reason and self._explains else None
-        return [*effects, *self._answer(SubAckPacket(packet.packet_id, codes, reason_str=reason))]
-
-    def _unsubscribe(self, packet: UnsubscribePacket) -> list[Effect]:
-        effects, codes = self._subscriptions.remove(packet)
-        return [*effects, *self._answer(UnsubAckPacket(packet.packet_id, codes))]
-
     def _leave(self, packet: DisconnectPacket) -> list[Effect]:
-        if packet.session_expiry_interval and not self._outlives:
-            raise ProtocolViolation("a DISCONNECT wants the session kept, but the CONNECT did not")
+        expiry_s = packet.session_expiry_interval
+        if expiry_s is not None:
+            if expiry_s and not self._outlives:
+                raise ProtocolViolation("a DISCONNECT wants the session kept, but the CONNECT did not")
+            self._session_expiry_s = min(expiry_s, self.limits.session_expiry_max_s)
         code = int(packet.reason_code)
         if code == 0:
             self._will = None
@@ -270,14 +264,30 @@ class Session(TableMachine):
         reason = (packet.reason_str or "the client disconnected")[:REASON_MAX_CHARS]
         return self._close(code, reason, fault)
 
+    # A bare acknowledgement is smaller than any CONNACK, which the client took: none of these answers is too large.
+
+    def _on_committed(self, event: Committed, now_us: int) -> list[Effect]:
+        assert self._conversation is not None, "it is there once the client is accepted"
+        return self._conversation.committed(event)
+
+    def _on_commit_failed(self, event: CommitFailed, now_us: int) -> list[Effect]:
+        assert self._conversation is not None, "it is there once the client is accepted"
+        effects = self._conversation.commit_failed(event)
+        return self._disconnect(event.reason_code, event.reason, "ours") if effects is None else effects
+
+    def _on_released(self, event: Released, now_us: int) -> list[Effect]:
+        assert self._conversation is not None, "it is there once the client is accepted"
+        return self._conversation.released(event)
+
     # ── going ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         if event.name == CONNECT_DEADLINE and self.state == "connecting":
-            seconds = self._limits.connect_deadline_us / 1e6
+            seconds = self.limits.connect_deadline_us / 1e6
             return self._close(0xA0, f"no CONNECT came within {seconds:g} s", "peer")
-        if event.name == CONNECT_DEADLINE and self.state == "authenticating":
-            return self._refuse(0x88, "the client could not be authenticated in time", "ours")
+        if event.name == CONNECT_DEADLINE and self.state != "connected":
+            todo = "authenticated" if self.state == "authenticating" else "given its session"
+            return self._refuse(0x88, f"the client could not be {todo} in time", "ours")
         if event.name != KEEP_ALIVE or self.state != "connected":
             return []  # it ran out when it no longer mattered
         silent_us = now_us - self._heard_us
@@ -290,7 +300,9 @@ class Session(TableMachine):
         error = event.error
         if self.state == "connected":
             return self._disconnect(error.reason_code, error.problem, "peer")
-        version = handshake.answer_version(error) if isinstance(error, UnsupportedVersion) else event.version
+        version = event.version if self.state == "connecting" else self.version
+        if isinstance(error, UnsupportedVersion):
+            version = handshake.answer_version(error)
         if version is not None:
             self.version = version
         if version == V5 or (version is not None and isinstance(error, UnsupportedVersion)):
@@ -301,66 +313,53 @@ class Session(TableMachine):
         return self._close(0x80, event.reason, "peer")
 
     def _on_taken_over(self, event: TakenOver, now_us: int) -> list[Effect]:
-        return self._disconnect(0x8E, "another connection came with this client id", "none")
+        reason = "another connection came with this client id"
+        if self.state == "resuming":
+            return self._refuse(0x8E, reason, "none")
+        if event.clean_start:
+            self._session_expiry_s = 0  # the session ends here, and with it any delay of the will
+        elif self._will is not None and min(self._will.will_delay_interval, self._session_expiry_s):
+            self._will = None  # the client is back before it is due
+        return self._disconnect(0x8E, reason, "none")
 
     def _on_stopping(self, event: ServerStopping, now_us: int) -> list[Effect]:
-        if self.state == "authenticating":
+        if self.state in ("authenticating", "resuming"):
             return self._refuse(0x88, "the server is shutting down", "none")
         return self._disconnect(0x8B, "the server is shutting down", "none")
 
     def _on_moved(self, event: ServerMoved, now_us: int) -> list[Effect]:
         code = 0x9D if event.permanent else 0x9C
         reason = "this server has moved" if event.permanent else "use another server for now"
-        if self.state == "authenticating":
+        if self.state in ("authenticating", "resuming"):
             return self._refuse(code, reason, "none", event.server_reference)
         return self._disconnect(code, reason, "none", event.server_reference)
 
     def _refuse(self, code: int, reason: str, fault: str, reference: str | None = None) -> list[Effect]:
         """Say no to a CONNECT."""
         full = handshake.refusal(code, reason, reference)
-        return self._last_word(full, handshake.refusal(code, None, reference)) + self._close(
-            code, reason, fault
-        )
+        last_word = self._fitting(full, handshake.refusal(code, None, reference))
+        return self._close(code, reason, fault, last_word)
 
     def _disconnect(self, code: int, reason: str, fault: str, reference: str | None = None) -> list[Effect]:
         """Tell a connected client why it has to go, if its version has words for it; then close."""
-        effects: list[Effect] = []
+        last_word = None
         if self.version == V5 and self.state == "connected":
-            said = handshake.disconnect_code(code)
-            effects = self._last_word(
-                DisconnectPacket(
-                    reason_code=said, reason_str=reason[:REASON_MAX_CHARS], server_reference=reference
-                ),
-                DisconnectPacket(reason_code=said, server_reference=reference),
+            last_word = self._fitting(
+                handshake.dismissal(code, reason, reference), handshake.dismissal(code, None, reference)
             )
-        return effects + self._close(code, reason, fault)
+        return self._close(code, reason, fault, last_word)
 
-    def _close(self, code: int, reason: str, fault: str) -> list[Effect]:
-        effects: list[Effect] = []
-        if self._will is not None:
-            effects.append(Publish(packet=handshake.will_message(self._will), will=True))
-        self._will = self._connect = self._terms = None
-        self._early = []
-        self._subscriptions = Subscriptions(self._limits)
+    def _close(self, code: int, reason: str, fault: str, last_word: Packet | None = None) -> list[Effect]:
+        effects: list[Effect] = [] if last_word is None else [SendPacket(packet=last_word)]
+        if self._will is not None and self._conversation is not None:
+            effects += self._conversation.farewell(self._will, self._session_expiry_s)
+        self._will = self._connect = self._terms = self._early = None
         self.state = "closed"
-        effects.append(Close(reason_code=code, reason=reason, fault=fault))
-        return effects
+        kept_s = self._session_expiry_s
+        return [*effects, Close(reason_code=code, reason=reason, fault=fault, session_expiry_s=kept_s)]
 
-    def _answer(self, packet: Packet) -> list[Effect]:
-        if self._fits(packet):
-            return [SendPacket(packet=packet)]
-        reason = f"the answer is over the {self._send_max_bytes} bytes that the client takes"
-        raise ProtocolViolation(reason, 0x95)
-
-    def _last_word(self, *candidates: Packet) -> list[Effect]:
-        """Send the first that the client takes; nothing if there is none."""
-        for packet in candidates:
-            if self._fits(packet):
-                return [SendPacket(packet=packet)]
-        return []
-
-    def _fits(self, packet: Packet) -> bool:
-        return self._send_max_bytes is None or len(encode(packet, self.version)) <= self._send_max_bytes
+    def _fitting(self, *candidates: Packet) -> Packet | None:
+        return fitting(candidates, self.version, self._send_max_bytes)
 
     table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
         ("new", Opened): _open,
@@ -378,6 +377,15 @@ class Session(TableMachine):
         ("authenticating", ServerMoved): _on_moved,
         ("authenticating", Authenticated): _accept,
         ("authenticating", Rejected): _reject,
+        ("resuming", PacketArrived): _keep_early,
+        ("resuming", WireFailed): _on_wire_failure,
+        ("resuming", TimerFired): _on_timer,
+        ("resuming", PeerClosed): _on_peer_closed,
+        ("resuming", ServerStopping): _on_stopping,
+        ("resuming", ServerMoved): _on_moved,
+        ("resuming", TakenOver): _on_taken_over,
+        ("resuming", Resumed): _resume,
+        ("resuming", ResumeFailed): _fail_to_resume,
         ("connected", PacketArrived): _on_packet,
         ("connected", WireFailed): _on_wire_failure,
         ("connected", TimerFired): _on_timer,
@@ -385,15 +393,7 @@ class Session(TableMachine):
         ("connected", ServerStopping): _on_stopping,
         ("connected", ServerMoved): _on_moved,
         ("connected", TakenOver): _on_taken_over,
+        ("connected", Committed): _on_committed,
+        ("connected", CommitFailed): _on_commit_failed,
+        ("connected", Released): _on_released,
     }
-
-
-def _contents_bytes(packet: Any) -> int:
-    """About how much a packet holds."""
-    if isinstance(packet, PublishPacket):
-        properties = sum(len(name) + len(value) for name, value in packet.user_properties)
-        return len(packet.topic) + len(packet.payload) + properties
-    patterns = getattr(packet, "patterns", None) or [
-        each.pattern for each in getattr(packet, "topic_filters", ())
-    ]
-    return sum(len(pattern) + _EARLY_OVERHEAD_BYTES for pattern in patterns)

@@ -5,11 +5,12 @@ Timers are the kernel's own: ``machine.SetTimer`` and ``machine.TimerFired``.
 
 from __future__ import annotations
 
-from mqtt5 import Packet, PublishPacket, QoS, RetainHandling
+from mqtt5 import Packet, PubAckPacket, PubCompPacket, PublishPacket, PubRecPacket, QoS, RetainHandling
 
 from tocsin.core.machine import Effect, Event
 from tocsin.errors import WireError
 from tocsin.wire.codec import Version
+from tocsin.wire.topics import SHARE_PREFIX
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -46,6 +47,39 @@ class Rejected(Event, frozen=True, kw_only=True):
     server_reference: str | None = None
 
 
+class Resumed(Event, frozen=True, kw_only=True):
+    """The client's session is at hand: the stored one (``present``), or a new one. Answers ``Accepted``."""
+
+    present: bool
+
+
+class ResumeFailed(Event, frozen=True, kw_only=True):
+    """The stored session could be neither read nor replaced. Answers ``Accepted``."""
+
+    reason_code: int = 0x88
+    reason: str = "the session cannot be loaded just now"
+
+
+class Committed(Event, frozen=True, kw_only=True):
+    """The message that ``Commit`` named is durable."""
+
+    packet_id: int
+
+
+class CommitFailed(Event, frozen=True, kw_only=True):
+    """The message that ``Commit`` named is not durable, and the client is to know it."""
+
+    packet_id: int
+    reason_code: int = 0x80
+    reason: str = "the message could not be stored"
+
+
+class Released(Event, frozen=True, kw_only=True):
+    """It is durable that the client released the packet id that ``Release`` named."""
+
+    packet_id: int
+
+
 class PeerClosed(Event, frozen=True, kw_only=True):
     """The connection is gone."""
 
@@ -53,7 +87,9 @@ class PeerClosed(Event, frozen=True, kw_only=True):
 
 
 class TakenOver(Event, frozen=True, kw_only=True):
-    """Another connection came with the same client id."""
+    """Another connection came with the same client id; with ``clean_start`` it ends the session as well."""
+
+    clean_start: bool = False
 
 
 class ServerStopping(Event, frozen=True, kw_only=True):
@@ -86,48 +122,102 @@ class Authenticate(Effect, frozen=True, kw_only=True):
 
 
 class Accepted(Effect, frozen=True, kw_only=True):
-    """Register the client (and hand TakenOver to the session that had this id) before the CONNACK that follows."""
+    """Register the client, hand TakenOver to the session that had this id, and load or discard what is stored of it.
+
+    To be answered with ``Resumed`` or ``ResumeFailed``; the CONNACK waits for it. Before the answer the shell may call
+    ``restore``, ``become_link`` and ``permit``.
+    """
 
     client_id: str
     version: Version
     clean_start: bool
     keep_alive_s: int  # in force; 0: none
-    session_expiry_s: int  # granted
+    session_expiry_s: int  # granted; 0: the session ends with its connection
     username: str | None
     user_properties: tuple[tuple[str, str], ...]
     send_max_bytes: int | None  # the largest packet that this client takes; larger ones are to be dropped
     receive_max: int
     topic_alias_max: int
+    will_delay_s: int  # of its will; 0 also without one
 
 
 class Subscribe(Effect, frozen=True, kw_only=True):
     """Deliver what matches from now on; with ``existed`` the options of a subscription change."""
 
-    pattern: str
-    qos: QoS
+    pattern: str  # what to match: of $share/group/filter, the filter
+    qos: QoS  # the highest to deliver with
     no_local: bool
     retain_as_published: bool
     retain_handling: RetainHandling
     subscription_id: int | None
     existed: bool
+    group: str | None = None  # who shares it
+
+    @property
+    def name(self) -> str:
+        """The subscription as the client wrote it: what ``restore`` wants to see again."""
+        return name_of(self.pattern, self.group)
 
 
 class Unsubscribe(Effect, frozen=True, kw_only=True):
     """Deliver no longer."""
 
     pattern: str
+    group: str | None = None
+
+    @property
+    def name(self) -> str:
+        return name_of(self.pattern, self.group)
 
 
 class Publish(Effect, frozen=True, kw_only=True):
-    """Forward a message of this client; ``will`` says that it is its will."""
+    """Forward a message of this client: at QoS 0, or its will (``will``) at the will's QoS."""
 
     packet: PublishPacket
+    topic: str  # to publish to; the packet's own is empty if it came by an alias
     will: bool = False
 
 
+class DelayWill(Effect, frozen=True, kw_only=True):
+    """Publish the client's will after so long, unless it comes back (or its session ends) before."""
+
+    packet: PublishPacket
+    delay_s: int  # never longer than the session lasts
+
+
+class Commit(Effect, frozen=True, kw_only=True):
+    """Make a message durable, and answer with ``Committed`` or ``CommitFailed``. With QoS 2 the id is part of it."""
+
+    packet: PublishPacket
+    topic: str  # to publish to; the packet's own is empty if it came by an alias
+    packet_id: int
+    qos: int  # 1 or 2
+
+
+class Release(Effect, frozen=True, kw_only=True):
+    """Make it durable that a received id is free again, and answer with ``Released``."""
+
+    packet_id: int
+
+
+class Acknowledged(Effect, frozen=True, kw_only=True):
+    """The client answered a delivery; what there is to say to that is the delivery's affair."""
+
+    packet: PubAckPacket | PubRecPacket | PubCompPacket
+
+
 class Close(Effect, frozen=True, kw_only=True):
-    """Flush what was sent, close the connection and forget the session with all its subscriptions."""
+    """Flush what was sent, close the connection, and keep the session for ``session_expiry_s``; 0: forget it now.
+
+    Without ``Accepted`` there is nothing to keep or forget; and what TakenOver closed belongs to the other connection.
+    """
 
     reason_code: int
     reason: str
     fault: str  # "none" (as asked), "peer", "ours"
+    session_expiry_s: int = 0
+
+
+def name_of(pattern: str, group: str | None) -> str:
+    """A subscription as clients write it."""
+    return pattern if group is None else f"{SHARE_PREFIX}{group}/{pattern}"

@@ -3,9 +3,16 @@
 One cell of a table for each client whose session outlives its connection. It is written with compare-and-set: a broker
 whose write conflicts has lost the client to another one, and stops serving it. ``epoch`` grows with every connection.
 
-A QoS 2 message of the client goes into the log under a record id that follows from the cell (``record_id``): after a
-crash, the client's repeat gets the same id and is not written again. For that the cell must know of every released
-packet id before the client may use it for something new, so ``releases`` is stored before PUBCOMP goes out.
+A QoS 2 message of the client goes into the log under a record id that is stored here first (``inbound``). So the
+client's repeat gets the same id, after a crash and at another broker, and the log takes it once. The id is forgotten
+when the client releases its packet id (PUBREL), before PUBCOMP lets it use that for something new.
+
+``received`` are those of ``inbound`` that the log has for certain: their repeats are answered at once, however late.
+The others are appended again, under the id that they had.
+
+Why not an id that follows from the session, without a write: then a cell would have to say, for each packet id, how
+often it was released. One count for all of them is not enough, because what a client repeats when it comes back is
+mixed with releases, and these would change the ids of the repeats that are still to come.
 """
 
 from __future__ import annotations
@@ -18,6 +25,8 @@ from tocsin.core.delivery import Progress
 from tocsin.core.forwarding import Subscription
 from tocsin.errors import Malformed
 
+FOREVER_S = 0xFFFFFFFF  # an expiry that never comes
+
 
 class StoredSession(msgspec.Struct, frozen=True):
     """The cell of one client."""
@@ -27,16 +36,11 @@ class StoredSession(msgspec.Struct, frozen=True):
     expiry_s: int
     epoch: int = 1
     broker: str = ""  # who serves it; empty if nobody does
+    owner: str = ""  # the user whose it is; empty if it was made by nobody in particular
     subscriptions: dict[str, Subscription] = {}
     progress: Progress = Progress(1)
-    inbound: dict[
-        int, str
-    ] = {}  # QoS 2 packet ids of the client that were taken and not released → record id
-    releases: int = 0  # how many were
-
-    def record_id(self, packet_id: int) -> str:
-        """The id under which a QoS 2 message goes into the log."""
-        return self.inbound.get(packet_id) or f"{self.uid}.{packet_id}.{self.releases}"
+    inbound: dict[int, str] = {}  # QoS 2 packet ids of the client that are not released → record id
+    received: tuple[int, ...] = ()  # those of them whose message is in the log
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -56,5 +60,5 @@ def decode_session(data: bytes) -> StoredSession:
     """The session, or ``Malformed`` for whatever is none."""
     try:
         return _decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Malformed(f"not a stored session: {error}") from None

@@ -1,15 +1,17 @@
 """What one client is subscribed to, and what its SUBSCRIBE and UNSUBSCRIBE packets are granted.
 
-Every filter is judged by itself: a bad one is refused with its own reason code, and the others are granted. Every
-QoS is granted as 0, the highest that is offered. A filter that is subscribed again replaces its options.
+Every filter is judged by itself: a bad one is refused with its own reason code, and the others are granted, each
+with the QoS that was asked for. A filter that is subscribed again replaces its options. ``$share/group/filter`` is a
+subscription of its own beside ``filter``.
 
-Invariant: never more than ``subscriptions_max`` filters, all valid, none shared.
+Invariant: never more than ``subscriptions_max`` subscriptions, but for restored ones; all valid.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mqtt5 import (
-    QoS,
     SubAckReasonCode,
     SubscribePacket,
     TopicFilter,
@@ -18,19 +20,35 @@ from mqtt5 import (
 )
 
 from tocsin.core.handshake import SessionLimits
+from tocsin.core.publishing import Permission
 from tocsin.core.session_signals import Subscribe, Unsubscribe
-from tocsin.wire.topics import FilterInvalid, check_filter, parse_filter
+from tocsin.errors import ProtocolViolation
+from tocsin.wire.topics import Filter, FilterInvalid, check_filter, parse_filter
+
+# Not 0x87, though the standard has it: clients of the Paho family know no refusal of a filter but this one.
+REFUSED = SubAckReasonCode.UNSPECIFIED_ERROR
 
 
 class Subscriptions:
-    """The filters of one client."""
+    """The subscriptions of one client, by name: as the client wrote them."""
+
+    __slots__ = ("_limits", "_may", "_names")
 
     def __init__(self, limits: SessionLimits) -> None:
         self._limits = limits
-        self._patterns: set[str] = set()
+        self._names: dict[str, Filter] = {}
+        self._may: Permission | None = None
 
     def __len__(self) -> int:
-        return len(self._patterns)
+        return len(self._names)
+
+    def restore(self, names: Iterable[str]) -> None:
+        """The client has these from an earlier connection."""
+        self._names = {name: parse_filter(name) for name in names}
+
+    def permit(self, may: Permission | None) -> None:
+        """Ask this before a filter (of a shared subscription, what follows the group) is granted."""
+        self._may = may
 
     def add(self, packet: SubscribePacket) -> tuple[list[Subscribe], list[SubAckReasonCode], str | None]:
         """What to subscribe, the reason code of each filter, and in words why the first of the refused ones is."""
@@ -38,52 +56,62 @@ class Subscriptions:
         codes: list[SubAckReasonCode] = []
         reason: str | None = None
         for wanted in packet.topic_filters:
-            code, problem = self._judge(wanted)
+            read, code, problem = self._judge(wanted)
             codes.append(code)
             reason = reason or problem
-            if problem is None:
+            if read is not None:
                 granted.append(
                     Subscribe(
-                        pattern=wanted.pattern,
-                        qos=QoS.AT_MOST_ONCE,
+                        pattern=read.pattern,
+                        group=read.group,
+                        qos=wanted.max_qos,
                         no_local=wanted.no_local,
                         retain_as_published=wanted.retain_as_published,
                         retain_handling=wanted.retain_handling,
                         subscription_id=packet.subscription_id,
-                        existed=wanted.pattern in self._patterns,
+                        existed=wanted.pattern in self._names,
                     )
                 )
-                self._patterns.add(wanted.pattern)
+                self._names[wanted.pattern] = read
         return granted, codes, reason
 
     def remove(self, packet: UnsubscribePacket) -> tuple[list[Unsubscribe], list[UnsubAckReasonCode]]:
         """What to unsubscribe, and the reason code of each filter."""
         gone: list[Unsubscribe] = []
         codes: list[UnsubAckReasonCode] = []
-        for pattern in packet.patterns:
-            if pattern in self._patterns:
-                self._patterns.remove(pattern)
-                gone.append(Unsubscribe(pattern=pattern))
-                codes.append(UnsubAckReasonCode.SUCCESS)
+        for name in packet.patterns:
+            held = self._names.pop(name, None)
+            if held is None:
+                codes.append(_absence(name))
             else:
-                codes.append(_absence(pattern))
+                gone.append(Unsubscribe(pattern=held.pattern, group=held.group))
+                codes.append(UnsubAckReasonCode.SUCCESS)
         return gone, codes
 
-    def _judge(self, wanted: TopicFilter) -> tuple[SubAckReasonCode, str | None]:
-        """The reason code of a filter, and why it is refused, if it is."""
-        limits, pattern = self._limits, wanted.pattern
+    def _judge(self, wanted: TopicFilter) -> tuple[Filter | None, SubAckReasonCode, str | None]:
+        """What is granted, its reason code, and why it is refused, if it is."""
+        limits, name = self._limits, wanted.pattern
         try:
-            read = parse_filter(pattern, max_bytes=limits.topic_max_bytes, max_levels=limits.topic_max_levels)
+            read = parse_filter(name, max_bytes=limits.topic_max_bytes, max_levels=limits.topic_max_levels)
         except FilterInvalid as error:
-            return SubAckReasonCode.TOPIC_FILTER_INVALID, error.problem
-        if read.group is not None:
-            return SubAckReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, "shared subscriptions are not offered"
-        if pattern not in self._patterns and len(self._patterns) >= limits.subscriptions_max:
+            return None, SubAckReasonCode.TOPIC_FILTER_INVALID, error.problem
+        if read.group is not None and wanted.no_local:
+            raise ProtocolViolation("a shared subscription has the option no local")
+        if read.group is not None and not limits.shared:
+            return (
+                None,
+                SubAckReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
+                "shared subscriptions are not offered",
+            )
+        if self._may is not None and not self._may(read.pattern):
+            problem = f"not authorized: the client may not subscribe to {read.pattern!r}"
+            return None, REFUSED, problem
+        if name not in self._names and len(self._names) >= limits.subscriptions_max:
             problem = (
                 f"a client may have {limits.subscriptions_max} subscriptions; unsubscribe from some first"
             )
-            return SubAckReasonCode.QUOTA_EXCEEDED, problem
-        return SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE, None
+            return None, SubAckReasonCode.QUOTA_EXCEEDED, problem
+        return read, SubAckReasonCode(int(wanted.max_qos)), None
 
 
 def _absence(pattern: str) -> UnsubAckReasonCode:

@@ -29,14 +29,26 @@ NETWORK_FILE_MAX_BYTES = 1 << 20
 TOKEN_BYTES = 32
 
 
-class BrokerAddress(msgspec.Struct, frozen=True):
-    """Where a broker listens for MQTT."""
+class BrokerAddress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a broker listens for MQTT: on TCP, and on the others whose port is not -1."""
 
     id: str
     cluster: str
     role: Role
     host: str
     port: int
+    tls_port: int = -1
+    ws_port: int = -1
+    wss_port: int = -1
+
+    def urls(self) -> tuple[str, ...]:
+        """Every way in, as clients write it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        ways = (("mqtts", self.tls_port, ""), ("ws", self.ws_port, "/mqtt"), ("wss", self.wss_port, "/mqtt"))
+        return (
+            f"{host}:{self.port}",
+            *(f"{scheme}://{host}:{port}{path}" for scheme, port, path in ways if port >= 0),
+        )
 
 
 class NetworkFile(msgspec.Struct, frozen=True):

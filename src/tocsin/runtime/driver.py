@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import structlog
@@ -34,8 +34,6 @@ from tocsin.core.machine import (
     SetTimer,
     Started,
     Stop,
-    Stored,
-    StoreFailed,
     TimerFired,
     Watched,
     WatchTable,
@@ -44,6 +42,7 @@ from tocsin.errors import Malformed, TocsinError
 from tocsin.model.message import Address
 from tocsin.ports import Log, Store, Table
 from tocsin.runtime.pump import Pump
+from tocsin.runtime.requests import Request, outcome
 from tocsin.runtime.timers import Timers
 from tocsin.wire.control import decode_envelope, encode_envelope
 
@@ -141,16 +140,8 @@ class Driver:
             case Stop(reason=reason, cause=cause):
                 self._log.info("machine stopped", reason=reason, cause=cause)
                 self._end(None)
-            case Append(log=name, records=records, expected=expected):
-                self._ask(effect, effect.request, self._logs[name].append(records, expected=expected))
-            case ReadLog(log=name, subject=subject, start=start, limit=limit):
-                self._ask(effect, effect.request, self._logs[name].read(subject, start, limit=limit))
-            case GetKey(table=name, key=key):
-                self._ask(effect, effect.request, self._tables[name].get(key))
-            case PutKey():
-                self._ask(effect, effect.request, self._put(effect))
-            case DeleteKey(table=name, key=key, revision=revision):
-                self._ask(effect, effect.request, self._tables[name].delete(key, revision=revision))
+            case Append() | ReadLog() | GetKey() | PutKey() | DeleteKey():
+                self._spawn(f"request {effect.request}", self._ask(effect))
             case FollowLog(log=name):
                 self._spawn(f"follow {name}", self._follow(effect))
             case WatchTable(table=name, prefix=prefix):
@@ -158,23 +149,8 @@ class Driver:
             case _:
                 self._own(effect)
 
-    def _put(self, effect: PutKey) -> Awaitable[int]:
-        table = self._tables[effect.table]
-        ttl_s = None if effect.ttl_us is None else effect.ttl_us / 1e6
-        if effect.revision is None:
-            return table.put(effect.key, effect.value, ttl_s=ttl_s)
-        return table.compare_and_set(effect.key, effect.value, revision=effect.revision, ttl_s=ttl_s)
-
-    def _ask(self, effect: Effect, request: str, outcome: Awaitable[Any]) -> None:
-        async def answer() -> None:
-            try:
-                value = await outcome
-            except TocsinError as error:
-                self.post(StoreFailed(cause=effect.cause, request=request, error=error))
-            else:
-                self.post(Stored(cause=effect.cause, request=request, value=value))
-
-        self._spawn(f"request {request}", answer())
+    async def _ask(self, request: Request) -> None:
+        self.post(await outcome(request, self._logs, self._tables))
 
     async def _follow(self, effect: FollowLog) -> None:
         async for entry in self._logs[effect.log].follow(effect.subject, effect.start):

@@ -26,9 +26,9 @@ def settle(settings: Settings, *, auto: bool = False, previous: NetworkFile | No
     """Settings in which every listener has a port that was free just now.
 
     Ports that are given are checked (``PortTaken``). Ports of 0, with ``auto`` all, are chosen: as they were
-    in the ``previous`` life of this network if they are still free.
+    in the ``previous`` life of this network if they are still free. A listener of port -1 stays away.
     """
-    kept = {broker.id: broker.port for broker in previous.brokers} if previous else {}
+    kept = {broker.id: broker for broker in previous.brokers} if previous else {}
     used: set[int] = set()
     nats = settings.nats
     if not nats.urls:
@@ -43,13 +43,16 @@ def settle(settings: Settings, *, auto: bool = False, previous: NetworkFile | No
         nats = msgspec.structs.replace(nats, port=port)
     brokers = []
     for index, broker in enumerate(settings.brokers):
-        port = broker.port
-        if auto or not port:
-            port = _choose(broker.host, kept.get(broker.id, 0), used)
-        else:
-            _check(broker.host, port, f"broker {broker.id}", f"brokers[{index}].port")
-        used.add(port)
-        brokers.append(msgspec.structs.replace(broker, port=port))
+        ports = {}
+        for name, port in broker.ports().items():
+            if auto or not port:
+                wanted = max(0, getattr(kept.get(broker.id), name, 0))
+                port = _choose(broker.host, wanted, used)
+            else:
+                _check(broker.host, port, f"broker {broker.id}", f"brokers[{index}].{name}")
+            used.add(port)
+            ports[name] = port
+        brokers.append(msgspec.structs.replace(broker, **ports))
     return msgspec.structs.replace(settings, nats=nats, brokers=tuple(brokers))
 
 
@@ -82,7 +85,7 @@ def _check(host: str, port: int, wanted_by: str, setting: str) -> None:
     if error.errno == errno.EADDRINUSE:
         raise PortTaken(host, port, wanted_by, setting)
     reason = error.strerror or str(error)
-    section = setting.removesuffix(".port")
+    section = setting.rpartition(".")[0]
     raise OperatorError(
         f"{wanted_by} cannot listen on {host}:{port}: {reason[:1].lower()}{reason[1:]}",
         f"Give an address of this machine ({section}.host) and a port that you may use ({setting})",

@@ -16,6 +16,7 @@ from tocsin.core.supervision import Child
 from tocsin.model.message import COORDINATOR, broker_address
 from tocsin.runtime import leash
 from tocsin.runtime.directory import BrokerAddress, NetworkFile, StateDirectory, read_network
+from tocsin.runtime.guard import Guard
 from tocsin.runtime.listening import settle
 from tocsin.runtime.supervisor import Plan
 from tocsin.store.server import ServerPlan, find_program, plan_servers, wait_ready
@@ -30,6 +31,7 @@ def prepare(settings: Settings, directory: StateDirectory, *, auto_ports: bool) 
     if not nats.urls:
         find_program()  # before anything is started: a missing program is the operator's to put right
         nats = msgspec.structs.replace(nats, token=nats.token or directory.token())
+    Guard(settings).close()  # refuses files of users, rules and certificates that cannot be used
     settings = msgspec.structs.replace(settings, state=str(directory.path), nats=nats)
     return settle(settings, auto=auto_ports, previous=read_network(directory.path))
 
@@ -37,7 +39,7 @@ def prepare(settings: Settings, directory: StateDirectory, *, auto_ports: bool) 
 def addresses(settings: Settings) -> NetworkFile:
     """What clients on this machine need to know."""
     brokers = tuple(
-        BrokerAddress(broker.id, broker.cluster, broker.role, broker.reachable_at(), broker.port)
+        BrokerAddress(broker.id, broker.cluster, broker.role, broker.reachable_at(), **broker.ports())
         for broker in settings.brokers
     )
     return NetworkFile(settings.network, os.getpid(), settings.nats.addresses(), brokers)

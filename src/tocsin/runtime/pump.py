@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 
 from tocsin.core.machine import Effect, Event, Machine
@@ -17,7 +16,7 @@ class Pump:
     def __init__(self, machine: Machine, carry_out: Callable[[Effect], None]) -> None:
         self._machine = machine
         self._carry_out = carry_out
-        self._events: deque[Event] = deque()
+        self._events: list[Event] = []  # a deque would take 600 B in every connection
         self._handling = False
 
     def post(self, event: Event) -> None:
@@ -28,7 +27,7 @@ class Pump:
         self._handling = True
         try:
             while self._events:
-                for effect in self._machine.handle(self._events.popleft(), now_us()):
+                for effect in self._machine.handle(self._events.pop(0), now_us()):
                     self._carry_out(effect)
         finally:
             self._handling = False

@@ -36,6 +36,7 @@ from tocsin.core.supervision import (
     Supervision,
 )
 from tocsin.errors import TocsinError
+from tocsin.runtime import points
 from tocsin.runtime.output import BoundedFile, LastLine, last_words
 from tocsin.runtime.process import REPORT_MAX_BYTES, STATUS_VARIABLE
 from tocsin.runtime.pump import Pump
@@ -307,7 +308,11 @@ def log_path(directory: Path, child: str) -> Path:
 
 def child_environment(status: int | None) -> dict[str, str]:
     """Our environment without its settings, which the child gets otherwise, and which may hold a secret."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(PREFIX) or name == points.VARIABLE
+    }
     if status is not None:
         environment[STATUS_VARIABLE] = str(status)
     return environment

@@ -5,6 +5,7 @@
     for item in decoder.feed(data):                           list[Packet | WireError]
         ...                                                   a WireError is always the last item, and final:
                                                               whatever is fed afterwards gives []
+    decoder.feed_runs(data)                                   the same, with runs of plain publishes as PublishRun
     decoder.version                                           None until CONNECT said it (server); then 4 or 5
     decoder.max_packet_bytes                                  may be raised once the peer is known
 
@@ -22,8 +23,9 @@ chunks never changes what comes out.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, cast, final
 
+import msgspec
 from mqtt5 import Packet, PublishPacket
 
 from tocsin.errors import Malformed, PacketTooLarge, ProtocolViolation, Unencodable, WireError
@@ -76,6 +78,24 @@ _LEGAL: Final = {key: _first_bytes(accepted) for key, accepted in _ACCEPTED.item
 _topics: dict[bytes, str] = {}
 
 
+@final
+class PublishRun(msgspec.Struct, frozen=True, gc=False):
+    """PUBLISH packets of one topic that came one behind the other: QoS 0, no flags, no properties; their bytes.
+
+    They are what subscribers of the same version get, so that nothing has to be made of them.
+    """
+
+    topic: str
+    frames: bytes
+    count: int
+    version: Version
+
+    def packets(self) -> list[PublishPacket]:
+        """The same, one by one."""
+        decoder = Decoder(len(self.frames), version=self.version)
+        return [packet for packet in decoder.feed(self.frames) if isinstance(packet, PublishPacket)]
+
+
 class Decoder:
     """What arrives on one connection, as packets."""
 
@@ -105,6 +125,13 @@ class Decoder:
 
     def feed(self, data: bytes) -> list[Packet | WireError]:
         """The packets that these bytes complete; a ``WireError`` is the last item, and the decoder's last word."""
+        return cast("list[Packet | WireError]", self._feed(data, runs=False))
+
+    def feed_runs(self, data: bytes) -> list[Packet | PublishRun | WireError]:
+        """The same, with plain publishes of known topics as runs."""
+        return self._feed(data, runs=True)
+
+    def _feed(self, data: bytes, *, runs: bool) -> list[Packet | PublishRun | WireError]:
         if self._failed:
             return []
         if self._held:
@@ -113,9 +140,9 @@ class Decoder:
                 return []
             data = bytes(self._held)
             self._held = bytearray()
-        items: list[Packet | WireError] = []
+        items: list[Packet | PublishRun | WireError] = []
         try:
-            rest = self._read(data, items)
+            rest = self._read(data, items, runs)
         except WireError as error:
             self._failed = True
             items.append(error)
@@ -124,7 +151,7 @@ class Decoder:
                 self._held += memoryview(data)[rest:]
         return items
 
-    def _read(self, data: bytes, items: list[Packet | WireError]) -> int:
+    def _read(self, data: bytes, items: list[Packet | PublishRun | WireError], runs: bool) -> int:
         """Append every whole packet to ``items``; where the first unfinished one begins. The hot loop."""
         at, end = 0, len(data)
         last, append, known = end - 1, items.append, _topics
@@ -146,6 +173,13 @@ class Decoder:
                         if start <= stop and not (v5 and data[middle]):
                             topic = known.get(data[body:middle])
                             if topic is not None:
+                                if runs:
+                                    count = 1
+                                    if stop < last and data[stop] == 0x30:
+                                        stop, count = _run(data, stop, end, data[body:start], short)
+                                    append(PublishRun(topic, data[at:stop], count, V5 if v5 else V311))
+                                    at = stop
+                                    continue
                                 append(PublishPacket(topic, data[start:stop]))
                                 at = stop
                                 continue
@@ -224,6 +258,25 @@ def _long_length(data: bytes, at: int, end: int) -> tuple[int, int]:
                 raise Malformed("the remaining length is encoded in more bytes than it needs")
             return length, position + 1
     raise Malformed("the remaining length is longer than four bytes")
+
+
+def _run(data: bytes, at: int, end: int, head: bytes, longest: int) -> tuple[int, int]:
+    """Where a run ends whose first packet ended at ``at``, and how many packets it has.
+
+    It goes on with packets of the same first byte, topic and properties (``head``: none), whatever their length.
+    """
+    count, least, last = 1, len(head), end - 2
+    while at < last and data[at] == 0x30:
+        length, body = data[at + 1], at + 2
+        if length > 0x7F:
+            length, body = length - 0x80 + (data[body] << 7), at + 3
+            if length < 0x80:
+                break
+        if length < least or length > longest or body + length > end or not data.startswith(head, body):
+            break
+        at = body + length
+        count += 1
+    return at, count
 
 
 def _plain_publish(data: bytes, first: int, body: int, stop: int, v5: int) -> PublishPacket | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
+import uvloop
 
 from tests.unit.broker.door import Door
+from tocsin.broker import websocket
 from tocsin.config import Limits
 
 
@@ -14,3 +17,25 @@ from tocsin.config import Limits
 async def door() -> AsyncIterator[Door]:
     async with Door(Limits()) as opened:
         yield opened
+
+
+@pytest.fixture
+def channels(monkeypatch: pytest.MonkeyPatch) -> list[websocket.Channel]:
+    """The broker's ends of all WebSockets, in the order in which they came."""
+    all_of_them: list[websocket.Channel] = []
+    made = websocket.Channel.connection_made
+
+    def spy(channel: websocket.Channel, tcp: asyncio.BaseTransport) -> None:
+        all_of_them.append(channel)
+        made(channel, tcp)
+
+    monkeypatch.setattr(websocket.Channel, "connection_made", spy)
+    return all_of_them
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """WebSockets write past the loop to the socket, and TLS is the loop's own: both are tested on that of the processes
+    too."""
+    if item.path.name.startswith(("test_websocket", "test_listener_access")):
+        return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop}

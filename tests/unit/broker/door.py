@@ -8,6 +8,7 @@ from typing import Self, TypeVar, cast
 
 from mqtt5 import ConnAckPacket, ConnectPacket, Packet, SubAckPacket, SubscribePacket, TopicFilter
 
+from tocsin.broker.durability import Durability
 from tocsin.broker.exchange import Exchange
 from tocsin.broker.fanout import Outbox
 from tocsin.broker.links import Link
@@ -16,6 +17,7 @@ from tocsin.config import Limits
 from tocsin.core.admission import Admission
 from tocsin.errors import WireError
 from tocsin.model.network import BrokerInfo, Role
+from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.wire.codec import V5, Decoder, Version, encode
 
 PacketT = TypeVar("PacketT")
@@ -27,7 +29,11 @@ OWN = BrokerInfo("north-1", "north", Role.EDGE, "127.0.0.1", 0)
 class Door:
     """A listener and its exchange."""
 
-    def __init__(self, limits: Limits, *, port: int = 0) -> None:
+    def __init__(
+        self, limits: Limits, *, port: int = 0, store: MemoryStore | None = None, broker: str = OWN.id
+    ) -> None:
+        self._broker = broker
+        self.store = store or MemoryStore(MemoryServer())
         self.interests: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
         self.exchange = Exchange(Outbox(asyncio.get_running_loop().call_soon), self._link, self._interests)
         self.listener = Listener(OWN, limits, self.exchange, Admission(SECRET, limits.connections_max))
@@ -44,6 +50,18 @@ class Door:
         self.exchange.counts.dropped += messages
 
     async def __aenter__(self) -> Self:
+        self.exchange.durability = await Durability.open(
+            self.store,
+            network="net",
+            broker=self._broker,
+            life="1",
+            commits_max=1_000,
+            retained_max=1_000,
+            dispatch=self.exchange.take,
+            announce=self.exchange.announce,
+            pressure=self.listener.hold_back,
+        )
+        self._running = asyncio.create_task(self.exchange.durability.run(self.listener.let_go, self.store))
         listening = listening_socket("127.0.0.1", self.port, "north-1")
         self.port = listening.getsockname()[1]
         await self.listener.open(listening)
@@ -56,6 +74,9 @@ class Door:
         await self.listener.close()
         for peer in self._peers:
             peer.writer.transport.abort()
+        await self.exchange.durability.drain(DEADLINE_S)
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
         for _ in range(3):  # for the loop to end what was aborted and closed
             await asyncio.sleep(0)
 
@@ -93,15 +114,27 @@ class Peer:
             self.writer.write(encode(packet, self.version))
 
     async def next(self) -> Packet:
-        async with asyncio.timeout(DEADLINE_S):
-            while not self._packets:
-                data = await self.reader.read(65_536)
-                if not data:
-                    raise ConnectionResetError("the broker closed the connection")
-                for item in self._decoder.feed(data):
-                    assert not isinstance(item, WireError), item
-                    self._packets.append(item)
+        while not self._packets:
+            await self._read()
         return self._packets.pop(0)
+
+    async def _read(self) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            data = await self.reader.read(65_536)
+        if not data:
+            raise ConnectionResetError("the broker closed the connection")
+        for item in self._decoder.feed(data):
+            assert not isinstance(item, WireError), item
+            self._packets.append(item)
+
+    async def first(self, kind: type[PacketT]) -> PacketT:
+        """The next packet of a kind, whatever else comes before it; that waits."""
+        while True:
+            for index, packet in enumerate(self._packets):
+                if isinstance(packet, kind):
+                    del self._packets[index]
+                    return packet
+            await self._read()
 
     async def receive(self, kind: type[PacketT]) -> PacketT:
         packet = await self.next()
@@ -120,6 +153,11 @@ class Peer:
 
     def close(self) -> None:
         self.writer.close()
+
+    def reset(self) -> None:
+        """Forget what came: this is another connection now."""
+        self._decoder = Decoder(1 << 24, role="client", version=self.version)
+        self._packets.clear()
 
     def stop_reading(self) -> None:
         cast(asyncio.Transport, self.writer.transport).pause_reading()

@@ -24,7 +24,7 @@ from tocsin.broker.listener import listening_socket
 from tocsin.config import Limits
 from tocsin.errors import PortTaken
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
-from tocsin.wire.codec import V5, V311, Version
+from tocsin.wire.codec import V5, V311, Version, encode
 
 DEADLINE_S = 10.0
 
@@ -149,6 +149,20 @@ async def test_a_subscriber_that_does_not_read_loses_messages_and_nobody_else_do
             assert (await reading.receive(PublishPacket)).payload == payload
         assert door.exchange.counts.dropped > 0
         stuck.writer.transport.abort()
+
+
+async def test_a_client_that_publishes_too_fast_is_not_read_for_a_while_and_the_others_are() -> None:
+    async with Door(Limits(publish_rate=1, publish_burst=5)) as door:
+        fast, other = await door.peer("fast"), await door.peer("other")
+        fast.writer.write(
+            encode(PublishPacket("a", b"x"), V5) * 15
+        )  # in one piece, so that it is read as one
+        await until(lambda: door.exchange.counts.published == 15)
+        fast.send(PingReqPacket())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await fast.next()
+        await barrier(other)
 
 
 async def test_a_link_needs_the_secret(door: Door) -> None:

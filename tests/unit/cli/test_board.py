@@ -45,6 +45,15 @@ def test_a_broker_is_shown_with_role_address_health_and_figures() -> None:
     assert "name" not in line
 
 
+def test_a_broker_is_shown_with_every_way_in() -> None:
+    secured = msgspec.structs.replace(NETWORK.brokers[0], tls_port=8883, ws_port=8080)
+    console = Console(file=io.StringIO(), width=160)
+    console.print(table(ROWS, msgspec.structs.replace(NETWORK, brokers=(secured,)), 0))
+    assert isinstance(console.file, io.StringIO)
+    for words in ("127.0.0.1:1883", "mqtts://127.0.0.1:8883", "ws://127.0.0.1:8080/mqtt"):
+        assert words in console.file.getvalue()
+
+
 def test_a_server_is_shown_with_its_address() -> None:
     assert "127.0.0.1:4222" in line_of("store-1")
 

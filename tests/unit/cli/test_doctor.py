@@ -14,7 +14,7 @@ import pytest
 from tocsin.cli import doctor
 from tocsin.cli.doctor import Finding
 from tocsin.cli.main import main
-from tocsin.config import Broker, Limits, Nats, Settings
+from tocsin.config import Access, Broker, Limits, Nats, Settings
 from tocsin.runtime.directory import NetworkFile, StateDirectory
 
 
@@ -166,3 +166,22 @@ def test_the_exit_code_says_whether_something_must_be_done(
     monkeypatch.setenv("TOCSIN_NATS_SERVER", "/none")
     assert main(well) == 1
     assert "fix  NATS server: " in capsys.readouterr().out
+
+
+def test_the_files_of_users_rules_and_certificates_are_looked_at(settings: Settings, tmp_path: Path) -> None:
+    assert (
+        only(doctor.access(settings)).words == "no users, no rules, no TLS; clients without a name: loopback"
+    )
+    missing = msgspec.structs.replace(settings, access=Access(users=str(tmp_path / "absent")))
+    finding = only(doctor.access(missing))
+    assert finding.verdict == "fix" and "tocsin user add" in finding.words
+    ajar = msgspec.structs.replace(settings, access=Access(anonymous="always"))
+    assert only(doctor.access(ajar)).verdict == "warning"
+
+
+def test_every_listener_of_a_broker_is_looked_at(settings: Settings) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        brokers = (Broker(id="a", cluster="c", ws_port=port),)
+        finding = only(doctor.ports(msgspec.structs.replace(settings, brokers=brokers)))
+    assert finding.verdict == "fix" and "brokers[0].ws_port" in finding.words

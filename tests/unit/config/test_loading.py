@@ -189,6 +189,22 @@ def test_a_wrong_type_in_the_file_is_refused(refused: Refusal, text: str, key: s
         ("limits.topic_depth_max", [0, 1_025]),
         ("limits.outbound_max_bytes", [65_535, (1 << 30) + 1]),
         ("limits.keep_alive_max_s", [0, 65_536]),
+        ("limits.receive_max", [0, 65_536]),
+        ("limits.topic_alias_max", [-1, 65_536]),
+        ("limits.session_expiry_max_s", [-1, 0xFFFF_FFFF]),
+        ("limits.half_open_max", [0, 1_000_001]),
+        ("limits.publish_rate", [-1, 10_000_001]),
+        ("limits.publish_burst", [0, 10_000_001]),
+        ("limits.connection_rate", [-1, 1_000_001]),
+        ("limits.inflight_commits_max", [0, 1_000_001]),
+        ("limits.retained_max", [-1, 10_000_001]),
+        ("tls.certificate", ["x" * 4_097]),
+        ("tls.key", ["x" * 4_097]),
+        ("tls.client_ca", ["x" * 4_097]),
+        ("tls.client_certificates", ["", "maybe"]),
+        ("access.users", ["x" * 4_097]),
+        ("access.rules", ["x" * 4_097]),
+        ("access.anonymous", ["", "sometimes"]),
         ("membership.heartbeat_ms", [49, 60_001]),
         ("membership.suspect_after_ms", [99, 600_001]),
         ("log.level", ["loud"]),
@@ -272,6 +288,16 @@ def test_brokers_that_are_no_json_are_refused(refused: Refusal) -> None:
         ([{"id": "a" * 64, "cluster": "c"}], "brokers[0].id", "must be a name"),
         ([{"id": "a", "cluster": "c d"}], "brokers[0].cluster", "must be a name"),
         ([{"id": "a", "cluster": "c", "port": 65_536}], "brokers[0].port", "must be a whole number"),
+        ([{"id": "a", "cluster": "c", "tls_port": -2}], "brokers[0].tls_port", "must be a whole number"),
+        ([{"id": "a", "cluster": "c", "ws_port": 65_536}], "brokers[0].ws_port", "must be a whole number"),
+        ([{"id": "a", "cluster": "c", "wss_port": "x"}], "brokers[0].wss_port", "must be a whole number"),
+        ([{"id": "a", "cluster": "c", "tls_port": 8883}], "brokers[0].tls_port", "needs a certificate"),
+        ([{"id": "a", "cluster": "c", "wss_port": 0}], "brokers[0].wss_port", "needs a certificate"),
+        (
+            [{"id": "a", "cluster": "c", "port": 5, "ws_port": 5}],
+            "brokers[0].ws_port",
+            "brokers[0].port uses the same port",
+        ),
         ([{"id": "a", "cluster": "c", "role": "boss"}], "brokers[0].role", "must be edge or routing"),
         ([{"id": "a", "cluster": "c", "role": "standby"}], "brokers[0].role", "do nothing yet"),
         ([{"id": "a", "cluster": "c", "host": "no host"}], "brokers[0].host", "not a host"),
@@ -353,6 +379,37 @@ def test_a_token_is_not_repeated_however_it_is_wrong(refused: Refusal, text: str
 def test_three_servers_beyond_the_last_port_are_refused(refused: Refusal) -> None:
     error = refused(flags={"nats.port": 65_534, "nats.servers": 3})
     assert error.key == "nats.port" and "65533" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("flags", "key"),
+    [
+        ({"tls.certificate": "a.pem"}, "tls.key"),
+        ({"tls.key": "a.pem"}, "tls.certificate"),
+        ({"tls.client_certificates": "required"}, "tls.client_ca"),
+        ({"tls.client_certificates": "optional"}, "tls.client_ca"),
+        ({"access.anonymous": "never"}, "access.anonymous"),
+    ],
+)
+def test_half_of_what_belongs_together_is_refused(
+    refused: Refusal, flags: dict[str, object], key: str
+) -> None:
+    assert refused(flags=flags).key == key
+
+
+def test_nobody_may_come_in_unnamed_if_there_are_users_or_certificates() -> None:
+    for flags in (
+        {"access.users": "users"},
+        {"tls.client_ca": "ca.pem", "tls.client_certificates": "required"},
+    ):
+        assert load(flags={**flags, "access.anonymous": "never"}).settings.access.anonymous == "never"
+
+
+def test_a_broker_has_the_listeners_whose_port_is_not_minus_one() -> None:
+    brokers = [{"id": "a", "cluster": "c", "port": 1, "tls_port": 0, "ws_port": 2}]
+    flags = {"brokers": brokers, "tls.certificate": "c.pem", "tls.key": "k.pem"}
+    assert load(flags=flags).settings.brokers[0].ports() == {"port": 1, "tls_port": 0, "ws_port": 2}
+    assert DEFAULT_BROKERS[0].ports() == {"port": 1883}
 
 
 def test_suspicion_within_two_heartbeats_is_refused(refused: Refusal) -> None:

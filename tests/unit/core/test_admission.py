@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from tocsin.core.admission import Admission, link_cluster
-from tocsin.core.session import Authenticate, Authenticated, Rejected
+import pytest
+
+from tocsin.core.admission import (
+    Admission,
+    Admitted,
+    Anonymous,
+    CheckPassword,
+    Origin,
+    Policy,
+    is_loopback,
+    link_cluster,
+    password_refused,
+    source_of,
+)
+from tocsin.core.session import Authenticate, Rejected
 
 ADMISSION = Admission(b"secret", connections_max=2)
 
@@ -24,18 +37,18 @@ def rejected(asked: Authenticate, connections: int = 0) -> int:
 
 
 def test_a_client_is_welcome_while_there_is_room() -> None:
-    assert isinstance(ADMISSION.decide(asks(), 1), Authenticated)
+    assert ADMISSION.decide(asks(), 1) == Admitted()
     assert rejected(asks(), 2) == 0x89
 
 
 def test_a_link_must_know_the_secret() -> None:
     assert rejected(asks("$link/north-1", "$link", b"guess")) == 0x86
     assert rejected(asks("$link/north-1", "$link", None)) == 0x86
-    assert isinstance(ADMISSION.decide(asks("$link/north-1", "$link", b"secret"), 0), Authenticated)
+    assert ADMISSION.decide(asks("$link/north-1", "$link", b"secret"), 0) == Admitted(link=True)
 
 
 def test_a_link_comes_in_even_when_the_broker_is_full_of_clients() -> None:
-    assert isinstance(ADMISSION.decide(asks("$link/north-1", "$link", b"secret"), 99), Authenticated)
+    assert ADMISSION.decide(asks("$link/north-1", "$link", b"secret"), 99) == Admitted(link=True)
 
 
 def test_a_link_must_say_where_it_comes_from() -> None:
@@ -49,3 +62,90 @@ def test_a_client_cannot_take_over_a_link_by_its_id() -> None:
 def test_only_a_link_has_a_cluster_to_relay_from() -> None:
     assert link_cluster(asks("$link/north-1", "$link", b"secret")) == "north"
     assert link_cluster(asks("me", "somebody")) is None
+
+
+# ── clients ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+HERE, THERE = Origin("127.0.0.1"), Origin("192.0.2.7")
+
+
+def decide(policy: Policy, asked: Authenticate, origin: Origin) -> Admitted | CheckPassword | int:
+    answer = Admission(b"secret", 10, policy).decide(asked, 0, origin)
+    return answer.reason_code if isinstance(answer, Rejected) else answer
+
+
+@pytest.mark.parametrize("users", [False, True])
+@pytest.mark.parametrize(
+    ("anonymous", "here", "there"),
+    [("always", True, True), ("loopback", True, False), ("never", False, False)],
+)
+def test_without_a_name_the_place_decides(users: bool, anonymous: Anonymous, here: bool, there: bool) -> None:
+    policy = Policy(users=users, anonymous=anonymous)
+    for asked in (asks(), asks(username=""), asks(password=b"x")):
+        assert decide(policy, asked, HERE) == (Admitted() if here else 0x87)
+        assert decide(policy, asked, THERE) == (Admitted() if there else 0x87)
+        assert decide(policy, asked, Origin()) == (Admitted() if there else 0x87)
+
+
+@pytest.mark.parametrize("anonymous", ["always", "loopback", "never"])
+@pytest.mark.parametrize("origin", [HERE, THERE])
+def test_a_name_is_checked_wherever_it_comes_from(anonymous: Anonymous, origin: Origin) -> None:
+    policy = Policy(users=True, anonymous=anonymous)
+    assert decide(policy, asks(username="bob", password=b"x"), origin) == CheckPassword("bob", b"x")
+    assert decide(policy, asks(username="bob"), origin) == CheckPassword("bob", b"")
+
+
+def test_a_name_that_nobody_can_check_counts_for_nothing() -> None:
+    policy = Policy(users=False, anonymous="loopback")
+    assert decide(policy, asks(username="bob", password=b"x"), HERE) == Admitted("")
+    assert decide(policy, asks(username="bob", password=b"x"), THERE) == 0x87
+
+
+def test_a_certificate_says_who_it_is_whatever_the_client_says() -> None:
+    for policy in (Policy(users=True, anonymous="never"), Policy(anonymous="never")):
+        origin = Origin("192.0.2.7", "press-1")
+        assert decide(policy, asks(username="bob", password=b"x"), origin) == Admitted("press-1")
+        assert decide(policy, asks("$link/north-1"), origin) == 0x85
+        assert decide(policy, asks("$link/north-1", "$link", b"guess"), origin) == 0x86
+
+
+def test_no_name_makes_a_client_a_link() -> None:
+    answer = decide(Policy(), asks(), Origin("192.0.2.7", "$link"))
+    assert isinstance(answer, Admitted) and not answer.link
+
+
+def test_a_link_needs_no_user_and_comes_from_anywhere() -> None:
+    policy = Policy(users=True, anonymous="never")
+    assert decide(policy, asks("$link/north-1", "$link", b"secret"), THERE) == Admitted(link=True)
+
+
+def test_a_refused_password_keeps_its_cause() -> None:
+    asked = Authenticate(client_id="me", username="bob", password=b"x", cause="c7")
+    assert (password_refused(asked).cause, password_refused(asked).reason_code) == ("c7", 0x86)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.255.3.4", "::1", "::ffff:127.0.0.1"])
+def test_addresses_of_this_machine(address: str) -> None:
+    assert is_loopback(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["", "10.0.0.1", "128.0.0.1", "::2", "::ffff:10.0.0.1", "localhost", "127.1"]
+)
+def test_addresses_of_other_machines_or_none(address: str) -> None:
+    assert not is_loopback(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "source"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+        ("odd", "odd"),
+    ],
+)
+def test_connections_are_counted_by_machine_or_network(address: str, source: str) -> None:
+    assert source_of(address) == source

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.core.commit import BATCH_MAX_BYTES, RETRY_MAX_US, CommitQueue
-from tocsin.errors import OutcomeUnknown, StoreFull, StoreUnavailable
+from tocsin.errors import OutcomeUnknown, Refused, StoreFull, StoreUnavailable
 from tocsin.ports import BATCH_MAX, Record
 
 
@@ -62,6 +62,30 @@ def test_a_final_failure_fails_its_messages_and_no_others() -> None:
     assert [each.id for each in queue.start()] == ["2"]
 
 
+def test_a_message_that_the_store_refuses_fails_alone() -> None:
+    queue: CommitQueue[int] = CommitQueue(100)
+    for number in range(10):
+        queue.add(record(number), number)
+    outcomes: dict[int, str] = {}
+    for _ in range(20):
+        batch = queue.start()
+        if "6" in [each.id for each in batch]:
+            delay_us, failed = queue.failed(Refused("append", "too large"))
+            assert delay_us == 0
+            outcomes.update(dict.fromkeys(failed, "failed"))
+        elif batch:
+            outcomes.update(dict.fromkeys(queue.succeeded(), "durable"))
+    assert outcomes == {number: "failed" if number == 6 else "durable" for number in range(10)}
+    assert list(outcomes) == list(range(10)), "in order"
+    for number in range(BATCH_MAX):
+        queue.add(record(100 + number), number)
+    sizes = []
+    while batch := queue.start():
+        sizes.append(len(batch))
+        queue.succeeded()
+    assert sizes[-2] > sizes[0], "batches grow again"
+
+
 def test_publishers_are_held_back_when_it_is_full_and_let_go_when_half_is_gone() -> None:
     queue: CommitQueue[int] = CommitQueue(4)
     for number in range(4):
@@ -73,12 +97,12 @@ def test_publishers_are_held_back_when_it_is_full_and_let_go_when_half_is_gone()
     assert queue.drained
 
 
-@given(st.lists(st.sampled_from(["add", "start", "succeed", "retry", "refuse"]), max_size=60))
+@given(st.lists(st.sampled_from(["add", "add", "start", "succeed", "retry", "full", "refuse"]), max_size=60))
 def test_every_ticket_comes_back_once_and_in_order(story: list[str]) -> None:
     queue: CommitQueue[int] = CommitQueue(1_000)
     added, under_way = 0, False
     outcomes: list[int] = []
-    for what in [*story, *["succeed", "start"] * 3, "succeed"]:
+    for what in [*story, *["succeed", "start"] * 70, "succeed"]:
         if what == "add":
             queue.add(record(added), added)
             added += 1
@@ -86,6 +110,9 @@ def test_every_ticket_comes_back_once_and_in_order(story: list[str]) -> None:
             under_way = bool(queue.start()) or under_way
         elif under_way and what == "retry":
             assert queue.failed(StoreUnavailable("append", "x"))[1] == []
+        elif under_way and what == "refuse":
+            outcomes += queue.failed(Refused("append", "x"))[1]
+            under_way = False
         elif under_way:
             outcomes += queue.succeeded() if what == "succeed" else queue.failed(StoreFull("append", "x"))[1]
             under_way = False

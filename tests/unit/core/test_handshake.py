@@ -18,7 +18,21 @@ from mqtt5 import (
     Will,
 )
 
-from tocsin.core.machine import Effect, SetTimer, TimerFired
+from tests.unit.core.sessions import (
+    BOTH,
+    LIMITS,
+    WILL,
+    S,
+    answer,
+    arrive,
+    closing,
+    connected,
+    connecting,
+    kinds,
+    resuming,
+    sent,
+)
+from tocsin.core.machine import Event, IllegalEvent, SetTimer, TimerFired
 from tocsin.core.session import (
     CONNECT_DEADLINE,
     KEEP_ALIVE,
@@ -27,64 +41,21 @@ from tocsin.core.session import (
     Authenticated,
     Close,
     Opened,
-    PacketArrived,
+    PeerClosed,
     Publish,
     Rejected,
+    Resumed,
+    ResumeFailed,
     SendPacket,
+    ServerMoved,
+    ServerStopping,
     Session,
-    SessionLimits,
     Subscribe,
+    TakenOver,
     WireFailed,
 )
-from tocsin.errors import Malformed, PacketTooLarge, UnsupportedVersion, WireError
+from tocsin.errors import Malformed, PacketTooLarge, ProtocolViolation, UnsupportedVersion, WireError
 from tocsin.wire.codec import V5, V311, Version, encode
-
-LIMITS = SessionLimits(
-    subscriptions_max=3,
-    topic_max_bytes=20,
-    topic_max_levels=4,
-    client_id_max_bytes=10,
-    keep_alive_max_s=60,
-    early_max_bytes=1_000,
-)
-S = 1_000_000
-BOTH = pytest.mark.parametrize("version", [V311, V5])
-
-
-def connecting(limits: SessionLimits = LIMITS) -> Session:
-    session = Session(limits)
-    session.handle(Opened(assigned_client_id="tocsin-1"), 0)
-    return session
-
-
-def arrive(session: Session, packet: Packet, version: Version = V5, now_us: int = 0) -> list[Effect]:
-    return session.handle(PacketArrived(packet=packet, version=version), now_us)
-
-
-def connected(version: Version = V5, limits: SessionLimits = LIMITS, **fields: Any) -> Session:
-    session = connecting(limits)
-    arrive(session, ConnectPacket("c", clean_start=True, **fields), version)
-    session.handle(Authenticated(), 0)
-    assert session.state == "connected"
-    return session
-
-
-def answer(packet: ConnectPacket, version: Version, limits: SessionLimits = LIMITS) -> list[Effect]:
-    """What a CONNECT leads to when the client is who it says."""
-    session = connecting(limits)
-    effects = arrive(session, packet, version)
-    return session.handle(Authenticated(), 0) if session.state == "authenticating" else effects
-
-
-def sent(effects: list[Effect]) -> Any:
-    """The one packet that is sent."""
-    (packet,) = [effect.packet for effect in effects if isinstance(effect, SendPacket)]
-    return packet
-
-
-def closing(effects: list[Effect]) -> Close:
-    assert isinstance(effects[-1], Close)
-    return effects[-1]
 
 
 def test_an_open_connection_has_a_deadline_for_its_connect() -> None:
@@ -95,34 +66,134 @@ def test_an_open_connection_has_a_deadline_for_its_connect() -> None:
 
 
 @BOTH
-def test_a_connect_is_authenticated_and_then_welcomed(version: Version) -> None:
+def test_a_connect_is_authenticated_given_its_session_and_then_welcomed(version: Version) -> None:
     session = connecting()
-    packet = ConnectPacket("me", username="u", password=b"p", clean_start=True, keep_alive=10)
+    packet = ConnectPacket("me", username="u", password=b"p", clean_start=True, keep_alive=10, will=WILL)
     asked = arrive(session, packet, version)
     assert asked == [Authenticate(client_id="me", username="u", password=b"p")]
     assert session.state == "authenticating"
-    accepted, welcome, timer = session.handle(Authenticated(cause="c1"), 5)
-    assert isinstance(accepted, Accepted) and isinstance(welcome, SendPacket)
+    (accepted,) = session.handle(Authenticated(cause="c1"), 5)
+    assert session.state == "resuming"
+    assert isinstance(accepted, Accepted)
     assert (accepted.client_id, accepted.version, accepted.username) == ("me", version, "u")
     assert (accepted.clean_start, accepted.keep_alive_s, accepted.session_expiry_s) == (True, 10, 0)
+    assert (accepted.will_delay_s, accepted.cause) == (30, "c1")
+    welcome, timer = session.handle(Resumed(present=False, cause="c2"), 6)
+    assert session.state == "connected"
+    assert isinstance(welcome, SendPacket) and welcome.cause == "c2"
     assert isinstance(welcome.packet, ConnAckPacket) and int(welcome.packet.reason_code) == 0
-    assert timer == SetTimer(cause="c1", name=KEEP_ALIVE, delay_us=15 * S)
-    assert {effect.cause for effect in (accepted, welcome)} == {"c1"}
+    assert timer == SetTimer(cause="c2", name=KEEP_ALIVE, delay_us=15 * S)
     assert session.version == version
 
 
-def test_connack_says_what_is_not_offered() -> None:
+def test_connack_says_what_is_offered() -> None:
     packet = sent(answer(ConnectPacket("c", keep_alive=5, session_expiry_interval=100), V5))
-    assert packet.max_qos == QoS.AT_MOST_ONCE
-    assert packet.retain_available is False
-    assert packet.shared_subscription_available is False
-    assert packet.subscription_id_available is False
+    assert packet.max_qos == QoS.EXACTLY_ONCE
+    assert packet.retain_available is True
+    assert packet.shared_subscription_available is True
+    assert packet.subscription_id_available is True
     assert packet.wildcard_subscription_available is True
-    assert packet.topic_alias_max == 0
+    assert packet.topic_alias_max == 2
+    assert packet.receive_max == 3
     assert packet.max_packet_size == LIMITS.packet_max_bytes
-    assert packet.session_expiry_interval == 0
+    assert packet.session_expiry_interval is None
     assert packet.session_present is False
     assert packet.server_keep_alive is None
+    assert packet.response_info is None
+
+
+def test_no_response_information_is_given_to_whom_asks_for_it() -> None:
+    assert sent(answer(ConnectPacket("c", request_response_info=True), V5)).response_info is None
+
+
+FOREVER_S = 0xFFFFFFFF
+
+
+@pytest.mark.parametrize(
+    ("version", "fields", "granted_s", "told_s"),
+    [
+        (V5, {"clean_start": True}, 0, None),
+        (V5, {"clean_start": True, "session_expiry_interval": 100}, 100, None),
+        (V5, {"session_expiry_interval": 101}, 100, 100),
+        (V5, {"session_expiry_interval": FOREVER_S}, 100, 100),
+        (V311, {"clean_start": True}, 0, None),
+        (V311, {"clean_start": False, "session_expiry_interval": FOREVER_S}, 100, 100),
+    ],
+)
+def test_a_session_is_kept_as_long_as_was_asked_within_the_bound(
+    version: Version, fields: dict[str, Any], granted_s: int, told_s: int | None
+) -> None:
+    effects = answer(ConnectPacket("c", **fields), version)
+    assert isinstance(effects[0], Accepted)
+    assert effects[0].session_expiry_s == granted_s
+    assert sent(effects).session_expiry_interval == told_s
+
+
+@BOTH
+def test_a_stored_session_is_said_to_be_present(version: Version) -> None:
+    session = resuming(version, clean_start=False, session_expiry_interval=50)
+    session.restore({"a": None, "$share/g/a": None}, [7, 3])
+    effects = session.handle(Resumed(present=True), 0)
+    assert sent(effects).session_present is True
+    assert encode(sent(effects), version)[2] == 1
+    assert session.inbound_ids() == (3, 7)
+    granted = arrive(session, SubscribePacket(1, [TopicFilter("a"), TopicFilter("b"), TopicFilter("c")]))
+    assert [effect.existed for effect in granted if isinstance(effect, Subscribe)] == [True, False]
+    assert [int(code) for code in sent(granted).reason_codes] == [2, 2, 0x97]
+
+
+def test_no_session_is_present_after_a_clean_start() -> None:
+    session = resuming(session_expiry_interval=50)
+    with pytest.raises(IllegalEvent):
+        session.handle(Resumed(present=True), 0)
+    assert session.state == "resuming"
+
+
+@pytest.mark.parametrize("call", ["restore", "become_link"])
+def test_a_session_is_prepared_between_its_acceptance_and_the_answer_only(call: str) -> None:
+    arguments: tuple[Any, ...] = ((), ()) if call == "restore" else ()
+    for session in (connecting(), connected()):
+        with pytest.raises(IllegalEvent):
+            getattr(session, call)(*arguments)
+    getattr(resuming(), call)(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("event", "code", "fault"),
+    [
+        (ResumeFailed(), 0x88, "ours"),
+        (ResumeFailed(reason_code=0x97, reason="full"), 0x97, "ours"),
+        (ResumeFailed(reason_code=0x9C, reason="elsewhere"), 0x9C, "none"),
+        (TimerFired(name=CONNECT_DEADLINE), 0x88, "ours"),
+        (ServerStopping(), 0x88, "none"),
+        (ServerMoved(server_reference="b:1"), 0x9C, "none"),
+        (WireFailed(error=Malformed("bad"), version=V5), 0x81, "peer"),
+        (WireFailed(error=ProtocolViolation("removed", 0x87)), 0x87, "peer"),
+    ],
+)
+def test_a_client_whose_session_cannot_be_had_is_refused_and_its_session_kept(
+    event: Event, code: int, fault: str
+) -> None:
+    session = resuming(session_expiry_interval=50, will=WILL)
+    effects = session.handle(event, 0)
+    assert kinds(effects) == [SendPacket, Close]
+    assert int(sent(effects).reason_code) == code
+    assert sent(effects).session_present is False
+    assert (closing(effects).reason_code, closing(effects).fault) == (code, fault)
+    assert closing(effects).session_expiry_s == 50
+
+
+def test_a_client_that_is_taken_over_while_its_session_is_loaded_gets_a_connack() -> None:
+    effects = resuming(will=WILL).handle(TakenOver(), 0)
+    assert kinds(effects) == [SendPacket, Close]
+    assert int(sent(effects).reason_code) == 0x80  # CONNACK has no 0x8E
+    assert closing(effects).reason_code == 0x8E
+
+
+def test_a_client_that_goes_while_its_session_is_loaded_leaves_no_will() -> None:
+    effects = resuming(session_expiry_interval=50, will=WILL).handle(PeerClosed(), 0)
+    assert kinds(effects) == [Close]
+    assert closing(effects).session_expiry_s == 50
 
 
 @pytest.mark.parametrize(
@@ -153,9 +224,8 @@ REFUSED: list[tuple[ConnectPacket, Version, int, int]] = [
     (ConnectPacket("", clean_start=False), V311, 0x85, 2),
     (ConnectPacket("c" * 11), V5, 0x85, 0x85),
     (ConnectPacket("ü" * 6), V311, 0x85, 2),
-    (ConnectPacket("c", will=Will("t", qos=QoS.AT_LEAST_ONCE)), V5, 0x9B, 0x9B),
-    (ConnectPacket("c", will=Will("t", qos=QoS.EXACTLY_ONCE)), V311, 0x9B, 3),
-    (ConnectPacket("c", will=Will("t", retain=True)), V5, 0x9A, 0x9A),
+    (ConnectPacket("c", will=Will("$SYS/t")), V5, 0x87, 0x87),
+    (ConnectPacket("c", will=Will("$SYS/t")), V311, 0x87, 5),
     (ConnectPacket("c", will=Will("a/b/c/d/e")), V5, 0x90, 0x90),
 ]
 
@@ -254,11 +324,13 @@ def test_packets_behind_the_connect_wait_for_its_answer() -> None:
         DisconnectPacket(),
         PingReqPacket(),
     ]
-    for packet in early:
+    for packet in early[:2]:
         assert arrive(session, packet) == []
-    effects = session.handle(Authenticated(), 0)
-    kinds = [type(effect) for effect in effects]
-    assert kinds == [Accepted, SendPacket, SetTimer, Subscribe, SendPacket, Publish, Close]
+    assert kinds(session.handle(Authenticated(), 0)) == [Accepted]
+    for packet in early[2:]:
+        assert arrive(session, packet) == []
+    effects = session.handle(Resumed(present=False), 0)
+    assert kinds(effects) == [SendPacket, SetTimer, Subscribe, SendPacket, Publish, Close]
 
 
 def test_what_waits_for_the_answer_is_bounded() -> None:

@@ -15,6 +15,7 @@ from mqtt5 import (
     PingReqPacket,
     PingRespPacket,
     PubAckPacket,
+    PubCompPacket,
     PublishPacket,
     PubRecPacket,
     PubRelPacket,
@@ -24,23 +25,32 @@ from mqtt5 import (
     Will,
 )
 
+from tests.unit.core.sessions import LIMITS, WILL, S, message
 from tocsin.core.machine import Effect, Event, TimerFired
 from tocsin.core.session import (
     CONNECT_DEADLINE,
     KEEP_ALIVE,
     Accepted,
+    Acknowledged,
     Authenticated,
     Close,
+    Commit,
+    CommitFailed,
+    Committed,
+    DelayWill,
     Opened,
     PacketArrived,
     PeerClosed,
     Publish,
     Rejected,
+    Release,
+    Released,
+    Resumed,
+    ResumeFailed,
     SendPacket,
     ServerMoved,
     ServerStopping,
     Session,
-    SessionLimits,
     Subscribe,
     TakenOver,
     Unsubscribe,
@@ -49,90 +59,202 @@ from tocsin.core.session import (
 from tocsin.errors import Malformed, PacketTooLarge, UnsupportedVersion
 from tocsin.wire.codec import V5, V311, Version, encode
 
-LIMITS = SessionLimits(
-    subscriptions_max=3,
-    topic_max_bytes=20,
-    topic_max_levels=4,
-    client_id_max_bytes=10,
-    keep_alive_max_s=60,
-    early_max_bytes=1_000,
-)
-S = 1_000_000
-WILL = Will("gone", payload=b"bye", will_delay_interval=30, content_type="text/plain")
+RESTORED = (5, 6)
 
 names = st.sampled_from(["a", "a/b", "", "x" * 25, "a/b/c/d/e", "$SYS/a"])
+ids = st.integers(1, 6)
+messages = st.builds(
+    message,
+    ids,
+    st.integers(1, 2),
+    st.sampled_from(["a", "a", "a", "a/b", "$SYS/a"]),
+    duplicate=st.booleans(),
+    topic_alias=st.none() | st.just(1),
+)
 some_packets: st.SearchStrategy[Packet] = st.one_of(
     st.builds(
         ConnectPacket,
         st.sampled_from(["", "c", "c" * 20]),
         clean_start=st.booleans(),
         keep_alive=st.integers(0, 100),
-        will=st.none() | st.just(WILL) | st.just(Will("t", retain=True)),
+        will=st.none() | st.just(WILL) | st.just(Will("t", retain=True)) | st.just(Will("$t")),
         max_packet_size=st.none() | st.integers(1, 60),
         session_expiry_interval=st.integers(0, 1),
         request_problem_info=st.booleans(),
     ),
-    st.builds(PublishPacket, names.filter(bool), st.binary(max_size=300), retain=st.booleans()),
+    st.builds(
+        PublishPacket,
+        names.filter(bool),
+        st.binary(max_size=300),
+        retain=st.booleans(),
+        topic_alias=st.none() | st.integers(1, 3),
+    ),
+    messages,
+    st.builds(PubRelPacket, ids),
     st.builds(
         SubscribePacket,
         st.just(1),
         st.lists(
-            st.builds(TopicFilter, names | st.just("$share/g/a") | st.just("#")), min_size=1, max_size=9
+            st.builds(TopicFilter, names | st.just("$share/g/a") | st.just("#"), no_local=st.booleans()),
+            min_size=1,
+            max_size=9,
         ),
         subscription_id=st.none() | st.just(1),
     ),
-    st.builds(UnsubscribePacket, st.just(1), st.lists(names, min_size=1, max_size=3)),
-    st.builds(DisconnectPacket, session_expiry_interval=st.none() | st.just(3)),
+    st.builds(UnsubscribePacket, st.just(1), st.lists(names | st.just("$share/g/a"), min_size=1, max_size=3)),
+    st.builds(DisconnectPacket, session_expiry_interval=st.none() | st.integers(0, 200)),
     st.sampled_from(
-        [PingReqPacket(), AuthPacket(), PubAckPacket(1), PubRecPacket(1), PubRelPacket(1), PingRespPacket()]
+        [PingReqPacket(), AuthPacket(), PubAckPacket(1), PubRecPacket(1), PubCompPacket(1), PingRespPacket()]
     ),
 )
 errors = st.sampled_from(
     [Malformed("bad"), PacketTooLarge(2, 1), UnsupportedVersion("MQTT", 3), UnsupportedVersion("?", 9)]
 )
-peer_events = st.one_of(
+happenings = st.one_of(
     st.tuples(st.just("packet"), some_packets),
+    st.tuples(st.just("packet"), messages | st.builds(PubRelPacket, ids)),
+    st.tuples(st.just("answer"), st.tuples(ids, st.booleans())),
+    st.tuples(st.just("answer"), st.tuples(ids, st.just(True))),
     st.tuples(st.just("error"), errors),
     st.tuples(st.just("other"), st.sampled_from([PeerClosed(), ServerStopping()])),
     st.tuples(st.just("other"), st.builds(ServerMoved, server_reference=st.just("b:1"))),
     st.tuples(st.just("other"), st.builds(TimerFired, name=st.sampled_from([CONNECT_DEADLINE, KEEP_ALIVE]))),
-    st.tuples(st.just("shell"), st.sampled_from([Authenticated(), Rejected(), TakenOver()])),
+    st.tuples(
+        st.just("shell"),
+        st.one_of(
+            st.sampled_from([Authenticated(), Rejected(), Resumed(present=False), ResumeFailed()]),
+            st.builds(TakenOver, clean_start=st.booleans()),
+        ),
+    ),
 )
-LEGAL_OF_SHELL = {"authenticating": (Authenticated, Rejected), "connected": (TakenOver,), "closed": (Event,)}
+LEGAL_OF_SHELL: dict[str, tuple[type[Event], ...]] = {
+    "authenticating": (Authenticated, Rejected),
+    "resuming": (Resumed, ResumeFailed, TakenOver),
+    "connected": (TakenOver,),
+    "closed": (Event,),
+}
+
+
+class Shell:
+    """Answers what the session asks for, in any order, and keeps the book that the session must agree with."""
+
+    def __init__(self) -> None:
+        self.committing: dict[int, int] = {}  # packet id → QoS, of Commit without an answer
+        self.releasing: set[int] = set()
+        self.inbound: set[int] = set()  # received minus released
+        self.unanswered: set[int] = set()  # of this connection, for MQTT 5
+
+    def answer(self, number: int, well: bool) -> Event | None:
+        """The event that answers what is asked for with this packet id; None if nothing is."""
+        if number in self.committing:
+            qos = self.committing.pop(number)
+            if not well:
+                self.unanswered.discard(number)
+                return CommitFailed(packet_id=number, reason_code=0x97)
+            if qos == 2:
+                self.inbound.add(number)
+            else:
+                self.unanswered.discard(number)
+            return Committed(packet_id=number)
+        if number in self.releasing:
+            self.releasing.remove(number)
+            self.inbound.remove(number)
+            self.unanswered.discard(number)
+            return Released(packet_id=number)
+        return None
+
+    def carry_out(self, effect: Effect, version: Version) -> None:
+        if isinstance(effect, Commit):
+            assert effect.packet_id not in self.committing
+            assert effect.qos == 1 or effect.packet_id not in self.inbound
+            self.committing[effect.packet_id] = effect.qos
+            self.unanswered.add(effect.packet_id)
+            assert version == V311 or len(self.unanswered) <= LIMITS.receive_max
+        elif isinstance(effect, Release):
+            assert effect.packet_id in self.inbound and effect.packet_id not in self.releasing
+            self.releasing.add(effect.packet_id)
+        elif isinstance(effect, SendPacket) and isinstance(effect.packet, PubRecPacket):
+            # Never before the message is durable; a refusal is not a receipt.
+            refused = int(effect.packet.reason_code) >= 0x80
+            assert refused or version == V311 or effect.packet.packet_id in self.inbound
 
 
 @given(
     st.sampled_from([V311, V5]),
-    st.booleans(),
-    st.lists(st.tuples(st.integers(0, 20), peer_events), max_size=25),
+    st.sampled_from(["new", "clean", "resumed"]),
+    st.lists(st.tuples(st.integers(0, 20), happenings), max_size=30),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_whatever_happens_the_promises_hold(
-    version: Version, comes_in: bool, history: list[tuple[int, tuple[str, Any]]]
+    version: Version, begins: str, history: list[tuple[int, tuple[str, Any]]]
 ) -> None:
-    session = Session(LIMITS)
+    session, shell = Session(LIMITS), Shell()
     now_us = 0
     seen: list[Effect] = session.handle(Opened(assigned_client_id="tocsin-1"), now_us)
-    if comes_in:
-        connect = ConnectPacket("c", keep_alive=20, will=WILL, clean_start=True)
-        history = [(0, ("packet", connect)), (0, ("shell", Authenticated())), *history]
+    if begins != "new":
+        seen += come_in(session, shell, version, begins)
     for waited_s, (kind, what) in history:
         now_us += waited_s * S
-        if kind == "shell" and not isinstance(what, LEGAL_OF_SHELL.get(session.state, ())):
+        event = event_of(kind, what, session, shell, version)
+        if event is None:
             continue
-        event: Event = what
-        if kind == "packet":
-            event = PacketArrived(packet=what, version=version)
-        elif kind == "error":
-            event = WireFailed(error=what, version=None if session.state == "connecting" else version)
         was_closed = session.state == "closed"
         effects = session.handle(event, now_us)
         assert not (was_closed and effects)
+        check_answers(event, effects, session)
         for effect in effects:
             if isinstance(effect, SendPacket):
                 encode(effect.packet, session.version)
+            shell.carry_out(effect, session.version)
         seen += effects
+        if session.state == "connected":
+            assert session.inbound_ids() == tuple(sorted(shell.inbound))
+            assert session.committing == len(shell.committing)
     check_promises(seen, session)
+
+
+def come_in(session: Session, shell: Shell, version: Version, begins: str) -> list[Effect]:
+    clean = begins == "clean"
+    connect = ConnectPacket(
+        "c", keep_alive=20, will=WILL, clean_start=clean, session_expiry_interval=0 if clean else 50
+    )
+    seen = session.handle(PacketArrived(packet=connect, version=version), 0)
+    seen += session.handle(Authenticated(), 0)
+    if not clean:
+        session.restore((), RESTORED)
+        shell.inbound.update(RESTORED)
+    return seen + session.handle(Resumed(present=not clean), 0)
+
+
+def event_of(kind: str, what: Any, session: Session, shell: Shell, version: Version) -> Event | None:
+    """What happens; None if it cannot now."""
+    if kind == "packet":
+        return PacketArrived(packet=what, version=version)
+    if kind == "error":
+        return WireFailed(error=what, version=None if session.state == "connecting" else version)
+    if kind == "answer":
+        return shell.answer(*what) if session.state == "connected" else None
+    if kind == "shell" and not isinstance(what, LEGAL_OF_SHELL.get(session.state, ())):
+        return None
+    assert isinstance(what, Event)
+    return what
+
+
+def check_answers(event: Event, effects: list[Effect], session: Session) -> None:
+    """Each answer of the shell is passed on once, in the packet that belongs to it."""
+    if isinstance(event, Committed | Released):
+        (effect,) = effects
+        assert isinstance(effect, SendPacket)
+        wanted = (PubAckPacket, PubRecPacket) if isinstance(event, Committed) else (PubCompPacket,)
+        assert isinstance(effect.packet, wanted)
+        assert effect.packet.packet_id == event.packet_id
+        assert int(effect.packet.reason_code) == 0
+    elif isinstance(event, CommitFailed) and session.version == V5:
+        (effect,) = effects
+        assert isinstance(effect, SendPacket) and isinstance(effect.packet, PubAckPacket | PubRecPacket)
+        assert int(effect.packet.reason_code) == 0x97
+    elif isinstance(event, CommitFailed):
+        assert isinstance(effects[-1], Close)
 
 
 def check_promises(seen: list[Effect], session: Session) -> None:
@@ -143,23 +265,37 @@ def check_promises(seen: list[Effect], session: Session) -> None:
     accepted = [index for index, effect in enumerate(seen) if isinstance(effect, Accepted)]
     assert len(welcomes) <= 1 and welcomes == packets[: len(welcomes)]
     assert len(accepted) <= 1
-    if accepted:
-        follows = seen[accepted[0] + 1]
-        assert isinstance(follows, SendPacket) and isinstance(follows.packet, ConnAckPacket)
-        assert int(follows.packet.reason_code) == 0
-    elif welcomes:
-        assert int(welcomes[0].reason_code) != 0
+    welcome = next((index for index, effect in enumerate(seen) if is_welcome(effect)), None)
+    if welcome is not None:
+        assert accepted and accepted[0] < welcome
     wanted: set[str] = set()
     for index, effect in enumerate(seen):
-        if isinstance(effect, Subscribe | Unsubscribe | Publish):
-            assert accepted and index > accepted[0]
+        if isinstance(
+            effect, Subscribe | Unsubscribe | Publish | DelayWill | Commit | Release | Acknowledged
+        ):
+            assert welcome is not None and index > welcome
         if isinstance(effect, Subscribe):
-            assert effect.existed is (effect.pattern in wanted)
-            wanted.add(effect.pattern)
+            assert effect.existed is (effect.name in wanted)
+            wanted.add(effect.name)
             assert len(wanted) <= LIMITS.subscriptions_max
         elif isinstance(effect, Unsubscribe):
-            wanted.remove(effect.pattern)
-    wills = [effect for effect in seen if isinstance(effect, Publish) and effect.will]
+            wanted.remove(effect.name)
+    wills = [effect for effect in seen if isinstance(effect, DelayWill) or is_will(effect)]
     assert len(wills) <= 1
     if wills:
         assert seen[-2] is wills[0]
+    for effect in seen[-1:]:
+        if isinstance(effect, Close):
+            assert 0 <= effect.session_expiry_s <= LIMITS.session_expiry_max_s
+
+
+def is_welcome(effect: Effect) -> bool:
+    return (
+        isinstance(effect, SendPacket)
+        and isinstance(effect.packet, ConnAckPacket)
+        and int(effect.packet.reason_code) == 0
+    )
+
+
+def is_will(effect: Effect) -> bool:
+    return isinstance(effect, Publish) and effect.will

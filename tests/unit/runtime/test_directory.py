@@ -98,3 +98,14 @@ def test_a_secret_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(b"\xff")
     with pytest.raises(DirectoryUnusable):
         read_token(tmp_path)
+
+
+def test_an_address_names_every_way_in() -> None:
+    address = BrokerAddress("a", "c", "edge", "::1", 1883, tls_port=8883, ws_port=8080, wss_port=8443)
+    assert address.urls() == (
+        "[::1]:1883",
+        "mqtts://[::1]:8883",
+        "ws://[::1]:8080/mqtt",
+        "wss://[::1]:8443/mqtt",
+    )
+    assert NETWORK.brokers[0].urls() == ("127.0.0.1:1883",)

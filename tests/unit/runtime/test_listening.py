@@ -75,3 +75,24 @@ def test_an_address_of_another_machine_is_refused() -> None:
     assert "brokers[0].host" in caught.value.remedy
     with pytest.raises(OperatorError):
         is_free(elsewhere, 1883)
+
+
+def test_every_listener_of_a_broker_gets_a_port_and_those_without_stay_away(taken: int) -> None:
+    brokers = (Broker(id="a", cluster="c", port=0, tls_port=0, ws_port=taken), Broker(id="b", cluster="c"))
+    settings = Settings(brokers=brokers, nats=Nats(port=0))
+    with pytest.raises(PortTaken) as caught:
+        settle(settings)
+    assert "brokers[0].ws_port" in caught.value.remedy
+    first, second = settle(settings, auto=True).brokers
+    assert len({first.port, first.tls_port, first.ws_port, second.port, taken}) == 5
+    assert min(first.port, first.tls_port, first.ws_port, second.port) >= CHOSEN_FROM
+    assert first.wss_port == second.tls_port == second.ws_port == second.wss_port == -1
+
+
+def test_a_chosen_tls_port_is_kept_across_lives() -> None:
+    settings = Settings(brokers=(Broker(id="a", cluster="c", tls_port=0),), nats=Nats(port=0))
+    first = settle(settings).brokers[0]
+    before = NetworkFile("n", 1, (), (BrokerAddress("a", "c", "edge", "127.0.0.1", **first.ports()),))
+    assert settle(settings, previous=before).brokers[0] == first
+    without = NetworkFile("n", 1, (), (BrokerAddress("a", "c", "edge", "127.0.0.1", first.port),))
+    assert settle(settings, previous=without).brokers[0].tls_port >= CHOSEN_FROM

@@ -1,0 +1,314 @@
+"""The shell of ``core.attendance``: one client's durable deliveries and stored session, on asyncio and the store."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, Protocol
+
+import structlog
+from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket
+
+from tocsin.broker.frames import Frames
+from tocsin.broker.journal import Journal
+from tocsin.broker.retained import Kept as Remembered
+from tocsin.core.attendance import (
+    SESSIONS,
+    Answered,
+    Attendance,
+    AwaitSave,
+    BatchRead,
+    Began,
+    Deliver,
+    Durable,
+    Ended,
+    Gone,
+    Kept,
+    Offered,
+    ReadBatch,
+    ReadFailed,
+    ReleaseAsked,
+    Reply,
+    Subscribed,
+    Unsubscribed,
+    Usurped,
+    Writable,
+)
+from tocsin.core.delivery import WAIT
+from tocsin.core.forwarding import Subscription
+from tocsin.core.grant import Grant, grant
+from tocsin.core.machine import (
+    CancelTimer,
+    DeleteKey,
+    Effect,
+    Event,
+    GetKey,
+    PutKey,
+    Say,
+    SetTimer,
+    TimerFired,
+)
+from tocsin.core.session import TakenOver
+from tocsin.core.stored_session import StoredSession
+from tocsin.errors import TocsinError
+from tocsin.model.publication import Publication
+from tocsin.ports import Entry, Table
+from tocsin.runtime.points import AFTER_SEND, BEFORE_SEND, IN_REPLAY, reach
+from tocsin.runtime.pump import Pump
+from tocsin.runtime.requests import outcome
+from tocsin.runtime.timers import Timers
+from tocsin.wire.codec import Version, encode
+from tocsin.wire.topics import matches
+
+ENTRIES_MAX: Final = 1_000  # of a batch that are looked at; what the client does not take is read again
+
+
+class Connected(Protocol):
+    """The connection, as it is seen from here."""
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def version(self) -> Version: ...
+
+    def post(self, event: Event) -> None: ...
+
+    def may_receive(self, topic: str) -> bool: ...
+
+    def queue(self, frame: bytes) -> None:
+        """Send a frame with this tick's others."""
+        ...
+
+
+class Attendant:
+    """See the module's text."""
+
+    __slots__ = (
+        "_cause",
+        "_connection",
+        "_gone",
+        "_journal",
+        "_log",
+        "_machine",
+        "_post",
+        "_retained",
+        "_tables",
+        "_tasks",
+        "_tickets",
+        "_timers",
+        "_waiting",
+    )
+
+    def __init__(self, connection: Connected, journal: Journal, sessions: Table, cause: str) -> None:
+        self._connection = connection
+        self._journal = journal
+        self._tables = {SESSIONS: sessions}
+        self._cause = cause
+        self._machine = Attendance()
+        self._post = Pump(self._machine, self._carry_out).post
+        self._timers = Timers(lambda name, cause: self._post(TimerFired(name=name, cause=cause)))
+        self._tasks: set[asyncio.Task[None]] | None = (
+            None  # made when needed: most clients need none of these
+        )
+        self._tickets = 0
+        self._waiting: dict[int, Callable[[], None]] | None = None  # ticket → what to do when it is durable
+        self._retained: deque[tuple[Remembered, Grant]] | None = None  # waiting for room in the window
+        self._gone: asyncio.Future[None] | None = None
+        self._log = structlog.get_logger()
+
+    # ── the connection tells ────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, session: StoredSession | None, revision: int, *, receive_max: int, prefix: str) -> None:
+        """The client is accepted."""
+        self._post(
+            Began(
+                receive_max=receive_max,
+                prefix=prefix,
+                session=session,
+                revision=revision,
+                tail=self._journal.tail,
+                cause=self._cause,
+            )
+        )
+
+    @property
+    def begun(self) -> bool:
+        return self._machine.state != "new"
+
+    @property
+    def subscriptions(self) -> dict[str, Subscription]:
+        return self._machine.subscriptions
+
+    @property
+    def inbound_ids(self) -> tuple[int, ...]:
+        return self._machine.inbound_ids
+
+    def record_id(self, packet_id: int, qos: int) -> str:
+        return self._machine.record_id(packet_id, qos)
+
+    def refuse(self, packet_id: int) -> None:
+        self._machine.refuse(packet_id)
+
+    def kept(self, packet_id: int) -> None:
+        """The log has the client's QoS 2 message."""
+        self._post(Kept(packet_id=packet_id, cause=self._cause))
+
+    def subscribed(self, topic_filter: str, subscription: Subscription) -> None:
+        self._post(Subscribed(topic_filter=topic_filter, subscription=subscription, cause=self._cause))
+
+    def unsubscribed(self, topic_filter: str) -> None:
+        self._post(Unsubscribed(topic_filter=topic_filter, cause=self._cause))
+
+    def when_durable(self, act: Callable[[], None]) -> None:
+        """Do something once what has changed so far is durable; at once, if nothing has to be."""
+        self._post(AwaitSave(ticket=self._ticket(act), cause=self._cause))
+
+    def release(self, packet_id: int, act: Callable[[], None]) -> None:
+        """The client gives a QoS 2 packet id back; ``act`` when that is durable."""
+        self._post(ReleaseAsked(packet_id=packet_id, ticket=self._ticket(act), cause=self._cause))
+
+    def _ticket(self, act: Callable[[], None]) -> int:
+        self._tickets += 1
+        if self._waiting is None:
+            self._waiting = {}
+        self._waiting[self._tickets] = act
+        return self._tickets
+
+    def answered(self, packet: PubAckPacket | PubRecPacket | PubCompPacket) -> None:
+        reach(AFTER_SEND)
+        self._post(Answered(packet=packet, cause=self._cause))
+        self._replay_more()
+
+    def congested(self, now: bool) -> None:
+        self._machine.congested = now
+        if not now:
+            self._post(Writable(cause=self._cause))
+            self._replay_more()
+
+    async def end(self, expiry_s: int) -> None:
+        """The connection is over; returns when what it leaves is stored, or cannot be."""
+        self._gone = asyncio.get_running_loop().create_future()
+        self._post(Ended(expiry_s=expiry_s, cause=self._cause))
+        await self._gone
+        self._timers.close()
+        for task in self._tasks or ():
+            task.cancel()
+
+    # ── messages to the client ──────────────────────────────────────────────────────────────────────────────
+
+    def offer(self, entry: Entry, granted: Grant, frames: Frames) -> None:
+        """The hot path: an entry that the journal has just brought."""
+        packet_id, repeat = self._machine.offer(entry.position, granted.qos)
+        if packet_id:
+            reach(BEFORE_SEND)
+            self._connection.queue(frames.of(self._connection.version, granted, packet_id, repeat))
+
+    def replay(self, kept: Iterable[tuple[Remembered, Grant]]) -> None:
+        """Send retained messages: at QoS 0 at once, above as the window has room."""
+        if self._retained is None:
+            self._retained = deque()
+        self._retained.extend(kept)
+        self._replay_more()
+
+    def _replay_more(self) -> None:
+        while self._retained and not self._machine.congested:
+            kept, granted = self._retained[0]
+            packet_id = self._machine.extra(granted.qos) if granted.qos else 0
+            if packet_id == WAIT:
+                return
+            self._retained.popleft()
+            frames = Frames(kept.publication, kept.waited_s)
+            self._connection.queue(frames.of(self._connection.version, granted, packet_id))
+
+    # ── the machine's effects ───────────────────────────────────────────────────────────────────────────────
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Deliver():
+                self._deliver(effect)
+            case Reply(packet=packet):
+                self._connection.queue(encode(packet, self._connection.version))
+            case ReadBatch():
+                self._spawn(self._read(effect))
+            case PutKey() | GetKey() | DeleteKey():
+                self._spawn(self._ask(effect))
+            case Durable(tickets=tickets):
+                waiting = self._waiting or {}
+                for ticket in tickets:
+                    waiting.pop(ticket)()
+            case SetTimer(name=name, delay_us=delay_us, cause=cause):
+                self._timers.set(name, delay_us, cause)
+            case CancelTimer(name=name):
+                self._timers.cancel(name)
+            case Say(text=text, level=level, facts=facts, cause=cause):
+                getattr(self._log, level)(text, cause=cause, subscriber=self._connection.client_id, **facts)
+            case Usurped():
+                self._connection.post(TakenOver(cause=self._cause))
+            case Gone():
+                if self._gone is not None and not self._gone.done():
+                    self._gone.set_result(None)
+            case _:
+                raise AssertionError(f"no way to carry out {effect}")
+
+    async def _ask(self, request: PutKey | GetKey | DeleteKey) -> None:
+        self._post(await outcome(request, {}, self._tables))
+
+    async def _read(self, asked: ReadBatch) -> None:
+        tail = self._journal.tail
+        if not asked.filters:
+            self._post(BatchRead(entries=(), next=tail + 1, tail=tail, cause=asked.cause))
+            return
+        try:
+            batch = await self._journal.read(asked.filters, asked.start)
+        except TocsinError as error:
+            self._post(ReadFailed(error=error, cause=asked.cause))
+            return
+        offered = [each for entry in batch.entries if (each := self._offered(entry)) is not None]
+        self._post(BatchRead(entries=offered, next=batch.next, tail=self._journal.tail, cause=asked.cause))
+
+    def _offered(self, entry: Entry) -> Offered | None:
+        """An entry of a batch, if the client is to get it above QoS 0."""
+        publication = self._journal.publication(entry)
+        if publication is None or publication.expired(_waited_s(entry)):
+            return None
+        if not self._connection.may_receive(publication.topic):
+            return None
+        granted = self._grant(publication, entry.position)
+        return None if granted is None or not granted.qos else Offered(entry, granted.qos)
+
+    def _grant(self, publication: Publication, position: int) -> Grant | None:
+        subscriptions = [s for f, s in self.subscriptions.items() if matches(f, publication.topic)]
+        return grant(subscriptions, publication, position, self._connection.client_id)
+
+    def _deliver(self, effect: Deliver) -> None:
+        publication = self._journal.publication(effect.entry)
+        assert publication is not None, "it was offered just now"
+        granted = self._grant(publication, effect.entry.position)
+        assert granted is not None, "it was offered just now"
+        frames = Frames(publication, _waited_s(effect.entry))
+        reach(IN_REPLAY)
+        frame = frames.of(self._connection.version, granted, effect.packet_id, effect.repeat)
+        self._connection.queue(frame)
+
+    # ── upkeep ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._tasks is None:
+            self._tasks = set()
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        assert self._tasks is not None
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.error("attending a client failed", exc_info=error, cause=self._cause)
+            self._connection.post(TakenOver(cause=self._cause))
+
+
+def _waited_s(entry: Entry) -> float:
+    return max(0.0, time.time() - entry.at_us / 1e6)

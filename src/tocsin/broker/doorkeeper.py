@@ -1,0 +1,155 @@
+"""Who a connection is, and what it may do: asked once at CONNECT, and again when users or rules change.
+
+``core.admission`` decides; a password that has to be checked is checked in a thread (``runtime.users``), and the
+connection is told later. What it has proven then is kept here for as long as it lasts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from tocsin.broker.connection import Connection
+from tocsin.core.access import Access, Rights, Who
+from tocsin.core.admission import (
+    CLIENT_ID_NOT_VALID,
+    NOT_AUTHORIZED,
+    SERVER_BUSY,
+    Admission,
+    Admitted,
+    CheckPassword,
+    Origin,
+    password_refused,
+)
+from tocsin.core.session import Authenticate, Authenticated, Rejected, WireFailed
+from tocsin.errors import ProtocolViolation
+from tocsin.runtime.guard import Changed, Guard
+from tocsin.runtime.users import UsersBusy
+
+_NOBODY: Final = Who("", "")
+_EVERYTHING: Final = Access().rights(_NOBODY)
+_NOTHING: Final = Access(()).rights(_NOBODY)
+
+
+class Doorkeeper:
+    """See the module's text. ``clients`` are those who are in, by client id, as the listener keeps them."""
+
+    def __init__(self, admission: Admission, guard: Guard, clients: Mapping[str, Connection]) -> None:
+        self.refused = 0  # clients that were turned away
+        self._admission = admission
+        self._guard = guard
+        self._clients = clients
+        self._who: dict[Connection, Who] = {}  # of all that have proven who they are
+        self._rights: dict[Connection, Rights] = {}  # of the same
+        self._checks: dict[Connection, asyncio.Task[None]] = {}  # of those whose password is looked at
+        self._log = structlog.get_logger()
+
+    def who(self, connection: Connection) -> Who:
+        """The client id, and the user's name that was proven; both empty for a stranger."""
+        return self._who.get(connection, _NOBODY)
+
+    def rights(self, connection: Connection) -> Rights:
+        """What a connection may do just now; nothing, before it is in."""
+        return self._rights.get(connection, _NOTHING)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is over. Harmless when repeated."""
+        self._who.pop(connection, None)
+        self._rights.pop(connection, None)
+        check = self._checks.pop(connection, None)
+        if check is not None:
+            check.cancel()
+
+    def close(self) -> None:
+        for check in self._checks.values():
+            check.cancel()
+        self._guard.close()
+
+    # ── coming in ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def authenticate(
+        self, asked: Authenticate, connection: Connection, origin: Origin
+    ) -> Authenticated | Rejected | None:
+        """Whether a connection may come in. None: that takes a while, and the connection will be told."""
+        answer = self._admission.decide(asked, len(self._clients), origin)
+        if isinstance(answer, CheckPassword):
+            users = self._guard.users
+            assert users is not None, "the policy asks for passwords only where there are users"
+            if not users.recall(answer.user, answer.password):
+                check = self._check_password(asked, connection, origin, answer)
+                self._checks[connection] = asyncio.get_running_loop().create_task(check)
+                return None
+            answer = Admitted(answer.user)
+        if isinstance(answer, Rejected):
+            return self._refuse(answer, asked)
+        return self._let_in(asked, connection, answer)
+
+    async def _check_password(
+        self, asked: Authenticate, connection: Connection, origin: Origin, check: CheckPassword
+    ) -> None:
+        users = self._guard.users
+        assert users is not None, "as authenticate() has seen"
+        answer: Authenticated | Rejected
+        try:
+            good = await users.verify(check.user, check.password)
+            again = self._admission.decide(asked, len(self._clients), origin)
+            if isinstance(again, Rejected):  # the broker has filled up meanwhile
+                answer = self._refuse(again, asked)
+            elif good:
+                answer = self._let_in(asked, connection, Admitted(check.user))
+            else:
+                answer = self._refuse(password_refused(asked), asked)
+        except UsersBusy:
+            reason = "too many clients wait for their password to be checked"
+            answer = self._refuse(_rejected(asked, SERVER_BUSY, reason), asked)
+        del self._checks[connection]
+        connection.post(answer)
+
+    def _let_in(
+        self, asked: Authenticate, connection: Connection, admitted: Admitted
+    ) -> Authenticated | Rejected:
+        if admitted.link:
+            who, rights = (
+                Who("", asked.client_id),
+                _EVERYTHING,
+            )  # what it carries was checked where it came in
+        else:
+            who = Who(admitted.user, asked.client_id)
+            if reason := self._guard.access.refusal(who):
+                return self._refuse(_rejected(asked, NOT_AUTHORIZED, reason), asked)
+            holder = self._clients.get(asked.client_id)
+            if holder is not None and self.who(holder).user not in ("", who.user):
+                reason = "this client id is in use by another user"
+                return self._refuse(_rejected(asked, CLIENT_ID_NOT_VALID, reason), asked)
+            rights = self._guard.access.rights(who)
+        self._who[connection], self._rights[connection] = who, rights
+        return Authenticated(cause=asked.cause)
+
+    def _refuse(self, answer: Rejected, asked: Authenticate) -> Rejected:
+        self.refused += 1
+        self._log.info(
+            "client refused",
+            subscriber=asked.client_id,
+            user=asked.username,
+            reason=answer.reason,
+            cause=asked.cause,
+        )
+        return answer
+
+    # ── when files change ───────────────────────────────────────────────────────────────────────────────────
+
+    def changed(self, changed: Changed) -> None:
+        """The users or the rules are others: nobody goes on with what he no longer has."""
+        for connection, who in tuple(self._who.items()):
+            if who.user in changed.users:
+                error = ProtocolViolation("the user was removed, or has another password", NOT_AUTHORIZED)
+                connection.post(WireFailed(error=error, cause=f"user:{who.user}"))
+            elif changed.access and self._rights.get(connection) is not _EVERYTHING:
+                self._rights[connection] = self._guard.access.rights(who)
+
+
+def _rejected(asked: Authenticate, code: int, reason: str) -> Rejected:
+    return Rejected(cause=asked.cause, reason_code=code, reason=reason)

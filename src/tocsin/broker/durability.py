@@ -1,0 +1,240 @@
+"""What a broker needs of the store to keep its promises: the message log, stored sessions, retained messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Final
+
+import structlog
+
+from tocsin.broker.attendant import Attendant, Connected
+from tocsin.broker.journal import Journal
+from tocsin.broker.retained import Retained
+from tocsin.broker.sessions import Sessions
+from tocsin.core.stored_session import StoredSession
+from tocsin.errors import TocsinError
+from tocsin.model.publication import Publication
+from tocsin.model.subjects import MESSAGES, fits
+from tocsin.ports import Bus, Delivery, Entry, LogSpec, Store, TableSpec
+
+DISCARDS_MAX: Final = 64  # old sessions that are looked for at once, of clients that want none
+RETAIN_ATTEMPTS: Final = 5
+RETAIN_RETRY_S: Final = 0.5
+
+
+class Durability:
+    """The durable side of one broker."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        retained: Retained,
+        sessions: Sessions,
+        bus: Bus,
+        *,
+        network: str,
+        broker: str,
+        life: str,
+        announce: Callable[[Publication], None],
+    ) -> None:
+        self.journal = journal
+        self.retained = retained
+        self.sessions = sessions
+        self._broker = broker
+        self._life = life  # differs at every start of the broker
+        self._bus = bus
+        self._arrivals = f"{network}.arrivals"  # where brokers say that a client has come to them
+        self._announce = announce  # sends a QoS 0 message that no connection sends
+        self._wills: dict[str, tuple[asyncio.TimerHandle, Publication]] = {}  # client → its will, to come
+        self._attendances = 0
+        self._endings: dict[
+            str, asyncio.Task[None]
+        ] = {}  # client → the end of its last connection, being stored
+        self._discards = asyncio.Semaphore(DISCARDS_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._log = structlog.get_logger()
+
+    @classmethod
+    async def open(
+        cls,
+        store: Store,
+        *,
+        network: str,
+        broker: str,
+        life: str,
+        messages: LogSpec | None = None,
+        commits_max: int,
+        retained_max: int,
+        dispatch: Callable[[Entry, Publication], None],
+        announce: Callable[[Publication], None],
+        pressure: Callable[[bool], None],
+    ) -> Durability:
+        spec = messages or LogSpec(name=f"{network}-messages", subjects=(f"{network}.{MESSAGES}.>",))
+        journal = Journal(
+            await store.log(spec), network, records_max=commits_max, dispatch=dispatch, pressure=pressure
+        )
+        await journal.open()
+        retained = Retained(await store.table(TableSpec(name=f"{network}-retained")), retained_max)
+        table = await store.table(TableSpec(name=f"{network}-sessions"))
+        sessions = Sessions(table, store.bus, network=network, broker=broker)
+        return cls(
+            journal,
+            retained,
+            sessions,
+            store.bus,
+            network=network,
+            broker=broker,
+            life=life,
+            announce=announce,
+        )
+
+    async def run(self, let_go: Callable[[str], None], store: Store) -> None:
+        """Commit, follow, watch and answer, for as long as the broker lives. ``let_go`` ends a client's connection."""
+
+        async def hand_over(request: Delivery) -> bytes:
+            client = Sessions.wanted(request)
+            let_go(client)
+            await self.ended(client)
+            return b"yours"
+
+        async def hear(arrivals: AsyncIterator[Delivery]) -> None:
+            async for arrival in arrivals:
+                broker, _, client = arrival.payload.decode(errors="replace").partition(" ")
+                if broker != self._broker:
+                    let_go(client)
+
+        subject = self.sessions.hand_over_subject(self._broker)
+        async with (
+            store.bus.serve(subject, hand_over),
+            store.bus.subscribe(self._arrivals) as arrivals,
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(hear(arrivals))
+            group.create_task(self.journal.commit_all())
+            group.create_task(self.journal.follow())
+            group.create_task(self.retained.watch())
+
+    # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def attend(self, connection: Connected, cause: str) -> Attendant:
+        return Attendant(connection, self.journal, self.sessions.table, cause)
+
+    def prefix(self) -> str:
+        """For the record ids of one connection: never given out twice."""
+        self._attendances += 1
+        return f"{self._broker}.{self._life}.{self._attendances}"
+
+    async def take(
+        self, client: str, *, owner: str, clean: bool, expiry_s: int
+    ) -> tuple[StoredSession, int, bool] | None:
+        """Make a client's session ours, after whatever an earlier connection of it here still has to store."""
+        self._end_will(client, came_back=not clean)
+        await self.ended(client)
+        self._say_arrived(client)
+        return await self.sessions.take(
+            client, owner=owner, clean=clean, expiry_s=expiry_s, tail=self.journal.tail
+        )
+
+    def client_came(self, client: str, owner: str) -> None:
+        """A client came that wants no session: an old one is forgotten, by the way."""
+        self._end_will(client, came_back=False)
+        self._say_arrived(client)
+        self._spawn(self._discard(client, owner))
+
+    def _say_arrived(self, client: str) -> None:
+        """A client id is one over the whole network: whoever else has it lets it go."""
+        self._spawn(self._tell_others(f"{self._broker} {client}".encode()))
+
+    async def _tell_others(self, arrival: bytes) -> None:
+        try:
+            await self._bus.publish(self._arrivals, arrival)
+        except TocsinError as error:
+            self._log.debug("the others do not know of a client", problem=str(error))
+
+    async def _discard(self, client: str, owner: str) -> None:
+        async with self._discards:
+            try:
+                await self.ended(client)
+                await self.sessions.discard(client, owner)
+            except TocsinError as error:
+                self._log.info("an old session may be left", subscriber=client, problem=str(error))
+
+    def end(self, client: str, attendant: Attendant, expiry_s: int) -> None:
+        """A client's connection is over: store what it leaves."""
+        task = self._spawn(attendant.end(expiry_s))
+        self._endings[client] = task
+
+        def done(task: asyncio.Task[None]) -> None:
+            if self._endings.get(client) is task:
+                del self._endings[client]
+
+        task.add_done_callback(done)
+
+    async def ended(self, client: str) -> None:
+        """Return when nothing of an earlier connection of this client is left to store."""
+        task = self._endings.get(client)
+        if task is not None:
+            await asyncio.wait({task})
+
+    async def drain(self, deadline_s: float) -> None:
+        """Let everything that ended be stored."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=deadline_s)
+
+    # ── wills ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def publish(self, publication: Publication) -> None:
+        """A message that nobody waits for: a will."""
+        if publication.retain:
+            self.retain(publication)
+        if publication.qos == 0:
+            self._announce(publication)
+        elif fits(publication.topic):
+            self.journal.commit(publication, self.prefix(), lambda error: None)
+
+    def delay_will(self, client: str, publication: Publication, delay_s: int) -> None:
+        """Publish a will after a while, unless the client comes back for its session."""
+        self._end_will(client, came_back=False)
+        timer = asyncio.get_running_loop().call_later(delay_s, self._end_will, client)
+        self._wills[client] = (timer, publication)
+
+    def _end_will(self, client: str, came_back: bool = False) -> None:
+        timer, publication = self._wills.pop(client, (None, None))
+        if timer is not None and publication is not None:
+            timer.cancel()
+            if not came_back:
+                self.publish(publication)
+
+    # ── retained messages ───────────────────────────────────────────────────────────────────────────────────
+
+    def retain(
+        self, publication: Publication, done: Callable[[TocsinError | None], None] = lambda error: None
+    ) -> None:
+        """Keep a message as its topic's newest; ``done`` when that is durable or has failed."""
+        if fits(publication.topic):
+            self._spawn(self._retain(publication, done))
+        else:
+            done(None)
+
+    async def _retain(self, publication: Publication, done: Callable[[TocsinError | None], None]) -> None:
+        for attempt in range(RETAIN_ATTEMPTS):
+            try:
+                await self.retained.put(publication)
+            except TocsinError as error:
+                if not error.retryable or attempt == RETAIN_ATTEMPTS - 1:
+                    self._log.warning(
+                        "a message was not retained", stream=publication.topic, problem=str(error)
+                    )
+                    done(error)
+                    return
+                await asyncio.sleep(RETAIN_RETRY_S)
+            else:
+                done(None)
+                return
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

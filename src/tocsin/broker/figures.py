@@ -1,0 +1,63 @@
+"""``$SYS``: what this broker has to say about itself, as messages under the names that mosquitto gave them.
+
+They are this broker's own: kept and given out here, never sent to another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from importlib import metadata
+from typing import Final
+
+from tocsin.broker.exchange import Exchange
+from tocsin.broker.listener import Listener
+from tocsin.model.publication import Publication
+
+EVERY_S: Final = 10.0  # mosquitto's default
+ROOT: Final = "$SYS/broker/"
+
+
+class Figures:
+    """Says them again and again."""
+
+    def __init__(self, exchange: Exchange, listener: Listener) -> None:
+        self._exchange = exchange
+        self._listener = listener
+        self._began = time.monotonic()
+        self._most = 0  # clients at once, so far
+        self._said: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Say what has changed, for as long as the broker lives."""
+        while True:
+            self.say()
+            await asyncio.sleep(EVERY_S)
+
+    def say(self) -> None:
+        for name, value in self._now().items():
+            if self._said.get(name) != value:
+                self._said[name] = value
+                self._exchange.say(Publication(ROOT + name, value.encode(), 0, "", retain=True))
+
+    def _now(self) -> dict[str, str]:
+        exchange, listener = self._exchange, self._listener
+        counts, table = exchange.counts, exchange.statistics()
+        self._most = max(self._most, listener.clients)
+        return {
+            "version": f"tocsin version {metadata.version('tocsin')}",
+            "id": listener.own.id,
+            "cluster": listener.own.cluster,
+            "uptime": f"{time.monotonic() - self._began:.0f} seconds",
+            "clients/connected": str(listener.clients),
+            "clients/maximum": str(self._most),
+            "clients/refused": str(listener.refused),
+            "messages/received": str(counts.published + counts.relayed + counts.committed),
+            "messages/relayed": str(counts.relayed),
+            "messages/durable": str(counts.committed),
+            "publish/messages/dropped": str(counts.dropped),
+            "subscriptions/count": str(table["subscriptions"]),
+            "retained messages/count": str(len(exchange.durability.retained)),
+            "log/position": str(exchange.durability.journal.tail),
+            "links/up": f"{table['links_up']} of {table['links']}",
+        }

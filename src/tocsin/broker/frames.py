@@ -1,0 +1,37 @@
+"""The frames of one message for many clients: each kind encoded once.
+
+Packet ids follow from positions in the log, so that even messages above QoS 0 have the same bytes for every client that
+gets them in the same way.
+"""
+
+from __future__ import annotations
+
+from tocsin.core.grant import Grant
+from tocsin.model.publication import Publication
+from tocsin.wire.codec import Version, encode
+
+
+class Frames:
+    """One message's frames, made when they are first needed."""
+
+    __slots__ = ("_made", "_publication", "_waited_s")
+
+    def __init__(self, publication: Publication, waited_s: float) -> None:
+        self._publication = publication
+        self._waited_s = int(waited_s)
+        self._made: dict[tuple[Version, Grant, int, bool], bytes] = {}
+
+    def of(self, version: Version, granted: Grant, packet_id: int = 0, repeat: bool = False) -> bytes:
+        key = (version, granted, packet_id, repeat)
+        frame = self._made.get(key)
+        if frame is None:
+            packet = self._publication.packet(
+                qos=granted.qos,
+                packet_id=packet_id or None,
+                duplicate=repeat,
+                retain=granted.retain,
+                subscription_ids=granted.identifiers,
+                waited_s=self._waited_s,
+            )
+            frame = self._made[key] = encode(packet, version)
+        return frame

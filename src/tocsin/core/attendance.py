@@ -1,0 +1,399 @@
+"""What a broker does for one client beyond its connection: durable deliveries, and the session that is stored.
+
+States: ``new`` → ``attending`` → ``ending`` → ``ended``, or ``attending`` → ``lost`` → ``ended``. It begins when the
+client is accepted, with the stored session if it wants one that lasts, and ends when the connection does, once what it
+leaves is stored. It is lost when another broker has the client; from then on it does nothing.
+
+**Deliveries** above QoS 0 come from the log (``core.delivery``). While the client keeps up, the shell offers entries as
+the log brings them (``offer``: the hot path, no event). When its window is full, or its connection is congested, it is
+behind: the machine asks for batches of the log (``ReadBatch``) until it has caught up.
+
+**The stored session** is one cell (``core.custody``). Whoever waits for a change to be durable (SUBACK, PUBREL,
+PUBCOMP) waits for the next write that contains it; changes that nobody waits for are written within SAVE_AFTER_US, and
+the cell is refreshed before it expires.
+
+**Record ids.** A message of the client goes into the log under an id that is used once. At QoS 2 the id is stored with
+the session before the message is appended, so that its repeat has the same one, whoever serves the client by then.
+
+Invariants: PUBREL goes out after the write that contains the PUBREC; ``Durable`` after a write that contains what its
+tickets stand for; one write at a time; after ``Usurped``, and after ``Ended``, nothing is promised to the client any
+more; after ``Ended`` there is one ``Gone``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+import msgspec
+from mqtt5 import PubAckPacket, PubRecPacket, PubRelPacket, PubRelReasonCode
+
+from tocsin.core.attendance_signals import OF_THE_CONNECTION
+from tocsin.core.attendance_signals import Answered as Answered
+from tocsin.core.attendance_signals import AwaitSave as AwaitSave
+from tocsin.core.attendance_signals import BatchRead as BatchRead
+from tocsin.core.attendance_signals import Began as Began
+from tocsin.core.attendance_signals import Deliver as Deliver
+from tocsin.core.attendance_signals import Durable as Durable
+from tocsin.core.attendance_signals import Ended as Ended
+from tocsin.core.attendance_signals import Gone as Gone
+from tocsin.core.attendance_signals import Kept as Kept
+from tocsin.core.attendance_signals import Offered as Offered
+from tocsin.core.attendance_signals import ReadBatch as ReadBatch
+from tocsin.core.attendance_signals import ReadFailed as ReadFailed
+from tocsin.core.attendance_signals import ReleaseAsked as ReleaseAsked
+from tocsin.core.attendance_signals import Reply as Reply
+from tocsin.core.attendance_signals import Subscribed as Subscribed
+from tocsin.core.attendance_signals import Unsubscribed as Unsubscribed
+from tocsin.core.attendance_signals import Usurped as Usurped
+from tocsin.core.attendance_signals import Writable as Writable
+from tocsin.core.catching_up import CatchingUp
+from tocsin.core.custody import AGAIN_US, SAVE_AGAIN, Custody
+from tocsin.core.custody import SESSIONS as SESSIONS
+from tocsin.core.delivery import WAIT, Delivery, Progress
+from tocsin.core.forwarding import Subscription
+from tocsin.core.machine import (
+    Effect,
+    Event,
+    Handler,
+    Say,
+    SetTimer,
+    Stored,
+    StoreFailed,
+    TableMachine,
+    TimerFired,
+)
+from tocsin.core.record_ids import RecordIds
+from tocsin.core.stored_session import FOREVER_S, StoredSession
+from tocsin.errors import Trimmed
+
+SAVE_SOON: Final = "save soon"
+READ_AGAIN: Final = "read again"
+REFRESH: Final = "refresh"
+SAVE_AFTER_US: Final = 1_000_000  # progress that nobody waits for is written at most so often
+TTL_MARGIN_US: Final = 30_000_000  # a connected client's cell is kept so much longer than its expiry
+LAST_TRIES: Final = 3  # failures in storing what an ended connection leaves, before it is left as it is
+WINDOW_MAX: Final = 1_000  # unacknowledged messages of one client, whatever it offers
+REFUSED_FROM: Final = 0x80
+
+# What may still come when nothing is done about it any more.
+_AFTERWARDS: Final[list[tuple[str, type[Event]]]] = [
+    *((state, kind) for state in ("ending", "lost", "ended") for kind in OF_THE_CONNECTION),
+    *((state, kind) for state in ("lost", "ended") for kind in (Stored, StoreFailed, TimerFired)),
+]
+
+
+class Attendance(TableMachine):
+    """See the module's text."""
+
+    def __init__(self) -> None:
+        self.subscriptions: dict[str, Subscription] = {}
+        self.congested = False  # set by the shell: the connection takes no more for now
+        self._delivery: Delivery | None = None  # none before the first subscription above QoS 0
+        self._receive_max = 1
+        self._catching_up: CatchingUp | None = None  # of these deliveries
+        self._custody: Custody | None = None  # None: nothing is stored
+        self._record_ids = RecordIds("")
+        self._soon = False  # the SAVE_SOON timer runs
+        self._overdue = False  # … or ran out during a write
+        self._expiry_s = 0  # when ending: how long the session is kept
+        self._leaving = False  # when ending: the last write is under way
+        self._last_failures = 0
+
+    # ── beginning ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self, event: Began, now_us: int) -> list[Effect]:
+        self.state = "attending"
+        self._receive_max = min(event.receive_max, WINDOW_MAX)
+        session = event.session
+        self._record_ids = RecordIds(event.prefix, session)
+        if session is None:
+            return []
+        self._custody = Custody(session, event.revision)
+        self.subscriptions = dict(session.subscriptions)
+        delivery = self._deliver_from(session.progress, durable=True)
+        delivery.live = delivery.next > event.tail  # whatever is to come will be offered
+        effects: list[Effect] = [
+            Reply(packet=PubRelPacket(each), cause=event.cause) for each in delivery.to_release()
+        ]
+        if session.expiry_s < FOREVER_S:
+            effects.append(self._refresh_later(session, event.cause))
+        return [*effects, *self._catch_up(event.cause)]
+
+    def _deliver_from(self, progress: Progress, *, durable: bool) -> Delivery:
+        delivery = self._delivery = Delivery(progress, receive_max=self._receive_max, durable=durable)
+        self._catching_up = CatchingUp(delivery)
+        return delivery
+
+    @property
+    def inbound_ids(self) -> tuple[int, ...]:
+        """The QoS 2 packet ids whose messages are in the log, and that the client has not released."""
+        return tuple(self._record_ids.kept)
+
+    # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _subscribe(self, event: Subscribed, now_us: int) -> list[Effect]:
+        subscription, before = event.subscription, self.subscriptions.get(event.topic_filter)
+        if before is not None and before.qos:  # what it is still to get is not lost (MQTT 5, section 3.8.4)
+            subscription = msgspec.structs.replace(subscription, since=min(before.since, subscription.since))
+        self.subscriptions[event.topic_filter] = subscription
+        if self._catching_up is not None:
+            self._catching_up.subscribed(subscription)
+        elif subscription.qos:
+            self._deliver_from(Progress(subscription.since + 1), durable=False).live = True
+        return self._save_soon(event.cause)
+
+    def _unsubscribe(self, event: Unsubscribed, now_us: int) -> list[Effect]:
+        self.subscriptions.pop(event.topic_filter, None)
+        return self._save_soon(event.cause)
+
+    # ── messages of the client ──────────────────────────────────────────────────────────────────────────────
+
+    def record_id(self, packet_id: int, qos: int) -> str:
+        """The id under which a message of the client goes into the log.
+
+        At QoS 2 it is part of the session: append the message only when it is durable (``AwaitSave``).
+        """
+        return self._record_ids.give(packet_id, qos)
+
+    def refuse(self, packet_id: int) -> None:
+        """A message of the client cannot be made durable: its packet id is free. (The next write says so.)"""
+        self._record_ids.release(packet_id)
+
+    def _on_kept(self, event: Kept, now_us: int) -> list[Effect]:
+        return self._save_soon(event.cause) if self._record_ids.keep(event.packet_id) else []
+
+    def _release(self, event: ReleaseAsked, now_us: int) -> list[Effect]:
+        self._record_ids.release(event.packet_id)
+        return self._await(event.ticket, event.cause)
+
+    # ── messages to the client ──────────────────────────────────────────────────────────────────────────────
+
+    def offer(self, position: int, qos: int) -> tuple[int, bool]:
+        """The hot path: an entry that the log has just brought → the packet id to send it with (0: don't), repeat."""
+        delivery = self._delivery
+        if delivery is None or not delivery.live or position < delivery.next:
+            return 0, False
+        if self.congested:
+            delivery.fall_behind(position)
+            return 0, False
+        return max(0, delivery.offer(position, qos)), delivery.is_repeat(position)
+
+    def passed(self, tail: int) -> None:
+        """Every entry up to here was dispatched, and offered if it matched: what is stored next may say so."""
+        if self._delivery is not None and self._delivery.live:
+            self._delivery.passed(tail)
+
+    def extra(self, qos: int) -> int:
+        """A packet id for a message that is not of the log, or WAIT."""
+        return WAIT if self._delivery is None else self._delivery.extra(qos)
+
+    def _on_answer(self, event: Answered, now_us: int) -> list[Effect]:
+        packet, delivery = event.packet, self._delivery
+        effects: list[Effect] = []
+        if isinstance(packet, PubRecPacket):
+            effects += self._on_pubrec(packet, event.cause)
+        elif delivery is not None and isinstance(packet, PubAckPacket):
+            delivery.puback(packet.packet_id)
+        elif delivery is not None:
+            delivery.pubcomp(packet.packet_id)
+        return [*effects, *self._save_soon(event.cause), *self._catch_up(event.cause)]
+
+    def _on_pubrec(self, packet: PubRecPacket, cause: str) -> list[Effect]:
+        identifier, refused = packet.packet_id, int(packet.reason_code) >= REFUSED_FROM
+        known, release = False, False
+        if self._delivery is not None:
+            known, release = self._delivery.pubrec(identifier, refused=refused)
+        if release:
+            return [Reply(packet=PubRelPacket(identifier), cause=cause)]
+        if known:
+            return self._save(cause) if self._urgent else []
+        if refused:
+            return []
+        unknown = PubRelPacket(identifier, reason_code=PubRelReasonCode.PACKET_ID_NOT_FOUND)
+        return [Reply(packet=unknown, cause=cause)]
+
+    # ── catching up ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _catch_up(self, cause: str) -> list[Effect]:
+        if self._catching_up is None or self.congested:
+            return []
+        return [*self._catching_up.ask(self.subscriptions, cause)]
+
+    def _on_batch(self, event: BatchRead, now_us: int) -> list[Effect]:
+        catching_up = self._catching_up
+        if catching_up is None or not catching_up.reading:
+            return []
+        sent, all_of_it = catching_up.take(event, self.congested)
+        effects: list[Effect] = [*sent, *self._save_soon(event.cause)]
+        return [*effects, *self._catch_up(event.cause)] if all_of_it else effects
+
+    def _on_read_failure(self, event: ReadFailed, now_us: int) -> list[Effect]:
+        error, catching_up = event.error, self._catching_up
+        if catching_up is None or not catching_up.reading:
+            return []
+        if not isinstance(error, Trimmed):
+            catching_up.failed()
+            return [SetTimer(name=READ_AGAIN, delay_us=AGAIN_US, cause=event.cause)]
+        catching_up.trimmed(error.oldest)
+        words = "messages were trimmed before a client got them"
+        said = Say(text=words, level="warning", facts={"problem": str(error)}, cause=event.cause)
+        return [said, *self._catch_up(event.cause)]
+
+    # ── storing ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _urgent(self) -> bool:
+        """Whether the client waits for something to be stored that no write under way contains."""
+        return self._delivery is not None and self._delivery.urgent
+
+    def _await(self, ticket: int, cause: str) -> list[Effect]:
+        if self._custody is None:
+            return [Durable(tickets=(ticket,), cause=cause)]
+        self._custody.wait(ticket)
+        return self._save(cause)
+
+    def _save_soon(self, cause: str) -> list[Effect]:
+        if self._custody is None or self._soon:
+            return []
+        self._soon = True
+        return [SetTimer(name=SAVE_SOON, delay_us=SAVE_AFTER_US, cause=cause)]
+
+    def _save(self, cause: str) -> list[Effect]:
+        """Write everything as it is now, unless a write is under way; then once that is done."""
+        custody = self._custody
+        if custody is None or custody.busy:
+            return []
+        self._overdue = False
+        session = self._current(custody)
+        if self._delivery is not None:
+            self._delivery.save()
+        return [custody.write(session, 0 if self._leaving else TTL_MARGIN_US, cause)]
+
+    def _current(self, custody: Custody) -> StoredSession:
+        stored = custody.session
+        return msgspec.structs.replace(
+            stored,
+            subscriptions=dict(self.subscriptions),
+            progress=stored.progress if self._delivery is None else self._delivery.progress(),
+            inbound=dict(self._record_ids.inbound),
+            received=tuple(self._record_ids.kept),
+            broker="" if self._leaving else stored.broker,
+            expiry_s=self._expiry_s if self._leaving else stored.expiry_s,
+        )
+
+    def _on_stored(self, event: Stored, now_us: int) -> list[Effect]:
+        assert self._custody is not None, "nothing else asks the store"
+        outcome, effects = self._custody.stored(event)
+        if outcome == "written":
+            return self._on_written(self._custody, event.cause)
+        return effects if outcome == "under way" else self._lose(event.cause)
+
+    def _on_store_failure(self, event: StoreFailed, now_us: int) -> list[Effect]:
+        assert self._custody is not None, "nothing else asks the store"
+        outcome, effects = self._custody.failed(event)
+        if outcome in ("lost", "forgotten"):
+            return self._lose(event.cause)
+        if outcome == "failed" and self.state == "ending":
+            self._last_failures += 1
+            if self._last_failures >= LAST_TRIES:
+                return self._vanish(event.cause)
+        return effects
+
+    def _on_written(self, custody: Custody, cause: str) -> list[Effect]:
+        released = () if self._delivery is None else self._delivery.saved()
+        tickets = custody.take_tickets()
+        if self.state == "ending":
+            return self._vanish(cause) if self._leaving else self._leave(custody, cause)
+        effects: list[Effect] = [Reply(packet=PubRelPacket(each), cause=cause) for each in released]
+        if tickets:
+            effects.append(Durable(tickets=tickets, cause=cause))
+        if custody.awaited or self._urgent or self._overdue:
+            effects += self._save(cause)
+        return [*effects, *self._catch_up(cause)]
+
+    def _lose(self, cause: str) -> list[Effect]:
+        """Another broker has the client: nothing of its session is ours to write any more."""
+        if self.state == "ending":
+            return self._vanish(cause)
+        self.state = "lost"
+        return [Usurped(cause=cause)]
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        match event.name:
+            case "save soon":
+                return self._save_if_stale(event.cause)
+            case "save again":
+                return self._try_again(event, now_us)
+            case "read again":
+                return self._catch_up(event.cause)
+            case "refresh" if self._custody is not None:
+                later = self._refresh_later(self._custody.session, event.cause)
+                return [later, *self._save(event.cause)]
+        return []
+
+    def _save_if_stale(self, cause: str) -> list[Effect]:
+        self._soon = False
+        custody = self._custody
+        self._overdue = custody is not None and custody.busy
+        if custody is None or custody.busy or self._current(custody) == custody.session:
+            return []
+        return self._save(cause)
+
+    def _try_again(self, event: TimerFired, now_us: int) -> list[Effect]:
+        if event.name != SAVE_AGAIN or self._custody is None:
+            return []
+        return self._custody.again(event.cause)
+
+    def _refresh_later(self, session: StoredSession, cause: str) -> Effect:
+        """A third of the time that the cell is kept: two refreshes may fail."""
+        kept_us = max(1, session.expiry_s) * 1_000_000 + TTL_MARGIN_US
+        return SetTimer(name=REFRESH, delay_us=kept_us // 3, cause=cause)
+
+    # ── ending ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _end(self, event: Ended, now_us: int) -> list[Effect]:
+        self.state = "ending"
+        self._expiry_s = event.expiry_s
+        if self._custody is None:
+            return self._vanish(event.cause)
+        return [] if self._custody.busy else self._leave(self._custody, event.cause)
+
+    def _leave(self, custody: Custody, cause: str) -> list[Effect]:
+        """The last write: the session as nobody's, or its removal."""
+        self._leaving = True
+        return self._save(cause) if self._expiry_s else [custody.forget(cause)]
+
+    def _vanish(self, cause: str) -> list[Effect]:
+        self.state = "ended"
+        return [Gone(cause=cause)]
+
+    def _ignore(self, event: Event, now_us: int) -> list[Effect]:
+        return []
+
+    table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {
+        ("new", Began): _begin,
+        ("new", Writable): _ignore,
+        ("new", Ended): lambda self, event, now_us: self._vanish(event.cause),
+        ("attending", Subscribed): _subscribe,
+        ("attending", Unsubscribed): _unsubscribe,
+        ("attending", Kept): _on_kept,
+        ("attending", AwaitSave): lambda self, event, now_us: self._await(event.ticket, event.cause),
+        ("attending", ReleaseAsked): _release,
+        ("attending", Answered): _on_answer,
+        ("attending", BatchRead): _on_batch,
+        ("attending", ReadFailed): _on_read_failure,
+        ("attending", Writable): lambda self, event, now_us: self._catch_up(event.cause),
+        ("attending", Stored): _on_stored,
+        ("attending", StoreFailed): _on_store_failure,
+        ("attending", TimerFired): _on_timer,
+        ("attending", Ended): _end,
+        ("ending", Stored): _on_stored,
+        ("ending", StoreFailed): _on_store_failure,
+        ("ending", TimerFired): _try_again,
+        ("lost", Ended): lambda self, event, now_us: self._vanish(event.cause),
+        **dict.fromkeys(_AFTERWARDS, _ignore),
+        ("ended", Ended): _ignore,
+    }

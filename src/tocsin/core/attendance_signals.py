@@ -1,0 +1,140 @@
+"""What happens to an attendance, and what it asks for: the events and effects of ``core.attendance``.
+
+Beside these it uses the kernel's: timers, and the requests of one table's keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket, PubRelPacket
+
+from tocsin.core.forwarding import Subscription
+from tocsin.core.machine import Effect, Event
+from tocsin.core.stored_session import StoredSession
+from tocsin.errors import TocsinError
+from tocsin.ports import Entry
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Began(Event, frozen=True, kw_only=True):
+    """The client is accepted, with its stored session and that cell's revision, if it has one."""
+
+    receive_max: int
+    prefix: str  # of record ids: never given out before
+    session: StoredSession | None = None
+    revision: int = 0
+    tail: int  # the newest position that was dispatched here
+
+
+class Subscribed(Event, frozen=True, kw_only=True):
+    """The client subscribed; ``since`` of the subscription is where the log was."""
+
+    topic_filter: str
+    subscription: Subscription
+
+
+class Unsubscribed(Event, frozen=True, kw_only=True):
+    topic_filter: str
+
+
+class AwaitSave(Event, frozen=True, kw_only=True):
+    """Somebody waits until everything up to now is durable → ``Durable`` with this ticket."""
+
+    ticket: int
+
+
+class Kept(Event, frozen=True, kw_only=True):
+    """The log has the client's QoS 2 message with this packet id."""
+
+    packet_id: int
+
+
+class ReleaseAsked(Event, frozen=True, kw_only=True):
+    """The client gives a QoS 2 packet id back, known or not → ``Durable`` with this ticket."""
+
+    packet_id: int
+    ticket: int
+
+
+class Answered(Event, frozen=True, kw_only=True):
+    """The client answered a delivery."""
+
+    packet: PubAckPacket | PubRecPacket | PubCompPacket
+
+
+class BatchRead(Event, frozen=True, kw_only=True):
+    """The next entries that match, all below ``next``; ``tail`` as in ``Began``, at this moment."""
+
+    entries: Sequence[Offered]
+    next: int
+    tail: int
+
+
+class Offered(msgspec.Struct, frozen=True):
+    """An entry that matches, and at which QoS the client gets it."""
+
+    entry: Entry
+    qos: int
+
+
+class ReadFailed(Event, frozen=True, kw_only=True):
+    error: TocsinError
+
+
+class Writable(Event, frozen=True, kw_only=True):
+    """The connection is congested no more."""
+
+
+class Ended(Event, frozen=True, kw_only=True):
+    """The connection is over; the session is kept for so long (0: not at all)."""
+
+    expiry_s: int
+
+
+# Those that mean nothing any more when the connection is over.
+OF_THE_CONNECTION: Final[tuple[type[Event], ...]] = (
+    *(Subscribed, Unsubscribed, AwaitSave, Kept, ReleaseAsked, Answered),
+    *(BatchRead, ReadFailed, Writable),
+)
+
+# ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Deliver(Effect, frozen=True, kw_only=True):
+    """Send an entry to the client."""
+
+    entry: Entry
+    packet_id: int
+    qos: int
+    repeat: bool
+
+
+class Reply(Effect, frozen=True, kw_only=True):
+    """Send PUBREL to the client."""
+
+    packet: PubRelPacket
+
+
+class ReadBatch(Effect, frozen=True, kw_only=True):
+    """Read the log for these filters → ``BatchRead`` or ``ReadFailed``."""
+
+    filters: tuple[str, ...]
+    start: int
+
+
+class Durable(Effect, frozen=True, kw_only=True):
+    """What these tickets stand for is durable."""
+
+    tickets: tuple[int, ...]
+
+
+class Usurped(Effect, frozen=True, kw_only=True):
+    """Another broker has the client: end the connection."""
+
+
+class Gone(Effect, frozen=True, kw_only=True):
+    """All that the connection left is stored, or cannot be."""

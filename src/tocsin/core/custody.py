@@ -1,0 +1,165 @@
+"""The writing of one cell by the one that has it: a write at a time, compare-and-set, until it has surely happened.
+
+A write expects the revision that the last one made. It is tried, with the same bytes, until one try has moved the
+revision; only then the next write begins. So a try whose answer was lost and that takes effect late can do no harm:
+its revision is the past's.
+
+    idle ──write──► put ──Stored──────────────────────────────────────► idle     "written"
+                     │  ──StoreUnavailable──► (a while) ──► put
+                     │  ──OutcomeUnknown────► (a while) ──► check          from now on it is *unsure*
+                     │  ──Conflict, sure────────────────────────────────► "lost"
+                     └  ──Conflict, unsure──► check
+        check: the revision that was expected ──► put; another one, with our bytes ──► "written"; else ──► "lost"
+    idle ──forget─► delete ──Stored or Conflict──► "forgotten"
+
+Our bytes are nobody else's: they name the broker and the epoch.
+
+Whoever waits for something to be durable leaves a **ticket**. Tickets wait for the next write that begins, because
+one that is under way may not contain what they stand for.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from tocsin.core.machine import DeleteKey, Effect, GetKey, PutKey, Say, SetTimer, Stored, StoreFailed
+from tocsin.core.stored_session import FOREVER_S, StoredSession, encode_session, session_key
+from tocsin.errors import Conflict, OutcomeUnknown
+from tocsin.ports import Cell
+
+SESSIONS: Final = "sessions"  # the table
+SAVE: Final = "save"
+CHECK: Final = "check"
+FORGET: Final = "forget"
+SAVE_AGAIN: Final = "save again"
+AGAIN_US: Final = 1_000_000  # before a failed request is tried once more: no burden on a store in trouble
+
+Outcome = Literal["written", "lost", "forgotten", "failed", "under way"]
+
+
+class Custody:
+    """The cell of one client's session. See the module's text."""
+
+    __slots__ = (
+        "_bytes",
+        "_forgetting",
+        "_key",
+        "_revision",
+        "_tickets",
+        "_tickets_written",
+        "_ttl_us",
+        "_unsure",
+        "session",
+        "writing",
+    )
+
+    def __init__(self, session: StoredSession, revision: int) -> None:
+        self.session = session  # as it is stored for certain
+        self.writing: StoredSession | None = None  # what the write under way will have made of it
+        self._key = session_key(session.client)
+        self._revision = revision  # of ``session``
+        self._bytes = b""  # of ``writing``
+        self._ttl_us: int | None = None
+        self._unsure = False  # a try of the write under way may have taken effect, or still will
+        self._forgetting = False
+        self._tickets: list[int] = []  # wait for the next write
+        self._tickets_written: tuple[int, ...] = ()  # wait for the write under way
+
+    @property
+    def busy(self) -> bool:
+        return self.writing is not None or self._forgetting
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for a write that has not begun."""
+        return bool(self._tickets)
+
+    def wait(self, ticket: int) -> None:
+        self._tickets.append(ticket)
+
+    # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def write(self, session: StoredSession, margin_us: int, cause: str) -> Effect:
+        """Write the session; it is kept for its expiry and this margin, unless it is written again."""
+        assert not self.busy, "one write at a time"
+        self.writing = session
+        self._bytes = encode_session(session)
+        self._ttl_us = (
+            None if session.expiry_s >= FOREVER_S else max(1, session.expiry_s) * 1_000_000 + margin_us
+        )
+        self._tickets_written, self._tickets = tuple(self._tickets), []
+        return self._put(cause)
+
+    def forget(self, cause: str) -> Effect:
+        """Remove the cell, if it is still ours."""
+        assert self.writing is None, "one write at a time"
+        self._forgetting = True
+        return DeleteKey(request=FORGET, table=SESSIONS, key=self._key, revision=self._revision, cause=cause)
+
+    def again(self, cause: str) -> list[Effect]:
+        """What failed, once more."""
+        if self._forgetting:
+            return [self.forget(cause)]
+        if self.writing is None:
+            return []
+        return [self._check(cause) if self._unsure else self._put(cause)]
+
+    def _put(self, cause: str) -> Effect:
+        return PutKey(
+            request=SAVE,
+            table=SESSIONS,
+            key=self._key,
+            value=self._bytes,
+            revision=self._revision,
+            ttl_us=self._ttl_us,
+            cause=cause,
+        )
+
+    def _check(self, cause: str) -> Effect:
+        return GetKey(request=CHECK, table=SESSIONS, key=self._key, cause=cause)
+
+    # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def stored(self, event: Stored) -> tuple[Outcome, list[Effect]]:
+        if event.request == FORGET:
+            return "forgotten", []
+        if self.writing is None:
+            return "under way", []
+        if event.request == CHECK:
+            return self._checked(event.value, event.cause)
+        return self._written(event.value)
+
+    def _checked(self, cell: Cell | None, cause: str) -> tuple[Outcome, list[Effect]]:
+        if cell is not None and cell.revision == self._revision:
+            # No try has taken effect, though one still may: so it stays unsure, and this one comes first or conflicts.
+            return "under way", [self._put(cause)]
+        if cell is not None and cell.value == self._bytes:
+            return self._written(cell.revision)
+        return "lost", []
+
+    def _written(self, revision: int) -> tuple[Outcome, list[Effect]]:
+        assert self.writing is not None
+        self.session, self._revision = self.writing, revision
+        self.writing, self._bytes, self._unsure = None, b"", False
+        return "written", []
+
+    def take_tickets(self) -> tuple[int, ...]:
+        """Those that waited for the write that has just happened."""
+        tickets, self._tickets_written = self._tickets_written, ()
+        return tickets
+
+    def failed(self, event: StoreFailed) -> tuple[Outcome, list[Effect]]:
+        error = event.error
+        if isinstance(error, Conflict) and event.request == FORGET:
+            return "forgotten", []
+        if self.writing is None and not self._forgetting:
+            return "under way", []
+        if isinstance(error, Conflict) and event.request == SAVE:
+            return ("under way", [self._check(event.cause)]) if self._unsure else ("lost", [])
+        if isinstance(error, OutcomeUnknown) and event.request == SAVE:
+            self._unsure = True
+        facts = {"problem": str(error)}
+        return "failed", [
+            Say(text="session is not stored yet", level="warning", facts=facts, cause=event.cause),
+            SetTimer(name=SAVE_AGAIN, delay_us=AGAIN_US, cause=event.cause),
+        ]

@@ -1,0 +1,134 @@
+"""TLS as the settings ask for it, with certificates that can change while clients are connected.
+
+There is one context for as long as the process lives, the one that listeners are given. At every handshake it hands
+over to the **current** context, made from the files as they were read last; so a renewed certificate counts for new
+connections, and those that are there notice nothing. (The hand-over is the callback for the server's name, which is
+also called for clients that name none.)
+
+TLS 1.2 is the oldest version; ciphers are those of the system's OpenSSL.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any, Final
+
+from tocsin.config import Tls
+from tocsin.errors import OperatorError
+from tocsin.runtime.signature import Signature, signature
+
+_VERIFY: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+class Certificates:
+    """The certificate of a broker and the authorities it believes; ``context`` is for its listeners."""
+
+    def __init__(self, settings: Tls) -> None:
+        """Read the files; ``OperatorError`` if they cannot be used."""
+        self._settings = settings
+        self._signatures = self._signatures_now()
+        self._current = server_context(settings)
+        self.context = server_context(settings)
+        self.context.sni_callback = self._hand_over
+
+    def reload(self) -> bool:
+        """Read the files again if one changed; whether it did.
+
+        ``OperatorError`` if they cannot be used; then the certificate stays as it was.
+        """
+        found = self._signatures_now()
+        if found == self._signatures:
+            return False
+        self._signatures = found  # once a change: bad files are complained about once
+        self._current = server_context(self._settings)
+        return True
+
+    def _hand_over(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        connection.context = self._current
+
+    def _signatures_now(self) -> tuple[Signature, ...]:
+        settings = self._settings
+        return tuple(signature(path) for path in (settings.certificate, settings.key, settings.client_ca))
+
+
+def server_context(settings: Tls) -> ssl.SSLContext:
+    """A context for a server with these files; ``OperatorError`` says which of them cannot be used, and why."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    for setting, path in (
+        ("certificate", settings.certificate),
+        ("key", settings.key),
+        ("client_ca", settings.client_ca),
+    ):
+        _check_readable(setting, path)
+    try:
+        context.load_cert_chain(settings.certificate, settings.key, password=_no_passphrase)
+    except ssl.SSLError as error:
+        raise _bad_pair(settings, error) from None
+    except _Encrypted:
+        raise OperatorError(
+            f"the key {settings.key} (tls.key) has a passphrase",
+            "Store it without one: openssl pkey -in KEY -out PLAIN, readable by the broker only",
+        ) from None
+    context.verify_mode = _VERIFY[settings.client_certificates]
+    if context.verify_mode != ssl.CERT_NONE:
+        # A ticket would let a client back in without its certificate, which may no longer be believed.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+    if settings.client_ca:
+        try:
+            context.load_verify_locations(settings.client_ca)
+        except ssl.SSLError:
+            raise OperatorError(
+                f"{settings.client_ca} (tls.client_ca) has no certificate in it",
+                "Give a PEM file: it begins with -----BEGIN CERTIFICATE-----",
+            ) from None
+    return context
+
+
+def common_name(connection: Any) -> str | None:
+    """The common name in the client's certificate, which was checked; None if there is none.
+
+    ``connection`` is what a transport has as ``ssl_object``.
+    """
+    certificate = connection.getpeercert() if connection is not None else None
+    names = [
+        value for part in (certificate or {}).get("subject", ()) for key, value in part if key == "commonName"
+    ]
+    return names[0] if len(names) == 1 else None  # two names are none: which would it be?
+
+
+class _Encrypted(Exception):
+    pass
+
+
+def _no_passphrase() -> str:
+    raise _Encrypted
+
+
+def _check_readable(setting: str, path: str) -> None:
+    if not path:
+        return
+    try:
+        with Path(path).open("rb") as file:
+            file.read(1)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OperatorError(
+            f"{path} (tls.{setting}) cannot be read: {reason[:1].lower()}{reason[1:]}",
+            f"Give a PEM file that the broker may read, or leave tls.{setting} out",
+        ) from None
+
+
+def _bad_pair(settings: Tls, error: ssl.SSLError) -> OperatorError:
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return OperatorError(
+            f"the key {settings.key} (tls.key) is not that of the certificate {settings.certificate}",
+            "Name the two files that belong together",
+        )
+    return OperatorError(
+        f"the certificate {settings.certificate} (tls.certificate) and key {settings.key} (tls.key) "
+        f"cannot be used: {(error.reason or 'they are not PEM').lower().replace('_', ' ')}",
+        "Give PEM files: they begin with -----BEGIN",
+    )

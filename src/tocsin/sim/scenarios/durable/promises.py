@@ -1,0 +1,181 @@
+"""What durable messaging promises."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from tocsin.core.machine import Say
+from tocsin.core.stored_session import decode_session, session_key
+from tocsin.model.message import Address
+from tocsin.model.publication import decode_publication
+from tocsin.ports import Entry
+from tocsin.sim.invariants import Invariant
+from tocsin.sim.scenarios.durable.clients import Client, Publisher, Subscriber
+from tocsin.sim.scenarios.durable.wire import LOG, SESSIONS, Key
+from tocsin.sim.world import World
+from tocsin.wire.topics import matches
+
+
+class Written(Invariant):
+    """What the log holds, and that a message at QoS 2 is in it once."""
+
+    name = "a message at QoS 2 is in the log once"
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[int, Key, str]] = []  # position, message, topic
+        self.topics: dict[Key, str] = {}
+        self.copies: dict[Key, int] = {}
+        self.first: dict[Key, int] = {}  # message → its first position
+
+    def attach(self, world: World) -> None:
+        world.observers.on_entry(LOG.name, self._look)
+
+    def _look(self, entry: Entry) -> None:
+        publication = decode_publication(entry.payload)
+        key = (publication.client, int(publication.payload))
+        if publication.qos == 2 and key in self.copies:
+            self.broken(f"message {key} is at {self.first[key]} and at {entry.position}")
+        self.copies[key] = self.copies.get(key, 0) + 1
+        self.first.setdefault(key, entry.position)
+        self.topics[key] = publication.topic
+        self.entries.append((entry.position, key, publication.topic))
+
+
+class AcknowledgedIsDurable(Invariant):
+    """A publisher that was told so can forget its message."""
+
+    name = "what is acknowledged is in the log"
+
+    def __init__(self, written: Written) -> None:
+        self._written = written
+
+    def attach(self, world: World) -> None:
+        world.observers.on_say("acknowledged", self._look)
+
+    def _look(self, publisher: Address, say: Say) -> None:
+        if say.facts["key"] not in self._written.copies:
+            self.broken(f"{publisher} was told so of message {say.facts['key']}; the log does not have it")
+
+
+class Taken(Invariant):
+    """What subscribers take: all of it, in order, and no more often than they should."""
+
+    name = "subscribers get everything, in order, at QoS 2 once"
+
+    def __init__(self, written: Written) -> None:
+        self._written = written
+        self._since: dict[Address, dict[str, int]] = {}  # subscriber → filter → positions beyond are its due
+        self._seen: dict[tuple[Address, Key], None] = {}
+        self._last: dict[Address, int] = {}  # the first position of the newest message that was new to it
+        self._on_connection: dict[Address, tuple[object, dict[Key, int]]] = {}
+
+    def attach(self, world: World) -> None:
+        world.observers.on_say("took", self._look)
+        log = world.store.logs[LOG.name]
+
+        def subscribed(who: Address, say: Say) -> None:
+            self._since.setdefault(who, {})[str(say.facts["topic_filter"])] = log.last_position
+
+        world.observers.on_say("subscribed", subscribed)
+
+    def _look(self, subscriber: Address, say: Say) -> None:
+        key, qos = cast(Key, say.facts["key"]), say.facts["qos"]
+        if qos == 2 and (subscriber, key) in self._seen:
+            self.broken(f"{subscriber} took message {key} at QoS 2 twice")
+        connection, counts = self._on_connection.get(subscriber, (None, {}))
+        if connection != say.facts["connection"]:
+            counts = {}
+            self._on_connection[subscriber] = (say.facts["connection"], counts)
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] > self._written.copies.get(key, 0):
+            self.broken(f"{subscriber} took message {key} again on one connection")
+        if (subscriber, key) not in self._seen:
+            self._seen[subscriber, key] = None
+            self._keep_order(subscriber, key)
+
+    def _keep_order(self, subscriber: Address, key: Key) -> None:
+        position = self._written.first[key]
+        if not self._due(subscriber, position, self._written.topics[key]):
+            return  # from before it subscribed, or perhaps so: a repeat of it may have come later
+        if position < self._last.get(subscriber, 0):
+            self.broken(
+                f"{subscriber} took message {key} of position {position} after {self._last[subscriber]}"
+            )
+        self._last[subscriber] = position
+
+    def _due(self, subscriber: Address, position: int, topic: str) -> bool:
+        filters = self._since.get(subscriber, {})
+        return any(position > since and matches(each, topic) for each, since in filters.items())
+
+    def finish(self, world: World) -> None:
+        for address in world.addresses:
+            if not isinstance(world.machine(address), Subscriber):
+                continue
+            if address not in self._since:
+                self.broken(f"{address} could not subscribe")
+            for position, key, topic in self._written.entries:
+                if self._due(address, position, topic) and (address, key) not in self._seen:
+                    self.broken(f"{address} never got message {key} of position {position}")
+
+
+class SessionsLast(Invariant):
+    """Whoever had a session has it when it comes back."""
+
+    name = "sessions last"
+
+    def attach(self, world: World) -> None:
+        world.observers.on_say("session lost", self._look)
+
+    def _look(self, client: Address, say: Say) -> None:
+        self.broken(f"{client} came back, and its session was gone")
+
+
+class OnlyTheUsurpedStop(Invariant):
+    """A broker gives a client up when another connection has it, and not because an answer was lost."""
+
+    name = "a client is given up only to another connection"
+
+    def attach(self, world: World) -> None:
+        def look(broker: Address, say: Say) -> None:
+            client, epoch = str(say.facts["client"]), cast(int, say.facts["epoch"])
+            cell = world.store.tables[SESSIONS.name].get(session_key(client), world.now_us)
+            if cell is None or decode_session(cell.value).epoch <= epoch:
+                self.broken(f"{broker} gave {client} up, and nobody had taken it")
+
+        world.observers.on_say("usurped", look)
+
+
+class Settled(Invariant):
+    """In the end nothing is left to do."""
+
+    name = "everything is settled in the end"
+
+    def finish(self, world: World) -> None:
+        for address in world.addresses:
+            client = world.machine(address)
+            if isinstance(client, Publisher) and not client.done:
+                self.broken(f"{address} waits for an answer")
+            if isinstance(client, Client):
+                self._look(world, address)
+
+    def _look(self, world: World, address: Address) -> None:
+        cell = world.store.tables[SESSIONS.name].get(session_key(address), world.now_us)
+        if cell is None:
+            self.broken(f"{address} has no session")
+        session = decode_session(cell.value)
+        if session.progress.unsettled or session.progress.releasing:
+            self.broken(f"deliveries to {address} are not settled: {session.progress}")
+        if session.inbound:
+            self.broken(f"messages of {address} are not released: {session.inbound}")
+
+
+def promises() -> list[Invariant]:
+    written = Written()
+    return [
+        written,
+        AcknowledgedIsDurable(written),
+        Taken(written),
+        SessionsLast(),
+        OnlyTheUsurpedStop(),
+        Settled(),
+    ]

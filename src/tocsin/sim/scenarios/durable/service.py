@@ -1,0 +1,298 @@
+"""One client's connection at a broker: the part of the asyncio shells, around the cores that ship."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket
+
+from tocsin.core.attendance import (
+    Answered,
+    Attendance,
+    AwaitSave,
+    BatchRead,
+    Began,
+    Deliver,
+    Durable,
+    Ended,
+    Gone,
+    Kept,
+    Offered,
+    ReadBatch,
+    ReadFailed,
+    ReleaseAsked,
+    Reply,
+    Subscribed,
+    Usurped,
+)
+from tocsin.core.delivery import Progress
+from tocsin.core.forwarding import Subscription
+from tocsin.core.grant import Grant, grant
+from tocsin.core.inbound import Inbound
+from tocsin.core.machine import (
+    DeleteKey,
+    Effect,
+    Event,
+    GetKey,
+    PutKey,
+    ReadLog,
+    Say,
+    SetTimer,
+    Stored,
+    StoreFailed,
+)
+from tocsin.core.stored_session import (
+    FOREVER_S,
+    StoredSession,
+    decode_session,
+    encode_session,
+    session_key,
+)
+from tocsin.errors import Conflict
+from tocsin.model.publication import Publication, decode_publication
+from tocsin.ports import Entry
+from tocsin.sim.scenarios.durable.wire import (
+    LOG,
+    SESSIONS,
+    Answer,
+    Connack,
+    Disconnect,
+    Packet,
+    Ping,
+    Publish,
+    Stream,
+    Suback,
+    Subscribe,
+)
+from tocsin.wire.topics import matches
+
+if TYPE_CHECKING:
+    from tocsin.sim.scenarios.durable.broker import Broker
+
+RECEIVE_MAX = 3  # small, so that subscribers fall behind
+BATCH = 4  # entries of one read: small, so that catching up takes several
+HELD_MAX = 100
+
+_ANSWERS: dict[str, type[PubAckPacket] | type[PubRecPacket] | type[PubCompPacket]] = {
+    "puback": PubAckPacket,
+    "pubrec": PubRecPacket,
+    "pubcomp": PubCompPacket,
+}
+
+
+class Service:
+    """From CONNECT until all that the connection leaves is stored."""
+
+    attendance: type[Attendance] = Attendance  # so that a variant can be tried
+
+    def __init__(self, broker: Broker, client: str, stream: Stream, name: str) -> None:
+        self.client = client
+        self.stream = stream
+        self.name = name  # never given out before
+        self.open = True  # the connection is there
+        self.heard_us = 0
+        self.machine = self.attendance()
+        self._broker = broker
+        self._inbound = Inbound(None, HELD_MAX)
+        self._tickets = 0
+        self._waiting: dict[int, Callable[[], None]] = {}
+        self._taking: StoredSession | None = None
+
+    # ── taking the session ──────────────────────────────────────────────────────────────────────────────────
+
+    def take(self) -> None:
+        """Make the client's session ours, whoever has it."""
+        asked = GetKey(request="get", table=SESSIONS.name, key=session_key(self.client))
+        self._broker.ask(asked, self._on_cell)
+
+    def _on_cell(self, event: Stored | StoreFailed) -> None:
+        if not self.open:
+            return
+        if isinstance(event, StoreFailed):
+            self.close()
+            return
+        cell = event.value
+        before = None if cell is None else decode_session(cell.value)
+        if before is None:
+            session = StoredSession(
+                self.client,
+                uid=self.name,
+                expiry_s=FOREVER_S,
+                broker=self._broker.address,
+                progress=Progress(self._broker.tail + 1),
+            )
+        else:
+            session = msgspec.structs.replace(before, epoch=before.epoch + 1, broker=self._broker.address)
+        self._taking = session
+        put = PutKey(
+            request="take",
+            table=SESSIONS.name,
+            key=session_key(self.client),
+            value=encode_session(session),
+            revision=0 if cell is None else cell.revision,
+        )
+        self._broker.ask(put, lambda event: self._on_taken(event, before is not None))
+
+    def _on_taken(self, event: Stored | StoreFailed, present: bool) -> None:
+        if not self.open:
+            return
+        if isinstance(event, StoreFailed):
+            if isinstance(event.error, Conflict):
+                self.take()
+            else:
+                self.close()
+            return
+        self._send(Connack(present))
+        began = Began(
+            receive_max=RECEIVE_MAX,
+            prefix=self.name,
+            session=self._taking,
+            revision=event.value,
+            tail=self._broker.tail,
+        )
+        self.tell(began)
+        self._inbound.restore(self.machine.inbound_ids)
+
+    # ── packets ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def on_packet(self, packet: Packet) -> None:
+        match packet:
+            case Ping():
+                self._send(Ping())
+            case Disconnect():
+                self.close()
+            case _ if self.machine.state != "attending":
+                return
+            case Publish():
+                self._on_publish(packet)
+            case Answer(kind="pubrel", packet_id=packet_id):
+                self._on_pubrel(packet_id)
+            case Answer(kind=kind, packet_id=packet_id):
+                self.tell(Answered(packet=_ANSWERS[kind](packet_id)))
+            case Subscribe(topic_filter=topic_filter, qos=qos):
+                subscription = Subscription(qos=qos, since=self._broker.tail)
+                self.tell(Subscribed(topic_filter=topic_filter, subscription=subscription))
+                self.tell(AwaitSave(ticket=self._ticket(lambda: self._send(Suback(topic_filter)))))
+
+    def _on_publish(self, packet: Publish) -> None:
+        publication = Publication(packet.topic, str(packet.number).encode(), packet.qos, packet.publisher)
+        match self._inbound.publish(packet.packet_id, packet.qos, packet.repeat):
+            case "received":
+                self._send(Answer("pubrec", packet.packet_id))
+            case "commit":
+                record_id = self.machine.record_id(packet.packet_id, packet.qos)
+                if packet.qos == 1:
+                    self.commit(publication, packet.packet_id, record_id)
+                else:
+                    self.commit_once(publication, packet.packet_id, record_id)
+
+    def commit_once(self, publication: Publication, packet_id: int, record_id: str) -> None:
+        """A message at QoS 2: its id has to be durable first."""
+        self.tell(AwaitSave(ticket=self._ticket(lambda: self.commit(publication, packet_id, record_id))))
+
+    def commit(self, publication: Publication, packet_id: int, record_id: str) -> None:
+        self._broker.commit(publication, record_id, lambda: self._on_committed(packet_id))
+
+    def _on_committed(self, packet_id: int) -> None:
+        qos = self._inbound.committed(packet_id)
+        if qos == 2:
+            self.tell(Kept(packet_id=packet_id))
+        self._send(Answer("puback" if qos == 1 else "pubrec", packet_id))
+
+    def _on_pubrel(self, packet_id: int) -> None:
+        verdict = self._inbound.release(packet_id)
+        if verdict == "under way":
+            return
+
+        def released() -> None:
+            self._inbound.released(packet_id)
+            self._send(Answer("pubcomp", packet_id))
+
+        self.release(packet_id, verdict == "release", released)
+
+    def release(self, packet_id: int, known: bool, released: Callable[[], None]) -> None:
+        """Also an id of which nothing is known: perhaps an earlier broker took a message under it."""
+        self.tell(ReleaseAsked(packet_id=packet_id, ticket=self._ticket(released)))
+
+    def _ticket(self, act: Callable[[], None]) -> int:
+        self._tickets += 1
+        self._waiting[self._tickets] = act
+        return self._tickets
+
+    # ── messages to the client ──────────────────────────────────────────────────────────────────────────────
+
+    def offer(self, entry: Entry, publication: Publication) -> None:
+        granted = self._grant(entry, publication)
+        if granted is not None and self.machine.state == "attending":
+            packet_id, repeat = self.machine.offer(entry.position, granted.qos)
+            if packet_id:
+                self._deliver(publication, packet_id, granted.qos, repeat)
+
+    def _grant(self, entry: Entry, publication: Publication) -> Grant | None:
+        found = [each for f, each in self.machine.subscriptions.items() if matches(f, publication.topic)]
+        return grant(found, publication, entry.position, self.client)
+
+    def _deliver(self, publication: Publication, packet_id: int, qos: int, repeat: bool) -> None:
+        number = int(publication.payload)
+        self._send(Publish(packet_id, qos, publication.topic, publication.client, number, repeat))
+
+    def _send(self, packet: Packet) -> None:
+        if self.open:
+            self._broker.send(self.client, self.stream.frame(packet))
+
+    # ── the attendance ──────────────────────────────────────────────────────────────────────────────────────
+
+    def tell(self, event: Event) -> None:
+        for effect in self.machine.handle(event, self._broker.now_us):
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Deliver(entry=entry, packet_id=packet_id, qos=qos, repeat=repeat):
+                self._deliver(decode_publication(entry.payload), packet_id, qos, repeat)
+            case Reply(packet=packet):
+                self._send(Answer("pubrel", packet.packet_id))
+            case Durable(tickets=tickets):
+                for ticket in tickets:
+                    self._waiting.pop(ticket)()
+            case ReadBatch(start=start):
+                read = ReadLog(request="read", log=LOG.name, subject=">", start=start, limit=BATCH)
+                self._broker.ask(read, self._on_read)
+            case PutKey() | GetKey() | DeleteKey():
+                request = effect.request
+                self._broker.ask(
+                    effect, lambda event: self.tell(msgspec.structs.replace(event, request=request))
+                )
+            case SetTimer(name=name, delay_us=delay_us):
+                self._broker.set_timer(self, name, delay_us)
+            case Usurped():
+                assert self._taking is not None
+                facts = {"client": self.client, "epoch": self._taking.epoch}
+                self._broker.say(Say(text="usurped", facts=facts))
+                self.close()
+            case Gone():
+                self._broker.gone(self)
+            case Say():
+                self._broker.say(effect)
+            case _:
+                raise AssertionError(f"no way to carry out {effect}")
+
+    def _on_read(self, event: Stored | StoreFailed) -> None:
+        if isinstance(event, StoreFailed):
+            self.tell(ReadFailed(error=event.error))
+            return
+        offered = []
+        for entry in event.value.entries:
+            granted = self._grant(entry, decode_publication(entry.payload))
+            if granted is not None:
+                offered.append(Offered(entry, granted.qos))
+        self.tell(BatchRead(entries=offered, next=event.value.next, tail=self._broker.tail))
+
+    def close(self) -> None:
+        """The connection is over, whoever ended it."""
+        if self.open:
+            self._broker.reset(self.client, self.stream.connection)
+            self.open = False
+            self.tell(Ended(expiry_s=FOREVER_S))

@@ -1,0 +1,208 @@
+"""Durable messages keep their promises, whatever the seeds invent; and without any one precaution they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+import pytest
+
+from tocsin.core.attendance import Attendance, Began, Subscribed
+from tocsin.core.catching_up import CatchingUp
+from tocsin.core.custody import Custody
+from tocsin.core.delivery import Delivery, Progress
+from tocsin.core.machine import Effect, Event
+from tocsin.core.stored_session import StoredSession
+from tocsin.model.publication import Publication
+from tocsin.sim.faults import Crash, Fault, LeaderLoss, Pause, StoreTrouble
+from tocsin.sim.runner import run, run_many
+from tocsin.sim.scenario import Scenario, find
+from tocsin.sim.scenarios import durable
+from tocsin.sim.scenarios.durable.broker import Broker
+from tocsin.sim.scenarios.durable.service import RECEIVE_MAX, Service
+from tocsin.sim.store import StoreWeather
+
+SECOND = 1_000_000
+SEEDS = 1_000
+# 252: what a client repeats is mixed with its releases, which changed the record ids of the repeats to come.
+# 452: the repeat of what matches no more, because its client subscribed anew, was never settled.
+ONCE_FAILED = (252, 452)
+
+ONCE_IN_THE_LOG = "a message at QoS 2 is in the log once"
+ACKNOWLEDGED = "what is acknowledged is in the log"
+TAKEN = "subscribers get everything, in order, at QoS 2 once"
+
+
+def test_three_hundred_seeds_break_nothing() -> None:
+    assert [outcome for outcome in run_many("durable", 0, 300) if outcome.broken] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+def test_ten_thousand_seeds_break_nothing() -> None:
+    assert [outcome for outcome in run_many("durable", 0, 10_000, jobs=2) if outcome.broken] == []
+
+
+@pytest.mark.parametrize("seed", ONCE_FAILED)
+def test_a_seed_that_once_failed_holds(seed: int) -> None:
+    assert run(find("durable"), seed).broken is None
+
+
+def test_brokers_crash_in_turn_between_any_two_effects() -> None:
+    for seed in range(20):
+        plan: list[Fault] = [
+            Crash(
+                at_us=at * SECOND // 2,
+                for_us=SECOND // 4,
+                node=f"broker/{1 + at % 2}",
+                after_effects=(seed + at) % 4,
+            )
+            for at in range(2, 38)
+        ]
+        assert run(find("durable"), seed, plan=plan).broken is None
+
+
+def test_writes_are_applied_late_while_brokers_freeze_and_clients_move() -> None:
+    slow = StoreWeather(slow_us=8 * SECOND, mute_ppm=200_000)
+    for seed in range(20):
+        plan: list[Fault] = [
+            StoreTrouble(at_us=SECOND, for_us=15 * SECOND, weather=slow),
+            Pause(at_us=4 * SECOND, for_us=6 * SECOND, node="broker/1"),
+            LeaderLoss(at_us=8 * SECOND, for_us=SECOND),
+            Pause(at_us=11 * SECOND, for_us=4 * SECOND, node="broker/2"),
+        ]
+        assert run(find("durable"), seed, plan=plan).broken is None
+
+
+# ── planted bugs ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class AcknowledgesEarly(Service):
+    """Bug: a message is acknowledged when its append is asked for."""
+
+    def commit(self, publication: Publication, packet_id: int, record_id: str) -> None:
+        self._broker.commit(publication, record_id, lambda: None)
+        self._on_committed(packet_id)
+
+
+class AppendsBeforeTheIdIsStored(Service):
+    """Bug: a message at QoS 2 goes into the log under an id that nobody knows after a crash."""
+
+    def commit_once(self, publication: Publication, packet_id: int, record_id: str) -> None:
+        self.commit(publication, packet_id, record_id)
+
+
+class ForgetsUnknownReleases(Service):
+    """Bug: PUBREL of an id that is not known to be in the log is answered, but the id's record stays stored."""
+
+    def release(self, packet_id: int, known: bool, released: Callable[[], None]) -> None:
+        if known:
+            super().release(packet_id, known, released)
+        else:
+            released()
+
+
+class CompletesEarly(Service):
+    """Bug: PUBCOMP goes out before it is stored that the packet id is free."""
+
+    def release(self, packet_id: int, known: bool, released: Callable[[], None]) -> None:
+        super().release(packet_id, known, lambda: None)
+        released()
+
+
+class TrustsEveryId(Service):
+    """Bug: a message whose id is stored is taken for one that is in the log."""
+
+    class attendance(Attendance):
+        @property
+        def inbound_ids(self) -> tuple[int, ...]:
+            return tuple(self._record_ids.inbound)
+
+
+class ReleasesEarly(Service):
+    """Bug: PUBREL does not wait for the write that has the PUBREC."""
+
+    class attendance(Attendance):
+        def handle(self, event: Event, now_us: int) -> list[Effect]:
+            effects = super().handle(event, now_us)
+            if isinstance(event, Began):
+                assert self._delivery is not None
+                self._delivery._durable = False
+            return effects
+
+
+class SettlesAtSending(Service):
+    """Bug: what was sent counts as settled."""
+
+    class attendance(Attendance):
+        def _current(self, custody: Custody) -> StoredSession:
+            current = super()._current(custody)
+            progress = Progress(current.progress.next, (), current.progress.releasing)
+            return msgspec.structs.replace(current, progress=progress)
+
+
+class CountingDelivery(Delivery):
+    count = 0
+
+    def offer(self, position: int, qos: int) -> int:
+        identifier = super().offer(position, qos)
+        if identifier <= 0:
+            return identifier
+        self.count += 1
+        self._window[self.count] = self._window.pop(identifier)
+        return self.count
+
+
+class CountsPacketIds(Service):
+    """Bug: packet ids come from a counter in memory."""
+
+    class attendance(Attendance):
+        def handle(self, event: Event, now_us: int) -> list[Effect]:
+            effects = super().handle(event, now_us)
+            if isinstance(event, Began) and event.session is not None:
+                assert self._delivery is not None and self._catching_up is not None
+                counting = CountingDelivery(event.session.progress, receive_max=RECEIVE_MAX, durable=True)
+                counting.live = self._delivery.live
+                reading = self._catching_up.reading
+                self._delivery, self._catching_up = counting, CatchingUp(counting)
+                self._catching_up.reading = reading
+            return effects
+
+
+class SubscribesAnew(Service):
+    """Bug: a client that subscribes again, as most do when they come back, loses what it has not got yet."""
+
+    class attendance(Attendance):
+        def handle(self, event: Event, now_us: int) -> list[Effect]:
+            if isinstance(event, Subscribed):
+                self.subscriptions.pop(event.topic_filter, None)
+            return super().handle(event, now_us)
+
+
+PLANTED: dict[type[Service], str] = {
+    AcknowledgesEarly: ACKNOWLEDGED,
+    AppendsBeforeTheIdIsStored: ONCE_IN_THE_LOG,
+    CompletesEarly: ACKNOWLEDGED,
+    CountsPacketIds: TAKEN,
+    ForgetsUnknownReleases: ACKNOWLEDGED,
+    ReleasesEarly: TAKEN,
+    SettlesAtSending: TAKEN,
+    SubscribesAnew: TAKEN,
+    TrustsEveryId: ACKNOWLEDGED,
+}
+
+
+def with_bug(bug: type[Service]) -> Scenario:
+    class BuggyBroker(Broker):
+        service = bug
+
+    return msgspec.structs.replace(find("durable"), build=partial(durable.build, broker=BuggyBroker))
+
+
+@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.__name__)
+def test_a_planted_bug_is_found(bug: type[Service]) -> None:
+    scenario = with_bug(bug)
+    found = next((broken for seed in range(SEEDS) if (broken := run(scenario, seed).broken)), None)
+    assert found is not None, f"{SEEDS} seeds did not find {bug.__name__}"
+    assert found.invariant == PLANTED[bug]

@@ -1,0 +1,350 @@
+"""QoS 1 and 2, sessions that last, retained messages and wills, over real sockets and the store in memory."""
+
+from __future__ import annotations
+
+import pytest
+from mqtt5 import (
+    ConnAckPacket,
+    ConnectPacket,
+    DisconnectPacket,
+    Packet,
+    PingReqPacket,
+    PingRespPacket,
+    PubAckPacket,
+    PubCompPacket,
+    PublishPacket,
+    PubRecPacket,
+    PubRelPacket,
+    QoS,
+    RetainHandling,
+    TopicFilter,
+    Will,
+)
+
+from tests.unit.broker.door import Door, Peer
+from tocsin.config import Limits
+from tocsin.wire.codec import V5, V311, Version
+
+ONE, TWO = QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE
+LASTING = 3_600
+
+
+def lasting(client_id: str, *, clean: bool = False, receive_max: int = 100) -> ConnectPacket:
+    return ConnectPacket(
+        client_id, clean_start=clean, session_expiry_interval=LASTING, receive_max=receive_max
+    )
+
+
+async def publish(peer: Peer, topic: str, payload: bytes, qos: QoS = ONE, packet_id: int = 1) -> None:
+    """Publish and see it through."""
+    peer.send(PublishPacket(topic, payload, qos=qos, packet_id=packet_id))
+    if qos == ONE:
+        assert (await peer.receive(PubAckPacket)).packet_id == packet_id
+    else:
+        assert (await peer.receive(PubRecPacket)).packet_id == packet_id
+        peer.send(PubRelPacket(packet_id))
+        assert (await peer.receive(PubCompPacket)).packet_id == packet_id
+
+
+async def receive(peer: Peer) -> PublishPacket:
+    """Receive a message and see it through."""
+    packet = await peer.first(PublishPacket)
+    if packet.qos == ONE:
+        assert packet.packet_id is not None
+        peer.send(PubAckPacket(packet.packet_id))
+    elif packet.qos == TWO:
+        assert packet.packet_id is not None
+        peer.send(PubRecPacket(packet.packet_id))
+        assert (await peer.first(PubRelPacket)).packet_id == packet.packet_id
+        peer.send(PubCompPacket(packet.packet_id))
+    return packet
+
+
+async def nothing_more(peer: Peer) -> None:
+    peer.send(PingReqPacket())
+    await peer.receive(PingRespPacket)
+
+
+@pytest.mark.parametrize("version", [V5, V311])
+@pytest.mark.parametrize(("published", "subscribed"), [(ONE, ONE), (TWO, TWO), (TWO, ONE), (ONE, TWO)])
+async def test_messages_arrive_at_the_lower_qos_of_both_sides(
+    door: Door, version: Version, published: QoS, subscribed: QoS
+) -> None:
+    subscriber, publisher = await door.peer("s", version=version), await door.peer("p", version=version)
+    await subscriber.subscribe(TopicFilter("a/+", max_qos=subscribed))
+    for number in range(5):
+        await publish(publisher, f"a/{number}", b"%d" % number, published, packet_id=number + 1)
+    for number in range(5):
+        packet = await receive(subscriber)
+        assert (packet.topic, packet.payload) == (f"a/{number}", b"%d" % number)
+        assert int(packet.qos) == min(int(published), int(subscribed))
+    await nothing_more(subscriber)
+
+
+async def test_a_qos_1_message_reaches_a_qos_0_subscriber_and_the_other_way_round(door: Door) -> None:
+    zero, one, publisher = await door.peer("0"), await door.peer("1"), await door.peer("p")
+    await zero.subscribe(TopicFilter("a", max_qos=QoS.AT_MOST_ONCE))
+    await one.subscribe(TopicFilter("a", max_qos=ONE))
+    await publish(publisher, "a", b"durable")
+    publisher.send(PublishPacket("a", b"quick"))
+    assert {(await zero.receive(PublishPacket)).payload for _ in range(2)} == {b"durable", b"quick"}
+    heard = {(packet.payload, int(packet.qos)) for packet in [await receive(one), await receive(one)]}
+    assert heard == {(b"durable", 1), (b"quick", 0)}
+
+
+async def test_no_more_than_the_receive_maximum_is_unacknowledged_and_the_rest_comes_from_the_log(
+    door: Door,
+) -> None:
+    subscriber = await door.peer(connect=ConnectPacket("s", receive_max=2))
+    publisher = await door.peer("p")
+    await subscriber.subscribe(TopicFilter("a", max_qos=ONE))
+    for number in range(6):
+        await publish(publisher, "a", b"%d" % number)
+    first = [await subscriber.receive(PublishPacket) for _ in range(2)]
+    await nothing_more(subscriber)
+    for packet in first:
+        assert packet.packet_id is not None
+        subscriber.send(PubAckPacket(packet.packet_id))
+    rest = [await receive(subscriber) for _ in range(4)]
+    assert [packet.payload for packet in first + rest] == [b"%d" % number for number in range(6)]
+
+
+async def test_a_client_that_was_away_gets_what_it_missed_in_order(door: Door) -> None:
+    subscriber = await door.peer(connect=lasting("s", clean=True))
+    await subscriber.subscribe(TopicFilter("a/#", max_qos=TWO))
+    subscriber.close()
+    publisher = await door.peer("p")
+    for number in range(10):
+        await publish(publisher, f"a/{number}", b"%d" % number, TWO if number % 2 else ONE)
+    again = await door.peer(connect=lasting("s"), accepted=False)
+    assert (await again.receive(ConnAckPacket)).session_present
+    heard = [await receive(again) for _ in range(10)]
+    assert [packet.payload for packet in heard] == [b"%d" % number for number in range(10)]
+    assert not any(packet.duplicate for packet in heard)
+    await nothing_more(again)
+
+
+async def test_a_session_may_be_resumed_for_the_last_time(door: Door) -> None:
+    subscriber = await door.peer(connect=lasting("s", clean=True))
+    await subscriber.subscribe(TopicFilter("a", max_qos=ONE))
+    subscriber.close()
+    publisher = await door.peer("p")
+    await publish(publisher, "a", b"missed")
+    for expected in (True, False):
+        last = await door.peer(connect=ConnectPacket("s"), accepted=False)
+        assert (await last.receive(ConnAckPacket)).session_present is expected
+        if expected:
+            assert (await receive(last)).payload == b"missed"
+        last.send(DisconnectPacket())
+        assert await last.closed()
+
+
+async def test_what_was_not_acknowledged_comes_again_with_the_same_id_and_marked(door: Door) -> None:
+    subscriber, publisher = await door.peer(connect=lasting("s", clean=True)), await door.peer("p")
+    await subscriber.subscribe(TopicFilter("a", max_qos=ONE))
+    await publish(publisher, "a", b"1")
+    await publish(publisher, "a", b"2")
+    first = await subscriber.receive(PublishPacket)
+    assert first.packet_id is not None
+    await subscriber.receive(PublishPacket)
+    subscriber.send(PubAckPacket(first.packet_id))
+    await nothing_more(subscriber)
+    subscriber.close()
+    again = await door.peer(connect=lasting("s"))
+    packet = await receive(again)
+    assert (packet.payload, packet.duplicate) == (b"2", True)
+    await nothing_more(again)
+
+
+async def test_a_clean_start_forgets_the_session(door: Door) -> None:
+    subscriber = await door.peer(connect=lasting("s", clean=True))
+    await subscriber.subscribe(TopicFilter("a", max_qos=ONE))
+    subscriber.close()
+    again = await door.peer(connect=lasting("s", clean=True), accepted=False)
+    assert not (await again.receive(ConnAckPacket)).session_present
+    publisher = await door.peer("p")
+    await publish(publisher, "a", b"x")
+    await nothing_more(again)
+
+
+async def test_a_session_survives_the_broker(door: Door) -> None:
+    subscriber, publisher = await door.peer(connect=lasting("s", clean=True)), await door.peer("p")
+    await subscriber.subscribe(TopicFilter("a", max_qos=TWO))
+    await publish(publisher, "a", b"before", TWO)
+    await receive(subscriber)
+    await nothing_more(subscriber)
+    await door.__aexit__(None, None, None)
+    async with Door(Limits(), store=door.store) as reborn:
+        publisher = await reborn.peer("p")
+        await publish(publisher, "a", b"after", TWO)
+        again = await reborn.peer(connect=lasting("s"), accepted=False)
+        assert (await again.receive(ConnAckPacket)).session_present
+        assert (await receive(again)).payload == b"after"
+        await nothing_more(again)
+    await door.__aenter__()
+
+
+async def test_a_repeated_qos_2_publish_is_taken_once(door: Door) -> None:
+    subscriber, publisher = await door.peer("s"), await door.peer(connect=lasting("p", clean=True))
+    await subscriber.subscribe(TopicFilter("a", max_qos=ONE))
+    publisher.send(PublishPacket("a", b"once", qos=TWO, packet_id=7))
+    await publisher.receive(PubRecPacket)
+    publisher.close()
+    again = await door.peer(connect=lasting("p"))
+    again.send(PublishPacket("a", b"once", qos=TWO, packet_id=7, duplicate=True))
+    await again.receive(PubRecPacket)
+    again.send(PubRelPacket(7))
+    await again.receive(PubCompPacket)
+    await publish(again, "a", b"another", TWO, packet_id=7)
+    assert [(await receive(subscriber)).payload for _ in range(2)] == [b"once", b"another"]
+    await nothing_more(subscriber)
+
+
+# ── retained messages ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def retained(topic: str, payload: bytes, qos: QoS = ONE) -> PublishPacket:
+    return PublishPacket(topic, payload, qos=qos, retain=True, packet_id=int(qos) or None)
+
+
+async def test_a_retained_message_is_given_to_who_subscribes_later(door: Door) -> None:
+    publisher = await door.peer("p")
+    for qos, topic in ((QoS.AT_MOST_ONCE, "a/0"), (ONE, "a/1"), (TWO, "a/2")):
+        publisher.send(retained(topic, b"kept", qos))
+    await publisher.receive(PubAckPacket)
+    await publisher.receive(PubRecPacket)
+    await nothing_more(publisher)
+    subscriber = await door.peer("s")
+    await subscriber.subscribe(TopicFilter("a/+", max_qos=TWO))
+    heard = [await receive(subscriber) for _ in range(3)]
+    assert sorted((packet.topic, int(packet.qos)) for packet in heard) == [("a/0", 0), ("a/1", 1), ("a/2", 2)]
+    assert all(packet.retain for packet in heard)
+
+
+async def test_an_empty_retained_message_removes_what_was_kept(door: Door) -> None:
+    publisher, subscriber = await door.peer("p"), await door.peer("s")
+    for payload in (b"kept", b""):
+        publisher.send(retained("a", payload))
+        await publisher.receive(PubAckPacket)
+    await subscriber.subscribe(TopicFilter("a"))
+    await nothing_more(subscriber)
+
+
+async def test_retain_handling_says_when_retained_messages_are_wanted(door: Door) -> None:
+    publisher, subscriber = await door.peer("p"), await door.peer("s")
+    publisher.send(retained("a", b"kept"))
+    await publisher.receive(PubAckPacket)
+    never = TopicFilter("a", retain_handling=RetainHandling.SEND_NEVER)
+    if_new = TopicFilter("a", retain_handling=RetainHandling.SEND_IF_SUBSCRIPTION_NOT_EXISTS)
+    await subscriber.subscribe(never)
+    await subscriber.subscribe(if_new)
+    await nothing_more(subscriber)
+    await subscriber.subscribe(TopicFilter("a", retain_handling=RetainHandling.SEND_ALWAYS))
+    assert (await receive(subscriber)).payload == b"kept"
+    other = await door.peer("o")
+    await other.subscribe(if_new)
+    assert (await receive(other)).payload == b"kept"
+
+
+@pytest.mark.parametrize("qos", [QoS.AT_MOST_ONCE, ONE])
+async def test_a_live_message_is_marked_retained_only_for_who_wants_it_as_published(
+    door: Door, qos: QoS
+) -> None:
+    publisher, plain, exact = await door.peer("p"), await door.peer("s"), await door.peer("r")
+    await plain.subscribe(TopicFilter("a", retain_as_published=False))
+    await exact.subscribe(TopicFilter("a", retain_as_published=True))
+    publisher.send(retained("a", b"x", qos))
+    assert not (await receive(plain)).retain
+    assert (await receive(exact)).retain
+
+
+# ── wills ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("qos", [QoS.AT_MOST_ONCE, ONE, TWO])
+async def test_a_will_of_any_qos_is_published_and_kept(door: Door, qos: QoS) -> None:
+    watcher = await door.peer("w")
+    await watcher.subscribe(TopicFilter("gone", max_qos=TWO))
+    will = Will("gone", payload=b"x", qos=qos, retain=True)
+    lost = await door.peer(connect=ConnectPacket("lost", clean_start=True, will=will))
+    lost.close()
+    assert int((await receive(watcher)).qos) == int(qos)
+    late = await door.peer("late")
+    await late.subscribe(TopicFilter("gone", max_qos=TWO))
+    assert (await receive(late)).retain
+
+
+async def test_a_delayed_will_is_not_published_if_the_client_comes_back(door: Door) -> None:
+    watcher = await door.peer("w")
+    await watcher.subscribe(TopicFilter("gone", max_qos=ONE))
+    will = Will("gone", payload=b"x", qos=ONE, will_delay_interval=1)
+    connect = ConnectPacket("c", session_expiry_interval=LASTING, will=will)
+    (await door.peer(connect=connect)).close()
+    again = await door.peer(connect=connect)
+    again.send(DisconnectPacket())
+    assert await again.closed()
+    await nothing_more(watcher)
+    (await door.peer(connect=connect)).close()
+    assert (await receive(watcher)).payload == b"x"
+
+
+async def test_a_message_too_old_is_not_delivered(door: Door) -> None:
+    subscriber, publisher = await door.peer(connect=lasting("s", clean=True)), await door.peer("p")
+    await subscriber.subscribe(TopicFilter("a", max_qos=ONE))
+    subscriber.close()
+    packets: list[Packet] = [
+        PublishPacket("a", b"short", qos=ONE, packet_id=1, message_expiry_interval=0),
+        PublishPacket("a", b"long", qos=ONE, packet_id=2, message_expiry_interval=100),
+    ]
+    publisher.send(*packets)
+    await publisher.receive(PubAckPacket)
+    await publisher.receive(PubAckPacket)
+    again = await door.peer(connect=lasting("s"))
+    packet = await receive(again)
+    assert packet.payload == b"long"
+    assert packet.message_expiry_interval is not None and packet.message_expiry_interval <= 100
+    await nothing_more(again)
+
+
+# ── two brokers on one store ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("expiry_s", [0, LASTING])
+async def test_a_client_that_comes_to_another_broker_is_let_go_by_the_first(
+    door: Door, expiry_s: int
+) -> None:
+    connect = ConnectPacket("me", session_expiry_interval=expiry_s)
+    async with Door(Limits(), store=door.store, broker="south-1") as south:
+        first = await door.peer(connect=connect)
+        second = await south.peer(connect=connect)
+        assert int((await first.receive(DisconnectPacket)).reason_code) == 0x8E
+        assert await first.closed()
+        await nothing_more(second)
+
+
+async def test_a_session_moves_with_its_client_and_nothing_is_lost(door: Door) -> None:
+    async with Door(Limits(), store=door.store, broker="south-1") as south:
+        subscriber, publisher = await door.peer(connect=lasting("s", clean=True)), await south.peer("p")
+        await subscriber.subscribe(TopicFilter("a", max_qos=TWO))
+        await publish(publisher, "a", b"1", TWO)
+        assert (await receive(subscriber)).payload == b"1"
+        await publish(publisher, "a", b"2", TWO)
+        held = await subscriber.receive(PublishPacket)
+        moved = await south.peer(connect=lasting("s"), accepted=False)
+        assert (await moved.receive(ConnAckPacket)).session_present
+        again = await receive(moved)
+        assert (again.payload, again.packet_id) == (b"2", held.packet_id)
+        await publish(publisher, "a", b"3", ONE)
+        assert (await receive(moved)).payload == b"3"
+
+
+async def test_messages_and_retained_ones_are_the_same_at_every_broker(door: Door) -> None:
+    async with Door(Limits(), store=door.store, broker="south-1") as south:
+        here, there = await door.peer("h"), await south.peer("t")
+        await there.subscribe(TopicFilter("a/#", max_qos=ONE))
+        here.send(retained("a/b", b"x"))
+        await here.receive(PubAckPacket)
+        assert (await receive(there)).payload == b"x"
+        late = await south.peer("l")
+        await late.subscribe(TopicFilter("a/+", max_qos=ONE))
+        assert (await receive(late)).retain

@@ -1,0 +1,130 @@
+"""One cell, one writer: each answer that a store can give, to each request."""
+
+from __future__ import annotations
+
+import pytest
+
+from tocsin.core.custody import CHECK, FORGET, SAVE, SAVE_AGAIN, Custody
+from tocsin.core.machine import DeleteKey, GetKey, PutKey, SetTimer, Stored, StoreFailed
+from tocsin.core.stored_session import FOREVER_S, StoredSession, encode_session
+from tocsin.errors import Conflict, OutcomeUnknown, Refused, StoreFull, StoreUnavailable, TocsinError
+from tocsin.ports import Cell
+
+BEFORE = StoredSession("me", uid="u", expiry_s=FOREVER_S)
+AFTER = StoredSession("me", uid="u", expiry_s=60)
+OURS = encode_session(AFTER)
+UNKNOWN = OutcomeUnknown("put", 5.0)
+CONFLICT = Conflict("put", 7, 8)
+
+
+def writing() -> Custody:
+    custody = Custody(BEFORE, 7)
+    custody.wait(1)
+    custody.write(AFTER, 1_000, "cause")
+    return custody
+
+
+def failed(error: TocsinError, request: str = SAVE) -> StoreFailed:
+    return StoreFailed(request=request, error=error)
+
+
+def test_a_write_expects_the_revision_of_the_last_and_is_kept_for_its_expiry_and_the_margin() -> None:
+    put = Custody(BEFORE, 7).write(AFTER, 1_000, "cause")
+    assert isinstance(put, PutKey)
+    assert (put.value, put.revision, put.ttl_us, put.cause) == (OURS, 7, 60_001_000, "cause")
+    forever = Custody(BEFORE, 7).write(BEFORE, 1_000, "")
+    assert isinstance(forever, PutKey)
+    assert forever.ttl_us is None
+
+
+def test_a_write_that_happened_frees_the_way_and_its_tickets() -> None:
+    custody = writing()
+    custody.wait(2)
+    assert custody.stored(Stored(request=SAVE, value=8)) == ("written", [])
+    assert (custody.busy, custody.session) == (False, AFTER)
+    assert custody.take_tickets() == (1,)
+    assert custody.take_tickets() == ()
+    assert custody.awaited, "the second waits for the next"
+
+
+def test_two_writes_at_a_time_are_a_mistake() -> None:
+    with pytest.raises(AssertionError):
+        writing().write(BEFORE, 0, "")
+    with pytest.raises(AssertionError):
+        writing().forget("")
+
+
+@pytest.mark.parametrize(
+    "error", [StoreUnavailable("put", "x"), StoreFull("put", "x"), Refused("put", "x"), UNKNOWN], ids=str
+)
+def test_a_failure_is_told_and_tried_again_later(error: TocsinError) -> None:
+    outcome, effects = writing().failed(failed(error))
+    assert outcome == "failed"
+    assert [each.name for each in effects if isinstance(each, SetTimer)] == [SAVE_AGAIN]
+
+
+def test_the_next_try_puts_the_same_or_looks_first_if_something_may_have_happened() -> None:
+    custody = writing()
+    custody.failed(failed(StoreUnavailable("put", "x")))
+    (again,) = custody.again("")
+    assert isinstance(again, PutKey)
+    assert again.value == OURS
+    custody.failed(failed(UNKNOWN))
+    (look,) = custody.again("")
+    assert isinstance(look, GetKey)
+    assert Custody(BEFORE, 7).again("") == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "outcome"),
+    [
+        (Cell("k", OURS, 8), "written"),
+        (Cell("k", OURS, 7), "under way"),  # the same bytes as before: this write has not happened
+        (Cell("k", b"old", 7), "under way"),
+        (Cell("k", b"a rival's", 8), "lost"),
+        (None, "lost"),
+    ],
+)
+def test_a_look_tells_whose_the_cell_is(cell: Cell | None, outcome: str) -> None:
+    custody = writing()
+    custody.failed(failed(UNKNOWN))
+    found, effects = custody.stored(Stored(request=CHECK, value=cell))
+    assert found == outcome
+    assert [type(each) for each in effects] == ([PutKey] if outcome == "under way" else [])
+
+
+def test_a_conflict_is_final_unless_it_may_be_with_oneself() -> None:
+    assert writing().failed(failed(CONFLICT)) == ("lost", [])
+    custody = writing()
+    custody.failed(failed(UNKNOWN))
+    outcome, (look,) = custody.failed(failed(CONFLICT))
+    assert outcome == "under way"
+    assert isinstance(look, GetKey)
+
+
+def test_a_write_stays_unsure_until_it_has_happened_and_the_next_one_is_sure() -> None:
+    custody = writing()
+    custody.failed(failed(UNKNOWN))
+    custody.stored(Stored(request=CHECK, value=Cell("k", b"old", 7)))
+    assert custody.failed(failed(CONFLICT))[0] == "under way"
+    custody.stored(Stored(request=CHECK, value=Cell("k", OURS, 8)))
+    custody.write(BEFORE, 0, "")
+    assert custody.failed(failed(CONFLICT))[0] == "lost"
+
+
+def test_forgetting_is_done_when_the_cell_is_gone_or_anothers() -> None:
+    custody = Custody(BEFORE, 7)
+    delete = custody.forget("")
+    assert isinstance(delete, DeleteKey)
+    assert (delete.request, delete.revision) == (FORGET, 7)
+    assert custody.busy
+    assert custody.failed(failed(UNKNOWN, FORGET))[0] == "failed"
+    assert custody.again("") == [delete]
+    assert custody.failed(failed(CONFLICT, FORGET)) == ("forgotten", [])
+    assert custody.stored(Stored(request=FORGET)) == ("forgotten", [])
+
+
+def test_an_answer_that_nobody_waits_for_is_nothing() -> None:
+    custody = Custody(BEFORE, 7)
+    assert custody.stored(Stored(request=SAVE, value=9)) == ("under way", [])
+    assert custody.failed(failed(CONFLICT)) == ("under way", [])

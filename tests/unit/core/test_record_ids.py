@@ -1,0 +1,87 @@
+"""Record ids: one for a message at QoS 2, whatever happens; never the same for two."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.core.record_ids import REMEMBERED_MAX, RecordIds
+from tocsin.core.stored_session import StoredSession
+
+
+def session(inbound: dict[int, str], received: tuple[int, ...] = ()) -> StoredSession:
+    return StoredSession("me", uid="u", expiry_s=1, inbound=inbound, received=received)
+
+
+def test_every_try_at_qos_1_has_an_id_of_its_own() -> None:
+    ids = RecordIds("p")
+    assert [ids.give(5, 1), ids.give(5, 1)] == ["p.1", "p.2"]
+    assert ids.inbound == {}
+
+
+def test_a_repeat_at_qos_2_has_the_id_of_the_first_until_it_is_released() -> None:
+    ids = RecordIds("p")
+    first = ids.give(5, 2)
+    assert ids.give(5, 2) == first
+    assert ids.give(5, 1) != first, "a client that forgot"
+    ids.release(5)
+    assert ids.give(5, 2) != first
+
+
+def test_a_session_knows_its_ids_and_which_of_them_the_log_has() -> None:
+    ids = RecordIds("q", session({5: "p.1", 6: "p.2"}, (6, 9)))
+    assert ids.give(5, 2) == "p.1"
+    assert list(ids.kept) == [6], "what has no id is not kept"
+    assert ids.keep(5)
+    assert not ids.keep(7)
+    ids.release(6)
+    assert list(ids.kept) == [5]
+
+
+def test_ids_that_a_client_never_repeats_do_not_pile_up() -> None:
+    many = {each: f"p.{each}" for each in range(1, REMEMBERED_MAX + 11)}
+    ids = RecordIds("q", session(many, (1,)))
+    assert len(ids.inbound) == REMEMBERED_MAX + 1
+    assert 1 in ids.inbound, "the log has its message"
+    assert 2 not in ids.inbound, "the oldest of the others"
+    assert REMEMBERED_MAX + 10 in ids.inbound
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["publish", "release", "crash", "store"]), st.integers(1, 4)), max_size=60
+    )
+)
+def test_no_two_messages_share_an_id_and_no_message_has_two(story: list[tuple[str, int]]) -> None:
+    """The client: a message per packet id, repeated until it is released, which counts once it is stored."""
+    life = 0
+    ids = RecordIds("p0")
+    stored = session({})
+    messages: dict[int, int] = {}  # packet id → the message under it
+    releasing: set[int] = set()
+    count = 0
+    appended: dict[str, int] = {}  # record id → message
+    names: dict[int, str] = {}
+    for what, packet_id in story:
+        if what == "publish" and packet_id not in releasing:
+            if packet_id not in messages:
+                count += 1
+                messages[packet_id] = count
+            record_id = ids.give(packet_id, 2)
+            stored = session(dict(ids.inbound), tuple(ids.kept))  # before it is appended
+            assert appended.setdefault(record_id, messages[packet_id]) == messages[packet_id]
+            assert names.setdefault(messages[packet_id], record_id) == record_id
+            ids.keep(packet_id)
+        elif what == "release" and packet_id in messages:
+            ids.release(packet_id)
+            releasing.add(packet_id)
+        elif what == "crash":
+            life += 1
+            ids = RecordIds(f"p{life}", stored)
+            for each in releasing:  # repeated: PUBCOMP did not come
+                ids.release(each)
+        stored = session(dict(ids.inbound), tuple(ids.kept)) if what == "store" else stored
+        if what in ("store", "publish"):
+            for each in releasing:
+                del messages[each]
+            releasing.clear()
