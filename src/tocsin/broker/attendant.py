@@ -13,6 +13,7 @@ from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket
 
 from tocsin.broker.frames import Frames
 from tocsin.broker.journal import Journal
+from tocsin.broker.links import NO_MAXIMUM
 from tocsin.broker.retained import Kept as Remembered
 from tocsin.core.attendance import (
     SESSIONS,
@@ -74,6 +75,9 @@ class Connected(Protocol):
     @property
     def version(self) -> Version: ...
 
+    @property
+    def send_max_bytes(self) -> int: ...
+
     def post(self, event: Event) -> None: ...
 
     def may_receive(self, topic: str) -> bool: ...
@@ -89,6 +93,7 @@ class Attendant:
     __slots__ = (
         "_cause",
         "_connection",
+        "_departed",
         "_gone",
         "_journal",
         "_log",
@@ -109,13 +114,14 @@ class Attendant:
         self._cause = cause
         self._machine = Attendance()
         self._post = Pump(self._machine, self._carry_out).post
-        self._timers = Timers(lambda name, cause: self._post(TimerFired(name=name, cause=cause)))
+        self._timers = Timers(self._on_timer)
         self._tasks: set[asyncio.Task[None]] | None = (
             None  # made when needed: most clients need none of these
         )
         self._tickets = 0
         self._waiting: dict[int, Callable[[], None]] | None = None  # ticket → what to do when it is durable
         self._retained: deque[tuple[Remembered, Grant]] | None = None  # waiting for room in the window
+        self._departed = False
         self._gone: asyncio.Future[None] | None = None
         self._log = structlog.get_logger()
 
@@ -188,6 +194,11 @@ class Attendant:
             self._post(Writable(cause=self._cause))
             self._replay_more()
 
+    def depart(self) -> None:
+        """Nothing is offered to the client from now on; everything up to here was."""
+        self._departed = True
+        self._machine.passed(self._journal.tail)
+
     async def end(self, expiry_s: int) -> None:
         """The connection is over; returns when what it leaves is stored, or cannot be."""
         self._gone = asyncio.get_running_loop().create_future()
@@ -201,10 +212,17 @@ class Attendant:
 
     def offer(self, entry: Entry, granted: Grant, frames: Frames) -> None:
         """The hot path: an entry that the journal has just brought."""
+        if self._too_large(frames, granted):
+            return
         packet_id, repeat = self._machine.offer(entry.position, granted.qos)
         if packet_id:
             reach(BEFORE_SEND)
             self._connection.queue(frames.of(self._connection.version, granted, packet_id, repeat))
+
+    def _too_large(self, frames: Frames, granted: Grant) -> bool:
+        """Whether the client takes no packet of that size: it is then as good as delivered (MQTT 5, 3.1.2.11.4)."""
+        most = self._connection.send_max_bytes
+        return most < NO_MAXIMUM and len(frames.of(self._connection.version, granted, 1)) > most
 
     def replay(self, kept: Iterable[tuple[Remembered, Grant]]) -> None:
         """Send retained messages: at QoS 0 at once, above as the window has room."""
@@ -222,6 +240,13 @@ class Attendant:
             self._retained.popleft()
             frames = Frames(kept.publication, kept.waited_s)
             self._connection.queue(frames.of(self._connection.version, granted, packet_id))
+
+    def _on_timer(self, name: str, cause: str) -> None:
+        if not self._departed:
+            self._machine.passed(
+                self._journal.tail
+            )  # so that what is stored does not lag behind a quiet client
+        self._post(TimerFired(name=name, cause=cause))
 
     # ── the machine's effects ───────────────────────────────────────────────────────────────────────────────
 
@@ -277,7 +302,9 @@ class Attendant:
         if not self._connection.may_receive(publication.topic):
             return None
         granted = self._grant(publication, entry.position)
-        return None if granted is None or not granted.qos else Offered(entry, granted.qos)
+        if granted is None or not granted.qos or self._too_large(Frames(publication, 0), granted):
+            return None
+        return Offered(entry, granted.qos)
 
     def _grant(self, publication: Publication, position: int) -> Grant | None:
         subscriptions = [s for f, s in self.subscriptions.items() if matches(f, publication.topic)]

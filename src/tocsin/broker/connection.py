@@ -59,7 +59,12 @@ from tocsin.model.subjects import fits
 from tocsin.runtime.pump import Pump, now_us
 from tocsin.runtime.timers import Timers
 from tocsin.wire.codec import V5, Decoder, PublishRun, Version, encode
+from tocsin.wire.frames import aliased_frame, topic_of
 
+ALIASES_MAX: Final = (
+    32  # topics told by number: the first that come, which are the busiest more often than not
+)
+PUBLISH: Final = 3
 LINGER_S: Final = 5.0  # for a closed connection's last bytes
 AT_MOST_ONCE: Final = QoS.AT_MOST_ONCE
 UNSPECIFIED: Final = 0x80
@@ -92,6 +97,8 @@ class Connection(asyncio.Protocol):
         self._timers = Timers(lambda name, cause: self.post(TimerFired(name=name, cause=cause)))
         self._transport: asyncio.Transport | None = None  # None before the connection and after its end
         self._link_cluster: str | None = None  # the peer's, if this is a link
+        self._aliases_max = 0  # topics that the client takes by number
+        self._aliases: dict[bytes, int] = {}  # those that it knows
         self._congested = False  # the kernel takes no more for now
         self._commits = False  # it has published above QoS 0
         self._held_back = False  # the broker asks it to wait
@@ -179,6 +186,8 @@ class Connection(asyncio.Protocol):
             self._exchange.relay_run(self._link_cluster, run)
 
     def _forward(self, topic: str, packet: PublishPacket) -> None:
+        if packet.topic_alias is not None:  # it may have come without its topic
+            packet = Publication.of(packet, topic, self.client_id).packet(retain=packet.retain)
         self._exchange.publish(self, topic, packet)
         if packet.retain:
             self._durability.retain(Publication.of(packet, topic, self.client_id))
@@ -209,7 +218,23 @@ class Connection(asyncio.Protocol):
             transport.write(data)
 
     def queue(self, frame: bytes) -> None:
-        self._exchange.queue(self.group, frame)
+        self._exchange.queue(self.group, self.aliased(frame))
+
+    @property
+    def takes_aliases(self) -> bool:
+        return self._aliases_max > 0
+
+    def aliased(self, frame: bytes) -> bytes:
+        if not self._aliases_max or self._congested or frame[0] >> 4 != PUBLISH:
+            return frame  # what is congested may be dropped, and with it the number's meaning
+        topic = topic_of(frame)
+        alias = self._aliases.get(topic)
+        if alias is not None:
+            return aliased_frame(frame, alias, known=True)
+        if len(self._aliases) >= self._aliases_max:
+            return frame
+        alias = self._aliases[topic] = len(self._aliases) + 1
+        return aliased_frame(frame, alias, known=False)
 
     def hold_back(self, held: bool) -> None:
         """The broker is behind with its log: read no more from those who write to it, or go on."""
@@ -305,9 +330,12 @@ class Connection(asyncio.Protocol):
                     self.attendant.kept(packet_id)
                 self._tell(Committed(packet_id=packet_id))
             else:
-                self.attendant.refuse(packet_id)
                 code = QUOTA_EXCEEDED if isinstance(error, StoreFull) else UNSPECIFIED
-                self._tell(CommitFailed(packet_id=packet_id, reason_code=code, reason=str(error)))
+                failed = CommitFailed(packet_id=packet_id, reason_code=code, reason=str(error))
+                if qos == 2:  # its id must not stand for the next message on this packet id
+                    self.attendant.release(packet_id, lambda: self._tell(failed))
+                else:
+                    self._tell(failed)
 
         record_id = self.attendant.record_id(packet_id, qos)
         journal = self._durability.journal
@@ -330,6 +358,7 @@ class Connection(asyncio.Protocol):
         self.client_id = accepted.client_id
         self.version = accepted.version
         self._expiry_s = accepted.session_expiry_s
+        self._aliases_max = min(accepted.topic_alias_max, ALIASES_MAX)
         if accepted.send_max_bytes is not None:
             self.send_max_bytes = accepted.send_max_bytes
         self._link_cluster = self._listener.accept(self, accepted)
@@ -429,6 +458,7 @@ class Connection(asyncio.Protocol):
         self._timers.close()
         if not self._ended:
             self._ended = True
+            self.attendant.depart()
             self._listener.release(self)
             if self.attendant.begun:
                 self._durability.end(self.client_id, self.attendant, expiry_s)

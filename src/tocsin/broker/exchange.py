@@ -40,6 +40,9 @@ class Subscriber(Outlet, Protocol):
     def client_id(self) -> str: ...
 
     @property
+    def takes_aliases(self) -> bool: ...
+
+    @property
     def attendant(self) -> Attendant:
         """What takes messages above QoS 0 for it."""
         ...
@@ -51,12 +54,13 @@ class Subscriber(Outlet, Protocol):
 class _View:
     """An audience, divided by the version in which its members are spoken to."""
 
-    __slots__ = ("groups",)
+    __slots__ = ("aliased", "groups")
 
     def __init__(self, audience: Audience[Subscriber]) -> None:
+        self.aliased = [target for target in audience.targets if target.takes_aliases]
         self.groups: list[tuple[Version, Group, int]] = []  # and the largest frame that all of a group take
         for version in (V5, V311):
-            members = [target for target in audience.targets if target.version == version]
+            members = [t for t in audience.targets if t.version == version and not t.takes_aliases]
             if members:
                 group = members[0].group if len(members) == 1 else Group(*members)
                 self.groups.append((version, group, min(each.send_max_bytes for each in members)))
@@ -174,11 +178,12 @@ class Exchange:
         """Pass the bytes on as they came; False, and nothing is done, if somebody needs other ones."""
         frames, count, own = run.frames, run.count, run.version
         size = len(frames)
-        groups = _view(fanout.audience).groups
+        view = _view(fanout.audience)
+        groups = view.groups
         for version, _, send_max_bytes in groups:
             if version != own or size > send_max_bytes:
                 return False
-        if fanout.identified:
+        if fanout.identified or view.aliased:
             return False
         if peers and (own != V5 or any(size > self.links[peer].send_max_bytes for peer in peers)):
             return False
@@ -209,6 +214,9 @@ class Exchange:
                 outbox.add(group, frame)
             else:
                 self._add_each(group.members, frame, excluded)
+        if view.aliased:
+            frame_v5 = frame_v5 or forward_frame(packet, V5)
+            self._add_each(view.aliased, frame_v5, excluded)
         for target, identifiers in fanout.identified:
             ids = identifiers if target.version == V5 else ()  # 3.1.1 cannot say them
             self._add_each((target,), forward_frame(packet, target.version, subscription_ids=ids), excluded)
@@ -223,7 +231,7 @@ class Exchange:
             if len(frame) > outlet.send_max_bytes:
                 self.counts.dropped += 1
             else:
-                self._outbox.add(outlet.group, frame)
+                self._outbox.add(outlet.group, outlet.aliased(frame))
 
     def announce(self, publication: Publication) -> None:
         """A QoS 0 message that no connection sends: a will after its delay."""

@@ -38,6 +38,10 @@ class Outlet(Protocol):
         """The largest frame that it takes."""
         ...
 
+    def aliased(self, frame: bytes) -> bytes:
+        """The same message as this outlet wants it, if it is one that may be told topics by number."""
+        ...
+
     def deliver(self, data: bytes, messages: int) -> None:
         """Send these bytes, which are so many whole messages, or drop and count them. Never raises, never waits."""
         ...

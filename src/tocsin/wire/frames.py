@@ -14,7 +14,7 @@ from mqtt5 import PublishPacket
 
 from tocsin.errors import Unencodable
 from tocsin.wire.codec import V5, Version, encode
-from tocsin.wire.fields import write_string, write_varint
+from tocsin.wire.fields import read_varint, write_string, write_varint
 
 _MEMO_MAX = 4_096  # topics whose bytes are remembered: they repeat, message after message
 _MEMO_TOPIC_MAX = 256  # characters of one of them; so the memo takes 8 MB at most
@@ -92,3 +92,33 @@ def _learn(topic: str, version: Version) -> bytes:
             _heads.clear()
         _heads[topic, version] = head
     return head
+
+
+def topic_of(frame: bytes) -> bytes:
+    """The topic of an MQTT 5 PUBLISH frame, as it is on the wire, without its length."""
+    at = _body(frame)
+    return frame[at + 2 : at + 2 + int.from_bytes(frame[at : at + 2])]
+
+
+def aliased_frame(frame: bytes, alias: int, *, known: bool) -> bytes:
+    """An MQTT 5 PUBLISH frame that says its topic's number, and the topic itself only if it is not ``known`` yet."""
+    at = _body(frame)
+    end_of_topic = at + 2 + int.from_bytes(frame[at : at + 2])
+    end_of_id = end_of_topic + (2 if frame[0] & 0x06 else 0)
+    size, properties = read_varint(frame, end_of_id, len(frame), "the property length")
+    body = b"".join(
+        (
+            b"\0\0" if known else frame[at:end_of_topic],
+            frame[end_of_topic:end_of_id],
+            write_varint(size + 3),
+            b"\x23",
+            alias.to_bytes(2),
+            frame[properties:],
+        )
+    )
+    return frame[:1] + write_varint(len(body)) + body
+
+
+def _body(frame: bytes) -> int:
+    """Where the body of a frame begins."""
+    return read_varint(frame, 1, len(frame), "the remaining length")[1]

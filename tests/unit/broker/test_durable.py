@@ -348,3 +348,48 @@ async def test_messages_and_retained_ones_are_the_same_at_every_broker(door: Doo
         late = await south.peer("l")
         await late.subscribe(TopicFilter("a/+", max_qos=ONE))
         assert (await receive(late)).retain
+
+
+# ── what a client asks for ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_topics_are_told_by_number_to_who_takes_that(door: Door) -> None:
+    subscriber = await door.peer(connect=ConnectPacket("s", clean_start=True, topic_alias_max=1))
+    publisher = await door.peer("p")
+    await subscriber.subscribe(TopicFilter("a/#", max_qos=TWO))
+    for number, (topic, qos) in enumerate((("a/1", ONE), ("a/1", TWO), ("a/2", ONE)), 1):
+        await publish(publisher, topic, b"%d" % number, qos, packet_id=number)
+    publisher.send(PublishPacket("a/1", b"4"))
+    heard = [await receive(subscriber) for _ in range(4)]
+    assert [(packet.topic, packet.topic_alias, packet.payload) for packet in heard] == [
+        ("a/1", 1, b"1"),
+        ("", 1, b"2"),
+        ("a/2", None, b"3"),
+        ("", 1, b"4"),
+    ]
+
+
+@pytest.mark.parametrize("qos", [QoS.AT_MOST_ONCE, ONE])
+async def test_a_client_may_tell_topics_by_number(door: Door, qos: QoS) -> None:
+    subscriber, publisher = await door.peer("s"), await door.peer("p")
+    await subscriber.subscribe(TopicFilter("a/#", max_qos=ONE))
+    for number, topic in enumerate(("a/1", ""), 1):
+        packet_id = number if qos == ONE else None
+        publisher.send(PublishPacket(topic, b"%d" % number, qos=qos, packet_id=packet_id, topic_alias=3))
+    heard = [await receive(subscriber) for _ in range(2)]
+    assert [(packet.topic, packet.payload) for packet in heard] == [("a/1", b"1"), ("a/1", b"2")]
+
+
+async def test_a_durable_message_over_the_clients_maximum_is_as_good_as_delivered(door: Door) -> None:
+    connect = ConnectPacket("s", session_expiry_interval=LASTING, max_packet_size=100)
+    subscriber, publisher = await door.peer(connect=connect), await door.peer("p")
+    await subscriber.subscribe(TopicFilter("a", max_qos=ONE))
+    await publish(publisher, "a", b"x" * 200)
+    await publish(publisher, "a", b"small")
+    assert (await receive(subscriber)).payload == b"small"
+    subscriber.close()
+    await publish(publisher, "a", b"y" * 200)
+    await publish(publisher, "a", b"later")
+    again = await door.peer(connect=connect)
+    assert (await receive(again)).payload == b"later"
+    await nothing_more(again)
