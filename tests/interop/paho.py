@@ -60,14 +60,13 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         rules = Path(temporary) / "rules.toml"
         rules.write_text(RULES)
-        settings = [
-            "--set",
-            f"brokers={BROKER}",
-            "--set",
-            f"access.rules={rules}",
-            "--set",
-            "log.level=error",
-        ]
+        wanted = {
+            "brokers": BROKER,
+            "access.rules": str(rules),
+            "limits.keep_alive_max_s": "60",  # one test wants to be told so
+            "log.level": "error",
+        }
+        settings = [part for key, value in wanted.items() for part in ("--set", f"{key}={value}")]
         command = [sys.executable, "-m", "tocsin", "up", "--ephemeral", "--auto-ports", *settings]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as up:
             try:
