@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from tocsin.broker.attendant import Attendant, Connected
@@ -13,12 +14,13 @@ from tocsin.broker.journal import Journal
 from tocsin.broker.retained import Retained
 from tocsin.broker.sessions import Sessions
 from tocsin.core.stored_session import StoredSession
-from tocsin.errors import TocsinError
+from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import MESSAGES, fits
-from tocsin.ports import Bus, Delivery, Entry, LogSpec, Store, TableSpec
+from tocsin.ports import Bus, Delivery, Entry, Log, LogSpec, Store, TableSpec
 
 DISCARDS_MAX: Final = 64  # old sessions that are looked for at once, of clients that want none
+ROOM_MIN_BYTES: Final = 1 << 26  # the least that the message log is opened with
 RETAIN_ATTEMPTS: Final = 5
 RETAIN_RETRY_S: Final = 0.5
 
@@ -63,17 +65,22 @@ class Durability:
         network: str,
         broker: str,
         life: str,
-        messages: LogSpec | None = None,
+        keep_s: float | None = None,
+        keep_bytes: int | None = None,
         commits_max: int,
         retained_max: int,
         dispatch: Callable[[Entry, Publication], None],
         announce: Callable[[Publication], None],
         pressure: Callable[[bool], None],
     ) -> Durability:
-        spec = messages or LogSpec(name=f"{network}-messages", subjects=(f"{network}.{MESSAGES}.>",))
-        journal = Journal(
-            await store.log(spec), network, records_max=commits_max, dispatch=dispatch, pressure=pressure
+        spec = LogSpec(
+            name=f"{network}-messages",
+            subjects=(f"{network}.{MESSAGES}.>",),
+            max_age_s=keep_s,
+            max_bytes=keep_bytes,
         )
+        log = await _open_within(store, spec)
+        journal = Journal(log, network, records_max=commits_max, dispatch=dispatch, pressure=pressure)
         await journal.open()
         retained = Retained(await store.table(TableSpec(name=f"{network}-retained")), retained_max)
         table = await store.table(TableSpec(name=f"{network}-sessions"))
@@ -238,3 +245,18 @@ class Durability:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+async def _open_within(store: Store, spec: LogSpec) -> Log:
+    """Open a log with as much room as the settings ask for and the store has: it sets the room aside at once."""
+    while True:
+        try:
+            return await store.log(spec)
+        except StoreFull:
+            if spec.max_bytes is None or spec.max_bytes < 2 * ROOM_MIN_BYTES:
+                raise
+            smaller = spec.max_bytes // 2
+            structlog.get_logger().warning(
+                "the store has not that much room", asked=spec.max_bytes, next=smaller
+            )
+            spec = msgspec.structs.replace(spec, max_bytes=smaller)

@@ -124,6 +124,8 @@ class _Broker:
             network=settings.network,
             broker=self._own.id,
             life=secrets.token_hex(6),
+            keep_s=settings.messages.keep_s,
+            keep_bytes=settings.messages.keep_bytes,
             commits_max=settings.limits.inflight_commits_max,
             retained_max=settings.limits.retained_max,
             dispatch=self._exchange.take,

@@ -293,6 +293,27 @@ class Access(Section, frozen=True, kw_only=True):
     ] = "loopback"
 
 
+class Messages(Section, frozen=True, kw_only=True):
+    """What the log keeps of QoS 1 and 2 messages, for clients that are away or behind."""
+
+    keep_s: Annotated[
+        int,
+        Meta(
+            ge=600,
+            le=10 * 365 * 86_400,
+            description="How long a message is kept; a client that is away for longer misses what is older.",
+        ),
+    ] = 604_800
+    keep_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 << 26,
+            le=1 << 50,
+            description="How much is kept in all; beyond it the oldest messages go first.",
+        ),
+    ] = 10 << 30
+
+
 class Membership(Section, frozen=True, kw_only=True):
     """How brokers show that they are alive."""
 
@@ -356,6 +377,7 @@ class Settings(Section, frozen=True, kw_only=True):
     tls: Tls = Tls()
     access: Access = Access()
     limits: Limits = Limits()
+    messages: Messages = Messages()
     membership: Membership = Membership()
     log: Log = Log()
 

@@ -198,6 +198,8 @@ def test_a_wrong_type_in_the_file_is_refused(refused: Refusal, text: str, key: s
         ("limits.connection_rate", [-1, 1_000_001]),
         ("limits.inflight_commits_max", [0, 1_000_001]),
         ("limits.retained_max", [-1, 10_000_001]),
+        ("messages.keep_s", [599, 315_360_001]),
+        ("messages.keep_bytes", [(1 << 26) - 1, (1 << 50) + 1]),
         ("tls.certificate", ["x" * 4_097]),
         ("tls.key", ["x" * 4_097]),
         ("tls.client_ca", ["x" * 4_097]),
