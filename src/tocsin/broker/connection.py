@@ -23,8 +23,10 @@ from mqtt5 import (
     UnsubAckPacket,
 )
 
+from tocsin.broker.aliases import NONE, Aliases
 from tocsin.broker.fanout import Group
 from tocsin.broker.links import NO_MAXIMUM, PACKET_MARGIN_BYTES
+from tocsin.broker.pace import HELD_BACK, UNDER_WAY, Pace
 from tocsin.broker.sessions import NotYours
 from tocsin.core.forwarding import Subscription
 from tocsin.core.grant import Grant
@@ -59,7 +61,6 @@ from tocsin.model.subjects import fits
 from tocsin.runtime.pump import Pump, now_us
 from tocsin.runtime.timers import Timers
 from tocsin.wire.codec import V5, Decoder, PublishRun, Version, encode
-from tocsin.wire.frames import aliased_frame, topic_of
 
 ALIASES_MAX: Final = (
     32  # topics told by number: the first that come, which are the busiest more often than not
@@ -97,14 +98,10 @@ class Connection(asyncio.Protocol):
         self._timers = Timers(lambda name, cause: self.post(TimerFired(name=name, cause=cause)))
         self._transport: asyncio.Transport | None = None  # None before the connection and after its end
         self._link_cluster: str | None = None  # the peer's, if this is a link
-        self._aliases_max = 0  # topics that the client takes by number
-        self._aliases: dict[bytes, int] = {}  # those that it knows
+        self._aliases = NONE  # topics that the client takes by number
         self._congested = False  # the kernel takes no more for now
         self._commits = False  # it has published above QoS 0
-        self._held_back = False  # the broker asks it to wait
-        self._slowed = False  # it publishes faster than it may
-        self._bucket = listener.publish_bucket()
-        self._waits = False  # nothing is read from it
+        self._pace = Pace(listener.publish_bucket())
         self._expiry_s = 0  # how long its session outlives the connection
         self._ended = False
         self._resuming: asyncio.Task[None] | None = None
@@ -117,6 +114,7 @@ class Connection(asyncio.Protocol):
         if not self._listener.admit(self, self._transport):
             self._transport.abort()
             return
+        self._pace.begin(self._transport)
         self.post(Opened(assigned_client_id=f"tocsin-{secrets.token_hex(8)}", cause=self._cause))
 
     def data_received(self, data: bytes) -> None:
@@ -128,8 +126,8 @@ class Connection(asyncio.Protocol):
                 session.heard(now_us())
         else:
             items = self._decoder.feed(data)
-        if self._bucket is not None:
-            self._slow_down(sum(map(_messages, items)))
+        if self._pace.limited and self._link_cluster is None:
+            self._pace.published(sum(map(_messages, items)))
         for item in items:
             if self._transport is None:
                 return
@@ -143,20 +141,6 @@ class Connection(asyncio.Protocol):
                 version = self._decoder.version
                 assert version is not None, "a packet was decoded, so that its version is known"
                 self.post(PacketArrived(packet=item, version=version, cause=self._cause))
-
-    def _slow_down(self, messages: int) -> None:
-        """Read no more for as long as these messages are too many."""
-        if self._bucket is None or not messages or self._link_cluster is not None:
-            return
-        wait_us = self._bucket.take(now_us(), messages)
-        if wait_us:
-            self._slowed = True
-            self._read_or_wait()
-            asyncio.get_running_loop().call_later(wait_us / 1e6, self._go_on)
-
-    def _go_on(self) -> None:
-        self._slowed = False
-        self._read_or_wait()
 
     def _publish(self, packet: PublishPacket) -> None:
         try:
@@ -222,37 +206,15 @@ class Connection(asyncio.Protocol):
 
     @property
     def takes_aliases(self) -> bool:
-        return self._aliases_max > 0
+        return bool(self._aliases)
 
     def aliased(self, frame: bytes) -> bytes:
-        if not self._aliases_max or self._congested or frame[0] >> 4 != PUBLISH:
-            return frame  # what is congested may be dropped, and with it the number's meaning
-        topic = topic_of(frame)
-        alias = self._aliases.get(topic)
-        if alias is not None:
-            return aliased_frame(frame, alias, known=True)
-        if len(self._aliases) >= self._aliases_max:
-            return frame
-        alias = self._aliases[topic] = len(self._aliases) + 1
-        return aliased_frame(frame, alias, known=False)
+        # What is congested may be dropped, and with it the meaning of a number.
+        return frame if self._congested else self._aliases.of(frame)
 
     def hold_back(self, held: bool) -> None:
         """The broker is behind with its log: read no more from those who write to it, or go on."""
-        self._held_back = held and self._commits
-        self._read_or_wait()
-
-    def _read_or_wait(self) -> None:
-        """Read from the client unless it, or everybody, is ahead of the log."""
-        waits = (
-            self._slowed or self._held_back or self._session.committing >= self._listener.limits.receive_max
-        )
-        if self._transport is None or waits == self._waits:
-            return
-        self._waits = waits
-        if waits:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
+        self._pace.wait(HELD_BACK, held and self._commits)
 
     # ── the session ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -306,7 +268,10 @@ class Connection(asyncio.Protocol):
         """Hand an outcome to the session, if it is still there to hear it."""
         if not self._ended:
             self.post(event)
-            self._read_or_wait()
+            self._count_under_way()
+
+    def _count_under_way(self) -> None:
+        self._pace.wait(UNDER_WAY, self._session.committing >= self._listener.limits.receive_max)
 
     def _commit(self, packet: PublishPacket, topic: str, packet_id: int, qos: int) -> None:
         """Make a QoS 1 or 2 message durable, and tell the session."""
@@ -343,7 +308,7 @@ class Connection(asyncio.Protocol):
             self.attendant.when_durable(lambda: journal.commit(publication, record_id, stored))
         else:
             journal.commit(publication, record_id, stored)
-        self._read_or_wait()
+        self._count_under_way()
 
     def _publish_now(self, topic: str, packet: PublishPacket) -> None:
         """A message that waits for no acknowledgement: QoS 0 that came early, or a will of any QoS."""
@@ -358,7 +323,8 @@ class Connection(asyncio.Protocol):
         self.client_id = accepted.client_id
         self.version = accepted.version
         self._expiry_s = accepted.session_expiry_s
-        self._aliases_max = min(accepted.topic_alias_max, ALIASES_MAX)
+        if accepted.topic_alias_max:
+            self._aliases = Aliases(accepted.topic_alias_max)
         if accepted.send_max_bytes is not None:
             self.send_max_bytes = accepted.send_max_bytes
         self._link_cluster = self._listener.accept(self, accepted)
@@ -456,6 +422,7 @@ class Connection(asyncio.Protocol):
     def _end(self, expiry_s: int) -> None:
         """Nothing more is sent or heard."""
         self._timers.close()
+        self._pace.end()
         if not self._ended:
             self._ended = True
             self.attendant.depart()
