@@ -9,6 +9,7 @@ from __future__ import annotations
 from tocsin.core.grant import Grant
 from tocsin.model.publication import Publication
 from tocsin.wire.codec import Version, encode
+from tocsin.wire.frames import publish_frame
 
 
 class Frames:
@@ -24,7 +25,11 @@ class Frames:
     def of(self, version: Version, granted: Grant, packet_id: int = 0, repeat: bool = False) -> bytes:
         key = (version, granted, packet_id, repeat)
         frame = self._made.get(key)
-        if frame is None:
+        if frame is None and not granted.qos and not granted.identifiers and self._publication.plain:
+            message = self._publication
+            frame = publish_frame(message.topic, message.payload, version, retain=granted.retain)
+            self._made[key] = frame
+        elif frame is None:
             packet = self._publication.packet(
                 qos=granted.qos,
                 packet_id=packet_id or None,

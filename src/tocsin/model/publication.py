@@ -69,6 +69,18 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
             user_properties=list(self.user_properties),
         )
 
+    @property
+    def plain(self) -> bool:
+        """Whether there is nothing to say beside topic and payload."""
+        return (
+            self.expiry_s is None
+            and not self.user_properties
+            and not self.payload_format
+            and self.content_type is None
+            and self.response_topic is None
+            and self.correlation is None
+        )
+
     def expired(self, waited_s: float) -> bool:
         return self.expiry_s is not None and waited_s >= self.expiry_s
 
