@@ -112,9 +112,8 @@ async def rate(turn_s: float, work: Callable[[], Awaitable[int]], in_flight: int
     async def go_on() -> None:
         nonlocal written
         while time.perf_counter() < end:
-            count = (
-                await work()
-            )  # not in one line with the sum, which would be read before the others add to it
+            # Not in one line with the sum, which would be read before the others add to it.
+            count = await work()
             written += count
 
     await asyncio.gather(*(go_on() for _ in range(in_flight)))

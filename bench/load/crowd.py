@@ -23,9 +23,8 @@ from bench.load.dialect import NO_END, Dialect, LoadError
 
 Address = tuple[str, int]
 
-AT_ONCE: Final = (
-    64  # connections under way at once: mosquitto's backlog is 100, and beyond it a SYN waits a second
-)
+# Connections under way at once: mosquitto's backlog is 100, and beyond it a SYN waits a second.
+AT_ONCE: Final = 64
 DEADLINE_S: Final = 30.0  # for an answer; for deliveries of one round
 BUFFER_BYTES: Final = 1 << 20
 RESET: Final = struct.pack(

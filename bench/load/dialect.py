@@ -129,9 +129,8 @@ class Offer:
         self.max_qos = 2
         self.retain = True
         body, end = packet_end(connack)
-        at = (
-            body + 3
-        )  # behind flags, reason and, as there are fewer than 128 bytes of them, the properties' length
+        # Behind flags, reason and, as there are fewer than 128 bytes of them, the properties' length.
+        at = body + 3
         while at < end:
             identifier, at = connack[at], at + 1
             if identifier == 0x24:

@@ -6,9 +6,8 @@ from typing import Final
 
 from tocsin.wire.frames import aliased_frame, topic_of
 
-ALIASES_MAX: Final = (
-    32  # whatever a client offers: the topics that come first are the busiest more often than not
-)
+# Whatever a client offers: the topics that come first are the busiest more often than not.
+ALIASES_MAX: Final = 32
 PUBLISH: Final = 3  # the packet type, in the upper half of a frame's first byte
 
 

@@ -115,9 +115,8 @@ class Attendant:
         self._machine = Attendance()
         self._post = Pump(self._machine, self._carry_out).post
         self._timers = Timers(self._on_timer)
-        self._tasks: set[asyncio.Task[None]] | None = (
-            None  # made when needed: most clients need none of these
-        )
+        # Made when needed: most clients need none of these.
+        self._tasks: set[asyncio.Task[None]] | None = None
         self._tickets = 0
         self._waiting: dict[int, Callable[[], None]] | None = None  # ticket → what to do when it is durable
         self._retained: deque[tuple[Remembered, Grant]] | None = None  # waiting for room in the window

@@ -62,10 +62,6 @@ from tocsin.runtime.pump import Pump, now_us
 from tocsin.runtime.timers import Timers
 from tocsin.wire.codec import V5, Decoder, PublishRun, Version, encode
 
-ALIASES_MAX: Final = (
-    32  # topics told by number: the first that come, which are the busiest more often than not
-)
-PUBLISH: Final = 3
 LINGER_S: Final = 5.0  # for a closed connection's last bytes
 AT_MOST_ONCE: Final = QoS.AT_MOST_ONCE
 UNSPECIFIED: Final = 0x80

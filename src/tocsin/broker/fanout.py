@@ -15,12 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-FLUSH_BYTES: Final = (
-    256 << 10
-)  # gathered before a flush is made at once: a bound on memory, above any useful write
-SHARED_MAX: Final = (
-    64  # joined combinations kept during one flush, so that many different ones do not pile up
-)
+# Gathered before a flush is made at once: a bound on memory, above any useful write.
+FLUSH_BYTES: Final = 256 << 10
+# Joined combinations kept during one flush, so that many different ones do not pile up.
+SHARED_MAX: Final = 64
 
 
 class Outlet(Protocol):

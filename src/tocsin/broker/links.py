@@ -25,9 +25,8 @@ from tocsin.runtime.line import Line
 
 KEEP_ALIVE_S: Final = 4  # a peer that hangs is noticed after two thirds of membership's default suspicion
 HOLD_S: Final = 5.0
-PACKET_MARGIN_BYTES: Final = (
-    64 << 10
-)  # what a broker may add to a client's packet; peers grant each other so much
+# What a broker may add to a client's packet; peers grant each other so much.
+PACKET_MARGIN_BYTES: Final = 64 << 10
 NO_MAXIMUM: Final = 1 << 28  # more than any MQTT frame
 ANSWER_MAX_BYTES: Final = 64 << 10  # a peer only ever answers CONNACK, PINGRESP and DISCONNECT
 
@@ -50,9 +49,8 @@ class Link:
         self.problem = "not connected yet"  # why it is not up; empty if it is
         self._outbound_max_bytes = outbound_max_bytes
         self._dropped = dropped  # told how many messages were lost
-        self._held: deque[tuple[float, bytes, int]] = (
-            deque()
-        )  # (when, frames, messages) while there is no line
+        # (when, frames, messages) while there is no line.
+        self._held: deque[tuple[float, bytes, int]] = deque()
         self._held_bytes = 0
         greeting = ConnectPacket(
             f"{LINK_PREFIX}{own.id}",

@@ -207,9 +207,8 @@ class Listener:
             accepted.close()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._turned_away += 1
-            level = (
-                "debug" if isinstance(error, OSError) else "error"
-            )  # ssl's errors and its deadline are OSErrors
+            # Errors of ssl, and its deadline, are OSErrors.
+            level = "debug" if isinstance(error, OSError) else "error"
             getattr(self._log, level)("no TLS with a peer", problem=str(error))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:

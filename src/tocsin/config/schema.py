@@ -18,9 +18,8 @@ Format = Literal["auto", "human", "json"]
 Anonymous = Literal["loopback", "always", "never"]
 ClientCertificates = Literal["none", "optional", "required"]
 
-BROKERS_MAX = (
-    256  # processes of one machine; a network has more machines than that before it has more brokers
-)
+# Processes of one machine; a network has more machines than that before it has more brokers.
+BROKERS_MAX = 256
 PATH_MAX_CHARS = 4_096  # as Linux has it (PATH_MAX)
 LISTENERS = ("port", "tls_port", "ws_port", "wss_port")  # fields of a broker that are ports
 NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"  # one DNS label, which is also one token of a NATS subject

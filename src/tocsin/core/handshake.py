@@ -21,9 +21,8 @@ from tocsin.errors import ProtocolViolation, UnsupportedVersion
 from tocsin.wire.codec import V5, V311, Version
 from tocsin.wire.topics import check_topic
 
-REASON_MAX_CHARS = (
-    200  # of a reason string: enough for every sentence of ours, little on a small device's link
-)
+# Of a reason string: enough for every sentence of ours, little on a small device's link.
+REASON_MAX_CHARS = 200
 
 
 class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,12 +39,10 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
     # Whether subscription identifiers are advertised and accepted; the shell must then send them.
     subscription_ids: bool = True
     session_expiry_max_s: int = 604_800  # seven days; who asks for longer, or for ever, gets this
-    receive_max: int = (
-        100  # messages at QoS 1 and 2 that an MQTT 5 client may send before the first is answered
-    )
-    inbound_max: int = (
-        10_000  # received packet ids of QoS 2 that are remembered: some 20 kB where they are stored
-    )
+    # Messages at QoS 1 and 2 that an MQTT 5 client may send before the first is answered.
+    receive_max: int = 100
+    # Received packet ids of QoS 2 that are remembered: some 20 kB where they are stored.
+    inbound_max: int = 10_000
     topic_alias_max: int = 16  # topics that an MQTT 5 client may publish to by a number
     shared: bool = True  # whether shared subscriptions are advertised and granted; the shell must then share
     link: bool = False  # another broker's connection, which may publish to the server's own topics

@@ -32,7 +32,7 @@ class StoredSession(msgspec.Struct, frozen=True):
     """The cell of one client."""
 
     client: str
-    uid: str  # of this session; another one of the same client has another
+    uid: str  # of the session; the client's next one has another
     expiry_s: int
     epoch: int = 1
     broker: str = ""  # who serves it; empty if nobody does

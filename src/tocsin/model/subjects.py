@@ -12,9 +12,8 @@ from functools import lru_cache
 from typing import Final
 
 MESSAGES: Final = "m"  # the first token of every message's subject
-SUBJECT_MAX_BYTES: Final = (
-    500  # within the store's bound on keys (512) and on subjects (1 024), prefix included
-)
+# Within the store's bound on keys (512) and on subjects (1 024), prefix included.
+SUBJECT_MAX_BYTES: Final = 500
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _MEMO: Final = 4_096
 

@@ -46,9 +46,8 @@ from tocsin.runtime.requests import Request, outcome
 from tocsin.runtime.timers import Timers
 from tocsin.wire.control import decode_envelope, encode_envelope
 
-OUTBOX_MAX = (
-    10_000  # messages that wait for the bus; when it is full the oldest goes: a newer one replaces it
-)
+# Messages that wait for the bus; when it is full the oldest goes: a newer one replaces it.
+OUTBOX_MAX = 10_000
 
 
 def bus_subject(network: str, address: Address) -> str:

@@ -96,9 +96,8 @@ class Node:
         self.address = address
         self.make = make
         self.paths = paths  # the network's paths from here: a look-up less per message
-        self.restart_after_us = (
-            restart_after_us  # how soon a supervisor starts it again after Stop; None: never
-        )
+        # How soon a supervisor starts it again after Stop; None: never.
+        self.restart_after_us = restart_after_us
         self.status = Status.DOWN
         self.machine: Machine | None = None  # present unless down or stopped
         self.handle: Handle = _nobody  # the machine's entry, or what a fault put before it

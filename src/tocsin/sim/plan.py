@@ -65,9 +65,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     most: int = 12  # faults in one run
     shortest_us: int = MILLION // 10
     longest_us: int = 8 * MILLION
-    targets: tuple[Address, ...] | None = (
-        None  # who crashes, sleeps, pauses or has a bad clock; None: every node
-    )
+    # Who crashes, sleeps, pauses or has a bad clock; None: every node.
+    targets: tuple[Address, ...] | None = None
     drift_max_ppm: int = 20_000  # two in a hundred: ten times what a bad quartz does
     ahead_max_us: int = 2 * MILLION
 

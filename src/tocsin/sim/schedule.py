@@ -14,14 +14,12 @@ from typing import Any
 Act = Callable[[Any, Any], None]
 Entry = tuple[int, int, Act, Any, Any]
 
-PENDING_MAX = (
-    20_000_000  # entries waiting at once: beyond it a run leaks timers, and should end before the memory does
-)
+# Entries waiting at once: beyond it a run leaks timers, and should end before the memory does.
+PENDING_MAX = 20_000_000
 
 
-LOOK_EVERY = (
-    1 << 16
-)  # events between two looks at whether the run is sound: a power of two, so that it costs nothing
+# Events between two looks at whether the run is sound: a power of two, so that it costs nothing.
+LOOK_EVERY = 1 << 16
 STALLED_LOOKS = 64  # looks in a row at which time has not moved: four million events in one microsecond
 
 

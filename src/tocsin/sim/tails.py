@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from tocsin.sim.store import StoreServer
     from tocsin.sim.world import World
 
-RECONNECT_MAX_US = (
-    1_000_000  # a client tries again within a second, nats-py after a fixed pause of two at most
-)
+# A client tries again within a second, nats-py after a fixed pause of two at most.
+RECONNECT_MAX_US = 1_000_000
 
 
 class Tail:

@@ -27,9 +27,8 @@ from nats.aio.subscription import Subscription
 from tocsin.errors import Refused, StoreUnavailable
 
 RECONNECT_S: Final = 0.25  # between attempts at one server: a restarted server is back within a second
-STALLED_S: Final = (
-    20.0  # away for longer than this, the client is replaced; nats-py's own loop takes 2 s a server
-)
+# Away for longer than this, the client is replaced; nats-py's own loop takes 2 s a server.
+STALLED_S: Final = 20.0
 KEEPER_S: Final = 0.5  # how often the keeper looks
 PING_S: Final = 5  # a half-open connection is noticed after three of these
 SEND_BUFFER_MAX_BYTES: Final = 64 << 20  # what may wait for the socket: eight appends of the largest size

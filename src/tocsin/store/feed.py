@@ -144,9 +144,8 @@ class Feed:
 
     async def _consume(self, inbox: str) -> AsyncGenerator[Stored | Idle, None]:
         delivered = 0
-        unheard = (
-            0  # requests that reached nobody: in a cluster a new consumer is not known everywhere at once
-        )
+        # Requests that reached nobody: in a cluster a new consumer is not known everywhere at once.
+        unheard = 0
         while True:
             if self._credit <= WINDOW // 2:
                 if self._credit == 0 and delivered and self._check is not None:

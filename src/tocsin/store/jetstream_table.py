@@ -22,9 +22,8 @@ from tocsin.store.feed import Begun, Feed
 from tocsin.store.stream import Stored, Stream, persist
 from tocsin.store.verdict import WRONG_LAST_SEQUENCE, Passing, judge, read_answer
 
-MARKER_TTL_S: Final = (
-    3_600  # how long an absent key is remembered; a watch that was away tells by a reset anyway
-)
+# How long an absent key is remembered; a watch that was away tells by a reset anyway.
+MARKER_TTL_S: Final = 3_600
 _DELETION: Final = b"KV-Operation: PURGE\r\n"  # the kind of marker that leaves none behind when it expires
 
 

@@ -24,13 +24,11 @@ from tocsin.ports import (
 
 ID_MAX_BYTES: Final = 256  # a record's id is a header line, kept with the record and in the server's memory
 KEY_MAX_BYTES: Final = 512
-BATCH_MAX_BYTES: Final = (
-    8 << 20
-)  # an append's payloads together: what a server buffers for a batch it may refuse
+# An append's payloads together: what a server buffers for a batch it may refuse.
+BATCH_MAX_BYTES: Final = 8 << 20
 TTL_MAX_S: Final = 10 * 365 * 86_400
-ENTRY_OVERHEAD_BYTES: Final = (
-    62  # what a record with an id costs in a JetStream file beside subject, id, payload
-)
+# What a record with an id costs in a JetStream file beside subject, id, payload.
+ENTRY_OVERHEAD_BYTES: Final = 62
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _KEY = re.compile(r"[A-Za-z0-9_\-/=]+(?:\.[A-Za-z0-9_\-/=]+)*\Z")

@@ -27,9 +27,8 @@ from tocsin.ports import READ_MAX, Cell, Change, Entry, LogSpec, Page, Record, T
 from tocsin.store import rules
 from tocsin.store.index import SubjectIndex
 
-CHANGES_KEPT: Final = (
-    65_536  # changes that a late watcher can still be told one by one; older ones mean a reset
-)
+# Changes that a late watcher can still be told one by one; older ones mean a reset.
+CHANGES_KEPT: Final = 65_536
 
 
 class LogState:

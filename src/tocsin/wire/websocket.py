@@ -169,9 +169,8 @@ class Reader:
         self._held: bytearray | None = None  # the beginning of a frame whose rest has not come
         self._needed = 0  # how many bytes must be held before it is worth looking again
         self._over = False  # Close or Broken was the last item
-        self._plain = (
-            _FINAL | _BINARY
-        )  # first byte of a data frame that ends a message here: or of its continuation
+        # First byte of a data frame that ends a message here: or of its continuation.
+        self._plain = _FINAL | _BINARY
 
     def feed(self, data: bytes) -> list[Item]:
         """What these bytes complete."""

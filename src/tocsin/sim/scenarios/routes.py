@@ -23,9 +23,8 @@ from tocsin.sim.world import World
 HEARTBEAT_US = MILLION
 SUSPECT_AFTER_US = 5 * MILLION
 TROUBLE_US = 30 * MILLION
-SETTLE_US = (
-    2 * SUSPECT_AFTER_US + 6 * HEARTBEAT_US
-)  # silence is noticed, then two rounds of heartbeats heal the rest
+# Silence is noticed, then two rounds of heartbeats heal the rest.
+SETTLE_US = 2 * SUSPECT_AFTER_US + 6 * HEARTBEAT_US
 
 BROKERS = tuple(
     BrokerInfo(f"{cluster}-{name}", cluster, role, "127.0.0.1", 1)

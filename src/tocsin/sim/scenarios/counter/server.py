@@ -60,9 +60,8 @@ from tocsin.sim.scenarios.counter.messages import (
 )
 
 LEASE = "counter"
-LEASE_US = (
-    2_000_000  # short, so that a run of twenty seconds sees many leases; whole seconds, as stores have it
-)
+# Short, so that a run of twenty seconds sees many leases; whole seconds, as stores have it.
+LEASE_US = 2_000_000
 RENEW_US = LEASE_US // 4
 AGAIN_US = 300_000  # before the store is asked again after a failure
 ANSWER_US = 6_000_000  # longer than a store waits; an answer that is not there by then will never come
