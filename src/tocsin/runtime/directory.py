@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import psutil
 
 from tocsin.config import Role
 from tocsin.errors import DirectoryUnusable, OperatorError, StateInUse
@@ -161,13 +162,13 @@ def _holder(lock: int) -> int:
 
 
 def _alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not fetched by its parent yet does not."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return pid > 0 and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
-    except PermissionError:
+    except psutil.AccessDenied:
         return True
-    return pid > 0
 
 
 def read_token(path: Path) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tocsin.errors import DirectoryUnusable, OperatorError, StateInUse
+from tocsin.runtime import directory as directories
 from tocsin.runtime.directory import (
     BrokerAddress,
     NetworkFile,
@@ -109,3 +112,13 @@ def test_an_address_names_every_way_in() -> None:
         "wss://[::1]:8443/mqtt",
     )
     assert NETWORK.brokers[0].urls() == ("127.0.0.1:1883",)
+
+
+def test_a_holder_that_has_ended_but_was_not_fetched_does_not_count_as_running(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    while psutil.Process(ended.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert not directories._alive(ended.pid)
+    ended.wait()
+    assert not directories._alive(ended.pid)
+    assert directories._alive(os.getpid())
