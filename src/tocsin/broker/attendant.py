@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import structlog
 from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket
@@ -62,8 +62,6 @@ from tocsin.runtime.requests import outcome
 from tocsin.runtime.timers import Timers
 from tocsin.wire.codec import Version, encode
 from tocsin.wire.topics import matches
-
-ENTRIES_MAX: Final = 1_000  # of a batch that are looked at; what the client does not take is read again
 
 
 class Connected(Protocol):
@@ -153,9 +151,6 @@ class Attendant:
 
     def record_id(self, packet_id: int, qos: int) -> str:
         return self._machine.record_id(packet_id, qos)
-
-    def refuse(self, packet_id: int) -> None:
-        self._machine.refuse(packet_id)
 
     def kept(self, packet_id: int) -> None:
         """The log has the client's QoS 2 message."""

@@ -20,6 +20,7 @@ from tocsin.model.subjects import MESSAGES, fits
 from tocsin.ports import Bus, Delivery, Entry, Log, LogSpec, Store, TableSpec
 
 DISCARDS_MAX: Final = 64  # old sessions that are looked for at once, of clients that want none
+WILLS_MAX: Final = 1_000  # that wait for their time; each may hold a packet of the largest size
 ROOM_MIN_BYTES: Final = 1 << 26  # the least that the message log is opened with
 RETAIN_ATTEMPTS: Final = 5
 RETAIN_RETRY_S: Final = 0.5
@@ -50,9 +51,8 @@ class Durability:
         self._announce = announce  # sends a QoS 0 message that no connection sends
         self._wills: dict[str, tuple[asyncio.TimerHandle, Publication]] = {}  # client → its will, to come
         self._attendances = 0
-        self._endings: dict[
-            str, asyncio.Task[None]
-        ] = {}  # client → the end of its last connection, being stored
+        # Client → the end of its last connection, being stored.
+        self._endings: dict[str, asyncio.Task[None]] = {}
         self._discards = asyncio.Semaphore(DISCARDS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger()
@@ -201,8 +201,14 @@ class Durability:
             self.journal.commit(publication, self.prefix(), lambda error: None)
 
     def delay_will(self, client: str, publication: Publication, delay_s: int) -> None:
-        """Publish a will after a while, unless the client comes back for its session."""
+        """Publish a will after a while, unless the client comes back for its session.
+
+        Of too many at once those that find no room are published now: late is what was asked for, lost is not.
+        """
         self._end_will(client, came_back=False)
+        if len(self._wills) >= WILLS_MAX:
+            self.publish(publication)
+            return
         timer = asyncio.get_running_loop().call_later(delay_s, self._end_will, client)
         self._wills[client] = (timer, publication)
 

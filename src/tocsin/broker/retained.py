@@ -52,6 +52,9 @@ class Retained:
             await self._table.delete(key)
             self._forget(key)
             return
+        if self._topics.full and self._topics.get(publication.topic) is None:
+            self.refused += 1  # the table would grow without bound, and no broker could hold what is in it
+            return
         kept = Kept(publication, time.time())
         ttl_s = None if publication.expiry_s is None else float(max(1, publication.expiry_s))
         self._keep(key, kept, await self._table.put(key, _encoder.encode(kept), ttl_s=ttl_s))

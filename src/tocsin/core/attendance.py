@@ -156,10 +156,6 @@ class Attendance(TableMachine):
         """
         return self._record_ids.give(packet_id, qos)
 
-    def refuse(self, packet_id: int) -> None:
-        """A message of the client cannot be made durable: its packet id is free. (The next write says so.)"""
-        self._record_ids.release(packet_id)
-
     def _on_kept(self, event: Kept, now_us: int) -> list[Effect]:
         return self._save_soon(event.cause) if self._record_ids.keep(event.packet_id) else []
 

@@ -33,6 +33,11 @@ class RetainedTopics(Generic[Kept]):
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for one more topic."""
+        return self._count >= self._topics_max
+
     def get(self, topic: str) -> Kept | None:
         node: _Node[Kept] | None = self._root
         for level in topic.split("/"):
@@ -41,7 +46,7 @@ class RetainedTopics(Generic[Kept]):
 
     def put(self, topic: str, kept: Kept) -> bool:
         """Keep a topic's newest message; False if there is no room for one more topic."""
-        if self._count >= self._topics_max and self.get(topic) is None:
+        if self.full and self.get(topic) is None:
             return False
         node = self._root
         for level in topic.split("/"):

@@ -22,6 +22,7 @@ from mqtt5 import (
 )
 
 from tests.unit.broker.door import Door, Peer
+from tocsin.broker import durability
 from tocsin.config import Limits
 from tocsin.wire.codec import V5, V311, Version
 
@@ -393,3 +394,14 @@ async def test_a_durable_message_over_the_clients_maximum_is_as_good_as_delivere
     again = await door.peer(connect=connect)
     assert (await receive(again)).payload == b"later"
     await nothing_more(again)
+
+
+async def test_wills_that_find_no_room_to_wait_are_published_at_once(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durability, "WILLS_MAX", 0)
+    watcher = await door.peer("w")
+    await watcher.subscribe(TopicFilter("gone", max_qos=ONE))
+    will = Will("gone", payload=b"x", qos=ONE, will_delay_interval=1_000)
+    (await door.peer(connect=ConnectPacket("c", session_expiry_interval=LASTING, will=will))).close()
+    assert (await receive(watcher)).payload == b"x"

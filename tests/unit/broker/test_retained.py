@@ -69,3 +69,12 @@ async def test_an_expired_message_is_not_given_out() -> None:
     async with two_brokers() as (one, _):
         await one.put(Publication("a", b"1", 1, "me", expiry_s=0))
         assert payloads(one) == []
+
+
+async def test_what_has_no_room_here_is_not_written_to_the_table_either() -> None:
+    async with two_brokers(topics_max=1) as (one, other):
+        await one.put(Publication("a", b"1", 1, "me"))
+        await one.put(Publication("b", b"2", 1, "me"))
+        await one.put(Publication("a", b"3", 1, "me"))
+        await until_equal(other, [b"3"])
+        assert (one.refused, other.refused) == (1, 0)

@@ -73,7 +73,7 @@ def test_a_message_that_the_log_has_is_known_on_the_next_connection_until_it_is_
 def test_a_refused_message_leaves_its_packet_id_free() -> None:
     some = Attended()
     first = some.machine.record_id(5, 2)
-    some.machine.refuse(5)
+    some.tell(ReleaseAsked(packet_id=5, ticket=1))
     assert some.tell(Kept(packet_id=5)) == []
     assert some.machine.record_id(5, 2) != first
 
