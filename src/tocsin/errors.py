@@ -5,6 +5,7 @@
     │   ├── SettingError           a setting has a bad value
     │   ├── PortTaken              a listening address is in use
     │   ├── DirectoryUnusable      a state directory cannot be written
+    │   ├── AddressInvalid         an address of a broker cannot be read
     │   ├── ProgramMissing         a program that we start is not there
     │   └── StateInUse             another network runs on the same state directory
     ├── StoreError
@@ -17,7 +18,11 @@
     ├── NoResponder                retryable: nobody serves that request subject
     ├── DeadlineExceeded           retryable: somebody serves it, but did not answer in time
     ├── BrokerUnreachable          retryable: no broker there, or it would not have us
+    ├── ClientClosed               final: the client, or the subscription, was closed on this side
+    ├── PublishRefused             final: the broker does not take that message
     ├── SubscriptionRefused        final: the broker does not grant that filter
+    ├── MetadataInvalid            final: that cannot be said of a stream
+    ├── QueryInvalid               final: a query over metadata cannot be read
     ├── Unencodable                a packet of ours cannot be said in that version of the protocol
     └── WireError                  the peer sent bytes that break the protocol
         ├── Malformed              the bytes are not a packet
@@ -84,6 +89,16 @@ class DirectoryUnusable(OperatorError):
         super().__init__(
             f"the state directory {path} cannot be used: {reason}",
             "Give another one with --state DIR, or run without state with --ephemeral",
+        )
+
+
+class AddressInvalid(OperatorError):
+    """An address of a broker, written as a URL or as host and port, cannot be read."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            problem,
+            "Write it as host:port, such as 127.0.0.1:1883, or as mqtts://host:port, ws://… or wss://…",
         )
 
 
@@ -212,6 +227,34 @@ class BrokerUnreachable(TocsinError):
         super().__init__(f"no connection to the broker at {host}:{port}: {reason}; is it running there?")
 
 
+class ClientClosed(TocsinError):
+    """What was asked for needs a client, or a subscription, that was closed here."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"{what} is closed; make a new one")
+
+
+class PublishRefused(TocsinError):
+    """The broker does not take a message."""
+
+    fault = "peer"
+
+    def __init__(self, topic: str, reason: str) -> None:
+        self.topic = topic
+        self.reason = reason
+        super().__init__(f"the broker refused a message on {topic!r}: {reason}")
+
+
+class MetadataInvalid(TocsinError):
+    """A change of a stream's metadata that cannot be made."""
+
+    def __init__(self, topic: str, problem: str) -> None:
+        self.topic = topic
+        self.problem = problem
+        super().__init__(f"metadata of {topic!r}: {problem}")
+
+
 class SubscriptionRefused(TocsinError):
     """The broker does not grant a subscription."""
 
@@ -221,6 +264,24 @@ class SubscriptionRefused(TocsinError):
         self.topic_filter = topic_filter
         self.reason = reason
         super().__init__(f"the broker refused the subscription to {topic_filter!r}: {reason}")
+
+
+class QueryInvalid(TocsinError):
+    """A query over metadata that cannot be read, or goes beyond a limit.
+
+    ``at`` is the character (from 0) that ``problem`` speaks about; ``str()`` shows the line, with a mark below it.
+    """
+
+    fault = "peer"
+    _SHOWN = 60  # characters of the text that are shown before the mark, and after it
+
+    def __init__(self, text: str, at: int, problem: str) -> None:
+        self.text = text
+        self.at = at
+        self.problem = problem
+        before, after = text[max(at - self._SHOWN, 0) : at], text[at : at + self._SHOWN]
+        shown = "".join(character if character.isprintable() else " " for character in before + after)
+        super().__init__(f"query, character {at + 1}: {problem}\n    {shown}\n    {' ' * len(before)}^")
 
 
 class Unencodable(TocsinError):
