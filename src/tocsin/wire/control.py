@@ -1,9 +1,9 @@
-"""The control messages between brokers and the coordinator, and their bytes (MessagePack).
+"""The control messages between brokers and coordinators, and their bytes (MessagePack).
 
-All of them may be lost, repeated or overtaken. Two versions make that harmless: a broker numbers its
-interests, the coordinator numbers each broker's routes, every heartbeat says which numbers its sender has,
-and a change says which number it builds on (``base``; 0 for a whole state). Whoever sees a number it did not
-expect asks for, or sends, the whole.
+All of them may be lost, repeated or overtaken, and none says anything that is not in the command log or can be said
+again: commands are numbered and sent until a notice acknowledges them (``wire.commands``, ``wire.notices``), beats
+and pulses are followed by others. Brokers speak to whichever coordinator leads, at an address that all of them
+hear; the epoch in what a leader says lets a broker ignore one that was deposed.
 """
 
 from __future__ import annotations
@@ -12,57 +12,76 @@ import msgspec
 
 from tocsin.errors import Malformed
 from tocsin.model.message import Address, Message
-from tocsin.model.network import BrokerInfo, Route, RoutesVersion
+from tocsin.model.network import BrokerInfo
+from tocsin.wire.commands import BrokerCommand
 
 
-class Heartbeat(Message, frozen=True, gc=False):
-    """Broker → coordinator: I am here, this is what I have."""
-
-    broker: str
-    incarnation: int
-    interests: int  # the version of its interests
-    routes: RoutesVersion  # the routes that it applies
-
-
-class Interests(Message, frozen=True, gc=False):
-    """Broker → coordinator: what my clients want. Part ``part`` (from 0) of ``parts``; only the whole has an effect."""
-
-    info: BrokerInfo
-    incarnation: int
-    base: int
-    version: int
-    added: tuple[str, ...]
-    removed: tuple[str, ...] = ()
-    part: int = 0
-    parts: int = 1
-
-
-class Leave(Message, frozen=True, gc=False):
-    """Broker → coordinator: I stop now, on purpose."""
+class Beat(Message, frozen=True, gc=False):
+    """Broker → coordinator: I am here."""
 
     broker: str
     incarnation: int
+    seen: int  # the number of the last notice that it has applied
+    load: int = 0  # how full it is, in thousandths of the clients that it takes
 
 
-class Resync(Message, frozen=True, gc=False):
-    """Coordinator → broker: send all your interests."""
+class Submit(Message, frozen=True, gc=False):
+    """Broker → coordinator: commands, of which the first has the number ``first``."""
 
-    coordinator: int
-
-
-class Routes(Message, frozen=True, gc=False):
-    """Coordinator → broker: your routes, and the peers that they name. Part ``part`` of ``parts``, as above."""
-
-    base: int
-    version: RoutesVersion
-    peers: tuple[BrokerInfo, ...]
-    added: tuple[Route, ...]
-    removed: tuple[Route, ...] = ()
-    part: int = 0
-    parts: int = 1
+    broker: str
+    incarnation: int
+    first: int
+    commands: tuple[BrokerCommand, ...]
 
 
-Control = Heartbeat | Interests | Leave | Resync | Routes
+class Seen(Message, frozen=True, gc=False):
+    """Broker → coordinator: I have applied the notices up to this one, which asked for it."""
+
+    broker: str
+    incarnation: int
+    number: int
+
+
+class Refresh(Message, frozen=True, gc=False):
+    """Broker → coordinator: I missed something; tell me everything."""
+
+    broker: str
+    incarnation: int
+
+
+class Pulse(Message, frozen=True, gc=False):
+    """Leader → broker, for a beat: I lead, this is your last notice, and these brokers have room for your clients."""
+
+    epoch: int
+    incarnation: int
+    noticed: int
+    refuges: tuple[BrokerInfo, ...] = ()
+
+
+class Unknown(Message, frozen=True, gc=False):
+    """Leader → broker: this incarnation is over, because it was silent for too long; join again with a new one."""
+
+    epoch: int
+    incarnation: int
+
+
+class Expected(Message, frozen=True, gc=False):
+    """Leader → broker: something is missing before what you sent; go on with the command of this number."""
+
+    epoch: int
+    incarnation: int
+    next: int
+
+
+class Clear(Message, frozen=True, gc=False):
+    """Leader → broker: whoever is concerned by your commands up to this one knows."""
+
+    epoch: int
+    incarnation: int
+    number: int
+
+
+Control = Beat | Submit | Seen | Refresh | Pulse | Unknown | Expected | Clear
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):

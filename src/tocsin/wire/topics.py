@@ -22,6 +22,9 @@ from tocsin.errors import ProtocolViolation
 TOPIC_MAX_BYTES = 65_535  # a string's length is two bytes on the wire
 LEVELS_MAX = TOPIC_MAX_BYTES + 1  # as many as a topic of slashes has
 SHARE_PREFIX = "$share/"
+META_PREFIX = "$meta/"  # what is published there is said of a stream, and goes to nobody
+QUERY_PREFIX = "$query/"  # the messages of the streams that satisfy a query
+STREAMS_PREFIX = "$streams/"  # the set of these streams
 
 _QUOTED_MAX = 80  # characters of a bad topic that an error repeats
 _MEMO = 4_096  # topics that are remembered: they repeat, message after message

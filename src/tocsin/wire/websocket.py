@@ -40,7 +40,7 @@ OK, PROTOCOL_ERROR, UNSUPPORTED_DATA, INVALID_TEXT, TOO_BIG, INTERNAL_ERROR = (
     1011,
 )
 
-_GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
+GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _STATUS: Final = {
     400: "Bad Request",
@@ -116,7 +116,7 @@ def _key(values: list[str]) -> bytes | None:
 
 
 def _accepting(key: bytes) -> bytes:
-    proof = base64.b64encode(hashlib.sha1(key + _GUID).digest()).decode()
+    proof = base64.b64encode(hashlib.sha1(key + GUID).digest()).decode()
     lines = (
         "HTTP/1.1 101 Switching Protocols",
         "Upgrade: websocket",
@@ -215,7 +215,7 @@ class Reader:
             if stop > end:
                 self._needed = stop - at
                 break
-            payload = _unmasked(data[start - 4 : start], data[start:stop])
+            payload = unmasked(data[start - 4 : start], data[start:stop])
             at = stop
             if first & _KIND <= _BINARY:
                 chunks.append(payload)
@@ -270,7 +270,7 @@ def _flush(chunks: list[bytes], items: list[Item]) -> None:
         chunks.clear()
 
 
-def _unmasked(mask: bytes, payload: bytes) -> bytes:
+def unmasked(mask: bytes, payload: bytes) -> bytes:
     """As one large number each: the interpreter's fastest exclusive or."""
     size = len(payload)
     key = (mask * ((size >> 2) + 1))[:size]

@@ -11,24 +11,40 @@ from hypothesis import strategies as st
 
 from tocsin.errors import Malformed
 from tocsin.model.message import Message
-from tocsin.model.network import BrokerInfo, Role, Route, RoutesVersion, Scope
+from tocsin.model.network import BrokerInfo, Role
+from tocsin.wire.commands import ClientGone, Interests, Joined, Queries, Streams
 from tocsin.wire.control import (
-    Heartbeat,
-    Interests,
-    Leave,
-    Resync,
-    Routes,
+    Beat,
+    Clear,
+    Expected,
+    Pulse,
+    Refresh,
+    Seen,
+    Submit,
+    Unknown,
     decode_envelope,
     encode_envelope,
 )
 
 INFO = BrokerInfo("north-1", "north", Role.EDGE, "127.0.0.1", 1883)
+SAID = (
+    Joined(INFO),
+    Interests(("a/#", "b/+"), ("c",)),
+    Queries((("id", "temp > 20"),), ("other",)),
+    Streams(
+        "anna", 60, (("a", {"temp": 1.5, "on": True, "room": 4, "kind": "x", "old": None}), ("b", None)), 7, 9
+    ),
+    ClientGone("anna", 8, 9),
+)
 MESSAGES = [
-    Heartbeat("north-1", 7, 3, RoutesVersion(9, 2)),
-    Interests(INFO, 7, 0, 1, ("a/#", "b/+"), ("c",), part=1, parts=2),
-    Leave("north-1", 7),
-    Resync(9),
-    Routes(1, RoutesVersion(9, 2), (INFO,), (Route(Scope.TRANSIT, "north-1", "a/#"),)),
+    Beat("north-1", 7, 3, 500),
+    Submit("north-1", 7, 1, SAID),
+    Seen("north-1", 7, 3),
+    Refresh("north-1", 7),
+    Pulse(2, 7, 3, (INFO,)),
+    Unknown(2, 7),
+    Expected(2, 7, 4),
+    Clear(2, 7, 4),
 ]
 
 
@@ -46,7 +62,7 @@ def test_arbitrary_bytes_are_refused_or_decoded_but_never_raise_anything_else(da
 
 @pytest.mark.parametrize(
     "value",
-    [None, [], ["a"], ["a", "b", {"type": "Unknown"}], ["a", "b", {"type": "Resync"}], [1, 2, 3], "x" * 10],
+    [None, [], ["a"], ["a", "b", {"type": "Nothing"}], ["a", "b", {"type": "Beat"}], [1, 2, 3], "x" * 10],
 )
 def test_other_values_are_refused_in_words(value: object) -> None:
     with pytest.raises(Malformed, match="not a control message"):
@@ -63,6 +79,6 @@ def test_deep_nesting_is_refused() -> None:
         decode_envelope(b"\x91" * 100_000)
 
 
-def test_a_heartbeat_is_a_few_dozen_bytes() -> None:
-    beat = Heartbeat("north-1", (1 << 48) - 1, 1_000, RoutesVersion((1 << 48) - 1, 1_000))
-    assert len(encode_envelope("broker/north-1", "broker/north-1:start", beat)) < 150
+def test_a_beat_is_a_few_dozen_bytes() -> None:
+    beat = Beat("north-1", (1 << 62) - 1, 1_000_000, 1_000)
+    assert len(encode_envelope("broker/north-1", "broker/north-1:start", beat)) < 120

@@ -1,0 +1,178 @@
+"""The coordinator's command log: what changes the network's state, and the bytes of it (MessagePack).
+
+A **command** is a change as a broker says it. Brokers number theirs 1, 2, 3 … in each incarnation; **Said** is a
+run of them. Beside them stand the few that the leader says itself. A **batch** is one entry of the log: commands in
+the order in which every replica applies them, with all that applying depends on besides the state itself.
+
+An incarnation is a number that grows with every life of a broker: the log's last position when it began, and chance.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from tocsin.errors import Malformed
+from tocsin.model.network import BrokerInfo
+from tocsin.model.stream import Value
+
+CHANCE_BITS: Final = 20  # of an incarnation; the rest is a position
+
+
+class Command(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    """Base of all."""
+
+
+# ── what brokers say ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Joined(Command, frozen=True, array_like=True, gc=False):
+    """The first of an incarnation: what an earlier one had is dropped, and told anew by the commands that follow."""
+
+    info: BrokerInfo
+
+
+class Interests(Command, frozen=True, array_like=True, gc=False):
+    """Topic filters that the broker's clients want, or no longer want."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...] = ()
+
+
+class Queries(Command, frozen=True, array_like=True, gc=False):
+    """Queries that the broker's clients ask, as (id, canonical text), or ids that nobody asks any more."""
+
+    added: tuple[tuple[str, str], ...]
+    removed: tuple[str, ...] = ()
+
+
+class Streams(Command, frozen=True, array_like=True, gc=False):
+    """A client publishes on these topics, and says this of them.
+
+    Each change is (topic, keys to set; None takes a key away), or (topic, None): forget what was said of it. A
+    client of no name ("") says something of streams that it does not publish on. ``after`` is the position of the
+    message log that must be delivered before anybody is told that a stream left.
+    """
+
+    client: str
+    expiry_s: int
+    changes: tuple[tuple[str, dict[str, Value | None] | None], ...]
+    after: int = 0
+    epoch: int = 0
+
+
+class ClientAway(Command, frozen=True, array_like=True, gc=False):
+    """A client's connection ended, and its session is kept so long."""
+
+    client: str
+    expiry_s: int
+    after: int = 0
+    epoch: int = 0
+
+
+class ClientBack(Command, frozen=True, array_like=True, gc=False):
+    """A client with a session is connected here."""
+
+    client: str
+    expiry_s: int
+    epoch: int = 0
+
+
+class ClientGone(Command, frozen=True, array_like=True, gc=False):
+    """A client's session ended."""
+
+    client: str
+    after: int = 0
+    epoch: int = 0
+
+
+class Left(Command, frozen=True, array_like=True, gc=False):
+    """The broker stops on purpose."""
+
+
+BrokerCommand = Joined | Interests | Queries | Streams | ClientAway | ClientBack | ClientGone | Left
+
+
+# ── what is in the log ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Said(Command, frozen=True, array_like=True, gc=False):
+    """Commands of one broker; the first has the number ``first``."""
+
+    broker: str
+    incarnation: int
+    first: int
+    commands: tuple[BrokerCommand, ...]
+
+
+class Limits(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What bounds the state. In the log, because all replicas must agree on it."""
+
+    streams_max: int = 1_000_000
+    queries_max: int = 1_000_000
+    keep_s: int = 604_800  # for which what was said of a stream outlives its last publisher
+
+
+class Elected(Command, frozen=True, array_like=True, gc=False):
+    """The leader's: a new one leads, from here on."""
+
+    coordinator: str
+    limits: Limits
+
+
+class Lost(Command, frozen=True, array_like=True, gc=False):
+    """The leader's: a broker was silent for too long."""
+
+    broker: str
+    incarnation: int
+
+
+class Refreshed(Command, frozen=True, array_like=True, gc=False):
+    """The leader's: a broker has to be told everything again. Changes nothing."""
+
+    broker: str
+    incarnation: int
+
+
+Logged = Said | Elected | Lost | Refreshed
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One entry of the log, the first of an append; the notices that follow from it come behind it."""
+
+    epoch: int  # of the leader; grows with every ``Elected``
+    at_us: int  # the network's time: it runs while somebody leads, and never goes back
+    previous: int  # position of the batch before: who finds another has missed something
+    commands: tuple[Logged, ...]
+    notices: tuple[
+        tuple[str, int], ...
+    ] = ()  # broker → number of its last notice, with those that follow from this
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Batch)
+
+
+def encode_command(command: Command) -> msgspec.Raw:
+    """A command's bytes, to go into a batch as they are."""
+    return msgspec.Raw(_encoder.encode(command))
+
+
+def encode_batch(
+    *,
+    epoch: int,
+    at_us: int,
+    previous: int,
+    commands: tuple[msgspec.Raw, ...],
+    notices: tuple[tuple[str, int], ...],
+) -> bytes:
+    return _encoder.encode((epoch, at_us, previous, commands, notices))
+
+
+def decode_batch(data: bytes) -> Batch:
+    """The batch, or ``Malformed`` for whatever is none."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise Malformed(f"not a batch of commands: {error}") from None

@@ -1,0 +1,122 @@
+"""Notices: what follows from commands for one broker, in the log behind them, and the bytes of it (MessagePack).
+
+A broker's notices are numbered 1, 2, 3 … in each of its incarnations. A gap means that some were trimmed, or that a
+leader died between two appends: the broker asks for everything, and gets it in a notice that is ``fresh``.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tocsin.errors import Malformed
+from tocsin.model.network import BrokerInfo, Route
+from tocsin.model.stream import Value
+
+
+class Item(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    """Base of what a notice tells."""
+
+
+class Routes(Item, frozen=True, array_like=True, gc=False):
+    """Routes that come and go, and peers as they are now."""
+
+    added: tuple[Route, ...]
+    removed: tuple[Route, ...] = ()
+    peers: tuple[BrokerInfo, ...] = ()
+
+
+class QuerySet(Item, frozen=True, array_like=True, gc=False):
+    """The streams of a query, as (topic, metadata); with ``more``, the next item has further ones."""
+
+    query: str
+    streams: tuple[tuple[str, dict[str, Value]], ...]
+    more: bool = False
+
+
+class Joined(Item, frozen=True, array_like=True, gc=False):
+    """A stream satisfies a query from now on."""
+
+    query: str
+    topic: str
+    metadata: dict[str, Value]
+
+
+class Changed(Item, frozen=True, array_like=True, gc=False):
+    """A stream of a query has other metadata, and still satisfies it."""
+
+    query: str
+    topic: str
+    metadata: dict[str, Value]
+
+
+class Left(Item, frozen=True, array_like=True, gc=False):
+    """A stream no longer satisfies a query, or is gone; to be told after what the message log has up to ``after``."""
+
+    query: str
+    topic: str
+    metadata: dict[str, Value]
+    after: int
+
+
+class Described(Item, frozen=True, array_like=True, gc=False):
+    """What clients say of a stream on which a client of this broker publishes."""
+
+    topic: str
+    keys: dict[str, Value]
+
+
+class Refused(Item, frozen=True, array_like=True, gc=False):
+    """What a command (of this number) said of a topic or query was not taken, for a bound."""
+
+    subject: str
+    problem: str
+    number: int = 0
+
+
+AnyItem = Routes | QuerySet | Joined | Changed | Left | Described | Refused
+
+
+class Notice(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One notice."""
+
+    incarnation: int
+    number: int
+    epoch: int
+    applied: int  # the broker's commands up to this number are in the log
+    clear: int  # and whatever follows from them up to this one is known to all brokers that it concerns
+    fresh: bool  # forget what you know: this tells everything
+    more: bool  # what this tells is complete only with the next notice
+    ask: bool  # say at once that you have seen it
+    items: tuple[AnyItem, ...]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Notice)
+
+
+def encode_item(item: Item) -> msgspec.Raw:
+    """An item's bytes, to go into notices as they are."""
+    return msgspec.Raw(_encoder.encode(item))
+
+
+def encode_notice(
+    *,
+    incarnation: int,
+    number: int,
+    epoch: int,
+    applied: int,
+    clear: int,
+    fresh: bool,
+    more: bool,
+    ask: bool,
+    items: tuple[msgspec.Raw, ...],
+) -> bytes:
+    return _encoder.encode((incarnation, number, epoch, applied, clear, fresh, more, ask, items))
+
+
+def decode_notice(data: bytes) -> Notice:
+    """The notice, or ``Malformed`` for whatever is none."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise Malformed(f"not a notice: {error}") from None
