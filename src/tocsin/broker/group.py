@@ -1,0 +1,260 @@
+"""One group at this broker: the shell around its machine (``core.sharing``), and its hands."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import structlog
+
+from tocsin.broker.attendant import Attendant
+from tocsin.broker.frames import Frames
+from tocsin.broker.journal import Journal
+from tocsin.broker.links import NO_MAXIMUM
+from tocsin.core.delivery import WAIT, Delivery
+from tocsin.core.forwarding import Subscription
+from tocsin.core.grant import Grant
+from tocsin.core.machine import DeleteKey, Effect, GetKey, PutKey, Say, SetTimer, TimerFired
+from tocsin.core.sharing import Sharing
+from tocsin.core.sharing_signals import (
+    CANNOT,
+    Forget,
+    Give,
+    Join,
+    Joined,
+    Matched,
+    PartFailed,
+    PartRead,
+    ReadPart,
+    Turned,
+    Unwanted,
+    Vanished,
+)
+from tocsin.core.stored_group import GROUPS, Claim
+from tocsin.errors import TocsinError
+from tocsin.model.publication import Publication
+from tocsin.ports import Table
+from tocsin.runtime.points import BEFORE_SEND, reach
+from tocsin.runtime.pump import Pump, wall_us
+from tocsin.runtime.requests import outcome
+from tocsin.runtime.timers import Timers
+from tocsin.wire.codec import Version
+
+
+class NoMember(TocsinError):
+    """A client cannot be a member of a group."""
+
+    fault = "peer"
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        super().__init__(f"no subscription to {name!r}: {reason}")
+
+
+class Taker(Protocol):
+    """A member's connection, as it is seen from here."""
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def version(self) -> Version: ...
+
+    @property
+    def send_max_bytes(self) -> int: ...
+
+    @property
+    def full(self) -> bool: ...
+
+    @property
+    def attendant(self) -> Attendant: ...
+
+    def may_receive(self, topic: str) -> bool: ...
+
+    def queue(self, frame: bytes) -> None: ...
+
+
+class World(Protocol):
+    """What a group has in common with the others."""
+
+    journal: Journal
+    table: Table
+    life: str
+    members_max: int
+    unwanted: Callable[[int], None]
+
+    def alive(self, life: str) -> bool: ...
+
+    def vanished(self, group: LocalGroup) -> None: ...
+
+
+class LocalGroup:
+    """See the module's text."""
+
+    def __init__(self, name: str, world: World) -> None:
+        self.name = name
+        self.filter = name.split("/", 2)[2]
+        self._world = world
+        self._machine = Sharing(name, world.life, self, world.members_max)
+        self.post = Pump(self._machine, self._carry_out, wall_us).post
+        self._timers = Timers(lambda name, cause: self.post(TimerFired(name=name, cause=cause)))
+        self._takers: dict[str, tuple[Taker, Subscription]] = {}  # by client id
+        self._joining: dict[tuple[str, str], asyncio.Future[tuple[Claim, ...]]] = {}  # by client and session
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._log = structlog.get_logger()
+
+    async def join(
+        self, taker: Taker, subscription: Subscription, *, session: str, epoch: int, expiry_s: int, cause: str
+    ) -> tuple[Claim, ...]:
+        """Make a client a member; what it has from earlier connections. ``NoMember`` if it cannot be one."""
+        client = taker.client_id
+        self._takers[client] = (taker, subscription)
+        joined = self._joining.get((client, session))
+        if joined is None or joined.done():
+            joined = self._joining[client, session] = asyncio.get_running_loop().create_future()
+        self.post(Join(client=client, session=session, epoch=epoch, expiry_s=expiry_s, cause=cause))
+        return await asyncio.shield(joined)
+
+    def leave(self, taker: Taker, session: str) -> None:
+        """Nothing can be sent to a connection any more."""
+        known, _ = self._takers.get(taker.client_id, (None, None))
+        if known is taker:
+            del self._takers[taker.client_id]
+        joining = self._joining.pop((taker.client_id, session), None)
+        if joining is not None:
+            joining.set_exception(NoMember(self.name, "the connection is over"))
+
+    # ── hands ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def tail(self) -> int:
+        return self._world.journal.tail
+
+    def alive(self, life: str) -> bool:
+        return self._world.alive(life)
+
+    def room(self, client: str) -> bool:
+        taker = self._taker(client)
+        return taker is not None and not taker.full and taker.attendant.room
+
+    def takes(self, client: str, matched: Matched) -> int:
+        publication = matched.publication
+        taker, subscription = self._takers.get(client, (None, None))
+        if taker is None or subscription is None or not taker.may_receive(publication.topic):
+            return CANNOT
+        granted = _grant(subscription, publication)
+        if taker.send_max_bytes < NO_MAXIMUM:
+            frame = Frames(publication, 0).of(taker.version, granted, 1 if granted.qos else 0)
+            if len(frame) > taker.send_max_bytes:
+                return CANNOT
+        return granted.qos
+
+    def reserve(self, client: str) -> int:
+        claims = self._claims(client)
+        return WAIT if claims is None else claims.reserve()
+
+    def give_back(self, client: str, packet_id: int) -> None:
+        claims = self._claims(client)
+        if claims is not None:
+            claims.give_back(packet_id)
+
+    def send_again(self, client: str, packet_id: int, qos: int) -> bool:
+        claims = self._claims(client)
+        return claims is not None and self.room(client) and claims.send_again(packet_id, qos)
+
+    def _taker(self, client: str) -> Taker | None:
+        return self._takers.get(client, (None, None))[0]
+
+    def _claims(self, client: str) -> Delivery | None:
+        taker = self._taker(client)
+        return None if taker is None else taker.attendant.claims
+
+    # ── the machine's effects ───────────────────────────────────────────────────────────────────────────────
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Give():
+                self._give(effect)
+            case Forget(client=client, packet_ids=packet_ids):
+                taker = self._taker(client)
+                if taker is not None:
+                    taker.attendant.forget_claims(packet_ids)
+            case Joined(client=client, session=session, claims=claims):
+                joining = self._joining.pop((client, session), None)
+                if joining is not None:
+                    joining.set_result(claims)
+            case Turned(client=client, session=session, reason=reason):
+                joining = self._joining.pop((client, session), None)
+                if joining is not None:
+                    joining.set_exception(NoMember(self.name, reason))
+            case PutKey() | GetKey() | DeleteKey():
+                self._spawn(self._ask(effect))
+            case ReadPart():
+                self._spawn(self._read(effect))
+            case SetTimer(name=name, delay_us=delay_us, cause=cause):
+                self._timers.set(name, delay_us, cause)
+            case Unwanted(messages=messages):
+                self._world.unwanted(messages)
+            case Say(text=text, level=level, facts=facts, cause=cause):
+                getattr(self._log, level)(text, cause=cause, **facts)
+            case Vanished():
+                self._timers.close()
+                self._world.vanished(self)
+            case _:
+                raise AssertionError(f"no way to carry out {effect}")
+
+    def _give(self, give: Give) -> None:
+        taker, subscription = self._takers.get(give.client, (None, None))
+        if taker is None or subscription is None:
+            return
+        claims = taker.attendant.claims
+        if give.qos and not give.repeat:
+            position = give.matched.position
+            if claims is None or not claims.claimed(give.packet_id, self.name, position, give.qos):
+                return  # it is another connection by now, and will be told so
+        publication = give.matched.publication
+        granted = _grant(subscription, publication, give.qos)
+        frames = Frames(publication, max(0.0, time.time() - give.matched.entry.at_us / 1e6))
+        reach(BEFORE_SEND)
+        taker.queue(frames.of(taker.version, granted, give.packet_id, give.repeat))
+
+    async def _ask(self, request: PutKey | GetKey | DeleteKey) -> None:
+        self.post(await outcome(request, {}, {GROUPS: self._world.table}))
+
+    async def _read(self, asked: ReadPart) -> None:
+        journal = self._world.journal
+        try:
+            batch = await journal.read((self.filter,), asked.start, limit=asked.limit)
+        except TocsinError as error:
+            self.post(PartFailed(error=error, cause=asked.cause))
+            return
+        matched = [
+            Matched(entry, publication)
+            for entry in batch.entries
+            if (publication := journal.publication(entry)) is not None
+        ]
+        self.post(PartRead(matched=matched, next=batch.next, tail=journal.tail, cause=asked.cause))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.error("a group failed", exc_info=error, group=self.name)
+
+    def close(self) -> None:
+        """The broker stops."""
+        self._timers.close()
+        for task in self._tasks:
+            task.cancel()
+
+
+def _grant(subscription: Subscription, publication: Publication, qos: int | None = None) -> Grant:
+    identifiers = () if subscription.identifier is None else (subscription.identifier,)
+    retain = subscription.retain_as_published and publication.retain
+    return Grant(min(subscription.qos, publication.qos) if qos is None else qos, identifiers, retain)

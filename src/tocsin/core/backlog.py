@@ -1,0 +1,139 @@
+"""What one broker knows of the log for one group: entries that nobody has claimed, and those that were given back.
+
+    start ≤ next of the cell ≤ … ≤ below          everything that matches from ``start`` to ``below`` is, or was, known
+
+While it is *live*, entries are taken as the log's follower brings them. When there is no room for more it takes none,
+and later has the log read from ``below`` on, until it has caught up. Entries before ``start`` (given back by their
+members, or to be sent again) are fetched one by one when they are wanted.
+
+Invariants: no more than ENTRIES_MAX entries and BYTES_MAX bytes (but for one entry) are kept of what is to come, and
+FETCHED_MAX of what was; one read at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from tocsin.core.sharing_signals import Matched, PartRead, ReadPart
+
+ENTRIES_MAX: Final = 1_000
+BYTES_MAX: Final = 4 << 20
+FETCHED_MAX: Final = 100
+
+
+class Backlog:
+    """See the module's text."""
+
+    def __init__(self) -> None:
+        self.below = 0
+        self.live = False
+        self.reading = False
+        self.gone: set[int] = set()  # wanted positions that the log has no more
+        self._start = 0
+        self._entries: dict[int, Matched] = {}  # in order
+        self._bytes = 0
+        self._fetched: dict[int, Matched] = {}
+        self._wanted: frozenset[int] | None = (
+            None  # what the read under way looks for; None: for what is to come
+        )
+        self._stale = False  # … and it began before the knowledge was thrown away
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Matched]:
+        return iter(self._entries.values())
+
+    def get(self, position: int) -> Matched | None:
+        return self._fetched.get(position) or self._entries.get(position)
+
+    @property
+    def _full(self) -> bool:
+        return len(self._entries) >= ENTRIES_MAX or self._bytes >= BYTES_MAX
+
+    # ── what the log brings ─────────────────────────────────────────────────────────────────────────────────
+
+    def arrived(self, matched: Matched) -> None:
+        if not self.live or matched.position < self.below:
+            return
+        if self._full:
+            self.live = False
+            return
+        self._keep(matched)
+
+    def _keep(self, matched: Matched) -> None:
+        self._entries[matched.position] = matched
+        self._bytes += len(matched.entry.payload)
+        self.below = matched.position + 1
+
+    def passed(self, tail: int) -> None:
+        """Every entry up to here was dispatched, and has arrived if it matched."""
+        if self.live:
+            self.below = max(self.below, tail + 1)
+
+    # ── what the cell says ──────────────────────────────────────────────────────────────────────────────────
+
+    def rebase(self, next_: int, wanted: Iterable[int], tail: int) -> None:
+        """The cell's ``next`` moved; ``wanted`` are the positions before it that are needed."""
+        if next_ < self._start or next_ > self.below:
+            self._entries, self._bytes = {}, 0
+            self._stale = self.reading
+            self.below = next_
+            self.live = next_ > tail
+        needed = frozenset(wanted)
+        for position in [each for each in self._entries if each < next_]:
+            matched = self._entries.pop(position)
+            self._bytes -= len(matched.entry.payload)
+            if position in needed and len(self._fetched) < FETCHED_MAX:
+                self._fetched[position] = matched
+        self._start = next_
+        self._fetched = {each: matched for each, matched in self._fetched.items() if each in needed}
+        self.gone &= needed
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def ask(self, wanted: Iterable[int], cause: str) -> list[ReadPart]:
+        """The part of the log to read now, if one has to be."""
+        if self.reading:
+            return []
+        missing = [each for each in wanted if each not in self._fetched and each not in self.gone]
+        if missing:
+            self.reading, self._wanted = True, frozenset(missing)
+            return [ReadPart(start=min(missing), limit=FETCHED_MAX, cause=cause)]
+        if not self.live and len(self._entries) <= ENTRIES_MAX // 2 and self._bytes <= BYTES_MAX // 2:
+            self.reading, self._wanted = True, None
+            return [ReadPart(start=self.below, limit=ENTRIES_MAX // 2, cause=cause)]
+        return []
+
+    def take(self, part: PartRead) -> None:
+        """The part that was asked for."""
+        wanted, stale = self._end()
+        if wanted is not None:
+            self._fetched.update((each.position, each) for each in part.matched if each.position in wanted)
+            self.gone.update(each for each in wanted if each < part.next and each not in self._fetched)
+        elif not stale:
+            for matched in part.matched:
+                if matched.position >= self.below:
+                    if self._full:
+                        return
+                    self._keep(matched)
+            self.below = max(self.below, part.next)
+            self.live = self.below > part.tail
+
+    def trimmed(self, oldest: int) -> bool:
+        """Everything before a position is gone from the log; whether that matters."""
+        wanted, stale = self._end()
+        if wanted is not None:
+            self.gone.update(each for each in wanted if each < oldest)
+        elif not stale:
+            self.below = max(self.below, oldest)
+        return wanted is not None or not stale
+
+    def failed(self) -> None:
+        self._end()
+
+    def _end(self) -> tuple[frozenset[int] | None, bool]:
+        wanted, stale = self._wanted, self._stale
+        self.reading, self._wanted, self._stale = False, None, False
+        return wanted, stale and wanted is None

@@ -1,0 +1,143 @@
+"""The cell of one group as one broker knows it, and the writing of it: compare-and-set beside others who write it too.
+
+A write is tried, with the same bytes, until the cell's revision is another than the one that it expected. Then it is
+known what the cell says, which is all that counts: whether this write made it so can be told by looking for what it
+was to bring about.
+
+    idle ──write──► put ──Stored────────────────────────────────► known
+                     │  ──Conflict──► get ──► (another revision) ──► known
+                     │                     └► (the expected one) ──► put
+                     └  ──no answer, or no store──► (a while) ──► get
+
+What the watch says meanwhile is kept until the write is answered, because it may be that write itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tocsin.core.machine import DeleteKey, Effect, GetKey, PutKey, Say, SetTimer, Stored, StoreFailed
+from tocsin.core.stored_group import GROUPS, StoredGroup, decode_group, encode_group, group_key
+from tocsin.errors import Conflict, Malformed
+from tocsin.ports import Cell, Change
+
+GET: Final = "get"
+PUT: Final = "put"
+CELL_AGAIN: Final = "cell again"
+AGAIN_US: Final = 500_000  # before a failed request is tried once more: no burden on a store in trouble
+
+
+class GroupCell:
+    """See the module's text."""
+
+    def __init__(self, name: str) -> None:
+        self.group: StoredGroup | None = None  # as it is known; None: there is none, or nothing is known yet
+        self.known = False
+        self._key = group_key(name)
+        self._revision = 0  # of ``group``
+        self._newest = 0  # the newest revision that was heard of, also of a removal
+        self._asked = ""  # the request under way, or to be tried again
+        self._writing = False  # a write has begun, and its outcome is not known
+        self._bytes: bytes | None = None  # what it writes; None: it removes
+        self._ttl_us: int | None = None
+        self._watched: Change | None = None  # the newest that was heard of during a request
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._asked)
+
+    # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def look(self, cause: str) -> list[Effect]:
+        """Read the cell, unless something is under way, from which it will be known."""
+        return [] if self.busy else [self._ask(GET, cause)]
+
+    def write(self, group: StoredGroup | None, ttl_us: int | None, cause: str) -> Effect:
+        """Make this of the cell; None removes it."""
+        assert not self.busy, "one request at a time"
+        self._writing = True
+        self._bytes = None if group is None else encode_group(group)
+        self._ttl_us = ttl_us
+        return self._ask(PUT, cause)
+
+    def again(self, cause: str) -> list[Effect]:
+        """What failed, once more; of a write, first what has become of it."""
+        return [self._ask(GET, cause)] if self.busy else []
+
+    def _ask(self, request: str, cause: str) -> Effect:
+        self._asked = request
+        if request == GET:
+            return GetKey(request=GET, table=GROUPS, key=self._key, cause=cause)
+        if self._bytes is None:
+            return DeleteKey(request=PUT, table=GROUPS, key=self._key, revision=self._revision, cause=cause)
+        return PutKey(
+            request=PUT,
+            table=GROUPS,
+            key=self._key,
+            value=self._bytes,
+            revision=self._revision,
+            ttl_us=self._ttl_us,
+            cause=cause,
+        )
+
+    # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def stored(self, event: Stored) -> tuple[bool, list[Effect]]:
+        """Whether the cell is known anew, and what else is to be done."""
+        if event.request != self._asked:
+            return False, []  # of a try that was given up
+        if event.request == GET:
+            cell: Cell | None = event.value
+            if self._writing and self._revision == (0 if cell is None else cell.revision):
+                return False, [self._ask(PUT, event.cause)]
+            return True, self._learn(cell)
+        if self._bytes is None:
+            return True, self._learn(None)
+        return True, self._learn(Cell(self._key, self._bytes, event.value))
+
+    def failed(self, event: StoreFailed) -> list[Effect]:
+        if event.request != self._asked:
+            return []
+        if isinstance(event.error, Conflict):
+            return [self._ask(GET, event.cause)]
+        facts = {"problem": str(event.error)}
+        return [
+            Say(text="group is not stored yet", level="warning", facts=facts, cause=event.cause),
+            SetTimer(name=CELL_AGAIN, delay_us=AGAIN_US, cause=event.cause),
+        ]
+
+    def watched(self, change: Change) -> tuple[bool, list[Effect]]:
+        """The watch says what the cell is now: as ``stored``."""
+        if change.revision <= self._newest or not self.known:
+            return False, []
+        if self.busy:
+            self._watched = change
+            return False, []
+        cell = Cell(change.key, change.value, change.revision) if change.kind == "put" else None
+        self._newest = change.revision
+        return True, self._learn(cell)
+
+    def _learn(self, cell: Cell | None) -> list[Effect]:
+        self._asked, self._writing, self._bytes = "", False, None
+        self.known = True
+        later, self._watched = self._watched, None
+        if later is not None and later.revision > (self._newest if cell is None else cell.revision):
+            self._newest = later.revision
+            cell = Cell(later.key, later.value, later.revision) if later.kind == "put" else None
+        if cell is None:
+            self.group, self._revision = None, 0
+            return []
+        self._revision = cell.revision
+        self._newest = max(self._newest, cell.revision)
+        try:
+            self.group = decode_group(cell.value)
+        except Malformed as error:
+            self.group = None
+            return [
+                Say(
+                    text="a group is unreadable and is made anew",
+                    level="error",
+                    facts={"problem": str(error)},
+                )
+            ]
+        return []

@@ -1,0 +1,158 @@
+"""The members of a group that are at one broker, and what each of them has.
+
+A claim of a member's is, as seen from its broker,
+
+    in a write under way ──► sent ──► settled ──► (the cell says so) forgotten
+                              ▲
+    again, of an earlier connection
+
+What the cell says decides (``Holder.learn``): a claim that it has not is not ours, also if it was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from tocsin.core.backlog import Backlog
+from tocsin.core.group_draft import GroupDraft
+from tocsin.core.machine import Effect
+from tocsin.core.sharing_signals import CANNOT, Forget, Give, Hands, Joined, Matched
+from tocsin.core.stored_group import Claim, Member, StoredGroup
+
+NOBODY: Final = -1  # what ``choose`` says: no member here could take it
+FULL: Final = 0  # … some could, and have no room
+
+
+class Holder:
+    """One member here. ``session`` and ``epoch`` are those of its connection."""
+
+    def __init__(self, client: str, session: str, epoch: int, expiry_s: int, life: str) -> None:
+        self.client = client
+        self.session = session
+        self.epoch = epoch
+        self.expiry_s = expiry_s
+        self.told = False  # the client knows that it is a member
+        self.present = False  # the cell says that it is here
+        self.quits = False  # it has unsubscribed
+        self.gone = False  # its connection is over
+        self.sent: dict[int, int] = {}  # position → packet id; also of those that are settled
+        self.settled: dict[int, None] = {}  # positions that the cell has not as settled yet
+        self.again: dict[int, Claim] = {}  # by position: to be sent again
+        self._life = life
+
+    @property
+    def taking(self) -> bool:
+        """Whether it gets new messages: not before it has again what it was sent on an earlier connection."""
+        return self.present and not self.quits and not self.gone and not self.again
+
+    def member(self) -> Member:
+        """As it should be stored."""
+        return Member(self.session, self.epoch, self._life, self.expiry_s, leaving=self.quits)
+
+    def done(self, group: StoredGroup | None) -> bool:
+        """Whether it is over with it, and the cell knows that."""
+        stored = None if group is None else group.members.get(self.client)
+        here = (
+            stored is not None
+            and (stored.session, stored.life) == (self.session, self._life)
+            and stored.epoch <= self.epoch
+        )
+        return (self.gone or self.quits) and not here
+
+    def farewell(self, cause: str) -> list[Effect]:
+        """A client that unsubscribed before it was a member still waits to be told."""
+        if self.told or self.gone:
+            return []
+        return [Joined(client=self.client, session=self.session, claims=(), cause=cause)]
+
+    def restless(self, group: StoredGroup | None) -> bool:
+        """Whether the cell has to be told something about it at once."""
+        return self.gone or group is None or group.members.get(self.client) != self.member()
+
+    def apply(self, draft: GroupDraft, now_s: int) -> bool:
+        """Bring it into the cell; False if the member is somebody else now."""
+        if self.settled:
+            draft.settle(self.client, self.settled)
+        if self.gone:
+            draft.leave(self.client, self.member(), now_s)
+            return True
+        stored = draft.members.get(self.client)
+        if stored == self.member():
+            return True
+        if stored is not None and self.told and stored.session != self.session:
+            return False
+        return draft.join(self.client, self.member())
+
+    def learn(self, group: StoredGroup | None, cause: str) -> list[Effect]:
+        """What the cell says of it. While it is taken for away it keeps what its session keeps."""
+        stored = None if group is None else group.members.get(self.client)
+        if stored is not None and (stored.session != self.session or stored.epoch > self.epoch):
+            stored = None
+        self.present = stored is not None and (stored.epoch, stored.life) == (self.epoch, self._life)
+        has = () if group is None or stored is None else group.claims.get(self.client, ())
+        claims = {claim.position: claim for claim in has}
+        over = tuple(each for position, each in self.sent.items() if position not in claims and each)
+        self.sent = {position: each for position, each in self.sent.items() if position in claims}
+        self.settled = {each: None for each in self.settled if each in claims}
+        self.again = {
+            position: claim
+            for position, claim in claims.items()
+            if position not in self.sent and position not in self.settled
+        }
+        effects: list[Effect] = [Forget(client=self.client, packet_ids=over, cause=cause)] if over else []
+        if self.present and not self.told and not self.gone:
+            self.told = True
+            earlier = tuple(claims[position] for position in sorted(claims) if position not in self.sent)
+            effects.append(Joined(client=self.client, session=self.session, claims=earlier, cause=cause))
+        return effects
+
+    def give(self, claim: Claim, matched: Matched, *, repeat: bool, cause: str) -> Effect:
+        """The cell has the claim: its message is sent."""
+        self.sent[claim.position] = claim.packet_id
+        self.again.pop(claim.position, None)
+        if not claim.qos:
+            self.settled[claim.position] = None
+        return Give(
+            client=self.client,
+            matched=matched,
+            packet_id=claim.packet_id,
+            qos=claim.qos,
+            repeat=repeat,
+            cause=cause,
+        )
+
+    def send_again(self, backlog: Backlog, hands: Hands, cause: str) -> list[Effect]:
+        """What it was sent on an earlier connection, in order, as far as it is at hand and there is room."""
+        effects: list[Effect] = []
+        if self.gone or not self.told:
+            return effects
+        for position in sorted(self.again):
+            claim, matched = self.again[position], backlog.get(position)
+            if matched is None and position not in backlog.gone:
+                break
+            if matched is None or not claim.qos or hands.takes(self.client, matched) == CANNOT:
+                self.sent[position] = claim.packet_id
+                self.settled[position] = None
+                del self.again[position]
+            elif hands.send_again(self.client, claim.packet_id, claim.qos):
+                effects.append(self.give(claim, matched, repeat=True, cause=cause))
+            else:
+                break
+        return effects
+
+
+def choose(holders: Iterable[Holder], hands: Hands, matched: Matched) -> tuple[Holder, Claim] | int:
+    """Who takes a message, of these in this order: with a packet id that is reserved; or FULL, or NOBODY."""
+    able = False
+    for holder in holders:
+        qos = hands.takes(holder.client, matched)
+        if qos == CANNOT:
+            continue
+        able = True
+        if not hands.room(holder.client):
+            continue
+        identifier = hands.reserve(holder.client) if qos else 0
+        if identifier >= (1 if qos else 0):
+            return holder, Claim(matched.position, identifier, qos)
+    return FULL if able else NOBODY

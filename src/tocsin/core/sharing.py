@@ -1,0 +1,382 @@
+"""One group at one broker: which of the log's messages its members here take, and what becomes of them.
+
+Every broker that has members of a group runs this machine, and all of them write one cell (``core.stored_group``). A
+broker takes messages by writing claims, many at a time, and sends them when they are written. Nothing but the cell
+decides who has what: after a conflict, or a write of which no answer came, the cell is read, and what is in it counts.
+
+States: ``new`` → ``here`` → ``vanished``. It begins with the first member, and vanishes when none is left here and the
+cell knows it.
+
+**Who takes what** is the affair of ``core.claiming``: the broker whose turn it is claims at once, the others what is
+still unclaimed after GRACE_US. Among the members of one broker those with room take turns.
+
+**What is written when.** Members that come and go, and claims: at once. Settled messages: with the next write, or
+SETTLE_AFTER_US later. A cell with members is refreshed before it expires.
+
+**Lives.** Members at a broker whose life is over are away (``GroupDraft.bury``). A broker that was taken for dead, and
+is not, finds its members away, and has them join again; what it sent under claims that are gone is nobody's affair.
+
+``now_us`` is the clock on the wall here: when a member that is away is forgotten is read by other brokers.
+
+Invariants: a message is given to a member only after the cell says that it is that member's; a packet id that is
+reserved is in the write under way; one request for the cell at a time; after ``Vanished`` nothing is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from tocsin.core.backlog import Backlog
+from tocsin.core.claiming import Claiming, Planned
+from tocsin.core.group_cell import GroupCell
+from tocsin.core.group_draft import GroupDraft
+from tocsin.core.holders import Holder
+from tocsin.core.machine import (
+    Effect,
+    Event,
+    GetKey,
+    Handler,
+    Say,
+    SetTimer,
+    Stored,
+    StoreFailed,
+    TableMachine,
+    TimerFired,
+    Watched,
+)
+from tocsin.core.sharing_signals import (
+    AFTERWARDS,
+    Arrived,
+    Hands,
+    Join,
+    Leave,
+    OutOfSight,
+    PartFailed,
+    PartRead,
+    Quit,
+    RoomMade,
+    SessionOver,
+    Settle,
+    Turned,
+    Unwanted,
+    Vanished,
+)
+from tocsin.core.stored_group import GROUPS, StoredGroup, life_key
+from tocsin.core.stored_session import FOREVER_S
+from tocsin.errors import Trimmed
+
+GRACE: Final = "grace"
+SETTLE_SOON: Final = "settle soon"
+READ_AGAIN: Final = "read again"
+LOOK: Final = "look"
+LIFE: Final = "life "  # the beginning of the names of requests for a life
+GRACE_US: Final = 30_000  # a few writes to the store: time enough for whose turn it is
+SETTLE_AFTER_US: Final = 1_000_000  # how long settled messages wait for a claim to be written with
+READ_AGAIN_US: Final = 500_000
+LOOK_US: Final = 1_000_000  # how often it is seen to whether lives are over, and whether the cell grows old
+KEEP_US: Final = 60_000_000  # a cell is kept so much longer than the sessions of its members
+
+
+class Sharing(TableMachine):
+    """See the module's text."""
+
+    def __init__(self, name: str, life: str, hands: Hands, members_max: int) -> None:
+        self._name = name
+        self._life = life
+        self._hands = hands
+        self._members_max = members_max
+        self._cell = GroupCell(name)
+        self._backlog = Backlog()
+        self._holders: dict[str, Holder] = {}  # by client id; the next in turn is the first
+        self._claiming = Claiming(life, self._holders, self._backlog, hands)
+        self._over: dict[tuple[str, str], None] = {}  # sessions that ended, and the cell may not know it
+        self._dead: dict[str, None] = {}  # lives that are over, and the cell does not know it
+        self._asked_after: dict[str, None] = {}  # lives that the store is being asked for
+        self._planned: list[Planned] = []  # what the write under way claims
+        self._unwanted = 0  # messages that it settles because nobody can take them
+        self._soon = False  # the SETTLE_SOON timer runs
+        self._overdue = False  # … or ran out
+        self._ageing = False  # the cell has to be written before it expires
+        self._waiting_for = 0  # the position for which the GRACE timer runs, if it does
+        self._patience_for = 0  # the position for which it ran out
+        self._heard_us = 0  # when the cell was written last, as far as is known here
+
+    # ── members ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, event: Join | SessionOver, now_us: int) -> list[Effect]:
+        self.state = "here"
+        effects = [SetTimer(name=LOOK, delay_us=LOOK_US, cause=event.cause), *self._cell.look(event.cause)]
+        return [*effects, *self.handle(event, now_us)]
+
+    def _join(self, event: Join, now_us: int) -> list[Effect]:
+        before = self._holders.get(event.client)
+        if before is not None and (before.session, before.epoch) == (event.session, event.epoch):
+            before.quits, before.told = False, False  # it subscribes again, and is told again
+            effects = before.learn(self._cell.group, event.cause) if self._cell.known else []
+            return [*effects, *self._go_on(event.cause, now_us)]
+        holder = Holder(event.client, event.session, event.epoch, event.expiry_s, self._life)
+        if before is not None and before.session == event.session:
+            holder.settled = before.settled
+        elif before is not None:
+            self._over[event.client, before.session] = None
+        self._holders[event.client] = holder
+        return self._go_on(event.cause, now_us)
+
+    def _leave(self, event: Leave, now_us: int) -> list[Effect]:
+        holder = self._holders.get(event.client)
+        if holder is not None and holder.session == event.session:
+            holder.gone, holder.expiry_s = True, event.expiry_s
+        return self._go_on(event.cause, now_us)
+
+    def _quit(self, event: Quit, now_us: int) -> list[Effect]:
+        holder = self._holders.get(event.client)
+        if holder is not None and holder.session == event.session:
+            holder.quits = True
+        return self._go_on(event.cause, now_us)
+
+    def _on_session_over(self, event: SessionOver, now_us: int) -> list[Effect]:
+        self._over[event.client, event.session] = None
+        return self._go_on(event.cause, now_us)
+
+    def _settle(self, event: Settle, now_us: int) -> list[Effect]:
+        holder = self._holders.get(event.client)
+        if holder is not None and (event.position in holder.sent or event.position in holder.again):
+            claim = holder.again.pop(event.position, None)
+            if claim is not None:
+                holder.sent[event.position] = claim.packet_id
+            holder.settled[event.position] = None
+        return self._go_on(event.cause, now_us)
+
+    # ── what the log brings ─────────────────────────────────────────────────────────────────────────────────
+
+    def _on_arrival(self, event: Arrived, now_us: int) -> list[Effect]:
+        self._backlog.arrived(event.matched)
+        return self._go_on(event.cause, now_us)
+
+    def _on_part(self, event: PartRead, now_us: int) -> list[Effect]:
+        if self._backlog.reading:
+            self._backlog.take(event)
+        return self._go_on(event.cause, now_us)
+
+    def _on_part_failure(self, event: PartFailed, now_us: int) -> list[Effect]:
+        if not self._backlog.reading:
+            return []
+        if not isinstance(event.error, Trimmed):
+            self._backlog.failed()
+            return [SetTimer(name=READ_AGAIN, delay_us=READ_AGAIN_US, cause=event.cause)]
+        effects: list[Effect] = []
+        if self._backlog.trimmed(event.error.oldest):
+            words = "messages were trimmed before a group got them"
+            facts = {"group": self._name, "problem": str(event.error)}
+            effects.append(Say(text=words, level="warning", facts=facts, cause=event.cause))
+        return [*effects, *self._go_on(event.cause, now_us)]
+
+    # ── what the cell says ──────────────────────────────────────────────────────────────────────────────────
+
+    def _on_stored(self, event: Stored, now_us: int) -> list[Effect]:
+        if event.request.startswith(LIFE):
+            return self._on_life(event, now_us)
+        known, effects = self._cell.stored(event)
+        return [*effects, *self._learn(event.cause, now_us)] if known else effects
+
+    def _on_store_failure(self, event: StoreFailed, now_us: int) -> list[Effect]:
+        if event.request.startswith(LIFE):
+            self._asked_after.pop(event.request.removeprefix(LIFE), None)
+            return []
+        return self._cell.failed(event)
+
+    def _on_change(self, event: Watched, now_us: int) -> list[Effect]:
+        known, effects = self._cell.watched(event.change)
+        return [*effects, *self._learn(event.cause, now_us)] if known else effects
+
+    def _learn(self, cause: str, now_us: int) -> list[Effect]:
+        """The cell is known anew: whatever it does not say is not so."""
+        group = self._cell.group
+        self._heard_us = now_us
+        effects = self._end_write(group, cause)
+        for holder in self._holders.values():
+            effects += holder.learn(group, cause)
+        members = {} if group is None else group.members
+        lives = {member.life for member in members.values()}
+        self._dead = {life: None for life in self._dead if life in lives}
+        self._over = {
+            (client, session): None
+            for client, session in self._over
+            if client in members and members[client].session == session
+        }
+        self._backlog.passed(self._hands.tail)
+        if group is not None:
+            self._backlog.rebase(group.next, self._claiming.wanted(group), self._hands.tail)
+        return [*effects, *self._go_on(cause, now_us)]
+
+    def _end_write(self, group: StoredGroup | None, cause: str) -> list[Effect]:
+        """What the write under way brought about: its claims are ours if the cell has them."""
+        effects: list[Effect] = [Unwanted(messages=self._unwanted, cause=cause)] if self._unwanted else []
+        planned, self._planned, self._unwanted = self._planned, [], 0
+        for each in planned:
+            holder, claim = each.holder, each.claim
+            has = () if group is None else group.claims.get(holder.client, ())
+            if claim in has and not holder.gone and self._holders.get(holder.client) is holder:
+                effects.append(holder.give(claim, each.matched, repeat=False, cause=cause))
+            else:
+                self._hands.give_back(holder.client, claim.packet_id)
+        return effects
+
+    # ── what there is to do ─────────────────────────────────────────────────────────────────────────────────
+
+    def _go_on(self, cause: str, now_us: int) -> list[Effect]:
+        if self._cell.busy:
+            return []
+        group = self._cell.group
+        effects: list[Effect] = []
+        for holder in list(self._holders.values()):
+            if holder.done(group):
+                del self._holders[holder.client]
+                effects += holder.farewell(cause)
+                continue
+            effects += holder.send_again(self._backlog, self._hands, cause)
+        if group is not None and self._holders:
+            effects += self._backlog.ask(self._claiming.wanted(group), cause)
+        first = self._claiming.first(group)
+        if self._is_due(group, first):
+            effects += self._write(cause, now_us)
+        return [*effects, *self._wait(first, cause)]
+
+    def _is_due(self, group: StoredGroup | None, first: int) -> bool:
+        """Whether the cell is to be written now."""
+        if self._over or self._dead or self._overdue or self._ageing:
+            return True
+        if any(holder.restless(group) for holder in self._holders.values()):
+            return True
+        if group is None or not first:
+            return False
+        return first == self._patience_for or self._claiming.is_our_turn(group, first)
+
+    def _wait(self, first: int, cause: str) -> list[Effect]:
+        """Timers for what need not be done at once; or the end, if there is nothing to do any more."""
+        effects: list[Effect] = []
+        if self._cell.busy:
+            return effects
+        if not self._holders and not self._over:
+            self.state = "vanished"
+            return [Vanished(cause=cause)]
+        if not self._soon and any(holder.settled for holder in self._holders.values()):
+            self._soon = True
+            effects.append(SetTimer(name=SETTLE_SOON, delay_us=SETTLE_AFTER_US, cause=cause))
+        if first and first not in (self._waiting_for, self._patience_for):
+            self._waiting_for = first
+            effects.append(SetTimer(name=GRACE, delay_us=GRACE_US, cause=cause))
+        return effects
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _write(self, cause: str, now_us: int) -> list[Effect]:
+        before, now_s = self._cell.group, now_us // 1_000_000
+        draft = GroupDraft(before or StoredGroup(self._name, self._hands.tail + 1))
+        draft.expire(now_s)
+        for life in self._dead:
+            draft.bury(life, now_s)
+        for client, session in self._over:
+            draft.end(client, session)
+        effects = self._apply(draft, now_s, cause)
+        self._unwanted = draft.tidy()
+        if before is not None:
+            self._planned = self._claiming.claim(before, draft, now_us)
+            self._unwanted += draft.tidy()
+        refresh, self._overdue, self._ageing = self._ageing, False, False
+        group = draft.done()
+        if group == before and (group is None or not refresh):
+            self._unwanted = 0
+            self._over.clear()
+            self._dead.clear()
+            return effects
+        return [*effects, self._cell.write(group, _ttl_us(group), cause)]
+
+    def _apply(self, draft: GroupDraft, now_s: int, cause: str) -> list[Effect]:
+        """Bring the members here into a draft; those that cannot be members are told so."""
+        effects: list[Effect] = []
+        for client, holder in list(self._holders.items()):
+            fresh = client not in draft.members and not holder.gone
+            if fresh and len(draft.members) >= self._members_max:
+                reason = f"a group may have at most {self._members_max} members"
+            elif not holder.apply(draft, now_s):
+                reason = "a later connection of the client is a member"
+            else:
+                continue
+            del self._holders[client]
+            effects.append(Turned(client=client, session=holder.session, reason=reason, cause=cause))
+        return effects
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        match event.name:
+            case "cell again":
+                return self._cell.again(event.cause)
+            case "grace":
+                self._patience_for, self._waiting_for = self._waiting_for, 0
+            case "settle soon":
+                self._soon, self._overdue = False, True
+            case "look":
+                look = SetTimer(name=LOOK, delay_us=LOOK_US, cause=event.cause)
+                return [look, *self._look(event.cause, now_us), *self._go_on(event.cause, now_us)]
+        return self._go_on(event.cause, now_us)
+
+    def _look(self, cause: str, now_us: int) -> list[Effect]:
+        """Ask after lives that seem to be over, and see to it that the cell does not expire."""
+        group = self._cell.group
+        if group is None:
+            return []
+        ttl_us = _ttl_us(group)
+        self._ageing = ttl_us is not None and now_us - self._heard_us > ttl_us // 3
+        others = {member.life for member in group.members.values()} - {
+            "",
+            self._life,
+            *self._dead,
+            *self._asked_after,
+        }
+        doubtful = [life for life in sorted(others) if not self._hands.alive(life)]
+        self._asked_after.update(dict.fromkeys(doubtful))
+        return [
+            GetKey(request=LIFE + life, table=GROUPS, key=life_key(life), cause=cause) for life in doubtful
+        ]
+
+    def _on_life(self, event: Stored, now_us: int) -> list[Effect]:
+        life = event.request.removeprefix(LIFE)
+        self._asked_after.pop(life, None)
+        if event.value is not None and event.value.value == life.encode():
+            return []
+        self._dead[life] = None
+        facts = {"group": self._name, "life": life}
+        said = Say(text="members of a group were at a broker that is gone", facts=facts, cause=event.cause)
+        return [said, *self._go_on(event.cause, now_us)]
+
+    def _on_lost_sight(self, event: OutOfSight, now_us: int) -> list[Effect]:
+        return self._cell.look(event.cause)
+
+    table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {
+        ("new", Join): _start,
+        ("new", SessionOver): _start,
+        ("here", Join): _join,
+        ("here", Leave): _leave,
+        ("here", Quit): _quit,
+        ("here", SessionOver): _on_session_over,
+        ("here", Settle): _settle,
+        ("here", RoomMade): lambda self, event, now_us: self._go_on(event.cause, now_us),
+        ("here", Arrived): _on_arrival,
+        ("here", PartRead): _on_part,
+        ("here", PartFailed): _on_part_failure,
+        ("here", Watched): _on_change,
+        ("here", OutOfSight): _on_lost_sight,
+        ("here", Stored): _on_stored,
+        ("here", StoreFailed): _on_store_failure,
+        ("here", TimerFired): _on_timer,
+        **dict.fromkeys(AFTERWARDS, lambda self, event, now_us: []),
+    }
+
+
+def _ttl_us(group: StoredGroup | None) -> int | None:
+    """How long a cell is kept that nobody writes any more: as long as a session of its members can come back."""
+    longest_s = 0 if group is None else max(member.expiry_s for member in group.members.values())
+    return None if longest_s >= FOREVER_S else longest_s * 1_000_000 + KEEP_US

@@ -1,0 +1,95 @@
+"""What is stored of a group (``$share/group/filter``): who is in it, and who has which messages.
+
+One cell of a table for each group, written with compare-and-set by every broker that has members of it. Of the message
+log's positions that match the filter, each is in one of four places:
+
+    unclaimed ──► claimed by a member ──► settled                at or beyond ``next`` │ in ``claims`` │ nowhere
+        ▲                  │
+        └── given back ◄───┘                                     in ``free``, with what a broker could give to nobody
+
+*To take a message is to write one's name on it*: whoever sends a message to a member has written its claim before. So
+what is sent, to whom and under which packet id is durable, for the price of one write for many messages.
+
+A member is **present** at the broker whose **life** it names. A life is one run of a broker; it has a cell of its own
+in the same table, that expires when the broker does not refresh it. A member that is not present is **away**, until
+its session expires.
+
+Invariants: a position is claimed by one member, or free, or neither; claimed and free ones are below ``next``; whoever
+has claims is a member.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from tocsin.errors import Malformed
+
+GROUPS: Final = "groups"  # the table
+LIVES: Final = "life."  # the beginning of the keys of lives
+_GROUP: Final = "group."
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True):
+    """A message that is a member's."""
+
+    position: int
+    packet_id: int  # 0 at QoS 0
+    qos: int
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """One client in a group."""
+
+    session: str  # the id of its session: of another one, claims mean nothing
+    epoch: int  # of the session's connections, the one that joined; the larger is the newer
+    life: str  # of the broker where it is present; empty: away
+    expiry_s: int  # how long its session is kept when it is away; 0: not at all
+    until_s: int = 0  # when it is away: the time at which it is forgotten, by the clock on the wall
+    leaving: bool = False  # it has unsubscribed: it keeps what it was sent, and gets no more
+
+    @property
+    def taking(self) -> bool:
+        return bool(self.life) and not self.leaving
+
+
+class StoredGroup(msgspec.Struct, frozen=True):
+    """The cell of one group."""
+
+    name: str
+    next: int  # whatever matches below it is claimed, free or settled
+    members: dict[str, Member] = {}  # by client id
+    claims: dict[str, tuple[Claim, ...]] = {}  # by client id, in the order in which they were claimed
+    free: dict[int, tuple[str, ...]] = {}  # position → the lives that have nobody who could take it
+
+    def lives(self) -> list[str]:
+        """Those with somebody who takes messages, in an order that all brokers agree on."""
+        return sorted({member.life for member in self.members.values() if member.taking})
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(StoredGroup)
+
+
+def group_key(name: str) -> str:
+    """The cell's key: names are long and of any alphabet, keys are not."""
+    return _GROUP + hashlib.blake2b(name.encode(), digest_size=20).hexdigest()
+
+
+def life_key(life: str) -> str:
+    """Where a life is kept: one for each broker, so that its next life replaces the last."""
+    return LIVES + life.rpartition(".")[0]
+
+
+def encode_group(group: StoredGroup) -> bytes:
+    return _encoder.encode(group)
+
+
+def decode_group(data: bytes) -> StoredGroup:
+    """The group, or ``Malformed`` for whatever is none."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"not a stored group: {error}") from None

@@ -1,0 +1,160 @@
+"""What a broker knows of the log for a group, against all that is in the log."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tocsin.core import backlog as module
+from tocsin.core.backlog import Backlog
+from tocsin.core.sharing_signals import Matched, PartRead
+from tocsin.model.publication import Publication
+from tocsin.ports import Entry
+
+
+def matched(position: int, size: int = 0) -> Matched:
+    entry = Entry(position, "t.m.a", b"x" * size, str(position), 0)
+    return Matched(entry, Publication("a", b"", 1, "p"))
+
+
+def based(next_: int = 1, tail: int = 0) -> Backlog:
+    some = Backlog()
+    some.rebase(next_, (), tail)
+    return some
+
+
+def positions(backlog: Backlog) -> list[int]:
+    return [each.position for each in backlog]
+
+
+def test_what_arrives_is_known_until_the_group_is_past_it() -> None:
+    some = based()
+    for position in (1, 3, 4):
+        some.arrived(matched(position))
+    assert positions(some) == [1, 3, 4]
+    some.rebase(4, (3,), 4)
+    assert positions(some) == [4]
+    assert some.get(3) is not None, "it is wanted"
+    assert some.get(1) is None
+
+
+def test_what_was_before_is_read_until_it_is_live() -> None:
+    some = based(next_=3, tail=6)
+    assert not some.live
+    some.arrived(matched(7))
+    assert positions(some) == [], "what lies between is not known"
+    (asked,) = some.ask((), "c")
+    assert asked.start == 3
+    assert some.ask((), "c") == [], "one read at a time"
+    some.take(PartRead(matched=[matched(3), matched(5)], next=6, tail=7))
+    assert (positions(some), some.below, some.live) == ([3, 5], 6, False)
+    (asked,) = some.ask((), "c")
+    assert asked.start == 6
+    some.take(PartRead(matched=[matched(7)], next=8, tail=7))
+    assert (positions(some), some.live) == ([3, 5, 7], True)
+    assert some.ask((), "c") == []
+
+
+def test_a_group_that_goes_back_is_read_anew() -> None:
+    some = based(next_=5, tail=4)
+    some.arrived(matched(6))
+    some.rebase(3, (), 6)
+    assert (positions(some), some.live) == ([], False)
+    assert some.ask((), "c")[0].start == 3
+
+
+def test_an_answer_to_what_was_asked_before_that_does_not_count() -> None:
+    some = based(next_=5, tail=8)
+    assert some.ask((), "c")
+    some.rebase(3, (), 8)
+    some.take(PartRead(matched=[matched(7)], next=9, tail=8))
+    assert (positions(some), some.live) == ([], False)
+    assert some.ask((), "c")[0].start == 3
+
+
+def test_others_may_be_further_than_we_know() -> None:
+    some = based(next_=1, tail=0)
+    some.arrived(matched(1))
+    some.rebase(9, (), 4)
+    assert (positions(some), some.below, some.live) == ([], 9, True)
+
+
+@pytest.mark.parametrize("size", [0, 100])
+def test_no_more_than_the_bounds_is_kept_and_the_rest_is_read_later(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(module, "ENTRIES_MAX", 4)
+    monkeypatch.setattr(module, "BYTES_MAX", 250)
+    some = based()
+    for position in range(1, 9):
+        some.arrived(matched(position, size))
+    kept = [1, 2, 3] if size else [1, 2, 3, 4]
+    assert (positions(some), some.live) == (kept, False)
+    assert some.ask((), "c") == [], "there is no room yet"
+    some.rebase(kept[-1] + 1, (), 8)
+    (asked,) = some.ask((), "c")
+    assert asked.start == kept[-1] + 1
+    rest = [matched(each, size) for each in range(asked.start, 9)]
+    some.take(PartRead(matched=rest, next=9, tail=8))
+    assert len(some) <= 4
+
+
+def test_wanted_positions_are_fetched_and_those_that_are_gone_are_known_to_be() -> None:
+    some = based(next_=10, tail=9)
+    (asked,) = some.ask((3, 5, 7), "c")
+    assert asked.start == 3
+    some.take(PartRead(matched=[matched(3), matched(4), matched(7)], next=9, tail=9))
+    assert some.get(3) is not None
+    assert some.get(4) is None, "nobody wanted it"
+    assert some.gone == {5}
+    assert some.ask((3, 5, 7), "c") == []
+    some.rebase(10, (7,), 9)
+    assert (some.get(3), some.gone) == (None, set())
+    assert some.get(7) is not None
+
+
+def test_what_was_trimmed_is_gone() -> None:
+    some = based(next_=5, tail=9)
+    some.ask((2,), "c")
+    assert some.trimmed(4)
+    assert some.gone == {2}
+    some.ask((), "c")
+    assert some.trimmed(7)
+    assert some.below == 7
+    some.ask((), "c")
+    some.failed()
+    assert some.ask((), "c")[0].start == 7
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["log", "arrive", "claim", "back", "read"]), st.integers(1, 5)), max_size=80
+)
+
+
+@settings(max_examples=200)
+@given(steps, st.sets(st.integers(1, 60)))
+def test_everything_between_next_and_below_is_known_whatever_happens(
+    story: list[tuple[str, int]], unmatched: set[int]
+) -> None:
+    some, end, tail, next_ = Backlog(), 0, 0, 1
+    some.rebase(next_, (), tail)
+    for what, number in story:
+        if what == "log":
+            end += number
+        elif what == "arrive" and tail < end:
+            tail += 1
+            if tail not in unmatched:
+                some.arrived(matched(tail))
+        elif what == "claim":
+            next_ = min(next_ + number, end + 1)
+            some.passed(tail)
+            some.rebase(next_, (), tail)
+        elif what == "back":
+            next_ = max(1, next_ - number)
+            some.rebase(next_, (), tail)
+        elif what == "read" and (asked := some.ask((), "c")):
+            stop = min(asked[0].start + number, end + 1)
+            found = [matched(each) for each in range(asked[0].start, stop) if each not in unmatched]
+            some.take(PartRead(matched=found, next=max(stop, asked[0].start), tail=tail))
+        assert positions(some) == [each for each in range(next_, some.below) if each not in unmatched]
