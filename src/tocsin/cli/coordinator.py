@@ -1,20 +1,119 @@
-"""``tocsin coordinator``: the coordinator process."""
+"""``tocsin coordinator``: a coordinator process, and how the coordinators are."""
 
 from __future__ import annotations
 
+import asyncio
+import re
+from typing import Annotated, Final
+
+import msgspec
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, process_settings
+from tocsin.config import Settings
 from tocsin.coordinator.main import serve
-from tocsin.model.message import COORDINATOR
+from tocsin.coordinator.status import Status, read_all
+from tocsin.core.coordination.places import Places
+from tocsin.errors import OperatorError
 from tocsin.runtime.process import run
+from tocsin.store.jetstream import JetStreamStore
+
+app = typer.Typer(help="Run a coordinator, or show how the coordinators are.")
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+NOBODY: Final = 1  # the exit code of ``status`` where nobody leads
 
 
-def coordinator(config: ConfigOption = None, sets: SetOption = None, state: StateOption = None) -> None:
-    """Run the coordinator in the foreground.
+@app.callback(invoke_without_command=True)
+def coordinator(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Option("--id", metavar="ID", help="Its name; each coordinator of a network has its own.")
+    ] = "coordinator-1",
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """Run one coordinator in the foreground, or show how they are.
 
-    `tocsin up` does this by itself. Run it by hand for a network that is spread over machines:
+    `tocsin up` runs as many as the setting `coordinators` says. Run them by hand for a network that is spread over
+    machines; one leads, and the others take its place within seconds:
 
-        tocsin coordinator -c tocsin.toml
+        tocsin coordinator --id coordinator-2 -c tocsin.toml
+
+        tocsin coordinator status
     """
-    raise typer.Exit(run(COORDINATOR, process_settings(config, sets, state), serve))
+    if context.invoked_subcommand is not None:
+        return
+    if not NAME.fullmatch(name):
+        raise OperatorError(
+            f"--id {name!r} is not a name",
+            "Use lower-case letters, digits and inner hyphens, at most 63, such as coordinator-2",
+        )
+    raise typer.Exit(run(name, process_settings(config, sets, state), lambda process: serve(process, name)))
+
+
+@app.command()
+def status(
+    json: Annotated[bool, typer.Option("--json", help="One JSON array, an object for each.")] = False,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """Show each coordinator: its role, epoch, how far it is in the command log, and what it knows.
+
+        tocsin coordinator status
+
+        tocsin coordinator status --json -c tocsin.toml
+
+    The exit code is 1 if nobody leads.
+    """
+    found = asyncio.run(_read(process_settings(config, sets, state)))
+    if json:
+        newest = max((each.position for each in found), default=0)
+        rows = [{**msgspec.to_builtins(each), "lag": newest - each.position} for each in found]
+        typer.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+    else:
+        Console().print(table(found))
+    raise typer.Exit(0 if any(each.role == "leader" for each in found) else NOBODY)
+
+
+async def _read(settings: Settings) -> list[Status]:
+    store = await JetStreamStore.connect(
+        settings.nats.addresses(),
+        token=settings.nats.token,
+        replicas=settings.nats.replicas(),
+        name="tocsin coordinator status",
+        deadline_s=settings.nats.deadline_s,
+    )
+    try:
+        return await read_all(await store.table(Places(settings.network).table))
+    finally:
+        await store.close()
+
+
+def table(found: list[Status]) -> Table:
+    """One line a coordinator."""
+    newest = max((each.position for each in found), default=0)
+    shown = Table()
+    for heading in (
+        "coordinator",
+        "role",
+        "epoch",
+        "position",
+        "lag",
+        "brokers",
+        "streams",
+        "queries",
+        "where",
+    ):
+        words = heading in ("coordinator", "role", "where")
+        shown.add_column(heading, justify="left" if words else "right", no_wrap=heading != "where")
+    for each in found:
+        lag = newest - each.position
+        numbers = (each.epoch, each.position, lag, each.brokers, each.streams, each.queries)
+        role = Text(each.role, style="green" if each.role == "leader" else "")
+        shown.add_row(each.id, role, *map(str, numbers), f"{each.host}, {each.pid}")
+    return shown

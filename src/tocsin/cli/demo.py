@@ -13,8 +13,10 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from tocsin.client import Client, Message
-from tocsin.errors import OperatorError
+from tocsin.client import AsyncClient, Message
+from tocsin.client.address import Server
+from tocsin.client.subscription import Subscription
+from tocsin.errors import DeadlineExceeded, OperatorError
 from tocsin.model.message import broker_address
 from tocsin.runtime.directory import BrokerAddress
 from tocsin.runtime.network import own_command
@@ -38,9 +40,9 @@ class Ready(msgspec.Struct, frozen=True):
     brokers: tuple[BrokerAddress, ...]
     pids: dict[str, int]
 
-    def client(self, broker_id: str, *, redial: bool = False) -> Client:
+    def client(self, broker_id: str) -> AsyncClient:
         broker = next(broker for broker in self.brokers if broker.id == broker_id)
-        return Client(broker.host, broker.port, client_id=f"demo-{broker_id}", redial=redial)
+        return AsyncClient([Server(broker.host, broker.port)], client_id=f"demo-{broker_id}", redial=False)
 
 
 def demo() -> None:
@@ -100,28 +102,28 @@ async def _alerts(console: Console, ready: Ready) -> None:
     )
     async with (
         ready.client("north-1") as publisher,
-        ready.client("south-2") as everything,
-        ready.client("north-2") as floods,
+        ready.client("south-2") as south,
+        ready.client("north-2") as north,
     ):
-        await everything.subscribe("alerts/#")
-        await floods.subscribe("alerts/+/flood")
+        everything = await south.subscribe("alerts/#")
+        floods = await north.subscribe("alerts/+/flood")
         await _reach(publisher, "alerts/test/flood", everything, floods)
         heard = Table("topic", "message", "south-2", "north-2", box=None, padding=(0, 3))
         for topic, words in ALERTS:
             began = time.perf_counter()
-            publisher.publish(topic, words.encode())
+            await publisher.publish(topic, words)
             row = [await _arrival(everything, topic, words, began)]
             row.append(await _arrival(floods, topic, words, began) if topic.endswith("flood") else "–")
             heard.add_row(topic, words, *row)
         console.print(heard)
 
 
-async def _reach(publisher: Client, topic: str, *subscribers: Client) -> None:
+async def _reach(publisher: AsyncClient, topic: str, *subscribers: Subscription) -> None:
     """Publish until every subscriber hears it, so that routes are in place; leave no such message behind."""
     for subscriber in subscribers:
         async with asyncio.timeout(STEP_DEADLINE_S):
             while True:
-                publisher.publish(topic, b"")
+                await publisher.publish(topic)
                 if await _next(subscriber, PROBE_S) is not None:
                     break
     for subscriber in subscribers:
@@ -129,15 +131,14 @@ async def _reach(publisher: Client, topic: str, *subscribers: Client) -> None:
             pass
 
 
-async def _next(subscriber: Client, deadline_s: float) -> Message | None:
+async def _next(subscriber: Subscription, deadline_s: float) -> Message | None:
     try:
-        async with asyncio.timeout(deadline_s):
-            return await anext(subscriber.messages())
-    except TimeoutError:
+        return await subscriber.get(deadline_s)
+    except DeadlineExceeded:
         return None
 
 
-async def _arrival(subscriber: Client, topic: str, words: str, began: float) -> str:
+async def _arrival(subscriber: Subscription, topic: str, words: str, began: float) -> str:
     message = await _next(subscriber, STEP_DEADLINE_S)
     if message is None or (message.topic, message.payload) != (topic, words.encode()):
         raise OperatorError(f"{topic} did not arrive as it was sent", "Run `tocsin doctor`")
@@ -145,8 +146,8 @@ async def _arrival(subscriber: Client, topic: str, words: str, began: float) -> 
 
 
 async def _burst(console: Console, ready: Ready) -> None:
-    async with ready.client("north-1") as publisher, ready.client("south-1") as subscriber:
-        await subscriber.subscribe("burst")
+    async with ready.client("north-1") as publisher, ready.client("south-1") as south:
+        subscriber = await south.subscribe("burst")
         await _reach(publisher, "burst", subscriber)
         began = time.perf_counter()
         sending = asyncio.create_task(_send_burst(publisher))
@@ -161,9 +162,9 @@ async def _burst(console: Console, ready: Ready) -> None:
     )
 
 
-async def _send_burst(publisher: Client) -> None:
+async def _send_burst(publisher: AsyncClient) -> None:
     for number in range(BURST):
-        publisher.publish("burst", b"message %d of a burst" % number)
+        await publisher.publish("burst", b"message %d of a burst" % number)
         if number % BURST_WINDOW == BURST_WINDOW - 1:
             await publisher.flush()
 
@@ -171,8 +172,8 @@ async def _send_burst(publisher: Client) -> None:
 async def _failure(console: Console, ready: Ready) -> None:
     victim = "south-hub"
     console.print(f"[bold]4.[/] Failure: {victim}, on the way from north to south, is killed with -9")
-    async with ready.client("north-1") as publisher, ready.client("south-1") as subscriber:
-        await subscriber.subscribe("tick")
+    async with ready.client("north-1") as publisher, ready.client("south-1") as south:
+        subscriber = await south.subscribe("tick")
         await _reach(publisher, "tick", subscriber)
         os.kill(ready.pids[broker_address(victim)], signal.SIGKILL)
         killed = time.perf_counter()
@@ -180,7 +181,7 @@ async def _failure(console: Console, ready: Ready) -> None:
         sent, heard = 0, 0
         async with asyncio.timeout(STEP_DEADLINE_S):
             while not heard:
-                publisher.publish("tick", b"")
+                await publisher.publish("tick")
                 sent += 1
                 heard += await _next(subscriber, PROBE_S) is not None
         back_s = time.perf_counter() - killed

@@ -20,13 +20,14 @@ VERBS: dict[str, tuple[str, str]] = {
     "demo": ("tocsin.cli.demo", "demo"),
     "pub": ("tocsin.cli.publish", "publish"),
     "sub": ("tocsin.cli.subscribe", "subscribe"),
+    "streams": ("tocsin.cli.streams", "streams"),
     "doctor": ("tocsin.cli.doctor", "doctor"),
     "config": ("tocsin.cli.config", "app"),
     "user": ("tocsin.cli.user", "app"),
     "version": ("tocsin.cli.version", "version"),
     "sim": ("tocsin.cli.sim", "app"),
     "broker": ("tocsin.cli.broker", "broker"),
-    "coordinator": ("tocsin.cli.coordinator", "coordinator"),
+    "coordinator": ("tocsin.cli.coordinator", "app"),
 }
 HELP = """Tocsin tells people and machines what they asked to be told, and keeps telling them while brokers fail.
 

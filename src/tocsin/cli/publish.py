@@ -6,42 +6,81 @@ import asyncio
 import sys
 from typing import Annotated
 
+import msgspec
 import typer
 
-from tocsin.cli.target import DEFAULT_STATE, AddressOption, BrokerOption, StateOption, find_broker
-from tocsin.client import Client
+from tocsin.cli.target import calls
+from tocsin.client import AsyncClient
+from tocsin.client.stream import Stream
 from tocsin.errors import OperatorError
+from tocsin.model.stream import Value
 
 LINE_MAX_BYTES = 1 << 20
 
 
+@calls
 def publish(
+    client: AsyncClient,
     topic: Annotated[str, typer.Argument(help="The topic, such as alerts/north/flood.")],
     message: Annotated[
         str | None, typer.Argument(help="What to say. Without it, each line of standard input is a message.")
     ] = None,
-    broker: BrokerOption = "",
-    address: AddressOption = "",
-    state: StateOption = DEFAULT_STATE,
+    qos: Annotated[
+        int, typer.Option("--qos", "-q", min=0, max=2, help="1 and 2: wait until each message is durable.")
+    ] = 0,
+    meta: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--meta",
+            "-m",
+            metavar="KEY=TEXT",
+            help="Say this of the stream, with the first message; KEY:=JSON for numbers, true, false, and null "
+            "to take it away. May be repeated.",
+        ),
+    ] = None,
 ) -> None:
-    """Publish a message, or each line of standard input, to a topic (best effort, QoS 0).
+    """Publish a message, or each line of standard input, to a topic.
 
-    Example: tocsin pub -b north-1 alerts/north/flood "water at 3.2 m"
+    tocsin pub -b north-1 alerts/north/flood "water at 3.2 m"
+
+    tocsin pub building/4/temp 21.5 --meta Location/Room=410 --meta floor:=4
+
+    tocsin pub --at mqtts://alerts.example.org:8883 --cafile ca.pem --user gateway alerts/test hello
     """
-    host, port = find_broker(broker, address, state)
-    asyncio.run(_publish(host, port, topic, message))
+    asyncio.run(_publish(client, topic, message, qos, dict(map(_pair, meta or ()))))
 
 
-async def _publish(host: str, port: int, topic: str, message: str | None) -> None:
-    async with Client(host, port) as client:
+def _pair(text: str) -> tuple[str, Value | None]:
+    key, separator, value = text.partition("=")
+    try:
+        if not separator or key in ("", ":"):
+            raise ValueError
+        if not key.endswith(":"):
+            return key, value
+        return key[:-1], msgspec.json.decode(value, type=str | int | float | bool | None)
+    except (ValueError, msgspec.DecodeError):
+        raise OperatorError(
+            f"--meta {text!r} cannot be read", "Write KEY=TEXT, or KEY:=JSON such as floor:=4 or old:=null"
+        ) from None
+
+
+async def _publish(
+    client: AsyncClient, topic: str, message: str | None, qos: int, metadata: dict[str, Value | None]
+) -> None:
+    async with client:
+        stream = client.stream(topic, metadata, qos=qos)
         if message is not None:
-            client.publish(topic, message.encode())
+            await stream.publish(message)
         else:
-            loop = asyncio.get_running_loop()
-            while line := await loop.run_in_executor(None, sys.stdin.buffer.readline, LINE_MAX_BYTES + 1):
-                if len(line) > LINE_MAX_BYTES:
-                    raise OperatorError(
-                        f"a line of standard input is longer than {LINE_MAX_BYTES} bytes", "Send it in parts"
-                    )
-                client.publish(topic, line.removesuffix(b"\n"))
+            await _publish_lines(stream)
         await client.flush()
+
+
+async def _publish_lines(stream: Stream) -> None:
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.buffer.readline, LINE_MAX_BYTES + 1):
+        if len(line) > LINE_MAX_BYTES:
+            raise OperatorError(
+                f"a line of standard input is longer than {LINE_MAX_BYTES} bytes", "Send it in parts"
+            )
+        await stream.publish(line.removesuffix(b"\n"))

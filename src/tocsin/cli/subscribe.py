@@ -9,36 +9,61 @@ from typing import Annotated
 import msgspec
 import typer
 
-from tocsin.cli.target import DEFAULT_STATE, AddressOption, BrokerOption, StateOption, find_broker
-from tocsin.client import Client, Message
+from tocsin.cli.target import calls
+from tocsin.client import AsyncClient, Message
+from tocsin.client.subscription import Subscription
+from tocsin.errors import OperatorError
 
 
+@calls
 def subscribe(
+    client: AsyncClient,
     filters: Annotated[
-        list[str], typer.Argument(metavar="FILTER…", help="Topic filters: + is one level, # all below.")
-    ],
-    broker: BrokerOption = "",
-    address: AddressOption = "",
-    state: StateOption = DEFAULT_STATE,
+        list[str] | None,
+        typer.Argument(metavar="FILTER…", help="Topic filters: + is one level, # all below."),
+    ] = None,
+    query: Annotated[
+        str,
+        typer.Option(
+            "--query",
+            metavar="PREDICATE",
+            help="Instead of filters: all streams whose metadata satisfies this, now and later.",
+        ),
+    ] = "",
+    qos: Annotated[
+        int, typer.Option("--qos", "-q", min=0, max=2, help="The highest quality of service to ask for.")
+    ] = 0,
     count: Annotated[
         int, typer.Option("--count", "-n", min=0, help="End after so many messages; 0: never.")
     ] = 0,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """Print the messages of these topics, from wherever in the network they come, until Ctrl-C.
+    """Print the messages of these topics, or of these streams, from wherever in the network they come, until Ctrl-C.
 
-    Example: tocsin sub -b south-2 'alerts/#'
+    tocsin sub -b south-2 'alerts/#'
+
+    tocsin sub --query 'Location/Room = "410" AND has Point/Type'
+
+    tocsin sub --at wss://alerts.example.org/mqtt --user gateway 'alerts/#'
     """
-    host, port = find_broker(broker, address, state)
-    asyncio.run(_subscribe(host, port, filters, count, json))
+    if bool(filters) == bool(query):
+        raise OperatorError(
+            "there is nothing to subscribe to" if not query else "there are topic filters and a query",
+            "Give topic filters, such as 'alerts/#', or --query PREDICATE",
+        )
+    # In JSON there is a place for what is known of a stream; in a line for people there is not.
+    wanted = (
+        client.query(query, qos=qos, with_streams=json)
+        if query
+        else client.subscribe(*filters or (), qos=qos)
+    )
+    asyncio.run(_subscribe(client, wanted, count, json))
 
 
-async def _subscribe(host: str, port: int, filters: list[str], count: int, json: bool) -> None:
-    async with Client(host, port) as client:
-        for topic_filter in filters:
-            await client.subscribe(topic_filter)
+async def _subscribe(client: AsyncClient, wanted: Subscription, count: int, json: bool) -> None:
+    async with client:
         seen = 0
-        async for message in client.messages():
+        async for message in wanted:
             sys.stdout.write(_line(message, json))
             sys.stdout.flush()
             seen += 1
@@ -47,7 +72,9 @@ async def _subscribe(host: str, port: int, filters: list[str], count: int, json:
 
 
 def _line(message: Message, json: bool) -> str:
-    text = message.payload.decode(errors="backslashreplace")
-    if json:
-        return msgspec.json.encode({"topic": message.topic, "payload": text}).decode() + "\n"
-    return f"{message.topic} {text}\n"
+    if not json:
+        return f"{message.topic} {message.text}\n"
+    said = {"topic": message.topic, "payload": message.text}
+    if message.metadata is None:
+        return msgspec.json.encode(said).decode() + "\n"
+    return msgspec.json.encode({**said, "metadata": message.metadata}).decode() + "\n"

@@ -1,15 +1,27 @@
-"""Which broker a client command talks to: named by address, by id, or the first one of the network that runs here."""
+"""Which broker a client command talks to, how, and as whom.
+
+The broker is named by address (``host:port``, or a URL with the scheme ``mqtt``, ``mqtts``, ``ws`` or ``wss``), by its
+id, or it is the first one of the network that runs here. Options about certificates mean TLS.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
+from tocsin.client import AsyncClient
+from tocsin.client.address import SECURE, Server, read_address
 from tocsin.config import DEFAULT_BROKERS
 from tocsin.errors import OperatorError
-from tocsin.runtime.directory import read_network
+from tocsin.runtime.directory import BrokerAddress, read_network
+from tocsin.runtime.tls import client_context
 
 BrokerOption = Annotated[
     str,
@@ -18,32 +30,135 @@ BrokerOption = Annotated[
     ),
 ]
 AddressOption = Annotated[
-    str, typer.Option("--at", metavar="HOST:PORT", help="The broker's address, wherever it runs.")
+    str,
+    typer.Option(
+        "--at",
+        metavar="HOST:PORT",
+        help="The broker's address, wherever it runs; or a URL: mqtts://host:port, ws://…, wss://….",
+    ),
 ]
 StateOption = Annotated[
     Path, typer.Option("--state", metavar="DIR", help="The state directory of the network that runs here.")
 ]
+UserOption = Annotated[str, typer.Option("--user", "-u", metavar="NAME", help="Who you are to the broker.")]
+PasswordOption = Annotated[
+    str,
+    typer.Option(
+        "--password",
+        metavar="TEXT",
+        help="The user's password. Others on this machine can see it there: better leave it out, and it is taken "
+        "from TOCSIN_PASSWORD or asked for.",
+    ),
+]
+AuthoritiesOption = Annotated[
+    str,
+    typer.Option(
+        "--cafile",
+        metavar="FILE",
+        help="PEM file with the authorities to believe, instead of this machine's.",
+    ),
+]
+CertificateOption = Annotated[
+    str,
+    typer.Option("--cert", metavar="FILE", help="PEM file with your own certificate, to show the broker."),
+]
+KeyOption = Annotated[
+    str, typer.Option("--key", metavar="FILE", help="PEM file with its key, if it is in another.")
+]
+InsecureOption = Annotated[
+    bool,
+    typer.Option("--insecure", help="Do not check the broker's certificate: anybody could be in between."),
+]
 DEFAULT_STATE = Path(".tocsin")
+PASSWORD_VARIABLE: Final = "TOCSIN_PASSWORD"
 
 
-def find_broker(broker: str, address: str, state: Path) -> tuple[str, int]:
-    """The host and port to connect to; ``OperatorError`` if there is no such broker."""
+def caller(
+    broker: BrokerOption = "",
+    address: AddressOption = "",
+    state: StateOption = DEFAULT_STATE,
+    user: UserOption = "",
+    password: PasswordOption = "",
+    authorities: AuthoritiesOption = "",
+    certificate: CertificateOption = "",
+    key: KeyOption = "",
+    insecure: InsecureOption = False,
+) -> AsyncClient:
+    """A client as the options describe it, not connected yet; ``OperatorError`` if they cannot be used."""
+    secure = bool(authorities or certificate or key or insecure)
+    server = find_broker(broker, address, state, secure=secure)
+    context = None
+    if server.secure:
+        context = client_context(authorities=authorities, certificate=certificate, key=key, insecure=insecure)
+    return AsyncClient(
+        [server],
+        username=user or None,
+        password=_password(user, password),
+        tls=context,
+        redial=False,
+    )
+
+
+def calls(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of ``caller`` in place of its parameter ``client``, which is made from them."""
+    own = inspect.signature(command, eval_str=True).parameters
+    mine = [parameter for name, parameter in own.items() if name != "client"]
+    options = inspect.signature(caller, eval_str=True).parameters
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        client = caller(**{name: given.pop(name) for name in options})
+        command(client=client, **given)
+
+    vars(run)["__signature__"] = inspect.Signature([*mine, *options.values()])
+    return run
+
+
+def find_broker(broker: str, address: str, state: Path, *, secure: bool = False) -> Server:
+    """Where to connect to, over TLS if ``secure``; ``OperatorError`` if there is no such broker, or no such way."""
     if address:
-        return _parsed(address)
+        return _parsed(address, secure)
     network = read_network(state)
     if network is None:
-        known = {each.id: (each.host, each.port) for each in DEFAULT_BROKERS}
+        known = {
+            each.id: BrokerAddress(each.id, each.cluster, each.role, each.host, each.port)
+            for each in DEFAULT_BROKERS
+        }
     else:
-        known = {each.id: (each.host, each.port) for each in network.brokers}
-    if not broker:
-        return next(iter(known.values()))
-    if broker not in known:
+        known = {each.id: each for each in network.brokers}
+    if broker and broker not in known:
         raise OperatorError(f"there is no broker {broker!r} here", f"Name one of {', '.join(known)}")
-    return known[broker]
+    chosen = known[broker] if broker else next(iter(known.values()))
+    if not secure:
+        return Server(chosen.host, chosen.port)
+    if chosen.tls_port < 0:
+        raise OperatorError(
+            f"broker {chosen.id} has no port for TLS",
+            "Leave the options about certificates out, or set its tls_port",
+        )
+    return Server(chosen.host, chosen.tls_port, "mqtts")
 
 
-def _parsed(address: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise OperatorError(f"{address!r} is not an address", "Write it as host:port, such as 127.0.0.1:1883")
-    return host.strip("[]"), int(port)
+def _parsed(address: str, secure: bool) -> Server:
+    server = read_address(address, "mqtts" if secure else "mqtt")
+    if secure and not server.secure:
+        raise OperatorError(
+            f"{address} is not over TLS, so that certificates are of no use",
+            f"Write {SECURE[server.scheme]}:// or leave the options about certificates out",
+        )
+    return server
+
+
+def _password(user: str, given: str) -> bytes | None:
+    if not user:
+        if given:
+            raise OperatorError("a password without a user is of no use", "Add --user NAME")
+        return None
+    text = given or os.environ.get(PASSWORD_VARIABLE)
+    if text is None:
+        if not sys.stdin.isatty():
+            raise OperatorError(
+                f"there is no terminal to ask for the password of {user}", f"Set {PASSWORD_VARIABLE}"
+            )
+        text = str(typer.prompt(f"password of {user}", hide_input=True, err=True))
+    return text.encode()

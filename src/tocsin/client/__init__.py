@@ -1,5 +1,19 @@
-"""The Python client."""
+"""The Python client: ``Client`` blocks, ``AsyncClient`` is its twin for asyncio.
 
-from tocsin.client.connection import Client, Message
+    with Client("mqtt://127.0.0.1:1883") as client:
+        client.stream("building/4/410/temp", Room="410").publish(21.5)
+        for message in client.query('Room = "410"'):
+            print(message.topic, message.text)
 
-__all__ = ["Client", "Message"]
+``session`` and ``arrivals`` are the core: what a client says to a broker and when, without a socket. ``aio`` puts it on
+asyncio, ``blocking`` puts that on a thread. docs/reference/client.md describes it all.
+"""
+
+from tocsin.client.aio import AsyncClient as AsyncClient
+from tocsin.client.blocking import Client as Client
+from tocsin.client.message import Message as Message
+from tocsin.client.streamset import Change as Change
+from tocsin.client.streamset import Changed as Changed
+from tocsin.client.streamset import Joined as Joined
+from tocsin.client.streamset import Left as Left
+from tocsin.client.streamset import Set as Set

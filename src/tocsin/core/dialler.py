@@ -9,6 +9,13 @@ States::
                 ▲  └─────────┴────────┴──► waiting ──► dialling      (redial: with back-off, for ever)
                 └── Closing, from anywhere ──► closed ◄── the first failure, if it does not redial
 
+There may be several servers, tried in order: at a failure the next one is dialled at once, and after the last there is
+a wait (or the end). A connection that was up and broke begins at the first again.
+
+A peer may send us to another server (*use another server*, *server moved*, with a reference). Who follows (links do
+not: they want that one broker) dials it at once, REFERRALS_MAX times in a row, and comes back to the usual server when
+it loses the other; after *moved*, the other is the usual one.
+
 In ``greeting`` CONNECT is sent and CONNACK awaited. In ``up`` a PINGREQ goes out every half keep-alive, and a
 peer that does not answer until the next one is given up. Back-off doubles from BACKOFF_FIRST_US to
 BACKOFF_MAX_US and starts anew after a connection that was up for longer than that; up to a quarter is taken off
@@ -32,11 +39,14 @@ from tocsin.core.machine import (
     TimerFired,
 )
 from tocsin.core.session import SendPacket
+from tocsin.wire.reference import Server, server_of
 
 BACKOFF_FIRST_US = 100_000  # a broker that restarts is back within a second
 BACKOFF_MAX_US = 10_000_000
 GREETING_DEADLINE_US = 10_000_000  # to dial, and again to be answered: the broker's own default for CONNECT
 REFUSED_FROM = 0x80  # reason codes from here on are refusals
+REFERRALS_MAX = 3  # servers that each name another, before we wait and begin anew
+USE_ANOTHER_SERVER, SERVER_MOVED = 0x9C, 0x9D
 
 RETRY = "retry"
 DEADLINE = "deadline"
@@ -66,6 +76,9 @@ class Closing(Event, frozen=True, kw_only=True):
 class Dial(Effect, frozen=True, kw_only=True):
     """Make a connection → ``Dialled`` or ``Lost``. A connection that is still there is given up, silently."""
 
+    server: Server | None = None  # None: the one of the list whose turn it is
+    turn: int = 0  # where in the list we are; a server that is named elsewhere is spoken to in the same way
+
 
 class HangUp(Effect, frozen=True, kw_only=True):
     """End the connection, silently: no ``Lost`` follows."""
@@ -78,7 +91,7 @@ class Up(Effect, frozen=True, kw_only=True):
 
 
 class Down(Effect, frozen=True, kw_only=True):
-    """There is no connection now; the next try is in ``retry_us``, or (None) there is none."""
+    """There is no connection now; the next try is in ``retry_us`` (0: at another server), or (None) there is none."""
 
     reason: str
     reason_code: int | None = None  # the peer's, if it gave one
@@ -88,9 +101,16 @@ class Down(Effect, frozen=True, kw_only=True):
 class Dialler(TableMachine):
     """See the module's text."""
 
-    def __init__(self, greeting: ConnectPacket, *, redial: bool) -> None:
+    def __init__(
+        self, greeting: ConnectPacket, *, redial: bool, follow: bool = False, servers: int = 1
+    ) -> None:
         self._greeting = greeting
+        self._servers = servers  # how many there are to try
+        self._turn = 0  # the one that is tried
         self._redial = redial
+        self._follow = follow
+        self._usual: Server | None = None  # where to dial first; None until a server has moved for good
+        self._referrals = 0  # in a row
         self._chance = 0
         self._failures = 0  # in a row
         self._up_since_us = 0
@@ -102,8 +122,16 @@ class Dialler(TableMachine):
         return self._dial(event, now_us)
 
     def _dial(self, event: Event, now_us: int) -> list[Effect]:
+        self._turn = 0
+        return self._dial_in_turn(event.cause)
+
+    def _dial_in_turn(self, cause: str) -> list[Effect]:
+        self._referrals = 0
+        return self._dial_at(None if self._turn else self._usual, cause)
+
+    def _dial_at(self, server: Server | None, cause: str) -> list[Effect]:
         self.state = "dialling"
-        return [Dial(cause=event.cause), self._deadline(event.cause)]
+        return [Dial(cause=cause, server=server, turn=self._turn), self._deadline(cause)]
 
     def _deadline(self, cause: str) -> Effect:
         return SetTimer(cause=cause, name=DEADLINE, delay_us=GREETING_DEADLINE_US)
@@ -118,8 +146,10 @@ class Dialler(TableMachine):
             return self._drop(event.cause, now_us, f"the peer began with {type(answer).__name__}")
         if int(answer.reason_code) >= REFUSED_FROM:
             words = answer.reason_str or answer.reason_code.name.replace("_", " ").lower()
-            return self._drop(event.cause, now_us, f"refused: {words}", int(answer.reason_code))
+            code, server = int(answer.reason_code), server_of(answer.server_reference)
+            return self._drop(event.cause, now_us, f"refused: {words}", code, server)
         self.state = "up"
+        self._referrals = 0
         self._up_since_us = now_us
         self._unanswered = False
         keep_alive_s = answer.server_keep_alive
@@ -133,7 +163,8 @@ class Dialler(TableMachine):
         packet = event.packet
         if isinstance(packet, DisconnectPacket):
             words = packet.reason_str or packet.reason_code.name.replace("_", " ").lower()
-            return self._drop(event.cause, now_us, words, int(packet.reason_code))
+            code, server = int(packet.reason_code), server_of(packet.server_reference)
+            return self._drop(event.cause, now_us, words, code, server)
         if isinstance(packet, PingRespPacket):
             self._unanswered = False
         return []
@@ -157,7 +188,14 @@ class Dialler(TableMachine):
     def _on_lost(self, event: Lost, now_us: int) -> list[Effect]:
         return self._drop(event.cause, now_us, event.reason)
 
-    def _drop(self, cause: str, now_us: int, reason: str, reason_code: int | None = None) -> list[Effect]:
+    def _drop(
+        self,
+        cause: str,
+        now_us: int,
+        reason: str,
+        reason_code: int | None = None,
+        server: Server | None = None,
+    ) -> list[Effect]:
         if self.state == "up" and now_us - self._up_since_us > BACKOFF_MAX_US:
             self._failures = 0
         effects: list[Effect] = [
@@ -165,6 +203,13 @@ class Dialler(TableMachine):
             CancelTimer(cause=cause, name=PING),
             HangUp(cause=cause),
         ]
+        if server is not None and self._goes_to(server, reason_code):
+            down = Down(cause=cause, reason=reason, reason_code=reason_code, retry_us=0)
+            return [*effects, down, *self._dial_at(server, cause)]
+        if self.state != "up" and self._turn + 1 < self._servers:
+            self._turn += 1
+            down = Down(cause=cause, reason=reason, reason_code=reason_code, retry_us=0)
+            return [*effects, down, *self._dial_in_turn(cause)]
         if not self._redial:
             self.state = "closed"
             return [*effects, Down(cause=cause, reason=reason, reason_code=reason_code)]
@@ -175,6 +220,17 @@ class Dialler(TableMachine):
             SetTimer(cause=cause, name=RETRY, delay_us=delay_us),
             Down(cause=cause, reason=reason, reason_code=reason_code, retry_us=delay_us),
         ]
+
+    def _goes_to(self, server: Server, reason_code: int | None) -> bool:
+        """Whether we go where a peer sends us."""
+        if not self._follow or reason_code not in (USE_ANOTHER_SERVER, SERVER_MOVED):
+            return False
+        if self._referrals >= REFERRALS_MAX:
+            return False
+        self._referrals += 1
+        if reason_code == SERVER_MOVED:
+            self._usual = server
+        return True
 
     def _backoff_us(self) -> int:
         longest_us = min(BACKOFF_MAX_US, BACKOFF_FIRST_US << min(self._failures, 20))

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import ssl
+from collections.abc import Sequence
 from typing import Protocol, cast
 
+import msgspec
 from mqtt5 import ConnAckPacket, ConnectPacket, Packet
 
 from tocsin.core.dialler import Closing, Dial, Dialled, Dialler, Down, HangUp, Heard, Lost, Up
@@ -17,6 +20,7 @@ from tocsin.core.session import SendPacket
 from tocsin.errors import WireError
 from tocsin.runtime.pump import Pump
 from tocsin.runtime.timers import Timers
+from tocsin.runtime.web import WebCall
 from tocsin.wire.codec import V5, Decoder, encode
 
 
@@ -30,28 +34,41 @@ class Owner(Protocol):
     def line_heard(self, packet: Packet) -> None: ...
 
 
+class Endpoint(msgspec.Struct, frozen=True):
+    """Where a server is, and how to speak to it."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    web: bool = False  # over WebSocket
+
+
 class Line:
-    """Keeps a connection to one address; ``open`` starts, ``close`` ends it."""
+    """Keeps a connection to one of the servers, or (``follow``) to where that sends us.
+
+    ``open`` starts it, ``close`` ends it.
+    """
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        servers: Sequence[Endpoint],
         greeting: ConnectPacket,
         owner: Owner,
         *,
         redial: bool,
+        follow: bool = False,
         packet_max_bytes: int,
     ) -> None:
-        self._host = host
-        self._port = port
+        self._servers = tuple(servers)
+        self.at = self._servers[0]  # the server that was dialled last
         self._owner = owner
         self._packet_max_bytes = packet_max_bytes
-        self._machine = Dialler(greeting, redial=redial)
-        self._cause = f"line {greeting.client_id}→{host}:{port}"
+        self._machine = Dialler(greeting, redial=redial, follow=follow, servers=len(self._servers))
+        self._cause = f"line {greeting.client_id}→{self.at.host}:{self.at.port}"
         self._timers = Timers(lambda name, cause: self._post(TimerFired(name=name, cause=cause)))
         self._post = Pump(self._machine, self._carry_out).post
         self._call: _Call | None = None  # the connection that counts, made or being made
+        self._past: _Call | None = None  # the one that was hung up last
 
     @property
     def up(self) -> bool:
@@ -69,6 +86,15 @@ class Line:
     def close(self) -> None:
         self._post(Closing(cause=self._cause))
 
+    async def wait_closed(self) -> None:
+        """Return when a connection that was hung up has sent what it had to, and is gone."""
+        if self._past is not None:
+            await self._past.gone.wait()
+
+    def fail(self, reason: str) -> None:
+        """Give this connection up, as if it had broken."""
+        self._post(Lost(reason=reason, cause=self._cause))
+
     def send(self, packet: Packet) -> None:
         self.write(encode(packet, V5))
 
@@ -82,10 +108,14 @@ class Line:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Dial():
+            case Dial(server=server, turn=turn):
                 self._hang_up()
+                self.at = self._servers[turn]
+                if server is not None:
+                    host, port = server
+                    self.at = msgspec.structs.replace(self.at, host=host, port=port or self.at.port)
                 self._call = _Call(self, self._packet_max_bytes)
-                self._call.dial(self._host, self._port)
+                self._call.dial(self.at)
             case HangUp():
                 self._hang_up()
             case SendPacket(packet=packet):
@@ -104,7 +134,7 @@ class Line:
     def _hang_up(self) -> None:
         if self._call is not None:
             self._call.hang_up()
-            self._call = None
+            self._past, self._call = self._call, None
 
     # ── what the connection tells ───────────────────────────────────────────────────────────────────────────
 
@@ -129,26 +159,41 @@ class _Call(asyncio.Protocol):
 
     def __init__(self, line: Line, packet_max_bytes: int) -> None:
         self._line: Line | None = line
+        self._packet_max_bytes = packet_max_bytes
         self._decoder = Decoder(packet_max_bytes, role="client", version=V5)
         self._dialling: asyncio.Task[None] | None = None
+        self._socket: asyncio.Transport | None = (
+            None  # there before ``transport`` where WebSocket is between them
+        )
         self.transport: asyncio.Transport | None = None
+        self.gone = asyncio.Event()
 
-    def dial(self, host: str, port: int) -> None:
-        self._dialling = asyncio.get_running_loop().create_task(self._dial(host, port))
+    def dial(self, to: Endpoint) -> None:
+        self._dialling = asyncio.get_running_loop().create_task(self._dial(to))
 
-    async def _dial(self, host: str, port: int) -> None:
+    async def _dial(self, to: Endpoint) -> None:
+        outer = WebCall(self, to.host, to.port, self._packet_max_bytes) if to.web else self
         try:
-            await asyncio.get_running_loop().create_connection(lambda: self, host, port)
+            loop = asyncio.get_running_loop()
+            self._socket, _ = await loop.create_connection(lambda: outer, to.host, to.port, ssl=to.tls)
+        except ssl.SSLCertVerificationError as error:
+            self._failed(f"its certificate is not believed: {error.verify_message}")
         except OSError as error:
-            if self._line is not None:
-                self._line.lost(self, error.strerror or str(error))
+            self._failed(error.strerror or str(error))
+
+    def _failed(self, reason: str) -> None:
+        if self._line is not None:
+            self._line.lost(self, reason)
 
     def hang_up(self) -> None:
         self._line = None
         if self.transport is not None:
             self.transport.close()
+        elif self._socket is not None:
+            self._socket.abort()
         elif self._dialling is not None:
             self._dialling.cancel()
+            self.gone.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -167,5 +212,6 @@ class _Call(asyncio.Protocol):
                 self._line.heard(self, item)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self.gone.set()
         if self._line is not None:
             self._line.lost(self, str(error) if error else "the peer closed the connection")

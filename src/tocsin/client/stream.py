@@ -1,0 +1,89 @@
+"""The publishing side of a stream: its messages, and what is said of it.
+
+    sensor = client.stream("building/4/410/temp", Room="410", unit="°C")
+    await sensor.publish(21.5)                         # the first message brings the metadata with it
+    await sensor.publish(21.7, Room="411")             # a change and a message in one, in this order
+    await sensor.describe({"Point/Type": "Sensor"})    # a change alone
+    await sensor.forget()                              # nothing is said of it any more
+
+A stream is there from its first message on. A change whose values are all text travels with its message, as user
+properties; another one goes before it, to ``$meta/<topic>``. None takes a key away. The handle remembers what it said:
+where a broker has forgotten this client's session, it is said again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tocsin.client.message import as_properties, checked, payload_of
+from tocsin.model.publication import Publication
+from tocsin.model.stream import PERMANENT, Metadata
+from tocsin.wire.topics import META_PREFIX, check_topic
+
+if TYPE_CHECKING:
+    from tocsin.client.aio import AsyncClient
+
+DESCRIBING_QOS: Final = 1  # so that a change that cannot be made is refused in words
+
+
+class Stream:
+    """See the module's text; made by ``AsyncClient.stream``."""
+
+    def __init__(self, client: AsyncClient, topic: str, qos: int) -> None:
+        check_topic(topic)
+        self.topic = topic
+        self.qos = qos
+        self._client = client
+        self._said: dict[str, Any] = {}
+        self._unsaid: dict[str, Any] = {}  # goes with the next message
+
+    @property
+    def metadata(self) -> Metadata:
+        """What this handle said of the stream, or will with its next message."""
+        return {key: value for key, value in {**self._said, **self._unsaid}.items() if value is not None}
+
+    def add(self, changes: Mapping[str, Any], *, permanent: bool) -> None:
+        """Say this with the next message."""
+        self._unsaid |= checked(self.topic, {**changes, **({PERMANENT: True} if permanent else {})})
+
+    async def publish(
+        self, value: object = b"", metadata: Mapping[str, Any] | None = None, /, **changes: Any
+    ) -> None:
+        """Send a message, with a change of metadata or without; at QoS 1 and 2 return once it is durable."""
+        payload = payload_of(value)
+        change = checked(self.topic, {**self._unsaid, **(metadata or {}), **changes})
+        properties = as_properties(change)
+        message = Publication(self.topic, payload, self.qos, "", user_properties=properties or ())
+        before = () if properties is not None else (self._meta(change),)
+        await self._say(change, *before, message)
+
+    async def describe(self, metadata: Mapping[str, Any] | None = None, /, **changes: Any) -> None:
+        """Change the metadata; return once the change is durable. ``PublishRefused`` if it cannot be made."""
+        change = checked(self.topic, {**self._unsaid, **(metadata or {}), **changes})
+        await self._say(change, self._meta(change))
+
+    async def forget(self) -> None:
+        """Take back whatever was said of the stream."""
+        self._said.clear()
+        self._unsaid.clear()
+        await self._client.send(Publication(META_PREFIX + self.topic, b"", DESCRIBING_QOS, ""))
+
+    def again(self) -> Publication | None:
+        """What was said, for a broker that knows nothing of it; None if that is nothing."""
+        return self._meta(self._said) if self._said else None
+
+    async def _say(self, change: Mapping[str, Any], *messages: Publication) -> None:
+        self._unsaid = {}
+        try:
+            await self._client.send(*messages)
+        except BaseException:
+            self._unsaid = {**change, **self._unsaid}
+            raise
+        said = {**self._said, **change}
+        self._said = {key: value for key, value in said.items() if value is not None}
+
+    def _meta(self, change: Mapping[str, Any]) -> Publication:
+        return Publication(META_PREFIX + self.topic, msgspec.json.encode(change), DESCRIBING_QOS, "")
