@@ -9,13 +9,15 @@ from collections.abc import Sequence
 
 BENCHES = {
     "broker": "deliveries per CPU second, latency and memory of a broker, beside mosquitto and NATS",
+    "coordinator": "a change on its way to another broker; commands applied; snapshots of 100 000 streams",
+    "query": "a change against up to a million standing queries, a new query against as many streams",
     "sim": "events a second of the simulator, beside a bare event heap",
     "store": "appends, reads and watches on JetStream, one and three servers, beside plain nats-py",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    names = "\n".join(f"  {name:8} {what}" for name, what in BENCHES.items())
+    names = "\n".join(f"  {name:11} {what}" for name, what in BENCHES.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure Tocsin; every figure stands beside a peer's, measured in the same run.",

@@ -32,6 +32,7 @@ RESULTS: Final = Path(__file__).parent / "results"
 CONSOLE: Final = Console(width=130)
 SPARE_FILES: Final = 500
 BURST: Final = 32
+RETAINED: Final = "retained replay of 1000"
 
 # What we set out to reach: over mosquitto and over NATS.
 TARGETS: Final[dict[str, dict[str, float]]] = {
@@ -110,12 +111,13 @@ def plan_loads(plan: Plan) -> list[Load]:
 class Bench:
     """All loads on all brokers."""
 
-    def __init__(self, plan: Plan, seed: int, directory: Path) -> None:
+    def __init__(self, plan: Plan, seed: int, directory: Path, wanted: str = "") -> None:
         self.figures: list[Figure] = []
         self.ratios: list[Ratio] = []
         self.idle: list[idle.Idle] = []
         self.notes: list[str] = []
         self._plan = plan
+        self._wanted = wanted  # part of the names of the loads to measure
         self._chance = random.Random(seed)
         self._directory = directory
         self._made = 0
@@ -128,8 +130,10 @@ class Bench:
             with contextlib.ExitStack() as stack:
                 brokers = self._start(stack)
                 for load in plan_loads(self._plan):
-                    self._measure(load, brokers)
-                self._retained(brokers)
+                    if turns := tuple(turn for turn in load.turns if self._wanted in turn[0]):
+                        self._measure(msgspec.structs.replace(load, turns=turns), brokers)
+                if self._wanted in RETAINED:
+                    self._retained(brokers)
         if "stored" in chosen:
             self._stored()
         if "idle" in chosen:
@@ -226,7 +230,7 @@ class Bench:
             self._note_absence("retained messages")
             return
         keepers = [each for each in brokers if isinstance(each.dialect, Mqtt)]
-        self._measure(Load(2, stored.Retained, (("retained replay of 1000", _steady),)), keepers)
+        self._measure(Load(2, stored.Retained, ((RETAINED, _steady),)), keepers)
 
     def _stored(self) -> None:
         with contextlib.ExitStack() as stack:
@@ -316,11 +320,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--only", choices=("loads", "stored", "idle"), action="append", help="a part of it; may be repeated"
     )
+    parser.add_argument("--load", default="", metavar="TEXT", help="only loads with this in their name")
+    parser.add_argument("--pairs", type=int, help="how often each broker has its turn")
     parser.add_argument(
         "--directory", type=Path, help="where the brokers keep their data (default: temporary)"
     )
     chosen = parser.parse_args(argv)
     plan = QUICK if chosen.quick else FULL
+    if chosen.pairs:
+        plan = msgspec.structs.replace(plan, pairs=chosen.pairs)
     generator, brokers_core = servers.cores()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -329,12 +337,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.collect()
     try:
         with tempfile.TemporaryDirectory(prefix="tocsin-bench-", dir=chosen.directory) as directory:
-            bench = Bench(plan, chosen.seed, Path(directory))
+            bench = Bench(plan, chosen.seed, Path(directory), chosen.load)
             if generator == brokers_core:
                 bench.notes.append(
                     "there is one core only: the generator and the brokers take it from each other"
                 )
-            bench.run(chosen.only or ("loads", "stored", "idle"))
+            bench.run(chosen.only or (("loads",) if chosen.load else ("loads", "stored", "idle")))
     finally:
         os.sched_setaffinity(0, before)
     report = Report(
@@ -350,6 +358,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     CONSOLE.print(summary(report))
     for note in report.notes:
         CONSOLE.print(f"note: {note}")
+    if chosen.load:
+        return 0  # a part, which is not to take the place of the whole
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / "broker.json"
     path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")

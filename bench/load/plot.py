@@ -11,6 +11,7 @@ from typing import Any, Final
 from bench.load.figures import Ratio
 
 COLOURS: Final = {"mosquitto": "#3c5280", "nats": "#27aae1"}
+TICKS: Final = (0.5, 1, 2, 5, 10, 20, 50)
 
 
 def plot(ratios: Sequence[Ratio], path: Path) -> str:
@@ -35,6 +36,8 @@ def plot(ratios: Sequence[Ratio], path: Path) -> str:
                 axes.plot([each.target] * 2, [place - 0.2, place + 0.2], color="black", lw=2)
     axes.axvline(1, color="grey", lw=1)
     axes.set_xscale("log")
+    axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+    axes.minorticks_off()
     axes.set_yticks(range(len(loads)), loads)
     axes.invert_yaxis()
     axes.set_xlabel(

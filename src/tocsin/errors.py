@@ -21,6 +21,7 @@
     ├── ClientClosed               final: the client, or the subscription, was closed on this side
     ├── PublishRefused             final: the broker does not take that message
     ├── SubscriptionRefused        final: the broker does not grant that filter
+    ├── AlreadySubscribed          final: this client has a subscription to that filter
     ├── MetadataInvalid            final: that cannot be said of a stream
     ├── QueryInvalid               final: a query over metadata cannot be read
     ├── Unencodable                a packet of ours cannot be said in that version of the protocol
@@ -244,6 +245,17 @@ class PublishRefused(TocsinError):
         self.topic = topic
         self.reason = reason
         super().__init__(f"the broker refused a message on {topic!r}: {reason}")
+
+
+class AlreadySubscribed(TocsinError):
+    """A client has at most one subscription to a filter."""
+
+    def __init__(self, topic_filter: str) -> None:
+        self.topic_filter = topic_filter
+        super().__init__(
+            f"this client has a subscription to {topic_filter!r} already; read or close that one, "
+            "or use a second client"
+        )
 
 
 class MetadataInvalid(TocsinError):

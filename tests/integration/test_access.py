@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import queue
-import signal
+import contextlib
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
 from tests.certificates import Authority
-
-READY_DEADLINE_S = 90.0
-DEADLINE_S = 30.0
-AGAIN_S = 0.1  # between two tries of a best-effort publish
+from tests.integration.running import DEADLINE_S, READY_DEADLINE_S, Heard, until, up
 
 RULES = """
 [[rules]]
@@ -52,7 +45,6 @@ class Plant:
         self._pub = program("mosquitto_pub", "mosquitto-clients")
         self.authority = Authority(program("openssl", "openssl"), directory)
         self.brokers: dict[str, dict[str, Any]] = {}
-        self._up: subprocess.Popen[str] | None = None
         (directory / "rules.toml").write_text(RULES)
         for name in ("press", "watcher", "secret"):
             self.user("add", name, "--password-stdin", password=f"{name}'s password")
@@ -62,7 +54,8 @@ class Plant:
         command += ["--file", str(self._directory / "users")]
         subprocess.run(command, input=password, text=True, check=True, timeout=DEADLINE_S)
 
-    def start(self) -> None:
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
         made = self.authority.sign("localhost")
         config = self._directory / "tocsin.toml"
         config.write_text(f"""
@@ -75,8 +68,6 @@ class Plant:
             users = "{self._directory / "users"}"
             rules = "{self._directory / "rules.toml"}"
             anonymous = "never"
-            [log]
-            level = "warning"
             [[brokers]]
             id = "a"
             cluster = "c"
@@ -86,18 +77,9 @@ class Plant:
             cluster = "c"
             tls_port = 0
         """)
-        command = [sys.executable, "-m", "tocsin", "up", "-c", str(config), "--ephemeral", "--auto-ports"]
-        self._up = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._up.stdout is not None
-        line = json.loads(_read_line(self._up.stdout, READY_DEADLINE_S))
-        self.brokers = {broker["id"]: broker for broker in line["brokers"]}
-
-    def stop(self) -> None:
-        if self._up is not None:
-            self._up.send_signal(signal.SIGTERM)
-            assert self._up.wait(DEADLINE_S) == 0
-            assert self._up.stdout is not None
-            self._up.stdout.close()
+        with up("-c", str(config)) as line:
+            self.brokers = {broker["id"]: broker for broker in line["brokers"]}
+            yield
 
     def _at(self, broker: str, user: str, *, tls: bool = True) -> list[str]:
         where = ["-h", "127.0.0.1", "-p", str(self.brokers[broker]["tls_port" if tls else "port"])]
@@ -113,52 +95,13 @@ class Plant:
         return Heard([self._sub, *self._at(broker, user), "-v", "-t", topic_filter, "-V", "5", *more])
 
 
-class Heard:
-    """``mosquitto_sub`` with its output gathered line by line."""
-
-    def __init__(self, command: list[str]) -> None:
-        self.lines: list[str] = []
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip("\n"))
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(DEADLINE_S)
-        self._reader.join(DEADLINE_S)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-
-def _read_line(stream: IO[str], deadline_s: float) -> str:
-    lines: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=lambda: lines.put(stream.readline()), daemon=True).start()
-    return lines.get(timeout=deadline_s)
-
-
-def until(condition: Callable[[], bool], again: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {DEADLINE_S:g} s"
-        again()
-        time.sleep(AGAIN_S)
-
-
 @pytest.fixture(scope="module")
 def plant(
     debian_program: Callable[[str, str], str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Plant]:
     plant = Plant(tmp_path_factory.mktemp("plant"), debian_program)
-    try:
-        plant.start()
+    with plant.running():
         yield plant
-    finally:
-        plant.stop()
 
 
 def test_a_user_hears_over_tls_what_the_rules_allow_and_nothing_else(plant: Plant) -> None:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import queue
-import signal
 import socket
 import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-READY_DEADLINE_S = 90.0
-DEADLINE_S = 30.0
-AGAIN_S = 0.1  # between two tries of a best-effort publish
+from tests.integration.running import DEADLINE_S, Heard, until, up
 
 Address = tuple[str, int]
 
@@ -27,64 +20,8 @@ Address = tuple[str, int]
 @pytest.fixture(scope="module")
 def network() -> Iterator[dict[str, Address]]:
     """The brokers of a network that lasts for this module, by id."""
-    up = subprocess.Popen(
-        [sys.executable, "-m", "tocsin", "up", "--ephemeral", "--auto-ports", "--set", "log.level=warning"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert up.stdout is not None
-        line = _read_line(up.stdout, READY_DEADLINE_S)
-        ready = json.loads(line)
+    with up() as ready:
         yield {broker["id"]: (broker["host"], broker["port"]) for broker in ready["brokers"]}
-    finally:
-        up.send_signal(signal.SIGTERM)
-        assert up.wait(DEADLINE_S) == 0
-        assert up.stdout is not None
-        up.stdout.close()
-
-
-def _read_line(stream: IO[str], deadline_s: float) -> str:
-    lines: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=lambda: lines.put(stream.readline()), daemon=True).start()
-    return lines.get(timeout=deadline_s)
-
-
-def until(condition: Callable[[], bool], again: Callable[[], object], what: str) -> None:
-    """Do something, again and again, until the condition holds."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {DEADLINE_S:g} s"
-        again()
-        time.sleep(AGAIN_S)
-
-
-class MosquittoSub:
-    """``mosquitto_sub`` with its output gathered line by line."""
-
-    def __init__(self, program: str, address: Address, version: str, topic_filter: str) -> None:
-        host, port = address
-        self.lines: list[str] = []
-        self._process = subprocess.Popen(
-            [program, "-h", host, "-p", str(port), "-V", version, "-v", "-t", topic_filter],
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.lines.append(line.rstrip("\n"))
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(DEADLINE_S)
-        self._reader.join(DEADLINE_S)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
 
 
 @pytest.mark.parametrize(("sub_version", "pub_version"), [("mqttv5", "mqttv311"), ("mqttv311", "mqttv5")])
@@ -98,22 +35,12 @@ def test_mosquitto_sub_in_one_cluster_hears_mosquitto_pub_in_another(
     pub_program = debian_program("mosquitto_pub", "mosquitto-clients")
     host, port = network["north-1"]
     topic = f"a/{sub_version}"
-    sub = MosquittoSub(sub_program, network["south-2"], sub_version, f"{topic}/#")
+    there, its_port = network["south-2"]
+    sub = Heard([sub_program, "-h", there, "-p", str(its_port), "-V", sub_version, "-v", "-t", f"{topic}/#"])
 
     def publish() -> None:
-        command = [
-            pub_program,
-            "-h",
-            host,
-            "-p",
-            str(port),
-            "-V",
-            pub_version,
-            "-t",
-            f"{topic}/x",
-            "-m",
-            "hi",
-        ]
+        where = ["-h", host, "-p", str(port), "-V", pub_version]
+        command = [pub_program, *where, "-t", f"{topic}/x", "-m", "hi"]
         subprocess.run(command, check=True, timeout=DEADLINE_S)
 
     try:

@@ -13,8 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import Authority
+from tests.integration.running import up
 from tests.unit.broker.web import WebDoor
+from tocsin.client import AsyncClient
 from tocsin.config import Limits
+from tocsin.runtime.tls import client_context
 
 MQTTJS = "mqtt@5.16.0"
 SCRIPT = Path(__file__).with_name("mqttjs.cjs")
@@ -72,6 +76,20 @@ async def door() -> AsyncIterator[WebDoor]:
         yield opened
 
 
+async def run(node: str, modules: Path, url: str, level: str, qos: str, **variables: str) -> object:
+    """What the script says of one client at this address."""
+    process = await asyncio.create_subprocess_exec(
+        node, str(SCRIPT), url, level, qos, f"js-{level}-{qos}",
+        env={**os.environ, "NODE_PATH": str(modules), **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(DEADLINE_S):
+        output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return json.loads(output)
+
+
 @pytest.mark.parametrize("qos", ["0", "1", "2"])
 @pytest.mark.parametrize("level", ["5", "4"])
 @pytest.mark.parametrize("scheme", ["mqtt", "ws"])
@@ -80,13 +98,23 @@ async def test_what_mqttjs_publishes_comes_back_whole_and_in_order(
 ) -> None:
     node = debian_program("node", "nodejs")
     url = f"mqtt://127.0.0.1:{door.port}" if scheme == "mqtt" else f"ws://127.0.0.1:{door.web_port}/mqtt"
-    process = await asyncio.create_subprocess_exec(
-        node, str(SCRIPT), url, level, qos, f"js-{scheme}-{level}-{qos}",
-        env={**os.environ, "NODE_PATH": str(modules)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )  # fmt: skip
-    async with asyncio.timeout(DEADLINE_S):
-        output, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    assert json.loads(output) == {"heard": 203, "right": True}
+    assert await run(node, modules, url, level, qos) == {"heard": 203, "right": True}
+
+
+async def test_a_web_page_comes_over_websocket_and_tls_to_a_network_that_up_started(
+    modules: Path, debian_program: Callable[[str, str], str], tmp_path: Path
+) -> None:
+    node = debian_program("node", "nodejs")
+    authority = Authority(debian_program("openssl", "openssl"), tmp_path)
+    made = authority.sign("localhost")
+    brokers = json.dumps([{"id": "a", "cluster": "c", "wss_port": 0}])
+    files = ("--set", f"tls.certificate={made.certificate}", "--set", f"tls.key={made.key}")
+    with up("--set", f"brokers={brokers}", *files) as line:
+        port = line["brokers"][0]["wss_port"]
+        url, believed = f"wss://localhost:{port}/mqtt", str(authority.certificate)
+        told = await run(node, modules, url, "5", "1", NODE_EXTRA_CA_CERTS=believed)
+        assert told == {"heard": 203, "right": True}
+        async with AsyncClient(url, tls=client_context(authorities=believed)) as client:
+            subscription = await client.subscribe("a")
+            await client.publish("a", b"x")
+            assert (await subscription.get(DEADLINE_S)).payload == b"x"

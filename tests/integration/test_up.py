@@ -122,7 +122,7 @@ def test_a_network_starts_says_where_it_is_and_stops_in_order(start: Start, tmp_
     known = json.loads((tmp_path / "state" / "network.json").read_text())
     assert (known["brokers"], known["nats"]) == (line["brokers"], line["nats"])
     pids = line["pids"]
-    assert set(pids) == {"store-1", "coordinator", *(f"broker/{each['id']}" for each in line["brokers"])}
+    assert set(pids) == {"store-1", "coordinator-1", *(f"broker/{each['id']}" for each in line["brokers"])}
 
     token = (tmp_path / "state" / "token").read_text()
     assert (tmp_path / "state" / "token").stat().st_mode & 0o777 == 0o600
@@ -134,7 +134,7 @@ def test_a_network_starts_says_where_it_is_and_stops_in_order(start: Start, tmp_
     assert network.end() == 0
     assert network.all_gone()
     stopped = [entry["child"] for entry in network.log() if entry["event"] == "child stopped"]
-    assert stopped[-2:] == ["coordinator", "store-1"] and len(stopped) == 8
+    assert stopped[-2:] == ["coordinator-1", "store-1"] and len(stopped) == 8
     assert (tmp_path / "state" / "logs" / "broker-north-1.log").exists()
 
 
@@ -200,7 +200,7 @@ def test_servers_that_already_run_are_used_and_none_is_started(start: Start, tmp
             network = start("--auto-ports", *flags, *ONE_BROKER, TOCSIN_NATS__TOKEN="shared")
             line = network.ready()
             assert line["nats"] == [plan.url]
-            assert set(line["pids"]) == {"coordinator", "broker/a"}
+            assert set(line["pids"]) == {"coordinator-1", "broker/a"}
             assert not (tmp_path / ".tocsin" / "token").exists()
             network.signal(signal.SIGTERM)
             assert network.end() == 0
@@ -216,8 +216,8 @@ def test_a_child_that_cannot_start_ends_the_start_in_words(start: Start) -> None
         network = start("--auto-ports", *flags, *ONE_BROKER)
         assert network.end() == 1
     last = network.errors.read_text().splitlines()[-1]
-    assert last.startswith("tocsin: coordinator does not start: ")
-    assert last.endswith("logs/coordinator.log.")
+    assert last.startswith("tocsin: coordinator-1 does not start: ")
+    assert last.endswith("logs/coordinator-1.log.")
 
 
 def test_on_a_terminal_a_table_is_kept_up_to_date_until_ctrl_c(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_on_a_terminal_a_table_is_kept_up_to_date_until_ctrl_c(tmp_path: Path) -
         os.close(ours)
         assert process.wait(DEADLINE_S) == 0
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
-    assert "edge of c" in plain and "store-1" in plain and "coordinator" in plain
+    assert "edge of c" in plain and "store-1" in plain and "coordinator-1" in plain
     assert "stopped" in plain
     assert "Traceback" not in plain
     assert list(tmp_path.iterdir()) == []

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
 import structlog
@@ -14,6 +13,7 @@ from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket
 from tocsin.broker.frames import Frames
 from tocsin.broker.journal import Journal
 from tocsin.broker.links import NO_MAXIMUM
+from tocsin.broker.replay import Replay
 from tocsin.broker.retained import Kept as Remembered
 from tocsin.core.attendance import (
     SESSIONS,
@@ -22,6 +22,8 @@ from tocsin.core.attendance import (
     AwaitSave,
     BatchRead,
     Began,
+    ClaimsForgotten,
+    ClaimsSettled,
     Deliver,
     Durable,
     Ended,
@@ -37,9 +39,10 @@ from tocsin.core.attendance import (
     Usurped,
     Writable,
 )
-from tocsin.core.delivery import WAIT
+from tocsin.core.delivery import Delivery
 from tocsin.core.forwarding import Subscription
 from tocsin.core.grant import Grant, grant
+from tocsin.core.inquiry import is_inquiry, read_inquiry
 from tocsin.core.machine import (
     CancelTimer,
     DeleteKey,
@@ -52,6 +55,7 @@ from tocsin.core.machine import (
     TimerFired,
 )
 from tocsin.core.session import TakenOver
+from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
 from tocsin.errors import TocsinError
 from tocsin.model.publication import Publication
@@ -80,8 +84,8 @@ class Connected(Protocol):
 
     def may_receive(self, topic: str) -> bool: ...
 
-    def queue(self, frame: bytes) -> None:
-        """Send a frame with this tick's others."""
+    def queue(self, *frames: bytes) -> None:
+        """Send frames with this tick's others."""
         ...
 
 
@@ -94,10 +98,11 @@ class Attendant:
         "_departed",
         "_gone",
         "_journal",
-        "_log",
+        "_level",
         "_machine",
         "_post",
-        "_retained",
+        "_replay",
+        "_settle",
         "_tables",
         "_tasks",
         "_tickets",
@@ -105,9 +110,17 @@ class Attendant:
         "_waiting",
     )
 
-    def __init__(self, connection: Connected, journal: Journal, sessions: Table, cause: str) -> None:
+    def __init__(
+        self,
+        connection: Connected,
+        journal: Journal,
+        sessions: Table,
+        cause: str,
+        settle: Callable[[str, str, int], None],
+    ) -> None:
         self._connection = connection
         self._journal = journal
+        self._settle = settle  # told the group, the client and the position of a message that it is done with
         self._tables = {SESSIONS: sessions}
         self._cause = cause
         self._machine = Attendance()
@@ -117,15 +130,23 @@ class Attendant:
         self._tasks: set[asyncio.Task[None]] | None = None
         self._tickets = 0
         self._waiting: dict[int, Callable[[], None]] | None = None  # ticket → what to do when it is durable
-        self._retained: deque[tuple[Remembered, Grant]] | None = None  # waiting for room in the window
+        self._replay: Replay | None = None
+        self._level: Callable[[], None] | None = None  # to be done when the client has caught up with the log
         self._departed = False
         self._gone: asyncio.Future[None] | None = None
-        self._log = structlog.get_logger()
 
     # ── the connection tells ────────────────────────────────────────────────────────────────────────────────
 
-    def begin(self, session: StoredSession | None, revision: int, *, receive_max: int, prefix: str) -> None:
-        """The client is accepted."""
+    def begin(
+        self,
+        session: StoredSession | None,
+        revision: int,
+        *,
+        receive_max: int,
+        prefix: str,
+        claims: tuple[tuple[str, Claim], ...] = (),
+    ) -> None:
+        """The client is accepted; ``claims`` are what it has as a member of groups, each with the group's name."""
         self._post(
             Began(
                 receive_max=receive_max,
@@ -133,6 +154,7 @@ class Attendant:
                 session=session,
                 revision=revision,
                 tail=self._journal.tail,
+                claims=claims,
                 cause=self._cause,
             )
         )
@@ -180,13 +202,28 @@ class Attendant:
     def answered(self, packet: PubAckPacket | PubRecPacket | PubCompPacket) -> None:
         reach(AFTER_SEND)
         self._post(Answered(packet=packet, cause=self._cause))
-        self._replay_more()
+        self._look()
+        if self._replay is not None:
+            self._replay.more()
 
     def congested(self, now: bool) -> None:
         self._machine.congested = now
         if not now:
             self._post(Writable(cause=self._cause))
-            self._replay_more()
+            self._look()
+            if self._replay is not None:
+                self._replay.more()
+
+    def when_level(self, act: Callable[[], None]) -> bool:
+        """Whether the client has got all messages of the log that there are; if not, ``act`` when it has."""
+        if not self._machine.level:
+            self._level = act
+        return self._machine.level
+
+    def _look(self) -> None:
+        if self._level is not None and self._machine.level:
+            act, self._level = self._level, None
+            act()
 
     def depart(self) -> None:
         """Nothing is offered to the client from now on; everything up to here was."""
@@ -201,6 +238,20 @@ class Attendant:
         self._timers.close()
         for task in self._tasks or ():
             task.cancel()
+
+    # ── as a member of groups ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def room(self) -> bool:
+        return self._machine.room
+
+    @property
+    def claims(self) -> Delivery | None:
+        return self._machine.claims
+
+    def forget_claims(self, packet_ids: tuple[int, ...]) -> None:
+        """That these are settled is durable."""
+        self._post(ClaimsForgotten(packet_ids=packet_ids, cause=self._cause))
 
     # ── messages to the client ──────────────────────────────────────────────────────────────────────────────
 
@@ -220,20 +271,9 @@ class Attendant:
 
     def replay(self, kept: Iterable[tuple[Remembered, Grant]]) -> None:
         """Send retained messages: at QoS 0 at once, above as the window has room."""
-        if self._retained is None:
-            self._retained = deque()
-        self._retained.extend(kept)
-        self._replay_more()
-
-    def _replay_more(self) -> None:
-        while self._retained and not self._machine.congested:
-            kept, granted = self._retained[0]
-            packet_id = self._machine.extra(granted.qos) if granted.qos else 0
-            if packet_id == WAIT:
-                return
-            self._retained.popleft()
-            frames = Frames(kept.publication, kept.waited_s)
-            self._connection.queue(frames.of(self._connection.version, granted, packet_id))
+        if self._replay is None:
+            self._replay = Replay(self._connection, self._machine)
+        self._replay.add(kept)
 
     def _on_timer(self, name: str, cause: str) -> None:
         if not self._departed:
@@ -250,6 +290,9 @@ class Attendant:
                 self._deliver(effect)
             case Reply(packet=packet):
                 self._connection.queue(encode(packet, self._connection.version))
+            case ClaimsSettled(claims=claims):
+                for group, position, _ in claims:
+                    self._settle(group, self._connection.client_id, position)
             case ReadBatch():
                 self._spawn(self._read(effect))
             case PutKey() | GetKey() | DeleteKey():
@@ -263,7 +306,9 @@ class Attendant:
             case CancelTimer(name=name):
                 self._timers.cancel(name)
             case Say(text=text, level=level, facts=facts, cause=cause):
-                getattr(self._log, level)(text, cause=cause, subscriber=self._connection.client_id, **facts)
+                getattr(structlog.get_logger(), level)(
+                    text, cause=cause, subscriber=self._connection.client_id, **facts
+                )
             case Usurped():
                 self._connection.post(TakenOver(cause=self._cause))
             case Gone():
@@ -281,12 +326,13 @@ class Attendant:
             self._post(BatchRead(entries=(), next=tail + 1, tail=tail, cause=asked.cause))
             return
         try:
-            batch = await self._journal.read(asked.filters, asked.start)
+            batch = await self._journal.read(_read_for(asked.filters), asked.start)
         except TocsinError as error:
             self._post(ReadFailed(error=error, cause=asked.cause))
             return
         offered = [each for entry in batch.entries if (each := self._offered(entry)) is not None]
         self._post(BatchRead(entries=offered, next=batch.next, tail=self._journal.tail, cause=asked.cause))
+        self._look()
 
     def _offered(self, entry: Entry) -> Offered | None:
         """An entry of a batch, if the client is to get it above QoS 0."""
@@ -301,7 +347,7 @@ class Attendant:
         return Offered(entry, granted.qos)
 
     def _grant(self, publication: Publication, position: int) -> Grant | None:
-        subscriptions = [s for f, s in self.subscriptions.items() if matches(f, publication.topic)]
+        subscriptions = [s for name, s in self.subscriptions.items() if _concerns(name, publication)]
         return grant(subscriptions, publication, position, self._connection.client_id)
 
     def _deliver(self, effect: Deliver) -> None:
@@ -327,8 +373,21 @@ class Attendant:
         assert self._tasks is not None
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._log.error("attending a client failed", exc_info=error, cause=self._cause)
+            structlog.get_logger().error("attending a client failed", exc_info=error, cause=self._cause)
             self._connection.post(TakenOver(cause=self._cause))
+
+
+def _read_for(names: Sequence[str]) -> Sequence[str]:
+    """The filters to read the log for: whether a query concerns an entry, only the entry tells."""
+    return ("#",) if any(map(is_inquiry, names)) else names
+
+
+def _concerns(name: str, publication: Publication) -> bool:
+    """Whether a subscription is for a message: by its topic, or by what was said of its stream at the time."""
+    if not is_inquiry(name):
+        return matches(name, publication.topic)
+    inquiry = read_inquiry(name)
+    return not inquiry.listing and inquiry.query.matches(publication.metadata)
 
 
 def _waited_s(entry: Entry) -> float:

@@ -1,35 +1,32 @@
 """One accepted connection: bytes in, through the decoder to the session machine; its effects carried out.
 
 Publishes of a connected client at QoS 0 take the short way (``Session.check_publish``, then the exchange) and make no
-event and no effect; everything else goes through ``Session.handle``.
+event and no effect; everything else goes through ``Session.handle``. What is published goes through ``broker.source``,
+but for streams that are known while nothing waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
-from mqtt5 import (
-    Packet,
-    PubCompPacket,
-    PubCompReasonCode,
-    PublishPacket,
-    QoS,
-    RetainHandling,
-    SubAckPacket,
-    UnsubAckPacket,
-)
+from mqtt5 import Packet, PublishPacket, QoS, RetainHandling, SubAckPacket, UnsubAckPacket
 
 from tocsin.broker.aliases import NONE, Aliases
+from tocsin.broker.direct import NOWHERE, descriptor_of, write
 from tocsin.broker.fanout import Group
+from tocsin.broker.inquiring import Inquiring
 from tocsin.broker.links import NO_MAXIMUM, PACKET_MARGIN_BYTES
-from tocsin.broker.pace import HELD_BACK, UNDER_WAY, Pace
+from tocsin.broker.pace import HELD_BACK, NOT_CLEAR, UNDER_WAY, Pace
+from tocsin.broker.partaking import Partaking, Refused
 from tocsin.broker.sessions import NotYours
+from tocsin.broker.source import Source
 from tocsin.core.forwarding import Subscription
 from tocsin.core.grant import Grant
+from tocsin.core.inquiry import is_inquiry
 from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, TimerFired
 from tocsin.core.session import (
     Accepted,
@@ -37,8 +34,6 @@ from tocsin.core.session import (
     Authenticate,
     Close,
     Commit,
-    CommitFailed,
-    Committed,
     DelayWill,
     Opened,
     PacketArrived,
@@ -54,10 +49,9 @@ from tocsin.core.session import (
     Unsubscribe,
     WireFailed,
 )
+from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
-from tocsin.errors import StoreFull, TocsinError, WireError
-from tocsin.model.publication import Publication
-from tocsin.model.subjects import fits
+from tocsin.errors import TocsinError, WireError
 from tocsin.runtime.pump import Pump, now_us
 from tocsin.runtime.timers import Timers
 from tocsin.wire.codec import V5, Decoder, PublishRun, Version, encode
@@ -84,6 +78,7 @@ class Connection(asyncio.Protocol):
         self.version: Version = V5
         self.send_max_bytes = NO_MAXIMUM
         self.group = Group(self)
+        self.descriptor = NOWHERE  # of its socket, while nothing waits in the transport
         self._listener = listener
         self._exchange = listener.exchange
         self._durability = listener.exchange.durability
@@ -98,8 +93,12 @@ class Connection(asyncio.Protocol):
         self._congested = False  # the kernel takes no more for now
         self._commits = False  # it has published above QoS 0
         self._pace = Pace(listener.publish_bucket())
-        self._expiry_s = 0  # how long its session outlives the connection
+        self.expiry_s = 0  # how long its session outlives the connection
+        self.epoch = 0  # of the connection, as the coordinator knows it
+        self._source: Source | None = None  # of messages; made when there are any
+        self._inquiring: Inquiring | None = None  # made when it asks a query
         self._ended = False
+        self._part: Partaking | None = None  # in groups; made when it is a member of one
         self._resuming: asyncio.Task[None] | None = None
         self.attendant = self._durability.attend(self, self._cause)
 
@@ -111,6 +110,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
             return
         self._pace.begin(self._transport)
+        self._go_direct(self._transport)
         self.post(Opened(assigned_client_id=f"tocsin-{secrets.token_hex(8)}", cause=self._cause))
 
     def data_received(self, data: bytes) -> None:
@@ -146,8 +146,11 @@ class Connection(asyncio.Protocol):
             return
         if topic is None:
             return  # not the client's to publish to
-        if self._link_cluster is None:
-            self._forward(topic, packet)
+        source = self._source
+        if source is not None and topic in source.gate.ready and not packet.user_properties:
+            source.forward(topic, packet)
+        elif self._link_cluster is None:
+            self._publisher().publish(topic, packet)
         else:
             self._exchange.relay(self._link_cluster, topic, packet)
 
@@ -160,27 +163,29 @@ class Connection(asyncio.Protocol):
             return
         if topic is None:
             return  # not the client's to publish to
-        if self._link_cluster is None:
+        source = self._source
+        if source is not None and topic in source.gate.ready:
             self._exchange.publish_run(self, run)
+        elif self._link_cluster is None:
+            self._publisher().publish_run(run)
         else:
             self._exchange.relay_run(self._link_cluster, run)
 
-    def _forward(self, topic: str, packet: PublishPacket) -> None:
-        if packet.topic_alias is not None:  # it may have come without its topic
-            packet = Publication.of(packet, topic, self.client_id).packet(retain=packet.retain)
-        self._exchange.publish(self, topic, packet)
-        if packet.retain:
-            self._durability.retain(Publication.of(packet, topic, self.client_id))
-
     def pause_writing(self) -> None:
         self._congested = True
+        self._go_direct(None)
         self.attendant.congested(True)
 
     def resume_writing(self) -> None:
         self._congested = False
+        self._go_direct(self._transport)
         self.attendant.congested(False)
+        self._exchange.queries.listings.recover(self)
+        if self._part is not None:
+            self._part.room_made()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._go_direct(None)
         if self._transport is not None:
             self._transport = None
             self.post(PeerClosed(cause=self._cause))
@@ -188,17 +193,43 @@ class Connection(asyncio.Protocol):
 
     # ── the exchange tells ──────────────────────────────────────────────────────────────────────────────────
 
+    def _go_direct(self, transport: asyncio.Transport | None) -> None:
+        """Let what is delivered be written past this transport, in which nothing waits; None: past none."""
+        descriptor = NOWHERE if transport is None else descriptor_of(transport)
+        if descriptor == self.descriptor:
+            return
+        self.descriptor = descriptor
+        self._exchange.outlet_changed()
+        if transport is not None:
+            transport.set_write_buffer_limits(0)  # so that we are told of the first byte that waits
+
     def deliver(self, data: bytes, messages: int) -> None:
+        if self.descriptor != NOWHERE:
+            write(self.descriptor, self, data)
+            return
         transport = self._transport
         if transport is None or transport.is_closing():
             return
         if self._congested and transport.get_write_buffer_size() > self._listener.outbound_max_bytes:
             self._exchange.counts.dropped += messages
+            self._exchange.queries.listings.lost(self)
         else:
             transport.write(data)
 
-    def queue(self, frame: bytes) -> None:
-        self._exchange.queue(self.group, self.aliased(frame))
+    @property
+    def full(self) -> bool:
+        transport = self._transport
+        return transport is None or (
+            self._congested and transport.get_write_buffer_size() > self._listener.outbound_max_bytes
+        )
+
+    def spill(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def queue(self, *frames: bytes) -> None:
+        data = b"".join(map(self.aliased, frames) if self._aliases else frames)
+        self._exchange.queue(self.group, data, len(frames))
 
     @property
     def takes_aliases(self) -> bool:
@@ -208,6 +239,13 @@ class Connection(asyncio.Protocol):
         # What is congested may be dropped, and with it the meaning of a number.
         return frame if self._congested else self._aliases.of(frame)
 
+    def wait(self, waits: bool) -> None:
+        """As many messages wait to go on as may: read no more, or go on."""
+        self._pace.wait(NOT_CLEAR, waits)
+
+    def when_level(self, act: Callable[[], None]) -> bool:
+        return self.attendant.when_level(act)
+
     def hold_back(self, held: bool) -> None:
         """The broker is behind with its log: read no more from those who write to it, or go on."""
         self._pace.wait(HELD_BACK, held and self._commits)
@@ -216,30 +254,39 @@ class Connection(asyncio.Protocol):
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case SendPacket(packet=SubAckPacket() | UnsubAckPacket() as packet):
+            case SendPacket(packet=SubAckPacket() as packet):
+                self._acknowledge_later(packet)
+            case SendPacket(packet=UnsubAckPacket() as packet):
                 self.attendant.when_durable(lambda: self._send(packet))
-            case SendPacket(packet=PubCompPacket(packet_id=packet_id) as packet) if _is_unknown(packet):
-                # The session does not know the id, but what is stored may: it must not outlive this answer.
-                self.attendant.release(packet_id, lambda: self._send(packet))
             case SendPacket(packet=packet):
                 self._send(packet)
             case Commit(packet=packet, topic=topic, packet_id=packet_id, qos=qos):
-                self._commit(packet, topic, packet_id, qos)
+                self._commits = True
+                self._publisher().commit(packet, topic, packet_id, qos)
+                self._count_under_way()
             case Acknowledged(packet=packet):
+                full = not self.attendant.room
                 self.attendant.answered(packet)
+                if full and self._part is not None and self.attendant.room:
+                    self._part.room_made()
             case Release(packet_id=packet_id):
-                self.attendant.release(packet_id, lambda: self._tell(Released(packet_id=packet_id)))
+                self.attendant.release(packet_id, lambda: self.tell(Released(packet_id=packet_id)))
             case Subscribe():
                 self._subscribe(effect)
             case Unsubscribe(name=name):
                 self._exchange.unsubscribe(self, name)
                 self.attendant.unsubscribed(name)
+                if self._part is not None:
+                    self._part.unsubscribe(name)
+            case Publish(packet=packet, topic=topic) if self._link_cluster is not None:
+                self._exchange.relay(self._link_cluster, topic, packet)
+            case Publish(packet=packet, topic=topic, will=False):
+                self._publisher().publish(topic, packet)
             case Publish(packet=packet, topic=topic):
-                self._publish_now(topic, packet)
+                self._publisher().bequeath(topic, packet)
             case DelayWill(packet=packet, delay_s=delay_s):
-                self._durability.delay_will(
-                    self.client_id, Publication.of(packet, packet.topic, self.client_id), delay_s
-                )
+                will = self._publisher().publication(packet.topic, packet)
+                self._durability.delay_will(self.client_id, will, delay_s)
             case SetTimer(name=name, delay_us=delay_us, cause=cause):
                 self._timers.set(name, delay_us, cause)
             case CancelTimer(name=name):
@@ -252,7 +299,7 @@ class Connection(asyncio.Protocol):
                 self._accept(effect)
             case Close(session_expiry_s=expiry_s, reason_code=code):
                 self._listener.closed(self, effect)
-                self._end(self._expiry_s if code == SESSION_TAKEN_OVER else expiry_s)
+                self._end(self.expiry_s if code == SESSION_TAKEN_OVER else expiry_s)
             case _:
                 raise AssertionError(f"no way to carry out {effect}")
 
@@ -260,7 +307,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(encode(packet, self._session.version))
 
-    def _tell(self, event: Event) -> None:
+    def tell(self, event: Event) -> None:
         """Hand an outcome to the session, if it is still there to hear it."""
         if not self._ended:
             self.post(event)
@@ -269,56 +316,17 @@ class Connection(asyncio.Protocol):
     def _count_under_way(self) -> None:
         self._pace.wait(UNDER_WAY, self._session.committing >= self._listener.limits.receive_max)
 
-    def _commit(self, packet: PublishPacket, topic: str, packet_id: int, qos: int) -> None:
-        """Make a QoS 1 or 2 message durable, and tell the session."""
-        self._commits = True
-        self._exchange.counts.committed += 1
-        if not fits(topic):
-            reason = "the topic is too long to be stored"
-            self._tell(CommitFailed(packet_id=packet_id, reason_code=TOPIC_NAME_INVALID, reason=reason))
-            return
-        publication = Publication.of(packet, topic, self.client_id)
-
-        def stored(error: TocsinError | None) -> None:
-            if error is None and publication.retain:
-                self._durability.retain(publication, done)
-            else:
-                done(error)
-
-        def done(error: TocsinError | None) -> None:
-            if error is None:
-                if qos == 2:
-                    self.attendant.kept(packet_id)
-                self._tell(Committed(packet_id=packet_id))
-            else:
-                code = QUOTA_EXCEEDED if isinstance(error, StoreFull) else UNSPECIFIED
-                failed = CommitFailed(packet_id=packet_id, reason_code=code, reason=str(error))
-                if qos == 2:  # its id must not stand for the next message on this packet id
-                    self.attendant.release(packet_id, lambda: self._tell(failed))
-                else:
-                    self._tell(failed)
-
-        record_id = self.attendant.record_id(packet_id, qos)
-        journal = self._durability.journal
-        if qos == 2:  # its repeat must be known as one, so that its id is stored before it is used
-            self.attendant.when_durable(lambda: journal.commit(publication, record_id, stored))
-        else:
-            journal.commit(publication, record_id, stored)
-        self._count_under_way()
-
-    def _publish_now(self, topic: str, packet: PublishPacket) -> None:
-        """A message that waits for no acknowledgement: QoS 0 that came early, or a will of any QoS."""
-        if packet.qos == AT_MOST_ONCE:
-            self._forward(topic, packet)
-        else:
-            self._durability.publish(Publication.of(packet, topic, self.client_id))
+    def _publisher(self) -> Source:
+        if self._source is None:
+            self._source = Source(self, self._exchange)
+        return self._source
 
     # ── coming in ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _accept(self, accepted: Accepted) -> None:
         self.client_id = accepted.client_id
         self.version = accepted.version
-        self._expiry_s = accepted.session_expiry_s
+        self.expiry_s = accepted.session_expiry_s
         if accepted.topic_alias_max:
             self._aliases = Aliases(accepted.topic_alias_max)
         if accepted.send_max_bytes is not None:
@@ -329,6 +337,7 @@ class Connection(asyncio.Protocol):
             self._decoder.max_packet_bytes += PACKET_MARGIN_BYTES
         else:
             self.rights_changed()
+            self.epoch = self._exchange.sources.came(self.client_id)
         if self._link_cluster is None and (accepted.session_expiry_s or not accepted.clean_start):
             self._resuming = asyncio.get_running_loop().create_task(self._resume(accepted))
             return
@@ -353,9 +362,24 @@ class Connection(asyncio.Protocol):
     def may_receive(self, topic: str) -> bool:
         return self._listener.rights(self).may_receive(topic)
 
-    def _begin(self, session: StoredSession | None, revision: int, accepted: Accepted) -> None:
+    def _partake(self, session: StoredSession | None = None) -> Partaking:
+        if self._part is None:
+            self._part = Partaking(
+                self._durability.groups, self, self._cause, session=session, expiry_s=self.expiry_s
+            )
+        return self._part
+
+    def _begin(
+        self,
+        session: StoredSession | None,
+        revision: int,
+        accepted: Accepted,
+        claims: tuple[tuple[str, Claim], ...] = (),
+    ) -> None:
         prefix = self._durability.prefix()
-        self.attendant.begin(session, revision, receive_max=accepted.receive_max, prefix=prefix)
+        self.attendant.begin(
+            session, revision, receive_max=accepted.receive_max, prefix=prefix, claims=claims
+        )
 
     async def _resume(self, accepted: Accepted) -> None:
         """Take the session that the client has stored, whoever has it now."""
@@ -367,22 +391,31 @@ class Connection(asyncio.Protocol):
                 expiry_s=accepted.session_expiry_s,
             )
         except NotYours as error:
-            self._tell(ResumeFailed(reason_code=CLIENT_ID_NOT_VALID, reason=str(error)))
+            self.tell(ResumeFailed(reason_code=CLIENT_ID_NOT_VALID, reason=str(error)))
             return
         except TocsinError as error:
-            self._tell(ResumeFailed(reason_code=SERVER_UNAVAILABLE, reason=str(error)))
+            self.tell(ResumeFailed(reason_code=SERVER_UNAVAILABLE, reason=str(error)))
             return
         session, revision, present = taken or (None, 0, False)
+        claims = () if self._ended or session is None else await self._partake(session).resume(session)
         if self._ended:  # it went while it waited
-            self._begin(session, revision, accepted)
+            self._begin(session, revision, accepted, claims)
             self._durability.end(self.client_id, self.attendant, accepted.session_expiry_s)
             return
-        self._begin(session, revision, accepted)  # what it sends comes after the CONNACK: it is queued
+        self._begin(
+            session, revision, accepted, claims
+        )  # what it sends comes after the CONNACK: it is queued
         subscriptions = self.attendant.subscriptions
         self._session.restore(subscriptions, self.attendant.inbound_ids)
         for name, subscription in subscriptions.items():
             self._exchange.subscribe(self, name, subscription)
+        if present:
+            self._source = Source(self, self._exchange, resumed=True)
         self.post(Resumed(present=present, cause=self._cause))
+        for name in subscriptions:
+            self._exchange.queries.listings.begin(self, name)
+        if self._part is not None:
+            self._part.room_made()
 
     # ── subscribing ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -402,15 +435,52 @@ class Connection(asyncio.Protocol):
         wanted = asked.retain_handling == RetainHandling.SEND_ALWAYS or (
             asked.retain_handling == RetainHandling.SEND_IF_SUBSCRIPTION_NOT_EXISTS and not asked.existed
         )
-        if wanted and asked.group is None:  # a group gets no retained messages (MQTT 5, section 3.3.1.3)
+        if asked.group is not None:
+            self._partake().subscribe(asked.name, subscription, asked.index)
+        elif is_inquiry(asked.name):
+            self._inquire(asked, subscription if wanted else None)
+        elif wanted:  # a group gets no retained messages (MQTT 5, section 3.3.1.3)
             self.attendant.when_durable(lambda: self._replay(asked.pattern, subscription))
+
+    def _inquire(self, asked: Subscribe, subscription: Subscription | None) -> None:
+        """A query is answered when its SUBACK is sent; with a subscription, by retained messages as well."""
+        queries = self._exchange.queries
+
+        def answer() -> None:
+            queries.listings.begin(self, asked.name)
+            if subscription is not None:
+                for topic in queries.topics(asked.name):
+                    self._replay(topic, subscription)
+
+        if self._inquiring is None:
+            self._inquiring = Inquiring(queries)
+        self._inquiring.subscribe(asked.index, asked.name, answer)
+
+    def _acknowledge_later(self, packet: SubAckPacket) -> None:
+        """Send a SUBACK when what it says is so."""
+        send = (
+            self._acknowledge if self._inquiring is None else self._inquiring.acknowledging(self._acknowledge)
+        )
+        if self._part is not None:
+            self._part.acknowledge(packet, send)
+        else:
+            self.attendant.when_durable(lambda: send(packet, {}))
+
+    def _acknowledge(self, packet: SubAckPacket, refused: Refused) -> None:
+        """Send a SUBACK; the client cannot have some subscriptions after all."""
+        for name, _ in refused.values():
+            self._exchange.unsubscribe(self, name)
+            self.attendant.unsubscribed(name)
+        self._send(self._session.amended(packet, refused) if refused else packet)
 
     def _replay(self, topic_filter: str, subscription: Subscription) -> None:
         identifiers = () if subscription.identifier is None else (subscription.identifier,)
+        grants = [Grant(qos, identifiers, True) for qos in range(subscription.qos + 1)]
+        rights = self._listener.rights(self)
         self.attendant.replay(
-            (kept, Grant(min(subscription.qos, kept.publication.qos), identifiers, True))
+            (kept, grants[min(subscription.qos, kept.publication.qos)])
             for kept in self._durability.retained.matching(topic_filter)
-            if self.may_receive(kept.publication.topic)
+            if rights.open or rights.may_receive(kept.publication.topic)
         )
 
     # ── going ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -419,9 +489,16 @@ class Connection(asyncio.Protocol):
         """Nothing more is sent or heard."""
         self._timers.close()
         self._pace.end()
+        self._go_direct(None)
         if not self._ended:
             self._ended = True
             self.attendant.depart()
+            if self._part is not None:
+                self._part.end(expiry_s)
+            if self._source is not None:
+                self._source.end(expiry_s)
+            if self.epoch:
+                self._exchange.sources.went(self.client_id, self.epoch)
             self._listener.release(self)
             if self.attendant.begun:
                 self._durability.end(self.client_id, self.attendant, expiry_s)
@@ -430,10 +507,6 @@ class Connection(asyncio.Protocol):
             transport.close()
             if transport.get_write_buffer_size():  # a peer that does not read could hold it open for ever
                 asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
-
-
-def _is_unknown(packet: PubCompPacket) -> bool:
-    return packet.reason_code == PubCompReasonCode.PACKET_ID_NOT_FOUND
 
 
 def _messages(item: Packet | PublishRun | WireError) -> int:

@@ -7,7 +7,7 @@ connection is told later. What it has proven then is kept here for as long as it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
@@ -26,6 +26,7 @@ from tocsin.core.admission import (
 )
 from tocsin.core.session import Authenticate, Authenticated, Rejected, WireFailed
 from tocsin.errors import ProtocolViolation
+from tocsin.model.network import Scheme
 from tocsin.runtime.guard import Changed, Guard
 from tocsin.runtime.users import UsersBusy
 
@@ -35,13 +36,21 @@ _NOTHING: Final = Access(()).rights(_NOBODY)
 
 
 class Doorkeeper:
-    """See the module's text. ``clients`` are those who are in, by client id, as the listener keeps them."""
+    """See the module's text. ``clients`` are those who are in, by client id, as the listener keeps them; ``elsewhere``
+    is where clients of a scheme can go if there are too many."""
 
-    def __init__(self, admission: Admission, guard: Guard, clients: Mapping[str, Connection]) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        guard: Guard,
+        clients: Mapping[str, Connection],
+        elsewhere: Callable[[Scheme], str | None],
+    ) -> None:
         self.refused = 0  # clients that were turned away
         self._admission = admission
         self._guard = guard
         self._clients = clients
+        self._elsewhere = elsewhere
         self._who: dict[Connection, Who] = {}  # of all that have proven who they are
         self._rights: dict[Connection, Rights] = {}  # of the same
         self._checks: dict[Connection, asyncio.Task[None]] = {}  # of those whose password is looked at
@@ -74,7 +83,7 @@ class Doorkeeper:
         self, asked: Authenticate, connection: Connection, origin: Origin
     ) -> Authenticated | Rejected | None:
         """Whether a connection may come in. None: that takes a while, and the connection will be told."""
-        answer = self._admission.decide(asked, len(self._clients), origin)
+        answer = self._admission.decide(asked, len(self._clients), origin, self._elsewhere)
         if isinstance(answer, CheckPassword):
             users = self._guard.users
             assert users is not None, "the policy asks for passwords only where there are users"
@@ -95,7 +104,7 @@ class Doorkeeper:
         answer: Authenticated | Rejected
         try:
             good = await users.verify(check.user, check.password)
-            again = self._admission.decide(asked, len(self._clients), origin)
+            again = self._admission.decide(asked, len(self._clients), origin, self._elsewhere)
             if isinstance(again, Rejected):  # the broker has filled up meanwhile
                 answer = self._refuse(again, asked)
             elif good:

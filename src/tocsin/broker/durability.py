@@ -9,7 +9,9 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from tocsin.broker.arrivals import Arrivals
 from tocsin.broker.attendant import Attendant, Connected
+from tocsin.broker.groups import Groups
 from tocsin.broker.journal import Journal
 from tocsin.broker.retained import Retained
 from tocsin.broker.sessions import Sessions
@@ -19,7 +21,6 @@ from tocsin.model.publication import Publication
 from tocsin.model.subjects import MESSAGES, fits
 from tocsin.ports import Bus, Delivery, Entry, Log, LogSpec, Store, TableSpec
 
-DISCARDS_MAX: Final = 64  # old sessions that are looked for at once, of clients that want none
 WILLS_MAX: Final = 1_000  # that wait for their time; each may hold a packet of the largest size
 ROOM_MIN_BYTES: Final = 1 << 26  # the least that the message log is opened with
 RETAIN_ATTEMPTS: Final = 5
@@ -34,6 +35,7 @@ class Durability:
         journal: Journal,
         retained: Retained,
         sessions: Sessions,
+        groups: Groups,
         bus: Bus,
         *,
         network: str,
@@ -44,16 +46,17 @@ class Durability:
         self.journal = journal
         self.retained = retained
         self.sessions = sessions
+        self.groups = groups
         self._broker = broker
         self._life = life  # differs at every start of the broker
-        self._bus = bus
-        self._arrivals = f"{network}.arrivals"  # where brokers say that a client has come to them
+        self._arrivals = Arrivals(
+            bus, sessions, network=network, broker=broker, ended=self.ended, spawn=self._spawn
+        )
         self._announce = announce  # sends a QoS 0 message that no connection sends
         self._wills: dict[str, tuple[asyncio.TimerHandle, Publication]] = {}  # client → its will, to come
         self._attendances = 0
         # Client → the end of its last connection, being stored.
         self._endings: dict[str, asyncio.Task[None]] = {}
-        self._discards = asyncio.Semaphore(DISCARDS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger()
 
@@ -69,9 +72,13 @@ class Durability:
         keep_bytes: int | None = None,
         commits_max: int,
         retained_max: int,
+        groups_max: int,
+        members_max: int,
+        session_over: Callable[[str], None] = lambda client: None,
         dispatch: Callable[[Entry, Publication], None],
         announce: Callable[[Publication], None],
         pressure: Callable[[bool], None],
+        unwanted: Callable[[int], None],
     ) -> Durability:
         spec = LogSpec(
             name=f"{network}-messages",
@@ -84,11 +91,26 @@ class Durability:
         await journal.open()
         retained = Retained(await store.table(TableSpec(name=f"{network}-retained")), retained_max)
         table = await store.table(TableSpec(name=f"{network}-sessions"))
-        sessions = Sessions(table, store.bus, network=network, broker=broker)
+        groups = Groups(
+            await store.table(TableSpec(name=f"{network}-groups")),
+            journal,
+            life=f"{broker}.{life}",
+            groups_max=groups_max,
+            members_max=members_max,
+            unwanted=unwanted,
+        )
+        await groups.open()
+
+        def over(session: StoredSession) -> None:
+            groups.session_over(session)
+            session_over(session.client)
+
+        sessions = Sessions(table, store.bus, network=network, broker=broker, over=over)
         return cls(
             journal,
             retained,
             sessions,
+            groups,
             store.bus,
             network=network,
             broker=broker,
@@ -107,25 +129,25 @@ class Durability:
 
         async def hear(arrivals: AsyncIterator[Delivery]) -> None:
             async for arrival in arrivals:
-                broker, _, client = arrival.payload.decode(errors="replace").partition(" ")
-                if broker != self._broker:
+                for client in self._arrivals.elsewhere(arrival):
                     let_go(client)
 
         subject = self.sessions.hand_over_subject(self._broker)
         async with (
             store.bus.serve(subject, hand_over),
-            store.bus.subscribe(self._arrivals) as arrivals,
+            store.bus.subscribe(self._arrivals.subject) as arrivals,
             asyncio.TaskGroup() as group,
         ):
             group.create_task(hear(arrivals))
             group.create_task(self.journal.commit_all())
             group.create_task(self.journal.follow())
             group.create_task(self.retained.watch())
+            group.create_task(self.groups.run())
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def attend(self, connection: Connected, cause: str) -> Attendant:
-        return Attendant(connection, self.journal, self.sessions.table, cause)
+        return Attendant(connection, self.journal, self.sessions.table, cause, self.groups.settle)
 
     def prefix(self) -> str:
         """For the record ids of one connection: never given out twice."""
@@ -137,8 +159,9 @@ class Durability:
     ) -> tuple[StoredSession, int, bool] | None:
         """Make a client's session ours, after whatever an earlier connection of it here still has to store."""
         self._end_will(client, came_back=not clean)
+        self._arrivals.came(client)
         await self.ended(client)
-        self._say_arrived(client)
+        await self._arrivals.settled(client)
         return await self.sessions.take(
             client, owner=owner, clean=clean, expiry_s=expiry_s, tail=self.journal.tail
         )
@@ -146,26 +169,11 @@ class Durability:
     def client_came(self, client: str, owner: str) -> None:
         """A client came that wants no session: an old one is forgotten, by the way."""
         self._end_will(client, came_back=False)
-        self._say_arrived(client)
-        self._spawn(self._discard(client, owner))
+        self._arrivals.came_clean(client, owner)
 
-    def _say_arrived(self, client: str) -> None:
-        """A client id is one over the whole network: whoever else has it lets it go."""
-        self._spawn(self._tell_others(f"{self._broker} {client}".encode()))
-
-    async def _tell_others(self, arrival: bytes) -> None:
-        try:
-            await self._bus.publish(self._arrivals, arrival)
-        except TocsinError as error:
-            self._log.debug("the others do not know of a client", problem=str(error))
-
-    async def _discard(self, client: str, owner: str) -> None:
-        async with self._discards:
-            try:
-                await self.ended(client)
-                await self.sessions.discard(client, owner)
-            except TocsinError as error:
-                self._log.info("an old session may be left", subscriber=client, problem=str(error))
+    def client_went(self, client: str) -> None:
+        """No connection here has this client any more."""
+        self._arrivals.went(client)
 
     def end(self, client: str, attendant: Attendant, expiry_s: int) -> None:
         """A client's connection is over: store what it leaves."""
@@ -186,8 +194,10 @@ class Durability:
 
     async def drain(self, deadline_s: float) -> None:
         """Let everything that ended be stored."""
+        self._arrivals.forget()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=deadline_s)
+        await self.groups.drain(deadline_s)
 
     # ── wills ───────────────────────────────────────────────────────────────────────────────────────────────
 

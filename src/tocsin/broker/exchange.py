@@ -2,7 +2,9 @@
 
 ``publish`` and ``relay`` look a topic up in the forwarding table (``core.forwarding``) and put its frames into the
 outbox (``broker.fanout``). Messages of our own clients take the **origin** routes, messages from a link the
-**transit** routes, except those into the cluster that they come from (``core.routing`` says why).
+**transit** routes, except those into the cluster that they come from (``core.routing`` says why). What groups get of
+them is the affair of ``broker.shares``, and of what the log brings that of ``broker.groups``. Queries are asked through
+``queries``, and what clients publish comes through their ``broker.source``.
 """
 
 from __future__ import annotations
@@ -17,10 +19,25 @@ from mqtt5 import PublishPacket
 from tocsin.broker.attendant import Attendant
 from tocsin.broker.durability import Durability
 from tocsin.broker.fanout import Group, Outbox, Outlet
-from tocsin.broker.frames import Frames
+from tocsin.broker.frames import Frames, frame_of
 from tocsin.broker.links import Link
+from tocsin.broker.queries import Queries, QueriesChanged
+from tocsin.broker.shares import Shares
+from tocsin.broker.sources import Sources
+from tocsin.core.coordination.signals import (
+    ClearTo,
+    QuerySetKnown,
+    Settled,
+    StreamChanged,
+    StreamJoined,
+    StreamLeft,
+    StreamRefused,
+    StreamsDescribed,
+)
 from tocsin.core.forwarding import Audience, Fanout, ForwardingTable, Subscription
-from tocsin.core.grant import grant
+from tocsin.core.grant import Grant, grant
+from tocsin.core.inquiry import is_inquiry
+from tocsin.core.machine import Effect
 from tocsin.model.network import BrokerInfo, Route
 from tocsin.model.publication import Publication
 from tocsin.ports import Entry
@@ -47,7 +64,16 @@ class Subscriber(Outlet, Protocol):
         """What takes messages above QoS 0 for it."""
         ...
 
+    @property
+    def full(self) -> bool:
+        """Whether what is sent now would be dropped."""
+        ...
+
     def may_receive(self, topic: str) -> bool: ...
+
+    def when_level(self, act: Callable[[], None]) -> bool:
+        """Whether it has got all messages of the log that there are; if not, ``act`` when it has."""
+        ...
 
 
 @final
@@ -94,11 +120,18 @@ class Exchange:
         outbox: Outbox,
         make_link: Callable[[BrokerInfo], Link],
         interests_changed: Callable[[tuple[str, ...], tuple[str, ...]], None],
+        *,
+        cluster: str,
+        secret: bytes,
+        queries_changed: QueriesChanged = lambda added, removed: None,
     ) -> None:
         self.counts = Counts()
         self.durability: Durability  # set by who made both
+        self.sources: Sources  # same
         self.links: dict[str, Link] = {}
         self._table: ForwardingTable[Subscriber] = ForwardingTable(permits=_permits)
+        self.queries = Queries(self._table, self._tell, queries_changed)
+        self._shares = Shares(cluster, secret, self.links, self._add_each, self.lose)
         self._outbox = outbox
         self._make_link = make_link
         self._interests_changed = interests_changed  # called with the filters added and removed
@@ -112,13 +145,19 @@ class Exchange:
         fanout = self._table.resolve(topic)
         if packet.retain:
             self._forward_retained(source.client_id, topic, packet, fanout.origin)
-            return
-        self._forward(fanout, packet, source if source in fanout.no_local else None, fanout.origin)
+        else:
+            self._forward(fanout, packet, source if source in fanout.no_local else None, fanout.origin)
+        if fanout.shares:
+            self._shares.give(fanout.shares, packet)
 
     def relay(self, cluster: str, topic: str, packet: PublishPacket) -> None:
         """A message that came over a link from a broker of this cluster."""
         self.counts.relayed += 1
         fanout = self._table.resolve(topic)
+        if packet.user_properties and (name := self._shares.marked(packet)) is not None:
+            self._outbox.begin()
+            self._shares.pass_on(fanout.shares, name, cluster, packet)
+            return
         onward = [peer for peer in fanout.transit if self.links[peer].info.cluster != cluster]
         if packet.retain:
             self._forward_retained("", topic, packet, onward)
@@ -128,7 +167,8 @@ class Exchange:
     def take(self, entry: Entry, publication: Publication) -> None:
         """An entry of the message log: to every client here that wants it."""
         waited_s = max(0.0, time.time() - entry.at_us / 1e6)
-        wanted = self._table.wanted(publication.topic)
+        self.durability.groups.arrived(entry, publication)
+        wanted = self.queries.wanted(publication)
         if not wanted or publication.expired(waited_s):
             return
         self._outbox.begin()
@@ -158,7 +198,8 @@ class Exchange:
     def publish_run(self, source: Subscriber, run: PublishRun) -> None:
         """Messages of one of our own clients on one topic."""
         fanout = self._table.resolve(run.topic)
-        if source not in fanout.no_local and self._forward_run(fanout, run, fanout.origin):
+        alike = source not in fanout.no_local and not fanout.shares
+        if alike and self._forward_run(fanout, run, fanout.origin):
             self.counts.published += run.count
         else:
             for packet in run.packets():
@@ -233,33 +274,60 @@ class Exchange:
             else:
                 self._outbox.add(outlet.group, outlet.aliased(frame))
 
+    def lose(self, messages: int) -> None:
+        """Messages found nobody."""
+        self.counts.dropped += messages
+
     def announce(self, publication: Publication) -> None:
         """A QoS 0 message that no connection sends: a will after its delay."""
         fanout = self._table.resolve(publication.topic)
-        self._forward(fanout, publication.packet(), None, fanout.origin)
+        packet = publication.packet()
+        self._forward(fanout, packet, None, fanout.origin)
+        self._shares.give(fanout.shares, packet)
 
     def say(self, publication: Publication) -> None:
         """A message about this broker, to whoever listens here, now or later."""
         self.durability.retained.remember(publication)
-        self._forward(self._table.resolve(publication.topic), publication.packet(), None, ())
+        fanout = self._table.resolve(publication.topic)
+        packet = publication.packet()
+        self._forward(fanout, packet, None, ())
+        self._shares.give_here(fanout.shares, packet)
 
-    def queue(self, group: Group, frame: bytes) -> None:
-        """A frame for one client, with this tick's others."""
+    def _tell(self, target: Subscriber, name: str, payload: bytes) -> None:
+        """A message of ours to one client, under the name of one of its subscriptions."""
         self._outbox.begin()
-        self._outbox.add(group, frame)
+        subscription = target.attendant.subscriptions.get(name)
+        identifier = None if subscription is None else subscription.identifier
+        granted = Grant(0, () if identifier is None else (identifier,), False)
+        frame = frame_of(Publication(name, payload, 0, ""), target.version, granted)
+        self._add_each((target,), frame, None)
+
+    def queue(self, group: Group, frames: bytes, messages: int) -> None:
+        """Frames for one client, with this tick's others."""
+        self._outbox.begin()
+        self._outbox.add(group, frames, messages)
+
+    def outlet_changed(self) -> None:
+        """An outlet has another descriptor than before, or none."""
+        self._outbox.outlet_changed()
 
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────
 
     def subscribe(self, target: Subscriber, topic_filter: str, subscription: Subscription) -> None:
-        if self._table.subscribe(target, topic_filter, subscription):
+        if is_inquiry(topic_filter):
+            self.queries.subscribe(target, topic_filter, subscription)
+        elif self._table.subscribe(target, topic_filter, subscription):
             self._interests_changed((topic_filter,), ())
 
     def unsubscribe(self, target: Subscriber, topic_filter: str) -> None:
-        if self._table.unsubscribe(target, topic_filter):
+        if is_inquiry(topic_filter):
+            self.queries.unsubscribe(target, topic_filter)
+        elif self._table.unsubscribe(target, topic_filter):
             self._interests_changed((), (topic_filter,))
 
     def forget(self, target: Subscriber) -> None:
         """The target is gone; so is all that it subscribed to."""
+        self.queries.forget(target)
         gone = self._table.drop(target)
         if gone:
             self._interests_changed((), gone)
@@ -267,6 +335,29 @@ class Exchange:
     def access_changed(self) -> None:
         """What clients may receive is no longer what it was."""
         self._table.forget()
+        self.queries.listings.access_changed()
+
+    # ── the coordinator ─────────────────────────────────────────────────────────────────────────────────────
+
+    def heed(self, effect: Effect) -> None:
+        """What the participant says of streams and queries."""
+        match effect:
+            case StreamJoined() | StreamChanged() | StreamLeft():
+                self.queries.turn(effect)
+            case QuerySetKnown():
+                self.queries.know(effect)
+            case StreamsDescribed(streams=streams, whole=whole):
+                self.sources.described(streams, whole=whole)
+            case StreamRefused(subject=query, problem=problem, ticket=0):
+                self.queries.refuse(query, problem)
+            case StreamRefused(subject=topic, problem=problem, ticket=ticket):
+                self.sources.refuse(ticket, topic, problem)
+            case Settled(ticket=ticket):
+                self.sources.settle(ticket)
+            case ClearTo(ticket=ticket):
+                self.sources.clear(ticket)
+            case _:
+                raise AssertionError(f"no way to carry out {effect}")
 
     # ── routes ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -298,6 +389,8 @@ class Exchange:
             "links": len(self.links),
             "links_up": sum(link.up for link in self.links.values()),
             **self._table.statistics(),
+            **self.queries.statistics(),
+            **self.sources.statistics(),
         }
 
 

@@ -12,8 +12,10 @@ distinct combination of groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
+
+from tocsin.broker.direct import NOWHERE, Spout, write_each
 
 # Gathered before a flush is made at once: a bound on memory, above any useful write.
 FLUSH_BYTES: Final = 256 << 10
@@ -21,7 +23,7 @@ FLUSH_BYTES: Final = 256 << 10
 SHARED_MAX: Final = 64
 
 
-class Outlet(Protocol):
+class Outlet(Spout, Protocol):
     """Something that takes frames: a client's connection or a link."""
 
     def __hash__(self) -> int: ...
@@ -36,6 +38,11 @@ class Outlet(Protocol):
         """The largest frame that it takes."""
         ...
 
+    @property
+    def descriptor(self) -> int:
+        """Where bytes for it may be written just now; NOWHERE: through ``deliver`` only."""
+        ...
+
     def aliased(self, frame: bytes) -> bytes:
         """The same message as this outlet wants it, if it is one that may be told topics by number."""
         ...
@@ -45,15 +52,34 @@ class Outlet(Protocol):
         ...
 
 
+_NOBODY: Final[Mapping[int, Outlet]] = {}
+
+
 class Group:
     """Outlets that get the same bytes, and what this tick has for them so far."""
 
-    __slots__ = ("frames", "members", "messages")
+    __slots__ = ("_as_of", "_direct", "_others", "frames", "members", "messages")
 
     def __init__(self, *members: Outlet) -> None:
         self.members = members
         self.frames: list[tuple[int, bytes]] = []  # (number of the message, its frame)
         self.messages = 0  # in those frames: one may hold several
+        self._as_of = -1  # the number of changes when the next two were found
+        self._direct: Mapping[int, Outlet] = _NOBODY  # members by descriptor
+        self._others: Sequence[Outlet] = ()  # members without one
+
+    def send(self, data: bytes, messages: int, changes: int) -> None:
+        """Write the same to every member. ``changes`` is how often any outlet's descriptor has changed."""
+        if len(self.members) == 1:
+            self.members[0].deliver(data, messages)
+            return
+        if self._as_of != changes:
+            self._as_of = changes
+            self._direct = {each.descriptor: each for each in self.members if each.descriptor != NOWHERE}
+            self._others = [each for each in self.members if each.descriptor == NOWHERE]
+        write_each(self._direct, data)
+        for outlet in self._others:
+            outlet.deliver(data, messages)
 
 
 class Outbox:
@@ -65,6 +91,11 @@ class Outbox:
         self._number = 0
         self._bytes = 0
         self._scheduled = False
+        self._changes = 0  # of any outlet's descriptor
+
+    def outlet_changed(self) -> None:
+        """An outlet has another descriptor than before, or none. To be said before it can be another outlet's."""
+        self._changes += 1
 
     def begin(self) -> None:
         """A new message: what is added from now on comes after everything before."""
@@ -95,9 +126,7 @@ class Outbox:
             group.frames, group.messages = [], 0
         if len(gathered) == 1:
             group, frames, messages = gathered[0]
-            data = _joined(frames)
-            for outlet in group.members:
-                outlet.deliver(data, messages)
+            group.send(_joined(frames), messages, self._changes)
         elif gathered:
             _deliver_mixed(gathered)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from heapq import heappop, heappush
+from itertools import count
 from typing import Final
 
 import msgspec
@@ -44,6 +46,7 @@ class Journal:
         pressure: Callable[[bool], None],
     ) -> None:
         self.tail = 0  # the position of the entry that was dispatched last
+        self.newest = 0  # the position of the last entry that was committed here
         self._log = log
         self._network = network
         self._dispatch = dispatch
@@ -51,6 +54,9 @@ class Journal:
         self._pressed = False
         self._queue: CommitQueue[Done] = CommitQueue(records_max)
         self._filled = asyncio.Event()
+        # (position, number) and what to do once the log was dispatched up to that position, the lowest first.
+        self._awaited: list[tuple[int, int, Callable[[], None]]] = []
+        self._asked = count()
         self._logger = structlog.get_logger()
 
     async def open(self) -> None:
@@ -83,8 +89,9 @@ class Journal:
         while True:
             try:
                 reach(BEFORE_APPEND)
-                await self._log.append(records)
+                positions = await self._log.append(records)
                 reach(AFTER_APPEND)
+                self.newest = max(self.newest, *positions)
             except TocsinError as error:
                 delay_us, failed = self._queue.failed(error)
                 self._logger.warning(
@@ -111,9 +118,21 @@ class Journal:
                     publication = self.publication(entry)
                     if publication is not None:
                         self._dispatch(entry, publication)
+                    if self._awaited:
+                        self._tell_dispatched()
             except Trimmed as error:  # we were away for longer than the log keeps
                 self._logger.error("messages were trimmed before they were delivered", problem=str(error))
                 self.tail = error.oldest - 1
+                self._tell_dispatched()
+
+    def when_dispatched(self, position: int, act: Callable[[], None]) -> None:
+        """Do something once every entry up to a position was dispatched; at once, if all were."""
+        heappush(self._awaited, (position, next(self._asked), act))
+        self._tell_dispatched()
+
+    def _tell_dispatched(self) -> None:
+        while self._awaited and self._awaited[0][0] <= self.tail:
+            heappop(self._awaited)[2]()
 
     def publication(self, entry: Entry) -> Publication | None:
         """What an entry says; None for one that is damaged, which nobody can deliver."""
@@ -127,12 +146,12 @@ class Journal:
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def read(self, filters: Collection[str], start: int) -> Batch:
+    async def read(self, filters: Collection[str], start: int, *, limit: int = READ_MAX) -> Batch:
         """The next entries for these filters from a position on; ``Trimmed`` if it is no longer kept."""
         patterns = list(dict.fromkeys(p for each in filters for p in patterns_of(each, self._network)))
         if len(patterns) > PATTERNS_MAX:
             patterns = [f"{self._network}.{MESSAGES}.>"]
-        pages = [await self._log.read(pattern, start, limit=READ_MAX) for pattern in patterns]
+        pages = [await self._log.read(pattern, start, limit=limit) for pattern in patterns]
         end = min(page.next for page in pages)
         found = {entry.position: entry for page in pages for entry in page.entries if entry.position < end}
         return Batch([found[position] for position in sorted(found)], end)

@@ -17,11 +17,12 @@ from typing import Final
 import structlog
 from mqtt5 import ConnAckPacket, ConnectPacket, Packet
 
+from tocsin.broker.direct import NOWHERE
 from tocsin.broker.fanout import Group
 from tocsin.core.admission import LINK_PREFIX, LINK_USER, PROPERTY_BROKER, PROPERTY_CLUSTER
 from tocsin.core.dialler import Down
 from tocsin.model.network import BrokerInfo
-from tocsin.runtime.line import Line
+from tocsin.runtime.line import Endpoint, Line
 
 KEEP_ALIVE_S: Final = 4  # a peer that hangs is noticed after two thirds of membership's default suspicion
 HOLD_S: Final = 5.0
@@ -46,6 +47,7 @@ class Link:
         self.info = info
         self.group = Group(self)
         self.send_max_bytes = NO_MAXIMUM
+        self.descriptor = NOWHERE
         self.problem = "not connected yet"  # why it is not up; empty if it is
         self._outbound_max_bytes = outbound_max_bytes
         self._dropped = dropped  # told how many messages were lost
@@ -60,9 +62,8 @@ class Link:
             keep_alive=KEEP_ALIVE_S,
             user_properties=[(PROPERTY_BROKER, own.id), (PROPERTY_CLUSTER, own.cluster)],
         )
-        self._line = Line(
-            info.host, info.port, greeting, self, redial=True, packet_max_bytes=ANSWER_MAX_BYTES
-        )
+        at = Endpoint(info.host, info.port)
+        self._line = Line([at], greeting, self, redial=True, packet_max_bytes=ANSWER_MAX_BYTES)
         self._log = structlog.get_logger().bind(peer=info.id, cause=f"link {own.id}→{info.id}")
 
     @property
@@ -85,6 +86,9 @@ class Link:
             self._dropped(messages)
         else:
             self._line.write(data)
+
+    def spill(self, data: bytes) -> None:
+        self._line.write(data)
 
     def _hold(self, data: bytes, messages: int) -> None:
         now = time.monotonic()

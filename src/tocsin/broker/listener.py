@@ -37,7 +37,7 @@ from tocsin.core.session import (
     TakenOver,
 )
 from tocsin.errors import PortTaken
-from tocsin.model.network import BrokerInfo
+from tocsin.model.network import BrokerInfo, Scheme
 from tocsin.runtime.guard import Changed, Guard
 from tocsin.runtime.pump import now_us
 from tocsin.runtime.tls import common_name
@@ -75,7 +75,8 @@ def listening_socket(host: str, port: int, broker_id: str) -> socket.socket:
 
 
 class Listener:
-    """See the module's text. ``guard`` has users, rules and certificates; without one there are none."""
+    """See the module's text. ``guard`` has users, rules and certificates; without one there are none. ``elsewhere`` is
+    the server reference for a client of some scheme that cannot be here."""
 
     def __init__(
         self,
@@ -86,6 +87,7 @@ class Listener:
         guard: Guard | None = None,
         *,
         access_changed: Callable[[], None] | None = None,
+        elsewhere: Callable[[Scheme], str | None] = lambda scheme: None,
     ) -> None:
         self.own = own
         self.exchange = exchange
@@ -114,7 +116,8 @@ class Listener:
         self._handshakes: dict[Connection, asyncio.Task[None]] = {}
         self._clients: dict[str, Connection] = {}  # client id → the connection that holds it
         self._links: dict[str, Connection] = {}  # the same for peers' links, which are no clients
-        self._doorkeeper = Doorkeeper(admission, self.guard, self._clients)
+        self._elsewhere = elsewhere
+        self._doorkeeper = Doorkeeper(admission, self.guard, self._clients, elsewhere)
         self._count = 0  # connections ever made
         self._turned_away = 0  # of them, by the bounds
         self._servers: list[asyncio.Server] = []
@@ -156,13 +159,15 @@ class Listener:
             self._servers.append(server)
 
     async def close(self) -> None:
-        """Take no more connections, and tell those that are there that the broker stops."""
+        """Take no more connections, and tell those that are there that the broker stops, and clients where to go."""
         for server in self._servers:
             server.close()
         for task in (*self._tasks, *self._handshakes.values()):
             task.cancel()
-        for connection in tuple(self._connections):
-            connection.post(ServerStopping(cause=f"{self.own.id}:stop"))
+        cause, links = f"{self.own.id}:stop", set(self._links.values())
+        for connection, origin in tuple(self._connections.items()):
+            reference = None if connection in links else self._elsewhere(origin.scheme)
+            connection.post(ServerStopping(server_reference=reference, cause=cause))
         self._doorkeeper.close()
 
     def make(self) -> Connection:
@@ -326,11 +331,15 @@ class Listener:
         for holders in (self._clients, self._links):
             if holders.get(connection.client_id) is connection:
                 del holders[connection.client_id]
+                self.exchange.durability.client_went(connection.client_id)
         self.exchange.forget(connection)
 
 
 def origin_of(transport: asyncio.BaseTransport) -> Origin:
-    """Where a connection comes from, by its socket and its certificate."""
-    peer = transport.get_extra_info("peername")
+    """Where a connection comes from, by its socket and its certificate, and by which way."""
+    peer, tls = transport.get_extra_info("peername"), transport.get_extra_info("ssl_object")
     address = peer[0] if isinstance(peer, tuple) else ""
-    return Origin(address, common_name(transport.get_extra_info("ssl_object")))
+    plain, secure = (
+        (Scheme.WS, Scheme.WSS) if transport.get_extra_info("websocket") else (Scheme.MQTT, Scheme.MQTTS)
+    )
+    return Origin(address, common_name(tls), plain if tls is None else secure)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
+from collections.abc import Mapping
 from typing import Final
+
+import msgspec
 
 from tocsin.broker.durability import Durability
 from tocsin.broker.exchange import Exchange
@@ -13,18 +16,30 @@ from tocsin.broker.fanout import Outbox
 from tocsin.broker.figures import Figures
 from tocsin.broker.links import Link
 from tocsin.broker.listener import Listener, listening_socket
+from tocsin.broker.sources import Sources
 from tocsin.broker.websocket import framed
 from tocsin.config import Broker
 from tocsin.core.admission import Admission
+from tocsin.core.coordination.participant import Participant
+from tocsin.core.coordination.places import Places
+from tocsin.core.coordination.signals import (
+    AwaitDispatch,
+    Dispatched,
+    InterestsChanged,
+    Leaving,
+    Loaded,
+    QueriesChanged,
+    RoutesChanged,
+)
 from tocsin.core.machine import Effect
-from tocsin.core.membership import InterestsChanged, Leaving, Member, RoutesChanged
 from tocsin.errors import Conflict, SettingError
 from tocsin.model.message import broker_address
-from tocsin.model.network import BrokerInfo, Role
-from tocsin.ports import Store, Table, TableSpec
+from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
+from tocsin.ports import Log, Store, Table, TableSpec
 from tocsin.runtime.driver import Driver
 from tocsin.runtime.guard import Guard
 from tocsin.runtime.process import Process
+from tocsin.runtime.pump import now_us
 from tocsin.store.jetstream import JetStreamStore
 
 SECRET_KEY: Final = "link-secret"
@@ -43,7 +58,9 @@ async def serve(process: Process, broker_id: str) -> None:
             "brokers", broker_id, "command line", "there is no such broker", f"Name one of {known}"
         )
     process.report("starting")
-    listening = listening_socket(configured.host, configured.port, broker_id)
+    listening = {
+        name: listening_socket(configured.host, port, broker_id) for name, port in configured.ports().items()
+    }
     store = await JetStreamStore.connect(
         settings.nats.addresses(),
         token=process.token,
@@ -53,21 +70,26 @@ async def serve(process: Process, broker_id: str) -> None:
     )
     try:
         table = await store.table(TableSpec(name=f"{settings.network}-network"))
-        own = _info(configured, listening.getsockname()[1])
-        broker = _Broker(process, own, store, await network_secret(table))
+        chosen = {name: each.getsockname()[1] for name, each in listening.items()}
+        own = _info(msgspec.structs.replace(configured, **chosen))
+        commands = await store.log(Places(settings.network).commands)
+        broker = _Broker(process, own, store, commands, await network_secret(table))
         await broker.open(listening)
         await broker.run()
     finally:
         await store.close()
 
 
-def _info(configured: Broker, port: int) -> BrokerInfo:
+def _info(configured: Broker) -> BrokerInfo:
     return BrokerInfo(
         id=configured.id,
         cluster=configured.cluster,
         role=Role(configured.role),
         host=configured.reachable_at(),
-        port=port,
+        port=configured.port,
+        entrances=tuple(
+            Entrance(Scheme(scheme), address) for scheme, address in configured.entrances().items()
+        ),
     )
 
 
@@ -88,21 +110,35 @@ async def network_secret(table: Table) -> bytes:
 class _Broker:
     """The parts of one broker, wired together."""
 
-    def __init__(self, process: Process, own: BrokerInfo, store: Store, secret: bytes) -> None:
+    def __init__(self, process: Process, own: BrokerInfo, store: Store, commands: Log, secret: bytes) -> None:
         settings = process.settings
         self._process = process
         self._own = own
         self._store = store
-        self._member = Member(own, settings.membership.heartbeat_ms * 1_000)
+        places = Places(settings.network)
+        self._member = Participant(own, places, settings.membership.heartbeat_ms * 1_000)
         self._driver = Driver(
             self._member,
             broker_address(own.id),
             store,
             network=settings.network,
             own=self._carry_out,
+            logs={places.commands.name: commands},
         )
         self._exchange = Exchange(
-            Outbox(asyncio.get_running_loop().call_soon), self._make_link, self._interests_changed
+            Outbox(asyncio.get_running_loop().call_soon),
+            self._make_link,
+            self._interests_changed,
+            cluster=own.cluster,
+            secret=secret,
+            queries_changed=self._queries_changed,
+        )
+        self._exchange.sources = Sources(
+            self._driver.post,
+            lambda: self._exchange.durability.journal.newest,
+            broker=own.id,
+            cluster=own.cluster,
+            streams_max=settings.limits.streams_per_client,
         )
         self._secret = secret
         guard = Guard(settings)
@@ -114,9 +150,11 @@ class _Broker:
             admission,
             guard,
             access_changed=self._exchange.access_changed,
+            elsewhere=self._elsewhere,
         )
+        self._sent_away = 0  # clients that were told of another broker
 
-    async def open(self, listening: socket.socket) -> None:
+    async def open(self, listening: Mapping[str, socket.socket]) -> None:
         """Open what the store has of the network, then the door."""
         settings = self._process.settings
         self._exchange.durability = await Durability.open(
@@ -128,22 +166,23 @@ class _Broker:
             keep_bytes=settings.messages.keep_bytes,
             commits_max=settings.limits.inflight_commits_max,
             retained_max=settings.limits.retained_max,
+            groups_max=settings.limits.groups_max,
+            members_max=settings.limits.group_members_max,
+            session_over=self._exchange.sources.session_over,
             dispatch=self._exchange.take,
             announce=self._exchange.announce,
             pressure=self._listener.hold_back,
+            unwanted=self._exchange.lose,
         )
-        await self._listener.open(listening)
-        configured = settings.broker(self._own.id)
-        assert configured is not None, "as serve() has seen"
         web = framed(self._listener)
-        for port, tls, wrap in (
-            (configured.tls_port, True, None),
-            (configured.ws_port, False, web),
-            (configured.wss_port, True, web),
+        for name, tls, wrap in (
+            ("port", False, None),
+            ("tls_port", True, None),
+            ("ws_port", False, web),
+            ("wss_port", True, web),
         ):
-            if port >= 0:
-                further = listening_socket(configured.host, port, self._own.id)
-                await self._listener.open(further, tls=tls, wrap=wrap)
+            if name in listening:
+                await self._listener.open(listening[name], tls=tls, wrap=wrap)
 
     async def run(self) -> None:
         tasks = (
@@ -154,6 +193,7 @@ class _Broker:
         )
         try:
             while not any(task.done() for task in tasks):
+                self._weigh()
                 self._report()
                 await asyncio.wait(tasks, timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks[:-1]:
@@ -169,12 +209,17 @@ class _Broker:
         self._process.report("stopping")
         clients = self._listener.clients
         await self._listener.close()
+        self._exchange.sources.release()
         self._driver.post(Leaving(cause=f"{self._own.id}:stop"))
         await self._driver.flush()
         await self._exchange.durability.drain(DRAIN_S)
         for link in self._exchange.links.values():
             link.close()
         await asyncio.sleep(GRACE_S if clients else 0)
+
+    def _weigh(self) -> None:
+        most = self._process.settings.limits.connections_max
+        self._driver.post(Loaded(load=self._listener.clients * 1_000 // most, cause=f"{self._own.id}:load"))
 
     def _report(self) -> None:
         if self._member.state == "joining":
@@ -194,12 +239,24 @@ class _Broker:
             case RoutesChanged(added=added, removed=removed, peers=peers):
                 self._exchange.change_routes(added, removed, peers)
                 self._report()
+            case AwaitDispatch(position=position, cause=cause):
+                dispatched = Dispatched(position=position, cause=cause)
+                journal = self._exchange.durability.journal
+                journal.when_dispatched(position, lambda: self._driver.post(dispatched))
             case _:
-                raise AssertionError(f"no way to carry out {effect}")
+                self._exchange.heed(effect)
+
+    def _elsewhere(self, scheme: Scheme) -> str | None:
+        self._sent_away += 1
+        return self._member.elsewhere(scheme, self._sent_away, now_us())
 
     def _interests_changed(self, added: tuple[str, ...], removed: tuple[str, ...]) -> None:
         cause = f"{self._own.id}:interest {(added or removed)[0]}"
         self._driver.post(InterestsChanged(added=added, removed=removed, cause=cause))
+
+    def _queries_changed(self, added: tuple[tuple[str, str], ...], removed: tuple[str, ...]) -> None:
+        cause = f"{self._own.id}:query {added[0][0] if added else removed[0]}"
+        self._driver.post(QueriesChanged(added=added, removed=removed, cause=cause))
 
     def _make_link(self, peer: BrokerInfo) -> Link:
         return Link(

@@ -1,7 +1,8 @@
 """When to read from a client, and when to let it wait: back-pressure, by not reading.
 
 A client is not read while it publishes faster than it may, while it has as many messages under way to the log as one
-client may have, and while the whole broker is behind with its log and the client is one of those who write to it.
+client may have, while the whole broker is behind with its log and the client is one of those who write to it, and while
+as many of its messages wait for others to know of their streams as may.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tocsin.runtime.pump import now_us
 UNDER_WAY: Final = 1
 HELD_BACK: Final = 2
 TOO_FAST: Final = 4
+NOT_CLEAR: Final = 8
 
 
 class Pace:

@@ -67,7 +67,7 @@ class Retained:
     def matching(self, topic_filter: str) -> Iterator[Kept]:
         """What is retained of the topics that a filter matches."""
         for kept in self._topics.matching(topic_filter):
-            if not kept.publication.expired(kept.waited_s):
+            if kept.publication.expiry_s is None or not kept.publication.expired(kept.waited_s):
                 yield kept
 
     async def watch(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -45,11 +46,20 @@ class Lost(TocsinError):
 class Sessions:
     """The sessions of the network, as one broker sees them."""
 
-    def __init__(self, table: Table, bus: Bus, *, network: str, broker: str) -> None:
+    def __init__(
+        self,
+        table: Table,
+        bus: Bus,
+        *,
+        network: str,
+        broker: str,
+        over: Callable[[StoredSession], None] = lambda session: None,
+    ) -> None:
         self.table = table
         self._bus = bus
         self._network = network
         self._broker = broker
+        self._over = over  # told of a session that is replaced or forgotten
         self._log = structlog.get_logger()
 
     async def take(
@@ -94,6 +104,8 @@ class Sessions:
                 )
             except Conflict:
                 continue
+            if before is not None and clean:
+                self._over(before)
             return session, revision, before is not None and not clean
         raise Lost(client)
 
@@ -108,6 +120,8 @@ class Sessions:
                 await self.table.delete(session_key(client), revision=cell.revision)
             except Conflict:
                 return  # somebody has just taken it
+            if before is not None:
+                self._over(before)
 
     def _decoded(self, cell: Cell | None) -> StoredSession | None:
         if cell is None:

@@ -159,6 +159,10 @@ class Channel(asyncio.Protocol):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "origin":
             return default if self._origin is None else self._origin
+        if name == "websocket":
+            return self
+        if name == "socket":  # not to be written to but in frames
+            return default
         return self._tcp.get_extra_info(name, default)
 
     # ── the frames that are about the WebSocket itself ──────────────────────────────────────────────────────

@@ -4,25 +4,23 @@
 Nothing here reads files, the environment or a clock: the command line hands in what it read.
 """
 
+from tocsin.config.broker import DEFAULT_BROKERS, LISTENERS, Broker, Role
 from tocsin.config.catalogue import PREFIX, SECRET_KEYS, SETTINGS, Setting, value_of
+from tocsin.config.coordinator import Coordinator
 from tocsin.config.loading import File, Loaded, load
 from tocsin.config.schema import (
-    DEFAULT_BROKERS,
-    LISTENERS,
     Access,
-    Broker,
     Limits,
     Log,
     Membership,
     Messages,
     Nats,
-    Role,
-    Section,
     Settings,
     Tls,
     from_json,
     to_json,
 )
+from tocsin.config.section import Section
 
 __all__ = [
     "DEFAULT_BROKERS",
@@ -32,6 +30,7 @@ __all__ = [
     "SETTINGS",
     "Access",
     "Broker",
+    "Coordinator",
     "File",
     "Limits",
     "Loaded",

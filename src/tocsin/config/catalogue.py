@@ -11,12 +11,15 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from tocsin.config.schema import NAME, Broker, Settings
+from tocsin.config.broker import Broker
+from tocsin.config.schema import Settings
+from tocsin.config.section import NAME
 
 PREFIX = "TOCSIN_"
 SECRET_KEYS = frozenset({"nats.token"})  # never printed
-# Variables with our prefix that are no settings: a child's line to its parent, and the server program to start.
-NOT_SETTINGS = frozenset({"TOCSIN_STATUS_FD", "TOCSIN_NATS_SERVER", "TOCSIN_KILL_AT"})
+# Variables with our prefix that are no settings: a child's line to its parent, the server program to start, a test's
+# wish, and the password of `tocsin pub` and `tocsin sub`.
+NOT_SETTINGS = frozenset({"TOCSIN_STATUS_FD", "TOCSIN_NATS_SERVER", "TOCSIN_KILL_AT", "TOCSIN_PASSWORD"})
 
 
 class Setting(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
+from tocsin.config.broker import SCHEMES
 from tocsin.config.schema import Settings
 from tocsin.errors import SettingError
 
@@ -72,7 +73,9 @@ def _check_nats(settings: Settings, origins: Mapping[str, str]) -> None:
         )
 
 
-def _url_problem(url: str) -> str | None:
+def _url_problem(
+    url: str, schemes: tuple[str, ...] = ("nats", "tls"), what: str = "the address of a NATS server"
+) -> str | None:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -80,8 +83,8 @@ def _url_problem(url: str) -> str | None:
         return "is not an address"
     if parts.username is not None or parts.password is not None:
         return "carries a secret; that belongs into nats.token"
-    if parts.scheme not in ("nats", "tls") or parts.path not in ("", "/") or parts.query or parts.fragment:
-        return "is not the address of a NATS server"
+    if parts.scheme not in schemes or parts.path not in ("", "/") or parts.query or parts.fragment:
+        return f"is not {what}"
     if not host or not is_host(host) or not port:
         return "lacks a host or a port"
     return None
@@ -108,6 +111,7 @@ def _check_brokers(settings: Settings, origins: Mapping[str, str]) -> None:
         _check_host(f"{where}.host", broker.host, source)
         if broker.advertise:
             _check_host(f"{where}.advertise", broker.advertise, source)
+        _check_public(f"{where}.public", broker.public, source)
         if broker.role == "standby":
             raise SettingError(
                 f"{where}.role",
@@ -116,6 +120,23 @@ def _check_brokers(settings: Settings, origins: Mapping[str, str]) -> None:
                 "standby brokers do nothing yet, so none is started",
                 "Use edge or routing",
             )
+
+
+def _check_public(key: str, urls: tuple[str, ...], source: str) -> None:
+    remedy = f"Write each once, as one of {', '.join(f'{scheme}://host:port' for scheme in SCHEMES.values())}"
+    seen: set[str] = set()
+    for url in urls:
+        scheme, _, address = url.partition("://")
+        problem = _url_problem(url, tuple(SCHEMES.values()), "an entrance for clients")
+        if "@" in address:
+            problem = "carries a name or a password"
+        elif problem is None and scheme in seen:
+            problem = f"there is another for {scheme}"
+        elif problem is None and url != url.strip("/").lower():
+            problem = "has capitals, or a slash at its end"
+        if problem is not None:
+            raise SettingError(key, url.rpartition("@")[2], source, problem, remedy)
+        seen.add(scheme)
 
 
 def _check_clusters(settings: Settings, origins: Mapping[str, str]) -> None:

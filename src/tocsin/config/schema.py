@@ -12,7 +12,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-Role = Literal["edge", "routing", "standby"]
+from tocsin.config.broker import DEFAULT_BROKERS, Broker
+from tocsin.config.coordinator import Coordinator
+from tocsin.config.section import NAME, Section
+
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "human", "json"]
 Anonymous = Literal["loopback", "always", "never"]
@@ -21,12 +24,6 @@ ClientCertificates = Literal["none", "optional", "required"]
 # Processes of one machine; a network has more machines than that before it has more brokers.
 BROKERS_MAX = 256
 PATH_MAX_CHARS = 4_096  # as Linux has it (PATH_MAX)
-LISTENERS = ("port", "tls_port", "ws_port", "wss_port")  # fields of a broker that are ports
-NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"  # one DNS label, which is also one token of a NATS subject
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of the settings' parts."""
 
 
 class Nats(Section, frozen=True, kw_only=True):
@@ -77,58 +74,6 @@ class Nats(Section, frozen=True, kw_only=True):
         return 3 if len(self.addresses()) >= 3 else 1
 
 
-class Broker(Section, frozen=True, kw_only=True):
-    """One broker process."""
-
-    id: Annotated[
-        str,
-        Meta(pattern=NAME, description="Unique name: lower-case letters, digits and hyphens, at most 63."),
-    ]
-    cluster: Annotated[
-        str,
-        Meta(pattern=NAME, description="Cluster (LAN, subnet or region) that it belongs to; same alphabet."),
-    ]
-    role: Annotated[
-        Role,
-        Meta(description="`edge` serves clients; `routing` also carries messages between clusters."),
-    ] = "edge"
-    host: Annotated[str, Meta(description="Address on which it listens for MQTT.")] = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65_535, description="Port for MQTT. 0: choose a free one.")] = 0
-    tls_port: Annotated[
-        int,
-        Meta(ge=-1, le=65_535, description="Port for MQTT over TLS. -1: none; 0: choose a free one."),
-    ] = -1
-    ws_port: Annotated[
-        int,
-        Meta(ge=-1, le=65_535, description="Port for MQTT over WebSocket. -1: none; 0: choose a free one."),
-    ] = -1
-    wss_port: Annotated[
-        int,
-        Meta(
-            ge=-1,
-            le=65_535,
-            description="Port for MQTT over WebSocket and TLS. -1: none; 0: choose a free one.",
-        ),
-    ] = -1
-    advertise: Annotated[
-        str,
-        Meta(
-            max_length=253,
-            description="Name or address at which clients and other brokers reach it. Empty: its `host`, "
-            "or this machine's loopback address if that is every address.",
-        ),
-    ] = ""
-
-    def reachable_at(self) -> str:
-        """Where others find it."""
-        return self.advertise or {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-
-    def ports(self) -> dict[str, int]:
-        """The ports on which it listens, by the setting that says so; 0 is still to be chosen."""
-        named = {name: getattr(self, name) for name in LISTENERS}
-        return {name: port for name, port in named.items() if port >= 0}
-
-
 class Limits(Section, frozen=True, kw_only=True):
     """Bounds on what comes from outside, per broker."""
 
@@ -148,6 +93,15 @@ class Limits(Section, frozen=True, kw_only=True):
     ] = 15_000
     subscriptions_per_client: Annotated[
         int, Meta(ge=1, le=1_000_000, description="Topic filters that one client may hold.")
+    ] = 1_000
+    streams_per_client: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="Topics of one client that are streams, with metadata, which queries find; "
+            "messages on further ones go by their topic only.",
+        ),
     ] = 1_000
     topic_max_bytes: Annotated[
         int, Meta(ge=16, le=65_535, description="Longest topic name or filter, in bytes of UTF-8.")
@@ -231,6 +185,14 @@ class Limits(Section, frozen=True, kw_only=True):
     retained_max: Annotated[
         int, Meta(ge=0, le=10_000_000, description="Retained messages of the whole network.")
     ] = 100_000
+    groups_max: Annotated[
+        int,
+        Meta(ge=1, le=100_000, description="Groups (`$share/group/filter`) that a broker has members of."),
+    ] = 1_000
+    group_members_max: Annotated[
+        int,
+        Meta(ge=1, le=1_000, description="Clients of the whole network in one group, also those away."),
+    ] = 500
 
 
 class Tls(Section, frozen=True, kw_only=True):
@@ -338,16 +300,6 @@ class Log(Section, frozen=True, kw_only=True):
     ] = "auto"
 
 
-DEFAULT_BROKERS = (
-    Broker(id="north-1", cluster="north", role="edge", port=1883),
-    Broker(id="north-2", cluster="north", role="edge", port=1884),
-    Broker(id="north-hub", cluster="north", role="routing", port=1885),
-    Broker(id="south-1", cluster="south", role="edge", port=1886),
-    Broker(id="south-2", cluster="south", role="edge", port=1887),
-    Broker(id="south-hub", cluster="south", role="routing", port=1888),
-)
-
-
 class Settings(Section, frozen=True, kw_only=True):
     """Everything that can be set. Read once; nothing changes it afterwards."""
 
@@ -362,8 +314,10 @@ class Settings(Section, frozen=True, kw_only=True):
         ),
     ] = "tocsin"
     coordinators: Annotated[
-        Literal[1],
-        Meta(description="Coordinator processes. Only 1 is accepted today: there are no replicas yet."),
+        Literal[1, 3, 5],
+        Meta(
+            description="Coordinator processes that `tocsin up` starts: one leads, the others are ready to."
+        ),
     ] = 1
     nats: Nats = Nats()
     brokers: Annotated[
@@ -378,6 +332,7 @@ class Settings(Section, frozen=True, kw_only=True):
     limits: Limits = Limits()
     messages: Messages = Messages()
     membership: Membership = Membership()
+    coordinator: Coordinator = Coordinator()
     log: Log = Log()
 
     def broker(self, broker_id: str) -> Broker | None:

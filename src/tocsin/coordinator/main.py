@@ -1,44 +1,90 @@
-"""A coordinator process: the registry of brokers on the substrate."""
+"""A coordinator process: the machine on the substrate."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from typing import Final
 
-from tocsin.core.registry import Registry
-from tocsin.model.message import COORDINATOR
+from tocsin.config import Settings
+from tocsin.coordinator.status import describe, tell
+from tocsin.core.coordination.coordinator import Coordinator, Resigning
+from tocsin.core.coordination.places import Options, Places
+from tocsin.model.message import COORDINATOR, coordinator_address
 from tocsin.runtime.driver import Driver
 from tocsin.runtime.process import Process
 from tocsin.store.jetstream import JetStreamStore
+from tocsin.wire.commands import Limits
 
 REPORT_S: Final = 1.0
+RESIGN_S: Final = 2.0  # for the lease to be given back; if it is not, it ends by itself
 
 
-async def serve(process: Process) -> None:
-    """Run the coordinator until the process is asked to stop."""
+async def serve(process: Process, name: str) -> None:
+    """Run one coordinator until the process is asked to stop."""
     settings = process.settings
     process.report("starting")
     store = await JetStreamStore.connect(
         settings.nats.addresses(),
         token=process.token,
         replicas=settings.nats.replicas(),
-        name="coordinator",
+        name=name,
         deadline_s=settings.nats.deadline_s,
     )
-    membership = settings.membership
-    registry = Registry(membership.heartbeat_ms * 1_000, membership.suspect_after_ms * 1_000)
-    driver = Driver(registry, COORDINATOR, store, network=settings.network)
-    serving = asyncio.create_task(driver.run())
-    stopped = asyncio.create_task(process.stopped())
+    places = Places(settings.network)
+    machine = Coordinator(name, places, options(settings))
     try:
-        while not stopped.done() and not serving.done():
-            process.report("ready", brokers=len(registry.brokers))
-            await asyncio.wait((serving, stopped), timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            serving.result()  # the machine has a bug: let it be seen
-        process.report("stopping")
+        table = await store.table(places.table)
+        driver = Driver(
+            machine,
+            coordinator_address(name),
+            store,
+            network=settings.network,
+            hears=(COORDINATOR,),
+            logs={spec.name: await store.log(spec) for spec in (places.commands, places.snapshots)},
+            tables={places.table.name: table},
+        )
+        serving = asyncio.create_task(driver.run())
+        stopped = asyncio.create_task(process.stopped())
+        try:
+            while not stopped.done() and not serving.done():
+                status = describe(machine, socket.gethostname(), os.getpid())
+                _report(process, machine)
+                telling = asyncio.create_task(tell(table, status))
+                await asyncio.wait((serving, stopped), timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED)
+                telling.cancel()
+            if serving.done():
+                serving.result()  # the machine has a bug: let it be seen
+            process.report("stopping")
+            driver.post(Resigning(cause=f"{name}:stop"))
+            await asyncio.wait((serving,), timeout=RESIGN_S)
+        finally:
+            for task in (serving, stopped):
+                task.cancel()
+            await asyncio.gather(serving, stopped, return_exceptions=True)
     finally:
-        for task in (serving, stopped):
-            task.cancel()
-        await asyncio.gather(serving, stopped, return_exceptions=True)
         await store.close()
+
+
+def options(settings: Settings) -> Options:
+    chosen = settings.coordinator
+    return Options(
+        suspect_after_us=settings.membership.suspect_after_ms * 1_000,
+        lease_us=chosen.lease_s * 1_000_000,
+        snapshot_every=chosen.snapshot_every,
+        limits=Limits(chosen.streams_max, chosen.queries_max, chosen.keep_s),
+    )
+
+
+def _report(process: Process, machine: Coordinator) -> None:
+    state = machine.replica
+    facts = {
+        "brokers": len(state.members),
+        "streams": len(state.presence.streams),
+        "queries": len(state.matching),
+    }
+    if machine.state in ("new", "restoring"):
+        process.report("starting", problem="reading the command log", **facts)
+    else:
+        process.report("ready", epoch=machine.epoch, leads=machine.leader is not None, **facts)

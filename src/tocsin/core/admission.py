@@ -1,7 +1,8 @@
 """Who may connect to a broker, and as whom.
 
 A peer broker's link says that it is the user ``$link`` and proves it with the network's secret. Everybody else is a
-client, welcome while there is room under any client id that is not a link's, who has
+client, welcome while there is room (else it is told of a broker that has some, if one is known) under any client id
+that is not a link's, who has
 
     a client certificate      its common name is the user, whatever the CONNECT says
     a user name               proven by the password, if there is a file of users; ``CheckPassword`` asks the shell for
@@ -16,21 +17,26 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
 
 from tocsin.core.session import Accepted, Authenticate, Rejected
+from tocsin.model.network import Scheme
 
 LINK_USER: Final = "$link"
 LINK_PREFIX: Final = "$link/"  # of a link's client id; the rest is its broker's id
 PROPERTY_BROKER: Final = "broker"
 PROPERTY_CLUSTER: Final = "cluster"
+PARSED_MAX: Final = 1_024  # addresses whose meaning is remembered: most clients come back, or from behind one
 
 CLIENT_ID_NOT_VALID: Final = 0x85
 BAD_USER_NAME_OR_PASSWORD: Final = 0x86
 NOT_AUTHORIZED: Final = 0x87
 SERVER_BUSY: Final = 0x89
+USE_ANOTHER_SERVER: Final = 0x9C
 
 Anonymous = Literal["loopback", "always", "never"]
 
@@ -40,6 +46,7 @@ class Origin(msgspec.Struct, frozen=True):
 
     address: str = ""  # the remote IP address; empty: not known, so never this machine's own
     certificate_name: str | None = None  # the common name of a client certificate that was checked
+    scheme: Scheme = Scheme.MQTT  # of the listener that it came to
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -79,9 +86,13 @@ class Admission:
         self._policy = policy
 
     def decide(
-        self, asked: Authenticate, connections: int, origin: Origin = UNKNOWN
+        self,
+        asked: Authenticate,
+        connections: int,
+        origin: Origin = UNKNOWN,
+        elsewhere: Callable[[Scheme], str | None] = lambda scheme: None,
     ) -> Admitted | CheckPassword | Rejected:
-        """Whether a peer may come in, when so many are in already."""
+        """Whether a peer may come in, when so many are in already; ``elsewhere`` is where else it could."""
         if asked.username == LINK_USER:
             proven = hmac.compare_digest(asked.password or b"", self._secret)
             if proven and link_cluster(asked) is not None:
@@ -92,7 +103,9 @@ class Admission:
             return _rejected(asked, CLIENT_ID_NOT_VALID, reason)
         if connections >= self._connections_max:
             reason = f"this broker serves no more than {self._connections_max} clients"
-            return _rejected(asked, SERVER_BUSY, reason)
+            reference = elsewhere(origin.scheme)
+            code = SERVER_BUSY if reference is None else USE_ANOTHER_SERVER
+            return _rejected(asked, code, reason, reference)
         return self._decide_client(asked, origin)
 
     def _decide_client(self, asked: Authenticate, origin: Origin) -> Admitted | CheckPassword | Rejected:
@@ -116,8 +129,8 @@ def password_refused(asked: Authenticate) -> Rejected:
     return _rejected(asked, BAD_USER_NAME_OR_PASSWORD, "the user name or the password is wrong")
 
 
-def _rejected(asked: Authenticate, code: int, reason: str) -> Rejected:
-    return Rejected(cause=asked.cause, reason_code=code, reason=reason)
+def _rejected(asked: Authenticate, code: int, reason: str, reference: str | None = None) -> Rejected:
+    return Rejected(cause=asked.cause, reason_code=code, reason=reason, server_reference=reference)
 
 
 def is_loopback(address: str) -> bool:
@@ -134,6 +147,7 @@ def source_of(address: str) -> str:
     return str(ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))
 
 
+@lru_cache(maxsize=PARSED_MAX)
 def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])

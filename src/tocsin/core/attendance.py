@@ -26,13 +26,16 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 import msgspec
-from mqtt5 import PubAckPacket, PubRecPacket, PubRelPacket, PubRelReasonCode
+from mqtt5 import PubRelPacket
 
-from tocsin.core.attendance_signals import OF_THE_CONNECTION
+from tocsin.core.answers import hear
+from tocsin.core.attendance_signals import AFTERWARDS
 from tocsin.core.attendance_signals import Answered as Answered
 from tocsin.core.attendance_signals import AwaitSave as AwaitSave
 from tocsin.core.attendance_signals import BatchRead as BatchRead
 from tocsin.core.attendance_signals import Began as Began
+from tocsin.core.attendance_signals import ClaimsForgotten as ClaimsForgotten
+from tocsin.core.attendance_signals import ClaimsSettled as ClaimsSettled
 from tocsin.core.attendance_signals import Deliver as Deliver
 from tocsin.core.attendance_signals import Durable as Durable
 from tocsin.core.attendance_signals import Ended as Ended
@@ -74,13 +77,6 @@ SAVE_AFTER_US: Final = 1_000_000  # progress that nobody waits for is written at
 TTL_MARGIN_US: Final = 30_000_000  # a connected client's cell is kept so much longer than its expiry
 LAST_TRIES: Final = 3  # failures in storing what an ended connection leaves, before it is left as it is
 WINDOW_MAX: Final = 1_000  # unacknowledged messages of one client, whatever it offers
-REFUSED_FROM: Final = 0x80
-
-# What may still come when nothing is done about it any more.
-_AFTERWARDS: Final[list[tuple[str, type[Event]]]] = [
-    *((state, kind) for state in ("ending", "lost", "ended") for kind in OF_THE_CONNECTION),
-    *((state, kind) for state in ("lost", "ended") for kind in (Stored, StoreFailed, TimerFired)),
-]
 
 
 class Attendance(TableMachine):
@@ -116,9 +112,12 @@ class Attendance(TableMachine):
         effects: list[Effect] = [
             Reply(packet=PubRelPacket(each), cause=event.cause) for each in delivery.to_release()
         ]
+        for group, claim in event.claims:
+            if claim.packet_id:
+                delivery.restore(claim.packet_id, group, claim.position)
         if session.expiry_s < FOREVER_S:
             effects.append(self._refresh_later(session, event.cause))
-        return [*effects, *self._catch_up(event.cause)]
+        return [*effects, *self._settle_claims(event.cause), *self._catch_up(event.cause)]
 
     def _deliver_from(self, progress: Progress, *, durable: bool) -> Delivery:
         delivery = self._delivery = Delivery(progress, receive_max=self._receive_max, durable=durable)
@@ -185,29 +184,39 @@ class Attendance(TableMachine):
         return WAIT if self._delivery is None else self._delivery.extra(qos)
 
     def _on_answer(self, event: Answered, now_us: int) -> list[Effect]:
-        packet, delivery = event.packet, self._delivery
-        effects: list[Effect] = []
-        if isinstance(packet, PubRecPacket):
-            effects += self._on_pubrec(packet, event.cause)
-        elif delivery is not None and isinstance(packet, PubAckPacket):
-            delivery.puback(packet.packet_id)
-        elif delivery is not None:
-            delivery.pubcomp(packet.packet_id)
-        return [*effects, *self._save_soon(event.cause), *self._catch_up(event.cause)]
+        reply, waits = hear(self._delivery, event.packet)
+        effects: list[Effect] = [] if reply is None else [Reply(packet=reply, cause=event.cause)]
+        if waits and self._urgent:
+            effects += self._save(event.cause)
+        settled = self._settle_claims(event.cause)
+        return [*effects, *settled, *self._save_soon(event.cause), *self._catch_up(event.cause)]
 
-    def _on_pubrec(self, packet: PubRecPacket, cause: str) -> list[Effect]:
-        identifier, refused = packet.packet_id, int(packet.reason_code) >= REFUSED_FROM
-        known, release = False, False
+    # ── as a member of groups ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def room(self) -> bool:
+        """Whether the client takes one more message of a group's."""
+        room = self._delivery is None or self._delivery.room
+        return room and not self.congested and self.state == "attending"
+
+    @property
+    def claims(self) -> Delivery | None:
+        """What has the packet ids of claims."""
+        return self._delivery
+
+    def _settle_claims(self, cause: str) -> list[Effect]:
+        settled = () if self._delivery is None else self._delivery.take_settled()
+        return [ClaimsSettled(claims=settled, cause=cause)] if settled else []
+
+    def _forget_claims(self, event: ClaimsForgotten, now_us: int) -> list[Effect]:
         if self._delivery is not None:
-            known, release = self._delivery.pubrec(identifier, refused=refused)
-        if release:
-            return [Reply(packet=PubRelPacket(identifier), cause=cause)]
-        if known:
-            return self._save(cause) if self._urgent else []
-        if refused:
-            return []
-        unknown = PubRelPacket(identifier, reason_code=PubRelReasonCode.PACKET_ID_NOT_FOUND)
-        return [Reply(packet=unknown, cause=cause)]
+            self._delivery.forget_claims(event.packet_ids)
+        return self._save_soon(event.cause)
+
+    @property
+    def level(self) -> bool:
+        """Whether the client was sent everything that the log has for it so far."""
+        return self._delivery is None or self._delivery.live
 
     # ── catching up ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -302,6 +311,7 @@ class Attendance(TableMachine):
         if self.state == "ending":
             return self._vanish(cause) if self._leaving else self._leave(custody, cause)
         effects: list[Effect] = [Reply(packet=PubRelPacket(each), cause=cause) for each in released]
+        effects += self._settle_claims(cause)
         if tickets:
             effects.append(Durable(tickets=tickets, cause=cause))
         if custody.awaited or self._urgent or self._overdue:
@@ -379,6 +389,7 @@ class Attendance(TableMachine):
         ("attending", AwaitSave): lambda self, event, now_us: self._await(event.ticket, event.cause),
         ("attending", ReleaseAsked): _release,
         ("attending", Answered): _on_answer,
+        ("attending", ClaimsForgotten): _forget_claims,
         ("attending", BatchRead): _on_batch,
         ("attending", ReadFailed): _on_read_failure,
         ("attending", Writable): lambda self, event, now_us: self._catch_up(event.cause),
@@ -390,6 +401,6 @@ class Attendance(TableMachine):
         ("ending", StoreFailed): _on_store_failure,
         ("ending", TimerFired): _try_again,
         ("lost", Ended): lambda self, event, now_us: self._vanish(event.cause),
-        **dict.fromkeys(_AFTERWARDS, _ignore),
+        **dict.fromkeys(AFTERWARDS, _ignore),
         ("ended", Ended): _ignore,
     }

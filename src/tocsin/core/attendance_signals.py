@@ -12,7 +12,8 @@ import msgspec
 from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket, PubRelPacket
 
 from tocsin.core.forwarding import Subscription
-from tocsin.core.machine import Effect, Event
+from tocsin.core.machine import Effect, Event, Stored, StoreFailed, TimerFired
+from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
 from tocsin.errors import TocsinError
 from tocsin.ports import Entry
@@ -28,6 +29,9 @@ class Began(Event, frozen=True, kw_only=True):
     session: StoredSession | None = None
     revision: int = 0
     tail: int  # the newest position that was dispatched here
+    claims: tuple[
+        tuple[str, Claim], ...
+    ] = ()  # what it has as a member of groups, each with the group's name
 
 
 class Subscribed(Event, frozen=True, kw_only=True):
@@ -66,6 +70,12 @@ class Answered(Event, frozen=True, kw_only=True):
     packet: PubAckPacket | PubRecPacket | PubCompPacket
 
 
+class ClaimsForgotten(Event, frozen=True, kw_only=True):
+    """That these packet ids' claims are settled is durable."""
+
+    packet_ids: tuple[int, ...]
+
+
 class BatchRead(Event, frozen=True, kw_only=True):
     """The next entries that match, all below ``next``; ``tail`` as in ``Began``, at this moment."""
 
@@ -98,8 +108,13 @@ class Ended(Event, frozen=True, kw_only=True):
 # Those that mean nothing any more when the connection is over.
 OF_THE_CONNECTION: Final[tuple[type[Event], ...]] = (
     *(Subscribed, Unsubscribed, AwaitSave, Kept, ReleaseAsked, Answered),
-    *(BatchRead, ReadFailed, Writable),
+    *(BatchRead, ReadFailed, Writable, ClaimsForgotten),
 )
+# What may still come when nothing is done about it any more.
+AFTERWARDS: Final[list[tuple[str, type[Event]]]] = [
+    *((state, kind) for state in ("ending", "lost", "ended") for kind in OF_THE_CONNECTION),
+    *((state, kind) for state in ("lost", "ended") for kind in (Stored, StoreFailed, TimerFired)),
+]
 
 # ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -117,6 +132,12 @@ class Reply(Effect, frozen=True, kw_only=True):
     """Send PUBREL to the client."""
 
     packet: PubRelPacket
+
+
+class ClaimsSettled(Effect, frozen=True, kw_only=True):
+    """The client is done with what it got as a member of groups: (group, position, packet id) each."""
+
+    claims: tuple[tuple[str, int, int], ...]
 
 
 class ReadBatch(Effect, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from tocsin.core.attendance_signals import BatchRead, Deliver, ReadBatch
 from tocsin.core.delivery import SETTLED, WAIT, Delivery
 from tocsin.core.forwarding import Subscription
+from tocsin.wire.topics import SHARE_PREFIX
 
 
 class CatchingUp:
@@ -31,7 +32,11 @@ class CatchingUp:
         delivery = self._delivery
         if self.reading or not delivery.behind:
             return []
-        filters = tuple(each for each, subscription in subscriptions.items() if subscription.qos)
+        filters = tuple(
+            name
+            for name, subscription in subscriptions.items()
+            if subscription.qos and not name.startswith(SHARE_PREFIX)  # a group's come as claims
+        )
         if not filters:
             delivery.live = True  # a subscription to come is for what comes after it, and that is offered
             return []

@@ -8,7 +8,7 @@ with 0x87 where the answer can say so (MQTT 5); in 3.1.1 it is acknowledged and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from mqtt5 import (
@@ -24,6 +24,7 @@ from mqtt5 import (
     PubRecReasonCode,
     PubRelPacket,
     SubAckPacket,
+    SubAckReasonCode,
     SubscribePacket,
     UnsubAckPacket,
     UnsubscribePacket,
@@ -51,6 +52,7 @@ from tocsin.wire.codec import V5, Version, encode
 
 NOT_AUTHORIZED: Final = 0x87
 QUOTA_EXCEEDED: Final = 0x97
+FOR_GOOD: Final = (0x90, 0x99)  # topic name, payload format invalid: they are so as often as they are sent
 
 _Kind = Callable[..., Packet]
 _ANSWER: Final[dict[int, tuple[_Kind, type[Any]]]] = {
@@ -140,13 +142,8 @@ class Conversation:
         return []
 
     def _release(self, packet_id: int) -> list[Effect]:
-        verdict = self._inbound.release(packet_id)
-        if verdict == "release":
-            return [Release(packet_id=packet_id)]
-        if verdict == "under way":
-            return []
-        unknown = PubCompReasonCode.PACKET_ID_NOT_FOUND
-        return self._answer(PubCompPacket(packet_id, reason_code=unknown))
+        under_way = self._inbound.release(packet_id) == "under way"
+        return [] if under_way else [Release(packet_id=packet_id)]
 
     def _subscribe(self, packet: SubscribePacket) -> list[Effect]:
         if packet.subscription_id is not None and not self._limits.subscription_ids:
@@ -158,6 +155,17 @@ class Conversation:
         full = SubAckPacket(packet.packet_id, codes, reason_str=reason[:REASON_MAX_CHARS])
         return [*effects, *self._answer(full, bare)]
 
+    def amended(self, packet: SubAckPacket, refused: Mapping[int, tuple[str, str]]) -> SubAckPacket:
+        """A SUBACK of which the shell cannot serve some, by index: the subscription, and why."""
+        codes, reason = list(packet.reason_codes), packet.reason_str
+        for index, (name, why) in refused.items():
+            codes[index] = SubAckReasonCode.QUOTA_EXCEEDED
+            self._subscriptions.withdraw(name)
+            reason = reason or (why[:REASON_MAX_CHARS] if self._explains else None)
+        full = SubAckPacket(packet.packet_id, codes, reason_str=reason)
+        fits = fitting([full], self._version, self._send_max_bytes) is not None
+        return full if fits else SubAckPacket(packet.packet_id, codes)
+
     # ── what the shell did ──────────────────────────────────────────────────────────────────────────────────
 
     def committed(self, event: Committed) -> list[Effect]:
@@ -167,18 +175,22 @@ class Conversation:
         return self._answer(PubAckPacket(event.packet_id) if qos == 1 else PubRecPacket(event.packet_id))
 
     def commit_failed(self, event: CommitFailed) -> list[Effect] | None:
-        """The answer; None if the client's version has no words for it."""
+        """The answer; None if the client's version has no words for it, and sending it again may help."""
         qos = self._inbound.failed(event.packet_id)
         if qos is None:
             raise IllegalEvent("Session", "connected", f"CommitFailed of packet id {event.packet_id}")
-        if self._version != V5:
+        if self._version != V5 and event.reason_code not in FOR_GOOD:
             return None
         return self._refuse(qos, event.packet_id, event.reason_code)
 
     def released(self, event: Released) -> list[Effect]:
-        if not self._inbound.released(event.packet_id):
+        was = self._inbound.released(event.packet_id)
+        if was is None:
             raise IllegalEvent("Session", "connected", f"Released of packet id {event.packet_id}")
-        return self._answer(PubCompPacket(event.packet_id))
+        if was == "held":
+            return self._answer(PubCompPacket(event.packet_id))
+        unknown = PubCompReasonCode.PACKET_ID_NOT_FOUND
+        return self._answer(PubCompPacket(event.packet_id, reason_code=unknown))
 
     def farewell(self, will: Will, session_expiry_s: int) -> list[Effect]:
         """What becomes of a will that the client left."""

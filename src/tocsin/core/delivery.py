@@ -10,18 +10,26 @@ it falls *behind*: it takes no more, and later has the log read from ``next`` on
 **Packet ids** follow from positions (``packet_id``). So a message that is sent again after a crash has the id that it
 had before, without anything being stored when it is sent, and a client that has seen it at QoS 2 recognises it.
 Two positions with the same id are never in the window together: the later one waits, at QoS 2 until it is stored that
-the client has forgotten the earlier one. Messages that are not from the log (retained ones) have ids of their own.
+the client has forgotten the earlier one. Messages that are not from the log (retained ones) have ids of their own, and
+so have those that the client gets as a member of a group.
+
+**Claims.** What a group's member gets is not told by its position, but by a claim in the group's cell
+(``core.stored_group``), which names the packet id. So an id is *reserved* before the claim is written; once it is, the
+message is *sent*. The id is not used for anything else until it is durable that the claim is settled: otherwise an old
+claim could be taken for a new one. At QoS 2 it stays stored as *releasing* for as long, so that whoever reads claim and
+session after a crash sees that the client has the message.
 
 **What must be stored, and when.** QoS 1: nothing must; an old position only means repeats, which QoS 1 allows.
 QoS 2: that the client has received a message (PUBREC) must be durable before PUBREL lets the client forget its id.
 ``pubrec`` therefore says "not yet", and ``saved`` gives the ids whose PUBREL may go.
 
-Invariants: the window is within its bound; whatever is below ``next``, not in the window and not to be sent again is
-settled; stored progress never claims a message settled that the client has not acknowledged.
+Invariants: the window is within its bound, with what is reserved; whatever is below ``next``, not in the window and not
+to be sent again is settled; stored progress never claims a message settled that the client has not acknowledged.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -67,6 +75,15 @@ class Delivery:
         self._completed: dict[
             int, None
         ] = {}  # PUBCOMP came, and that is not stored yet: not to be used again
+        self._given = 0  # ids that belong to no position, so far: one after the other is quickest to find
+        self._reserved: dict[int, None] = {}  # for claims that are being written
+        self._claimed: dict[
+            int, tuple[str, int]
+        ] = {}  # packet id → (group, position): claims that may be stored
+        self._lingering: dict[int, None] = {}  # of them, those whose PUBCOMP came: to be stored as releasing
+        self._settled: list[
+            tuple[str, int, int]
+        ] = []  # (group, position, packet id) that are done, and not told yet
         self._saving: tuple[int, ...] | None = None  # the packet ids that the save under way will release …
         self._freeing: tuple[int, ...] = ()  # … and those that it will free
 
@@ -75,7 +92,8 @@ class Delivery:
     @property
     def room(self) -> bool:
         """Whether the client takes one more: until PUBACK or PUBCOMP a message counts (MQTT 5, section 4.9)."""
-        return len(self._window) + len(self._received) + len(self._releasing) < self._receive_max
+        under_way = len(self._window) + len(self._received) + len(self._releasing) + len(self._reserved)
+        return under_way < self._receive_max
 
     @property
     def behind(self) -> bool:
@@ -107,6 +125,8 @@ class Delivery:
             or identifier in self._received
             or identifier in self._releasing
             or identifier in self._completed
+            or identifier in self._reserved
+            or identifier in self._claimed
         )
 
     def is_repeat(self, position: int) -> bool:
@@ -124,12 +144,19 @@ class Delivery:
         The message is not sent again on another connection. That the client may have it at QoS 2 is stored, so
         that its id is released then.
         """
-        if not self.room:
-            return WAIT
-        for identifier in range(PACKET_IDS, POSITION_IDS, -1):
-            if not self._taken(identifier):
-                self._window[identifier] = (0, qos)
-                return identifier
+        identifier = self._unused()
+        if identifier != WAIT:
+            self._window[identifier] = (0, qos)
+        return identifier
+
+    def _unused(self) -> int:
+        """A packet id that belongs to no position, or WAIT."""
+        if self.room:
+            for step in range(EXTRA_IDS):
+                identifier = PACKET_IDS - (self._given + step) % EXTRA_IDS
+                if not self._taken(identifier):
+                    self._given += step + 1
+                    return identifier
         return WAIT
 
     def passed(self, position: int) -> None:
@@ -142,6 +169,64 @@ class Delivery:
         """The packet ids whose PUBREL has to be sent (again): at the start of a connection."""
         return tuple(self._releasing)
 
+    # ── claims ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def reserve(self) -> int:
+        """A packet id for a claim to be written, or WAIT; ``claimed`` or ``give_back`` follows."""
+        identifier = self._unused()
+        if identifier != WAIT:
+            self._reserved[identifier] = None
+        return identifier
+
+    def give_back(self, identifier: int) -> None:
+        """The claim was not written."""
+        self._reserved.pop(identifier, None)
+
+    def claimed(self, identifier: int, group: str, position: int, qos: int) -> bool:
+        """The claim is written, and its message is sent; False if the id is not reserved, so that it must not be."""
+        if identifier not in self._reserved:
+            return False
+        del self._reserved[identifier]
+        self._claimed[identifier] = (group, position)
+        self._window[identifier] = (0, qos)
+        return True
+
+    def restore(self, identifier: int, group: str, position: int) -> None:
+        """A claim of an earlier connection: its message is to be sent again, unless the client has it."""
+        self._claimed[identifier] = (group, position)
+        if identifier in self._releasing:
+            self._done(identifier)
+
+    def send_again(self, identifier: int, qos: int) -> bool:
+        """Whether the message of a restored claim is to be sent now."""
+        has_it = (
+            identifier in self._releasing or identifier in self._received or identifier in self._lingering
+        )
+        if identifier not in self._claimed or has_it or not self.room:
+            return False
+        self._window[identifier] = (0, qos)
+        return True
+
+    def forget_claims(self, identifiers: Iterable[int]) -> None:
+        """It is durable that claims are settled, or they are somebody else's now."""
+        for identifier in identifiers:
+            self._claimed.pop(identifier, None)
+            if identifier in self._lingering:
+                del self._lingering[identifier]
+                if self._durable:
+                    self._completed[identifier] = None
+
+    def _done(self, identifier: int) -> None:
+        if identifier in self._claimed:
+            self._settled.append((*self._claimed[identifier], identifier))
+
+    def take_settled(self) -> tuple[tuple[str, int, int], ...]:
+        """The claims that are to be settled now: (group, position, packet id)."""
+        if not self._settled:
+            return ()
+        settled, self._settled = tuple(self._settled), []
+        return settled
+
     # ── acknowledgements ────────────────────────────────────────────────────────────────────────────────────
 
     def puback(self, identifier: int) -> bool:
@@ -149,6 +234,7 @@ class Delivery:
         if self._window.get(identifier, (0, 0))[1] != 1:
             return False
         del self._window[identifier]
+        self._done(identifier)
         return True
 
     def pubrec(self, identifier: int, *, refused: bool = False) -> tuple[bool, bool]:
@@ -162,9 +248,12 @@ class Delivery:
             return False, False
         del self._window[identifier]
         if refused:
+            self._done(identifier)
             return True, False
-        if not self._durable or not position:
+        extra = not position and identifier not in self._claimed
+        if not self._durable or extra:
             self._releasing[identifier] = None
+            self._done(identifier)
             return True, True
         self._received[identifier] = None
         return True, False
@@ -174,7 +263,9 @@ class Delivery:
         if identifier not in self._releasing:
             return False
         del self._releasing[identifier]
-        if self._durable:
+        if identifier in self._claimed:
+            self._lingering[identifier] = None
+        elif self._durable:
             self._completed[identifier] = None
         return True
 
@@ -195,11 +286,15 @@ class Delivery:
     def progress(self) -> Progress:
         """How far it is."""
         sent = (position for position, _ in self._window.values() if position)
-        extras = (each for each, (position, qos) in self._window.items() if not position and qos == 2)
+        extras = (
+            each
+            for each, (position, qos) in self._window.items()
+            if not position and qos == 2 and each not in self._claimed
+        )
         return Progress(
             max(self.next, self._sent_below),
             tuple(sorted((*sent, *self._again))),
-            (*self._releasing, *self._received, *extras),
+            (*self._releasing, *self._received, *self._lingering, *extras),
         )
 
     def saved(self) -> tuple[int, ...]:
@@ -209,6 +304,7 @@ class Delivery:
         for identifier in released:
             del self._received[identifier]
             self._releasing[identifier] = None
+            self._done(identifier)
         for identifier in self._freeing:
             self._completed.pop(identifier, None)
         self._freeing = ()

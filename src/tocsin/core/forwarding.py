@@ -6,6 +6,13 @@ finds those that match a topic in time proportional to the levels and the matchi
 What a topic resolves to is kept until a change can affect it, so that the hot path is one dictionary look-up. Whether a
 target may receive a topic at all is asked when the topic is resolved, not for each message.
 
+A **group** is named ``$share/group/filter``: one over all brokers, of whose members one gets each message. Its members
+and routes are kept under the filter, apart from the others: where several routes of a filter mean all of them, those of
+a group mean one of them (``Share``).
+
+A **query** is named ``$query/predicate``. Those who ask it get the messages of the streams that satisfy it
+(``inquiries``) as if they had subscribed to their topics.
+
 The shell reads this table directly and makes no effect object for a message; the table never knows a message.
 
 Invariants: a trie node exists only while a filter needs it; an ``Audience`` is one object for one tuple of
@@ -15,11 +22,15 @@ targets, so that topics with the same subscribers share whatever the shell attac
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
+from itertools import count
 from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 
+from tocsin.core.inquiries import Inquiries
 from tocsin.model.network import Route, Scope
+from tocsin.wire.topics import SHARE_PREFIX
 
 CACHE_MAX_TOPICS = 50_000  # resolved topics kept; at about 300 B each, 15 MB
 
@@ -42,17 +53,37 @@ Wanted = tuple[tuple[Target, tuple[Subscription, ...]], ...]
 class Audience(Generic[Target]):
     """A group of targets that get the same bytes. ``view`` belongs to the shell."""
 
-    __slots__ = ("targets", "view")
+    __slots__ = ("__weakref__", "targets", "view")
 
     def __init__(self, targets: tuple[Target, ...]) -> None:
         self.targets = targets
         self.view: object = None
 
 
+class Share(Generic[Target]):
+    """A group that a topic concerns: one of these gets each message."""
+
+    __slots__ = ("members", "name", "origin", "transit", "turn")
+
+    def __init__(
+        self,
+        name: str,
+        members: tuple[tuple[Target, Subscription], ...],
+        origin: tuple[str, ...],
+        transit: tuple[str, ...],
+        turn: Iterator[int],
+    ) -> None:
+        self.name = name
+        self.members = members  # those here that may receive the topic
+        self.origin = origin  # peers for messages of our own clients
+        self.transit = transit  # peers for messages that came over a link
+        self.turn = turn  # of the group, whatever the topic: each message takes the next number
+
+
 class Fanout(Generic[Target]):
     """Where the messages of one topic go."""
 
-    __slots__ = ("audience", "identified", "no_local", "origin", "transit")
+    __slots__ = ("audience", "identified", "no_local", "origin", "shares", "transit")
 
     def __init__(
         self,
@@ -61,22 +92,44 @@ class Fanout(Generic[Target]):
         no_local: frozenset[Target],
         origin: tuple[str, ...],
         transit: tuple[str, ...],
+        shares: tuple[Share[Target], ...],
     ) -> None:
         self.audience = audience  # targets without subscription identifiers
         self.identified = identified  # targets that want theirs named, with these
         self.no_local = no_local  # targets of either kind that do not want their own messages
         self.origin = origin  # peers for messages of our own clients
         self.transit = transit  # peers for messages that came over a link
+        self.shares = shares  # groups, each of which gets it once more
 
 
-class _Leaf(Generic[Target]):
-    """The entries under one filter."""
+class _Entries(Generic[Target]):
+    """What is under one name."""
 
     __slots__ = ("routes", "targets")
 
     def __init__(self) -> None:
         self.targets: dict[Target, Subscription] = {}
         self.routes: dict[tuple[Scope, str], None] = {}
+
+
+class _Group(_Entries[Target]):
+    """What is under the name of a group."""
+
+    __slots__ = ("turn",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = count()
+
+
+class _Leaf(_Entries[Target]):
+    """What is under a filter, and its groups."""
+
+    __slots__ = ("groups",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: dict[str, _Group[Target]] = {}
 
 
 class _Node(Generic[Target]):
@@ -100,31 +153,33 @@ class ForwardingTable(Generic[Target]):
         self._filters: dict[Target, dict[str, None]] = {}  # target → its filters
         self._resolved: dict[str, Fanout[Target]] = {}
         self._wanted: dict[str, Wanted[Target]] = {}  # the same, subscription by subscription
-        self._audiences: dict[tuple[Target, ...], Audience[Target]] = {}
+        # Only those that a resolved topic has: the others would hold targets that are gone.
+        self._audiences: WeakValueDictionary[tuple[Target, ...], Audience[Target]] = WeakValueDictionary()
+        self.inquiries: Inquiries[Target, Subscription] = Inquiries(self._forget_topic)
 
     # ── local subscriptions ─────────────────────────────────────────────────────────────────────────────────
 
-    def subscribe(self, target: Target, topic_filter: str, subscription: Subscription) -> bool:
-        """Add or replace; True if this is the first local interest in the filter."""
-        leaf = self._grow(topic_filter)
-        first = not leaf.targets
-        leaf.targets[target] = subscription
-        self._filters.setdefault(target, {})[topic_filter] = None
-        self._touch(topic_filter)
+    def subscribe(self, target: Target, name: str, subscription: Subscription) -> bool:
+        """Add or replace; True if this is the first local interest in the filter, or in the group."""
+        entries = self._grow(name)
+        first = not entries.targets
+        entries.targets[target] = subscription
+        self._filters.setdefault(target, {})[name] = None
+        self._touch(name)
         return first
 
-    def unsubscribe(self, target: Target, topic_filter: str) -> bool:
-        """Remove, if it is there; True if it was the last local interest in the filter."""
-        leaf = self._leaves.get(topic_filter)
-        if leaf is None or leaf.targets.pop(target, None) is None:
+    def unsubscribe(self, target: Target, name: str) -> bool:
+        """Remove, if it is there; True if it was the last local interest."""
+        entries = self._entries(name)
+        if entries is None or entries.targets.pop(target, None) is None:
             return False
         filters = self._filters[target]
-        del filters[topic_filter]
+        del filters[name]
         if not filters:
             del self._filters[target]
-        last = not leaf.targets
-        self._touch(topic_filter)
-        self._prune(topic_filter, leaf)
+        last = not entries.targets
+        self._touch(name)
+        self._prune(name)
         return last
 
     def drop(self, target: Target) -> tuple[str, ...]:
@@ -133,8 +188,11 @@ class ForwardingTable(Generic[Target]):
         return tuple(each for each in filters if self.unsubscribe(target, each))
 
     def interests(self) -> Iterator[str]:
-        """The filters with local subscriptions."""
-        return (topic_filter for topic_filter, leaf in self._leaves.items() if leaf.targets)
+        """The filters and groups with local subscriptions."""
+        for topic_filter, leaf in self._leaves.items():
+            if leaf.targets:
+                yield topic_filter
+            yield from (name for name, group in leaf.groups.items() if group.targets)
 
     # ── routes ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -143,11 +201,11 @@ class ForwardingTable(Generic[Target]):
         self._touch(route.filter)
 
     def remove_route(self, route: Route) -> None:
-        leaf = self._leaves.get(route.filter)
-        if leaf is not None and (route.scope, route.peer) in leaf.routes:
-            del leaf.routes[route.scope, route.peer]
+        entries = self._entries(route.filter)
+        if entries is not None and (route.scope, route.peer) in entries.routes:
+            del entries.routes[route.scope, route.peer]
             self._touch(route.filter)
-            self._prune(route.filter, leaf)
+            self._prune(route.filter)
 
     # ── resolving ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -172,7 +230,9 @@ class ForwardingTable(Generic[Target]):
     def statistics(self) -> dict[str, int]:
         return {
             "filters": len(self._leaves),
-            "subscriptions": sum(len(filters) for filters in self._filters.values()),
+            "subscriptions": sum(len(filters) for filters in self._filters.values())
+            + self.inquiries.subscriptions,
+            "queries": len(self.inquiries),
             "resolved_topics": len(self._resolved),
         }
 
@@ -196,13 +256,24 @@ class ForwardingTable(Generic[Target]):
         targets = tuple(plain)
         audience = self._audiences.get(targets)
         if audience is None:
-            audience = self._audiences[targets] = Audience(targets)
+            self._audiences[targets] = audience = Audience(targets)
         return Fanout(
             audience,
             tuple(identified),
             frozenset(no_local),
-            tuple(peer for scope, peer in routes if scope is Scope.ORIGIN),
-            tuple(peer for scope, peer in routes if scope is Scope.TRANSIT),
+            _peers(routes, Scope.ORIGIN),
+            _peers(routes, Scope.TRANSIT),
+            tuple(self._share(topic, *each) for leaf in leaves for each in leaf.groups.items()),
+        )
+
+    def _share(self, topic: str, name: str, group: _Group[Target]) -> Share[Target]:
+        permits = self._permits
+        return Share(
+            name,
+            tuple(each for each in group.targets.items() if permits is None or permits(each[0], topic)),
+            _peers(group.routes, Scope.ORIGIN),
+            _peers(group.routes, Scope.TRANSIT),
+            group.turn,
         )
 
     def _by_target(self, topic: str, leaves: list[_Leaf[Target]]) -> dict[Target, list[Subscription]]:
@@ -210,6 +281,7 @@ class ForwardingTable(Generic[Target]):
         for leaf in leaves:
             for target, subscription in leaf.targets.items():
                 found.setdefault(target, []).append(subscription)
+        self.inquiries.add_to(found, topic)
         if self._permits is not None:
             return {target: each for target, each in found.items() if self._permits(target, topic)}
         return found
@@ -240,7 +312,13 @@ class ForwardingTable(Generic[Target]):
 
     # ── upkeep ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _grow(self, topic_filter: str) -> _Leaf[Target]:
+    def _entries(self, name: str) -> _Entries[Target] | None:
+        topic_filter, group = _read(name)
+        leaf = self._leaves.get(topic_filter)
+        return leaf if leaf is None or not group else leaf.groups.get(name)
+
+    def _grow(self, name: str) -> _Entries[Target]:
+        topic_filter, group = _read(name)
         leaf = self._leaves.get(topic_filter)
         if leaf is None:
             leaf = self._leaves[topic_filter] = _Leaf()
@@ -252,10 +330,14 @@ class ForwardingTable(Generic[Target]):
                 node.rest = leaf
             else:
                 node.leaf = leaf
-        return leaf
+        return leaf.groups.setdefault(name, _Group()) if group else leaf
 
-    def _prune(self, topic_filter: str, leaf: _Leaf[Target]) -> None:
-        if leaf.targets or leaf.routes:
+    def _prune(self, name: str) -> None:
+        topic_filter, group = _read(name)
+        leaf = self._leaves[topic_filter]
+        if group and not leaf.groups[name].targets and not leaf.groups[name].routes:
+            del leaf.groups[name]
+        if leaf.targets or leaf.routes or leaf.groups:
             return
         del self._leaves[topic_filter]
         path, rest = _path(topic_filter)
@@ -272,13 +354,17 @@ class ForwardingTable(Generic[Target]):
                 break
             del walked[-1].children[level]
 
-    def _touch(self, topic_filter: str) -> None:
+    def _touch(self, name: str) -> None:
         """Forget what the filter may have resolved: one topic, or, with a wildcard, all of them."""
+        topic_filter, _ = _read(name)
         if "+" in topic_filter or "#" in topic_filter:
             self.forget()
         else:
-            self._resolved.pop(topic_filter, None)
-            self._wanted.pop(topic_filter, None)
+            self._forget_topic(topic_filter)
+
+    def _forget_topic(self, topic: str) -> None:
+        self._resolved.pop(topic, None)
+        self._wanted.pop(topic, None)
 
     def forget(self) -> None:
         """Resolve every topic anew: for when what targets may receive has changed."""
@@ -292,3 +378,14 @@ def _path(topic_filter: str) -> tuple[list[str], bool]:
     if levels[-1] == "#":
         return levels[:-1], True
     return levels, False
+
+
+def _read(name: str) -> tuple[str, bool]:
+    """The filter of a subscription or route, and whether it is a group's."""
+    if name.startswith(SHARE_PREFIX):
+        return name.split("/", 2)[2], True
+    return name, False
+
+
+def _peers(routes: dict[tuple[Scope, str], None], scope: Scope) -> tuple[str, ...]:
+    return tuple(peer for each, peer in routes if each is scope)

@@ -9,6 +9,9 @@ A packet id is in at most one of these places, but for a QoS 1 message on an id 
 A message that failed to be stored frees its id at once. *Received* and *releasing* together are what a session must
 remember beyond its connection (``held``): a repeat of such a PUBLISH is answered, but not published again.
 
+An id that is released without being held is a *stray*. What is stored may still hold it (a broker that crashed between
+the message and the note of it), so that it is released there too, before it is answered that nobody knows it.
+
 Two bounds. ``receive_max`` is what CONNACK promised: so many messages of **this connection** may be unanswered (PUBACK,
 PUBCOMP, or a refusal); MQTT 5 clients must keep to it, and 3.1.1 has no way to know it. ``held_max`` bounds what is
 remembered, also over connections and for 3.1.1.
@@ -25,7 +28,8 @@ from typing import Final, Literal
 from tocsin.errors import ProtocolViolation
 
 Verdict = Literal["commit", "under way", "received", "full"]
-Release = Literal["release", "under way", "unknown"]
+Release = Literal["release", "under way"]
+Released = Literal["held", "stray"]
 
 RECEIVE_MAX_EXCEEDED: Final = 0x93
 
@@ -33,13 +37,14 @@ RECEIVE_MAX_EXCEEDED: Final = 0x93
 class Inbound:
     """The packet ids of one client's messages."""
 
-    __slots__ = ("_committing", "_held_max", "_receive_max", "_received", "_unanswered")
+    __slots__ = ("_committing", "_held_max", "_receive_max", "_received", "_strays", "_unanswered")
 
     def __init__(self, receive_max: int | None, held_max: int) -> None:
         self._receive_max = receive_max  # None: the client cannot know of it
         self._held_max = held_max
         self._committing: dict[int, int] = {}  # packet id → QoS
         self._received: dict[int, bool] = {}  # packet id of QoS 2 → its release is under way
+        self._strays: set[int] = set()  # ids that are being released, and were not received
         self._unanswered: dict[int, None] = {}  # ids of this connection that count against receive_max
 
     def __len__(self) -> int:
@@ -67,9 +72,9 @@ class Inbound:
             if before == qos and (duplicate or qos == 2):
                 return "under way"
             raise ProtocolViolation(f"packet id {packet_id} is used again before its PUBLISH was answered")
+        if qos == 2 and (packet_id in self._strays or self._received.get(packet_id)):
+            raise ProtocolViolation(f"packet id {packet_id} is used again before its PUBREL was answered")
         if qos == 2 and packet_id in self._received:
-            if self._received[packet_id]:
-                raise ProtocolViolation(f"packet id {packet_id} is used again before its PUBREL was answered")
             self._count(packet_id)
             return "received"
         if qos == 2 and len(self._received) + len(self._committing) >= self._held_max:
@@ -95,22 +100,27 @@ class Inbound:
         return qos
 
     def release(self, packet_id: int) -> Release:
-        """What a PUBREL with this id is."""
-        releasing = self._received.get(packet_id)
-        if releasing is None:
-            return "unknown"
-        if releasing:
+        """What a PUBREL with this id is. Raises ``ProtocolViolation`` if its PUBLISH is not answered yet."""
+        if self._committing.get(packet_id) == 2:
+            raise ProtocolViolation(f"packet id {packet_id} is released before its PUBLISH was answered")
+        if packet_id in self._strays or self._received.get(packet_id):
             return "under way"
-        self._received[packet_id] = True
+        if packet_id in self._received:
+            self._received[packet_id] = True
+        else:
+            self._strays.add(packet_id)
         return "release"
 
-    def released(self, packet_id: int) -> bool:
-        """It is durable that this id is free; whether its release was under way."""
+    def released(self, packet_id: int) -> Released | None:
+        """It is durable that this id is free; what it was until now, None if its release was not under way."""
+        if packet_id in self._strays:
+            self._strays.remove(packet_id)
+            return "stray"
         if not self._received.get(packet_id):
-            return False
+            return None
         del self._received[packet_id]
         self._unanswered.pop(packet_id, None)
-        return True
+        return "held"
 
     def _count(self, packet_id: int) -> None:
         """One more that is unanswered, if it is not one of them already."""

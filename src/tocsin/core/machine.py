@@ -156,6 +156,14 @@ class FollowLog(Effect, frozen=True, kw_only=True):
     start: int
 
 
+class TrimLog(Effect, frozen=True, kw_only=True):
+    """Forget a log's entries before a position → ``Stored(value=how many)``."""
+
+    request: str
+    log: str
+    before: int
+
+
 class GetKey(Effect, frozen=True, kw_only=True):
     """Read a table's key → ``Stored(value=Cell | None)``."""
 

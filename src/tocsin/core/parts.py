@@ -1,26 +1,13 @@
-"""States too large for one message: cut into parts, and put together again from parts that come in any order."""
+"""Sequences too large for one message or record, cut into parts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
-PART_MAX_BYTES = 256 << 10  # of filters or routes in one message: far below the bus's bound of 1 MiB
-PARTS_MAX = 4_096  # 1 GiB in all: more than one broker should ever want
-
-
-class Part(Protocol):
-    """A message that is part ``part`` (from 0) of ``parts``."""
-
-    @property
-    def part(self) -> int: ...
-
-    @property
-    def parts(self) -> int: ...
-
+PART_MAX_BYTES: Final = 256 << 10  # of one part: far below the store's and the bus's bound of 1 MiB
 
 Item = TypeVar("Item")
-PartT = TypeVar("PartT", bound=Part)
 
 
 def split(items: Sequence[Item], size: Callable[[Item], int]) -> list[tuple[Item, ...]]:
@@ -35,26 +22,3 @@ def split(items: Sequence[Item], size: Callable[[Item], int]) -> list[tuple[Item
         runs[-1].append(item)
         room -= cost
     return [tuple(run) for run in runs]
-
-
-class Assembly(Generic[PartT]):
-    """Collects the parts of one state at a time: a part of another state drops one that is still incomplete."""
-
-    def __init__(self) -> None:
-        self._state: Hashable = None
-        self._parts: dict[int, PartT] = {}
-
-    def add(self, state: Hashable, part: PartT) -> Sequence[PartT] | None:
-        """All parts of ``state`` in order once they are there, else None."""
-        if part.parts == 1:
-            return (part,)
-        if not 0 <= part.part < part.parts <= PARTS_MAX:
-            return None
-        if state != self._state:
-            self._state, self._parts = state, {}
-        self._parts[part.part] = part
-        if len(self._parts) < part.parts:
-            return None
-        whole = [self._parts[number] for number in range(part.parts)]
-        self._state, self._parts = None, {}
-        return whole

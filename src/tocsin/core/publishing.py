@@ -5,7 +5,8 @@
 
 A topic that breaks a bound, or an alias that means nothing, is a mistake of the client's and raises; a topic that is
 not the client's to publish to is not, and gives None. Such are topics that begin with ``$`` (but for a link between
-brokers, which carries what brokers say) and whatever the rules of access deny.
+brokers, which carries what brokers say) and whatever the rules of access deny. ``$meta/topic`` is the client's if
+``topic`` is.
 
 Topics repeat, message after message. Those that are found good are remembered, once for all clients with the same
 bounds; a client whose permission has to be asked for has no such short way.
@@ -23,7 +24,7 @@ from mqtt5 import PublishPacket
 
 from tocsin.core.handshake import SessionLimits
 from tocsin.errors import ProtocolViolation
-from tocsin.wire.topics import TopicInvalid, topic_size
+from tocsin.wire.topics import META_PREFIX, TopicInvalid, topic_size
 
 Permission = Callable[[str], bool]
 
@@ -70,9 +71,10 @@ class Publishing:
 
     def allows(self, topic: str) -> bool:
         """Whether a valid topic is this client's to publish to; if not, it is counted."""
-        allowed = self._link or not topic.startswith("$")
+        stream = topic.removeprefix(META_PREFIX)
+        allowed = self._link or (stream != "" and not stream.startswith("$"))
         if allowed and self._may is not None:
-            allowed = self._may(topic)
+            allowed = self._may(stream)
         self.refused += not allowed
         return allowed
 
@@ -97,9 +99,10 @@ class Publishing:
     def _judge(self, topic: str) -> str | None:
         if not topic:
             raise ProtocolViolation("a PUBLISH has neither a topic nor a topic alias")
-        if len(topic) > self._max_bytes:  # first, so that the topic's size is asked for only if it is short
+        stream = topic.removeprefix(META_PREFIX)
+        if len(stream) > self._max_bytes:  # first, so that the topic's size is asked for only if it is short
             raise TopicInvalid(topic, f"it has more than the {self._max_bytes} bytes that are allowed")
-        size, levels = topic_size(topic)
+        size, levels = topic_size(stream)
         if size > self._max_bytes:
             raise TopicInvalid(topic, f"it has {size} bytes; at most {self._max_bytes} are allowed")
         if levels > self._levels_max:

@@ -102,13 +102,12 @@ class RetainedTopics(Generic[Kept]):
                 stack.append((child, depth + 1))
 
     def _below(self, node: _Node[Kept], *, skip_server: bool) -> Iterator[Kept]:
-        stack = [node]
+        if node.kept is not None:
+            yield node.kept
+        stack = [child for name, child in node.children.items() if not (skip_server and name.startswith("$"))]
         while stack:
             each = stack.pop()
             if each.kept is not None:
                 yield each.kept
-            stack.extend(
-                child
-                for name, child in each.children.items()
-                if not (skip_server and each is node and name.startswith("$"))
-            )
+            if each.children:
+                stack.extend(each.children.values())

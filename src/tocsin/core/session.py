@@ -5,7 +5,7 @@
     session.handle(PacketArrived(packet=…, version=decoder.version), now) every packet but publishes at QoS 0
     session.handle(WireFailed(error=…, version=decoder.version), now)     the WireError that feed() ended with
     session.handle(TimerFired(name=…), now)                               timers set by SetTimer
-    session.handle(PeerClosed(), now) / TakenOver() / ServerStopping() / ServerMoved(server_reference=…)
+    session.handle(PeerClosed(), now) / TakenOver() / ServerStopping(server_reference=…)
 
 What the shell answers, at once or later:
     Authenticate -> Authenticated() | Rejected(reason_code=…)
@@ -38,11 +38,11 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Final
 
 import msgspec
-from mqtt5 import ConnectPacket, DisconnectPacket, Packet, PublishPacket, Will
+from mqtt5 import ConnectPacket, DisconnectPacket, Packet, PublishPacket, SubAckPacket, Will
 
 from tocsin.core import handshake
 from tocsin.core.conversation import Conversation, fitting
@@ -70,7 +70,6 @@ from tocsin.core.session_signals import Released as Released
 from tocsin.core.session_signals import Resumed as Resumed
 from tocsin.core.session_signals import ResumeFailed as ResumeFailed
 from tocsin.core.session_signals import SendPacket as SendPacket
-from tocsin.core.session_signals import ServerMoved as ServerMoved
 from tocsin.core.session_signals import ServerStopping as ServerStopping
 from tocsin.core.session_signals import Subscribe as Subscribe
 from tocsin.core.session_signals import TakenOver as TakenOver
@@ -152,6 +151,10 @@ class Session(TableMachine):
         if self._conversation is None or self.state == "closed":
             raise IllegalEvent("Session", self.state, "permit")
         self._conversation.permit(publish, subscribe)
+
+    def amended(self, packet: SubAckPacket, refused: Mapping[int, tuple[str, str]]) -> SubAckPacket:
+        """A SUBACK of which the shell cannot serve some, by index: the subscription, and why."""
+        return packet if self._conversation is None else self._conversation.amended(packet, refused)
 
     def _resuming(self, call: str) -> Conversation:
         if self.state != "resuming" or self._conversation is None:
@@ -323,16 +326,10 @@ class Session(TableMachine):
         return self._disconnect(0x8E, reason, "none")
 
     def _on_stopping(self, event: ServerStopping, now_us: int) -> list[Effect]:
+        reason, reference = "the server is shutting down", event.server_reference
         if self.state in ("authenticating", "resuming"):
-            return self._refuse(0x88, "the server is shutting down", "none")
-        return self._disconnect(0x8B, "the server is shutting down", "none")
-
-    def _on_moved(self, event: ServerMoved, now_us: int) -> list[Effect]:
-        code = 0x9D if event.permanent else 0x9C
-        reason = "this server has moved" if event.permanent else "use another server for now"
-        if self.state in ("authenticating", "resuming"):
-            return self._refuse(code, reason, "none", event.server_reference)
-        return self._disconnect(code, reason, "none", event.server_reference)
+            return self._refuse(0x9C if reference else 0x88, reason, "none", reference)
+        return self._disconnect(0x9C if reference else 0x8B, reason, "none", reference)
 
     def _refuse(self, code: int, reason: str, fault: str, reference: str | None = None) -> list[Effect]:
         """Say no to a CONNECT."""
@@ -368,13 +365,11 @@ class Session(TableMachine):
         ("connecting", TimerFired): _on_timer,
         ("connecting", PeerClosed): _on_peer_closed,
         ("connecting", ServerStopping): _on_stopping,
-        ("connecting", ServerMoved): _on_moved,
         ("authenticating", PacketArrived): _keep_early,
         ("authenticating", WireFailed): _on_wire_failure,
         ("authenticating", TimerFired): _on_timer,
         ("authenticating", PeerClosed): _on_peer_closed,
         ("authenticating", ServerStopping): _on_stopping,
-        ("authenticating", ServerMoved): _on_moved,
         ("authenticating", Authenticated): _accept,
         ("authenticating", Rejected): _reject,
         ("resuming", PacketArrived): _keep_early,
@@ -382,7 +377,6 @@ class Session(TableMachine):
         ("resuming", TimerFired): _on_timer,
         ("resuming", PeerClosed): _on_peer_closed,
         ("resuming", ServerStopping): _on_stopping,
-        ("resuming", ServerMoved): _on_moved,
         ("resuming", TakenOver): _on_taken_over,
         ("resuming", Resumed): _resume,
         ("resuming", ResumeFailed): _fail_to_resume,
@@ -391,7 +385,6 @@ class Session(TableMachine):
         ("connected", TimerFired): _on_timer,
         ("connected", PeerClosed): _on_peer_closed,
         ("connected", ServerStopping): _on_stopping,
-        ("connected", ServerMoved): _on_moved,
         ("connected", TakenOver): _on_taken_over,
         ("connected", Committed): _on_committed,
         ("connected", CommitFailed): _on_commit_failed,

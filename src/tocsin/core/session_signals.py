@@ -93,14 +93,9 @@ class TakenOver(Event, frozen=True, kw_only=True):
 
 
 class ServerStopping(Event, frozen=True, kw_only=True):
-    """This server goes down on purpose."""
+    """This server goes down on purpose; ``server_reference`` is where the client can go."""
 
-
-class ServerMoved(Event, frozen=True, kw_only=True):
-    """The client is to go to another server."""
-
-    server_reference: str
-    permanent: bool = False  # 0x9D rather than 0x9C
+    server_reference: str | None = None
 
 
 # ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -152,6 +147,7 @@ class Subscribe(Effect, frozen=True, kw_only=True):
     subscription_id: int | None
     existed: bool
     group: str | None = None  # who shares it
+    index: int = 0  # of its reason code in the SUBACK
 
     @property
     def name(self) -> str:
@@ -195,7 +191,7 @@ class Commit(Effect, frozen=True, kw_only=True):
 
 
 class Release(Effect, frozen=True, kw_only=True):
-    """Make it durable that a received id is free again, and answer with ``Released``."""
+    """Make it durable that an id, received or not, is free again, and answer with ``Released``."""
 
     packet_id: int
 

@@ -2,7 +2,8 @@
 
 Every filter is judged by itself: a bad one is refused with its own reason code, and the others are granted, each
 with the QoS that was asked for. A filter that is subscribed again replaces its options. ``$share/group/filter`` is a
-subscription of its own beside ``filter``.
+subscription of its own beside ``filter``. A query (``core.inquiry``) is granted to everybody: whether a client may
+receive a stream is asked of each stream.
 
 Invariant: never more than ``subscriptions_max`` subscriptions, but for restored ones; all valid.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mqtt5 import (
+    QoS,
     SubAckReasonCode,
     SubscribePacket,
     TopicFilter,
@@ -20,6 +22,7 @@ from mqtt5 import (
 )
 
 from tocsin.core.handshake import SessionLimits
+from tocsin.core.inquiry import is_inquiry, read_inquiry
 from tocsin.core.publishing import Permission
 from tocsin.core.session_signals import Subscribe, Unsubscribe
 from tocsin.errors import ProtocolViolation
@@ -55,7 +58,7 @@ class Subscriptions:
         granted: list[Subscribe] = []
         codes: list[SubAckReasonCode] = []
         reason: str | None = None
-        for wanted in packet.topic_filters:
+        for index, wanted in enumerate(packet.topic_filters):
             read, code, problem = self._judge(wanted)
             codes.append(code)
             reason = reason or problem
@@ -64,12 +67,13 @@ class Subscriptions:
                     Subscribe(
                         pattern=read.pattern,
                         group=read.group,
-                        qos=wanted.max_qos,
+                        qos=QoS(int(code)),
                         no_local=wanted.no_local,
                         retain_as_published=wanted.retain_as_published,
                         retain_handling=wanted.retain_handling,
                         subscription_id=packet.subscription_id,
                         existed=wanted.pattern in self._names,
+                        index=index,
                     )
                 )
                 self._names[wanted.pattern] = read
@@ -88,13 +92,28 @@ class Subscriptions:
                 codes.append(UnsubAckReasonCode.SUCCESS)
         return gone, codes
 
+    def withdraw(self, name: str) -> None:
+        """The shell cannot serve a subscription that was granted."""
+        self._names.pop(name, None)
+
     def _judge(self, wanted: TopicFilter) -> tuple[Filter | None, SubAckReasonCode, str | None]:
         """What is granted, its reason code, and why it is refused, if it is."""
         limits, name = self._limits, wanted.pattern
+        granted = SubAckReasonCode(int(wanted.max_qos))
         try:
-            read = parse_filter(name, max_bytes=limits.topic_max_bytes, max_levels=limits.topic_max_levels)
+            if is_inquiry(name):
+                read = Filter(name)
+                if read_inquiry(name).listing:
+                    granted = SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE
+            else:
+                read = parse_filter(
+                    name, max_bytes=limits.topic_max_bytes, max_levels=limits.topic_max_levels
+                )
         except FilterInvalid as error:
             return None, SubAckReasonCode.TOPIC_FILTER_INVALID, error.problem
+        if read.group is not None and is_inquiry(read.pattern):
+            problem = "a query cannot be shared; subscribe to it without $share"
+            return None, SubAckReasonCode.TOPIC_FILTER_INVALID, problem
         if read.group is not None and wanted.no_local:
             raise ProtocolViolation("a shared subscription has the option no local")
         if read.group is not None and not limits.shared:
@@ -103,7 +122,7 @@ class Subscriptions:
                 SubAckReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
                 "shared subscriptions are not offered",
             )
-        if self._may is not None and not self._may(read.pattern):
+        if self._may is not None and not is_inquiry(name) and not self._may(read.pattern):
             problem = f"not authorized: the client may not subscribe to {read.pattern!r}"
             return None, REFUSED, problem
         if name not in self._names and len(self._names) >= limits.subscriptions_max:
@@ -111,7 +130,7 @@ class Subscriptions:
                 f"a client may have {limits.subscriptions_max} subscriptions; unsubscribe from some first"
             )
             return None, SubAckReasonCode.QUOTA_EXCEEDED, problem
-        return read, SubAckReasonCode(int(wanted.max_qos)), None
+        return read, granted, None
 
 
 def _absence(pattern: str) -> UnsubAckReasonCode:

@@ -6,7 +6,11 @@ import msgspec
 
 Address = str  # "coordinator", "broker/north-1": who a message is for
 
-COORDINATOR: Address = "coordinator"
+COORDINATOR: Address = "coordinator"  # whichever leads: every coordinator hears it
+
+
+def coordinator_address(name: str) -> Address:
+    return f"coordinator/{name}"
 
 
 def broker_address(broker_id: str) -> Address:

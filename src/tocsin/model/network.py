@@ -15,14 +15,31 @@ class Role(StrEnum):
     STANDBY = "standby"  # idle until it is promoted into a failed broker's place
 
 
+class Scheme(StrEnum):
+    """How a client speaks to a broker."""
+
+    MQTT = "mqtt"
+    MQTTS = "mqtts"  # over TLS
+    WS = "ws"  # over WebSocket
+    WSS = "wss"  # over both
+
+
+class Entrance(msgspec.Struct, frozen=True):
+    """Where clients of one scheme come in."""
+
+    scheme: Scheme
+    address: str  # host:port, as a server reference has it
+
+
 class BrokerInfo(msgspec.Struct, frozen=True):
     """A broker as the others know it."""
 
     id: str
     cluster: str
     role: Role
-    host: str  # where clients and links reach it
+    host: str  # where links reach it
     port: int
+    entrances: tuple[Entrance, ...] = ()  # where clients do, at most one of a scheme
 
 
 class Scope(StrEnum):
@@ -38,10 +55,3 @@ class Route(msgspec.Struct, frozen=True):
     scope: Scope
     peer: str
     filter: str
-
-
-class RoutesVersion(msgspec.Struct, frozen=True):
-    """Which routes a broker has: numbered by, and meaningful only to, one incarnation of the coordinator."""
-
-    incarnation: int = 0
-    number: int = 0

@@ -1,4 +1,8 @@
-"""A message as the log and the retained table keep it: what was published, by whom, and nothing of how it travels."""
+"""A message as the log and the retained table keep it: what was published, by whom, and nothing of how it travels.
+
+It carries what was said of its stream when it was published, so that whoever reads it later can tell which queries it
+was for.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import msgspec
 from mqtt5 import PublishPacket, QoS
 
 from tocsin.errors import Malformed
+from tocsin.model.stream import Metadata, Value
 
 _QOS = (QoS.AT_MOST_ONCE, QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE)
 
@@ -24,9 +29,21 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
     response_topic: str | None = None
     correlation: bytes | None = None
     user_properties: tuple[tuple[str, str], ...] = ()
+    broker: str = ""  # to which it was published
+    cluster: str = ""  # of that broker
+    keys: dict[str, Value] | None = None  # what clients said of its stream; None: nothing that was known
 
     @classmethod
-    def of(cls, packet: PublishPacket, topic: str, client: str) -> Publication:
+    def of(
+        cls,
+        packet: PublishPacket,
+        topic: str,
+        client: str,
+        *,
+        broker: str = "",
+        cluster: str = "",
+        keys: dict[str, Value] | None = None,
+    ) -> Publication:
         """What a packet says; ``topic`` is given, because a packet may name it by an alias."""
         return cls(
             topic,
@@ -40,7 +57,16 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
             packet.response_topic,
             packet.correlation_data,
             tuple(packet.user_properties),
+            broker,
+            cluster,
+            keys,
         )
+
+    @property
+    def metadata(self) -> Metadata:
+        """Of its stream, when it was published."""
+        origin = {"topic": self.topic, "client": self.client, "broker": self.broker, "cluster": self.cluster}
+        return {**(self.keys or {}), **{key: value for key, value in origin.items() if value}}
 
     def packet(
         self,

@@ -5,8 +5,8 @@
 by those other parts for which that is cheaper than to ask the query. Then the query is asked about what is left.
 
 Cost: of a query, what the smallest part of its cover yields; all streams that have a key if nothing better than its
-presence is known, and all streams if nothing is (``NOT EXISTS key``). Of a stream, a search in order for each key
-that changed.
+presence is known, and all streams if nothing is (``NOT EXISTS key``) or if it would be most of them. Of a stream, a
+search in order for each key that changed.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ class StreamIndex(Generic[Id]):
         """The ids of all streams of which the query is true."""
         streams, matches = self._streams, query.matches
         cover = cover_of(query.expression)
-        candidates = streams if cover is None else self._gather(cover)
-        return {id for id in candidates if matches(streams[id])}
+        if cover is None or 2 * self._size(cover) > len(streams):
+            return {id for id, metadata in streams.items() if matches(metadata)}
+        return {id for id in self._gather(cover) if matches(streams[id])}
 
     def _replace(self, id: Id, before: Metadata, after: Metadata) -> None:
         for key in changed_keys(before, after):

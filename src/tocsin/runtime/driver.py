@@ -12,6 +12,7 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 import structlog
@@ -35,10 +36,11 @@ from tocsin.core.machine import (
     Started,
     Stop,
     TimerFired,
+    TrimLog,
     Watched,
     WatchTable,
 )
-from tocsin.errors import Malformed, TocsinError
+from tocsin.errors import Malformed, TocsinError, Trimmed
 from tocsin.model.message import Address
 from tocsin.ports import Log, Store, Table
 from tocsin.runtime.pump import Pump
@@ -56,7 +58,7 @@ def bus_subject(network: str, address: Address) -> str:
 
 
 class Driver:
-    """Runs one machine under one address."""
+    """Runs one machine under one address; ``hears`` are addresses that it shares with others."""
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class Driver:
         *,
         network: str,
         own: Callable[[Effect], None] = lambda effect: None,
+        hears: tuple[Address, ...] = (),
         logs: Mapping[str, Log] | None = None,
         tables: Mapping[str, Table] | None = None,
         incarnation: int | None = None,
@@ -74,6 +77,7 @@ class Driver:
         self._store = store
         self._network = network
         self._own = own
+        self._hears = (address, *hears)
         self._logs = logs or {}
         self._tables = tables or {}
         self._incarnation = secrets.randbits(48) if incarnation is None else incarnation
@@ -98,8 +102,11 @@ class Driver:
         """Run until the machine stops (returns), has a bug (raises it) or this task is cancelled."""
         self._ended = asyncio.get_running_loop().create_future()
         try:
-            async with self._store.bus.subscribe(bus_subject(self._network, self._address)) as messages:
-                self._spawn("receive", self._receive(messages))
+            async with AsyncExitStack() as stack:
+                for address in self._hears:
+                    subject = bus_subject(self._network, address)
+                    messages = await stack.enter_async_context(self._store.bus.subscribe(subject))
+                    self._spawn(f"receive {address}", self._receive(messages))
                 self._spawn("send", self._send_all())
                 self.post(Started(cause=f"{self._address}:start", incarnation=self._incarnation))
                 await self._ended
@@ -139,7 +146,7 @@ class Driver:
             case Stop(reason=reason, cause=cause):
                 self._log.info("machine stopped", reason=reason, cause=cause)
                 self._end(None)
-            case Append() | ReadLog() | GetKey() | PutKey() | DeleteKey():
+            case Append() | ReadLog() | TrimLog() | GetKey() | PutKey() | DeleteKey():
                 self._spawn(f"request {effect.request}", self._ask(effect))
             case FollowLog(log=name):
                 self._spawn(f"follow {name}", self._follow(effect))
@@ -152,8 +159,14 @@ class Driver:
         self.post(await outcome(request, self._logs, self._tables))
 
     async def _follow(self, effect: FollowLog) -> None:
-        async for entry in self._logs[effect.log].follow(effect.subject, effect.start):
-            self.post(Followed(cause=entry.id, log=effect.log, entry=entry))
+        log, start = self._logs[effect.log], effect.start
+        while True:
+            try:
+                async for entry in log.follow(effect.subject, start):
+                    start = entry.position + 1
+                    self.post(Followed(cause=entry.id, log=effect.log, entry=entry))
+            except Trimmed as error:
+                start = error.oldest  # what is missing is the machine's to notice
 
     async def _watch(self, effect: WatchTable) -> None:
         async for change in self._tables[effect.table].watch(effect.prefix):

@@ -1,7 +1,7 @@
 """A network on one machine: which processes it is made of, and how settings become those of this machine.
 
 Three stages, each started when the one before is ready: the embedded NATS servers (none if ``nats.urls`` names
-others), the coordinator, the brokers.
+others), the coordinators, the brokers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from tocsin.config import Settings, to_json
 from tocsin.core.supervision import Child
-from tocsin.model.message import COORDINATOR, broker_address
+from tocsin.model.message import broker_address
 from tocsin.runtime import leash
 from tocsin.runtime.directory import BrokerAddress, NetworkFile, StateDirectory, read_network
 from tocsin.runtime.guard import Guard
@@ -55,7 +55,10 @@ def plans(settings: Settings, directory: StateDirectory) -> tuple[Plan, ...]:
         )
     return (
         *(_server(plan, nats.token) for plan in servers),
-        Plan(Child(COORDINATOR, COORDINATOR_STAGE), own_command("coordinator"), handover),
+        *(
+            Plan(Child(name, COORDINATOR_STAGE), own_command("coordinator", "--id", name), handover)
+            for name in (f"coordinator-{number}" for number in range(1, settings.coordinators + 1))
+        ),
         *(
             Plan(Child(broker_address(broker.id), BROKER_STAGE), own_command("broker", broker.id), handover)
             for broker in settings.brokers

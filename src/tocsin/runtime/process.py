@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import resource
 import select
@@ -39,6 +40,9 @@ HANDOVER_MAX_BYTES = 1 << 20  # 256 brokers at 200 bytes are a twentieth of it
 HANDOVER_DEADLINE_S = 30.0
 REPORT_MAX_BYTES = 64 << 10
 UNSENT_MAX_BYTES = 256 << 10  # reports that the parent has not read; beyond it they are dropped, not piled up
+# New objects between two rounds of the garbage collector: those of some 200 connections. At Python's 700 a rush of
+# clients costs a quarter more.
+COLLECT_AFTER = 10_000
 
 State = Literal["starting", "ready", "degraded", "stopping"]
 
@@ -137,6 +141,7 @@ def run(name: str, settings: Settings, main: Callable[[Process], Awaitable[None]
     logs.configure(name, settings.log)
     log = structlog.get_logger()
     _raise_file_limit()
+    _spare_collector()
     log.info("process started", pid=os.getpid())
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -156,6 +161,13 @@ def _raise_file_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _spare_collector() -> None:
+    """Let the garbage collector look less often, and never at what was imported: that stays."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)
 
 
 async def _serve(process: Process, main: Callable[[Process], Awaitable[None]]) -> int:

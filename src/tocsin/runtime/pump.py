@@ -11,11 +11,17 @@ from tocsin.core.machine import Effect, Event, Machine
 class Pump:
     """An event that is posted while another is handled waits for its turn, so that machines are never re-entered."""
 
-    __slots__ = ("_carry_out", "_events", "_handling", "_machine")
+    __slots__ = ("_carry_out", "_clock", "_events", "_handling", "_machine")
 
-    def __init__(self, machine: Machine, carry_out: Callable[[Effect], None]) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        carry_out: Callable[[Effect], None],
+        clock: Callable[[], int] | None = None,
+    ) -> None:
         self._machine = machine
         self._carry_out = carry_out
+        self._clock = clock or now_us
         self._events: list[Event] = []  # a deque would take 600 B in every connection
         self._handling = False
 
@@ -27,12 +33,17 @@ class Pump:
         self._handling = True
         try:
             while self._events:
-                for effect in self._machine.handle(self._events.pop(0), now_us()):
+                for effect in self._machine.handle(self._events.pop(0), self._clock()):
                     self._carry_out(effect)
         finally:
             self._handling = False
 
 
 def now_us() -> int:
-    """The clock of every machine in this process: monotonic, in microseconds."""
+    """The clock of nearly every machine in this process: monotonic, in microseconds."""
     return time.monotonic_ns() // 1_000
+
+
+def wall_us() -> int:
+    """The clock of a machine that stores times which others read."""
+    return time.time_ns() // 1_000

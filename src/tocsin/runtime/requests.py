@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
-from tocsin.core.machine import Append, DeleteKey, Event, GetKey, PutKey, ReadLog, Stored, StoreFailed
+from tocsin.core.machine import (
+    Append,
+    DeleteKey,
+    Event,
+    GetKey,
+    PutKey,
+    ReadLog,
+    Stored,
+    StoreFailed,
+    TrimLog,
+)
 from tocsin.errors import TocsinError
 from tocsin.ports import Log, Table
 
-Request = Append | ReadLog | GetKey | PutKey | DeleteKey
+Request = Append | ReadLog | TrimLog | GetKey | PutKey | DeleteKey
 
 
 async def outcome(request: Request, logs: Mapping[str, Log], tables: Mapping[str, Table]) -> Event:
@@ -27,6 +37,8 @@ def _asked(request: Request, logs: Mapping[str, Log], tables: Mapping[str, Table
             return logs[name].append(records, expected=expected)
         case ReadLog(log=name, subject=subject, start=start, limit=limit):
             return logs[name].read(subject, start, limit=limit)
+        case TrimLog(log=name, before=before):
+            return logs[name].trim(before=before)
         case GetKey(table=name, key=key):
             return tables[name].get(key)
         case DeleteKey(table=name, key=key, revision=revision):

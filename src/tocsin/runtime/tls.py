@@ -5,7 +5,7 @@ over to the **current** context, made from the files as they were read last; so 
 connections, and those that are there notice nothing. (The hand-over is the callback for the server's name, which is
 also called for clients that name none.)
 
-TLS 1.2 is the oldest version; ciphers are those of the system's OpenSSL.
+TLS 1.2 is the oldest version; ciphers are those of the system's OpenSSL. ``client_context`` is for the calling side.
 """
 
 from __future__ import annotations
@@ -56,12 +56,8 @@ def server_context(settings: Tls) -> ssl.SSLContext:
     """A context for a server with these files; ``OperatorError`` says which of them cannot be used, and why."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    for setting, path in (
-        ("certificate", settings.certificate),
-        ("key", settings.key),
-        ("client_ca", settings.client_ca),
-    ):
-        _check_readable(setting, path)
+    for name in ("certificate", "key", "client_ca"):
+        _check_readable(f"tls.{name}", getattr(settings, name))
     try:
         context.load_cert_chain(settings.certificate, settings.key, password=_no_passphrase)
     except ssl.SSLError as error:
@@ -87,6 +83,39 @@ def server_context(settings: Tls) -> ssl.SSLContext:
     return context
 
 
+def client_context(
+    *, authorities: str = "", certificate: str = "", key: str = "", insecure: bool = False
+) -> ssl.SSLContext:
+    """A context for a client, from options of the command line; ``OperatorError`` if their files cannot be used.
+
+    Without ``authorities`` those of this machine are believed; ``insecure`` believes everybody.
+    """
+    for option, path in (("--cafile", authorities), ("--cert", certificate), ("--key", key)):
+        _check_readable(option, path)
+    if key and not certificate:
+        raise OperatorError("--key is of no use without --cert", "Name the certificate that it belongs to")
+    try:
+        context = ssl.create_default_context(cafile=authorities or None)
+    except ssl.SSLError:
+        raise OperatorError(
+            f"{authorities} (--cafile) has no certificate in it",
+            "Give a PEM file: it begins with -----BEGIN CERTIFICATE-----",
+        ) from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if certificate:
+        try:
+            context.load_cert_chain(certificate, key or None, password=_no_passphrase)
+        except (ssl.SSLError, _Encrypted):
+            raise OperatorError(
+                f"{certificate} (--cert) and {key or certificate} (--key) are not a certificate and its key",
+                "Give PEM files that belong together, the key without a passphrase",
+            ) from None
+    return context
+
+
 def common_name(connection: Any) -> str | None:
     """The common name in the client's certificate, which was checked; None if there is none.
 
@@ -107,7 +136,7 @@ def _no_passphrase() -> str:
     raise _Encrypted
 
 
-def _check_readable(setting: str, path: str) -> None:
+def _check_readable(name: str, path: str) -> None:
     if not path:
         return
     try:
@@ -116,8 +145,8 @@ def _check_readable(setting: str, path: str) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise OperatorError(
-            f"{path} (tls.{setting}) cannot be read: {reason[:1].lower()}{reason[1:]}",
-            f"Give a PEM file that the broker may read, or leave tls.{setting} out",
+            f"{path} ({name}) cannot be read: {reason[:1].lower()}{reason[1:]}",
+            f"Give a PEM file that this process may read, or leave {name} out",
         ) from None
 
 

@@ -29,6 +29,7 @@ from tocsin.core.machine import (
     ReadLog,
     Stored,
     StoreFailed,
+    TrimLog,
     WatchTable,
 )
 from tocsin.errors import OutcomeUnknown, StoreUnavailable, TocsinError
@@ -77,6 +78,7 @@ class StoreServer:
         self._execute: dict[type[Effect], Callable[[Any], Any]] = {
             Append: self._append,
             ReadLog: self._read,
+            TrimLog: self._trim,
             GetKey: self._get,
             PutKey: self._put,
             DeleteKey: self._delete,
@@ -206,6 +208,9 @@ class StoreServer:
         log = self.logs[effect.log]
         log.expire(self._world.schedule.now_us)
         return log.read(effect.subject, effect.start, effect.limit)
+
+    def _trim(self, effect: TrimLog) -> int:
+        return self.logs[effect.log].trim(self._world.schedule.now_us, before=effect.before)
 
     def _get(self, effect: GetKey) -> object:
         return self.tables[effect.table].get(effect.key, self._world.schedule.now_us)

@@ -71,6 +71,7 @@ class World(Lives):
             CrashHere: self._crash_here,
             kernel.Append: self.store.ask,
             kernel.ReadLog: self.store.ask,
+            kernel.TrimLog: self.store.ask,
             kernel.GetKey: self.store.ask,
             kernel.PutKey: self.store.ask,
             kernel.DeleteKey: self.store.ask,

@@ -4,7 +4,8 @@ A **command** is a change as a broker says it. Brokers number theirs 1, 2, 3 …
 run of them. Beside them stand the few that the leader says itself. A **batch** is one entry of the log: commands in
 the order in which every replica applies them, with all that applying depends on besides the state itself.
 
-An incarnation is a number that grows with every life of a broker: the log's last position when it began, and chance.
+An incarnation is a number that grows with every life of a broker: the position behind the log's end when it began,
+and chance. It is never 0.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""A broker's door and middle on a real socket, without a coordinator; and peers that speak packets to it."""
+"""A broker's door and middle on a real socket, with a participant that finds a coordinator if there is one
+(``coordination.py``); and peers that speak packets to it."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
+import msgspec
 from mqtt5 import ConnAckPacket, ConnectPacket, Packet, SubAckPacket, SubscribePacket, TopicFilter
 
 from tocsin.broker.durability import Durability
@@ -13,10 +16,23 @@ from tocsin.broker.exchange import Exchange
 from tocsin.broker.fanout import Outbox
 from tocsin.broker.links import Link
 from tocsin.broker.listener import Listener, listening_socket
+from tocsin.broker.sources import Sources
 from tocsin.config import Limits
 from tocsin.core.admission import Admission
+from tocsin.core.coordination.participant import Participant
+from tocsin.core.coordination.places import Places
+from tocsin.core.coordination.signals import (
+    AwaitDispatch,
+    Dispatched,
+    InterestsChanged,
+    QueriesChanged,
+    RoutesChanged,
+)
+from tocsin.core.machine import Effect
 from tocsin.errors import WireError
-from tocsin.model.network import BrokerInfo, Role
+from tocsin.model.message import broker_address
+from tocsin.model.network import BrokerInfo, Role, Scheme
+from tocsin.runtime.driver import Driver
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.wire.codec import V5, Decoder, Version, encode
 
@@ -24,32 +40,94 @@ PacketT = TypeVar("PacketT")
 DEADLINE_S = 10.0
 SECRET = b"secret"
 OWN = BrokerInfo("north-1", "north", Role.EDGE, "127.0.0.1", 0)
+PLACES = Places("net")
+HEARTBEAT_US = 500_000
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Return when the condition holds."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
 
 
 class Door:
-    """A listener and its exchange."""
+    """A listener and its exchange. ``takes_part``: the participant runs."""
 
     def __init__(
-        self, limits: Limits, *, port: int = 0, store: MemoryStore | None = None, broker: str = OWN.id
+        self,
+        limits: Limits,
+        *,
+        port: int = 0,
+        store: MemoryStore | None = None,
+        broker: str = OWN.id,
+        cluster: str = OWN.cluster,
+        takes_part: bool = False,
     ) -> None:
+        self.refuges: dict[Scheme, str] = {}  # where clients are sent that cannot be here
         self._broker = broker
+        self._info = msgspec.structs.replace(OWN, id=broker, cluster=cluster)
+        self._takes_part = takes_part
+        self._limits = limits
         self.store = store or MemoryStore(MemoryServer())
         self.interests: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
-        self.exchange = Exchange(Outbox(asyncio.get_running_loop().call_soon), self._link, self._interests)
-        self.listener = Listener(OWN, limits, self.exchange, Admission(SECRET, limits.connections_max))
+        self.exchange = Exchange(
+            Outbox(asyncio.get_running_loop().call_soon),
+            self._link,
+            self._interests,
+            cluster=cluster,
+            secret=SECRET,
+            queries_changed=self._queries,
+        )
+        self.exchange.sources = Sources(
+            lambda event: self.driver.post(event),
+            lambda: self.exchange.durability.journal.newest,
+            broker=broker,
+            cluster=cluster,
+            streams_max=limits.streams_per_client,
+        )
+        admission = Admission(SECRET, limits.connections_max)
+        self.listener = Listener(OWN, limits, self.exchange, admission, elsewhere=self.refuges.get)
         self.port = port
         self._peers: list[Peer] = []
 
     def _interests(self, added: tuple[str, ...], removed: tuple[str, ...]) -> None:
         self.interests.append((added, removed))
+        self.driver.post(InterestsChanged(added=added, removed=removed))
+
+    def _queries(self, added: tuple[tuple[str, str], ...], removed: tuple[str, ...]) -> None:
+        self.driver.post(QueriesChanged(added=added, removed=removed))
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case RoutesChanged(added=added, removed=removed, peers=peers):
+                self.exchange.change_routes(added, removed, peers)
+            case AwaitDispatch(position=position):
+                dispatched = Dispatched(position=position)
+                journal = self.exchange.durability.journal
+                journal.when_dispatched(position, lambda: self.driver.post(dispatched))
+            case _:
+                self.exchange.heed(effect)
 
     def _link(self, peer: BrokerInfo) -> Link:
-        return Link(OWN, peer, SECRET, outbound_max_bytes=1 << 20, dropped=self._dropped)
+        return Link(self._info, peer, SECRET, outbound_max_bytes=1 << 20, dropped=self._dropped)
 
     def _dropped(self, messages: int) -> None:
         self.exchange.counts.dropped += messages
 
     async def __aenter__(self) -> Self:
+        listening = listening_socket("127.0.0.1", self.port, "north-1")
+        self.port = listening.getsockname()[1]
+        self._info = msgspec.structs.replace(self._info, port=self.port)
+        self.participant = Participant(self._info, PLACES, HEARTBEAT_US)
+        self.driver = Driver(
+            self.participant,
+            broker_address(self._broker),
+            self.store,
+            network="net",
+            own=self._carry_out,
+            logs={PLACES.commands.name: await self.store.log(PLACES.commands)},
+        )
         self.exchange.durability = await Durability.open(
             self.store,
             network="net",
@@ -57,14 +135,19 @@ class Door:
             life="1",
             commits_max=1_000,
             retained_max=1_000,
+            groups_max=self._limits.groups_max,
+            members_max=self._limits.group_members_max,
+            session_over=self.exchange.sources.session_over,
             dispatch=self.exchange.take,
             announce=self.exchange.announce,
             pressure=self.listener.hold_back,
+            unwanted=self.exchange.lose,
         )
         self._running = asyncio.create_task(self.exchange.durability.run(self.listener.let_go, self.store))
-        listening = listening_socket("127.0.0.1", self.port, "north-1")
-        self.port = listening.getsockname()[1]
         await self.listener.open(listening)
+        self._taking_part = asyncio.create_task(self.driver.run()) if self._takes_part else None
+        if self._takes_part:
+            await until(lambda: self.participant.state == "member")
         return self
 
     async def __aexit__(
@@ -75,10 +158,16 @@ class Door:
         for peer in self._peers:
             peer.writer.transport.abort()
         await self.exchange.durability.drain(DEADLINE_S)
-        self._running.cancel()
-        await asyncio.gather(self._running, return_exceptions=True)
+        tasks = [self._running, *([self._taking_part] if self._taking_part else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for _ in range(3):  # for the loop to end what was aborted and closed
             await asyncio.sleep(0)
+
+    def look_after(self, peer: Peer) -> None:
+        """End this peer's connection with the door."""
+        self._peers.append(peer)
 
     async def peer(
         self,
@@ -91,7 +180,7 @@ class Door:
         """A connected peer."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         peer = Peer(reader, writer, version)
-        self._peers.append(peer)
+        self.look_after(peer)
         peer.send(connect or ConnectPacket(client_id, clean_start=True))
         if accepted:
             answer = await peer.receive(ConnAckPacket)
@@ -161,3 +250,6 @@ class Peer:
 
     def stop_reading(self) -> None:
         cast(asyncio.Transport, self.writer.transport).pause_reading()
+
+    def resume_reading(self) -> None:
+        cast(asyncio.Transport, self.writer.transport).resume_reading()

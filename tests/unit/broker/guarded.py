@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
 
 from mqtt5 import (
     ConnAckPacket,
     ConnectPacket,
 )
 
-from tests.unit.broker.door import DEADLINE_S, OWN, SECRET, Door, Peer
+from tests.unit.broker.door import OWN, SECRET, Door, Peer
 from tocsin.broker.listener import Listener, listening_socket
 from tocsin.config import Settings
 from tocsin.core.admission import Admission
 from tocsin.runtime.guard import Guard
+from tocsin.store.memory import MemoryStore
 from tocsin.wire.codec import V5, Version
 
 
 class GuardedDoor(Door):
     """A door with a guard, and with a TLS listener if there are certificates."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings.limits)
+    def __init__(
+        self, settings: Settings, *, store: MemoryStore | None = None, takes_part: bool = False
+    ) -> None:
+        super().__init__(settings.limits, store=store, takes_part=takes_part)
         self.guard = Guard(settings)
         self.changes = 0
         admission = Admission(SECRET, settings.limits.connections_max, self.guard.policy)
@@ -34,6 +36,7 @@ class GuardedDoor(Door):
 
     def _changed(self) -> None:
         self.changes += 1
+        self.exchange.access_changed()
 
     async def __aenter__(self) -> GuardedDoor:
         await super().__aenter__()
@@ -55,9 +58,3 @@ class GuardedDoor(Door):
 async def answer(door: Door, connect: ConnectPacket, version: Version = V5) -> int:
     peer = await door.peer(connect=connect, version=version, accepted=False)
     return int((await peer.receive(ConnAckPacket)).reason_code)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.005)

@@ -21,8 +21,8 @@ from mqtt5 import (
     Will,
 )
 
-from tests.unit.broker.door import SECRET, Door
-from tests.unit.broker.guarded import GuardedDoor, answer, until
+from tests.unit.broker.door import SECRET, Door, until
+from tests.unit.broker.guarded import GuardedDoor, answer
 from tocsin.config import Access, Limits, Settings
 from tocsin.core.admission import Origin
 from tocsin.runtime.guard import Changed

@@ -22,9 +22,12 @@ async def test_a_small_disk_gets_a_smaller_log_and_not_none(tmp_path: Path) -> N
                 keep_bytes=10 << 30,
                 commits_max=10,
                 retained_max=10,
+                groups_max=10,
+                members_max=10,
                 dispatch=lambda entry, publication: None,
                 announce=lambda publication: None,
                 pressure=lambda held: None,
+                unwanted=lambda messages: None,
             )
             assert durability.journal.tail == 0
             stream = await store.stream("net-messages")

@@ -8,8 +8,6 @@ from mqtt5 import (
     ConnectPacket,
     DisconnectPacket,
     Packet,
-    PingReqPacket,
-    PingRespPacket,
     PubAckPacket,
     PubCompPacket,
     PublishPacket,
@@ -21,49 +19,11 @@ from mqtt5 import (
     Will,
 )
 
-from tests.unit.broker.door import Door, Peer
+from tests.unit.broker.door import Door
+from tests.unit.broker.talk import LASTING, ONE, TWO, lasting, nothing_more, publish, receive, retained
 from tocsin.broker import durability
 from tocsin.config import Limits
 from tocsin.wire.codec import V5, V311, Version
-
-ONE, TWO = QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE
-LASTING = 3_600
-
-
-def lasting(client_id: str, *, clean: bool = False, receive_max: int = 100) -> ConnectPacket:
-    return ConnectPacket(
-        client_id, clean_start=clean, session_expiry_interval=LASTING, receive_max=receive_max
-    )
-
-
-async def publish(peer: Peer, topic: str, payload: bytes, qos: QoS = ONE, packet_id: int = 1) -> None:
-    """Publish and see it through."""
-    peer.send(PublishPacket(topic, payload, qos=qos, packet_id=packet_id))
-    if qos == ONE:
-        assert (await peer.receive(PubAckPacket)).packet_id == packet_id
-    else:
-        assert (await peer.receive(PubRecPacket)).packet_id == packet_id
-        peer.send(PubRelPacket(packet_id))
-        assert (await peer.receive(PubCompPacket)).packet_id == packet_id
-
-
-async def receive(peer: Peer) -> PublishPacket:
-    """Receive a message and see it through."""
-    packet = await peer.first(PublishPacket)
-    if packet.qos == ONE:
-        assert packet.packet_id is not None
-        peer.send(PubAckPacket(packet.packet_id))
-    elif packet.qos == TWO:
-        assert packet.packet_id is not None
-        peer.send(PubRecPacket(packet.packet_id))
-        assert (await peer.first(PubRelPacket)).packet_id == packet.packet_id
-        peer.send(PubCompPacket(packet.packet_id))
-    return packet
-
-
-async def nothing_more(peer: Peer) -> None:
-    peer.send(PingReqPacket())
-    await peer.receive(PingRespPacket)
 
 
 @pytest.mark.parametrize("version", [V5, V311])
@@ -204,10 +164,6 @@ async def test_a_repeated_qos_2_publish_is_taken_once(door: Door) -> None:
 # ── retained messages ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def retained(topic: str, payload: bytes, qos: QoS = ONE) -> PublishPacket:
-    return PublishPacket(topic, payload, qos=qos, retain=True, packet_id=int(qos) or None)
-
-
 async def test_a_retained_message_is_given_to_who_subscribes_later(door: Door) -> None:
     publisher = await door.peer("p")
     for qos, topic in ((QoS.AT_MOST_ONCE, "a/0"), (ONE, "a/1"), (TWO, "a/2")):
@@ -275,6 +231,7 @@ async def test_a_will_of_any_qos_is_published_and_kept(door: Door, qos: QoS) -> 
     assert (await receive(late)).retain
 
 
+@pytest.mark.mqtt("3.1.3-9", "3.1.2-8")
 async def test_a_delayed_will_is_not_published_if_the_client_comes_back(door: Door) -> None:
     watcher = await door.peer("w")
     await watcher.subscribe(TopicFilter("gone", max_qos=ONE))

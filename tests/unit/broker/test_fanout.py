@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.broker import fanout
+from tocsin.broker.direct import NOWHERE
 from tocsin.broker.fanout import FLUSH_BYTES, Group, Outbox
 
 
 class Sink:
     send_max_bytes = 1 << 28
+    descriptor = NOWHERE
 
     def __init__(self) -> None:
         self.group = Group(self)
@@ -24,11 +27,19 @@ class Sink:
     def deliver(self, data: bytes, messages: int) -> None:
         self.writes.append((data, messages))
 
+    def spill(self, data: bytes) -> None:
+        self.writes.append((data, 0))
+
 
 class Tick:
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
         self.outbox = Outbox(self.waiting.append)
+
+    def send(self, group: Group, frame: bytes) -> None:
+        self.outbox.begin()
+        self.outbox.add(group, frame)
+        self.end()
 
     def end(self) -> None:
         waiting, self.waiting[:] = list(self.waiting), []
@@ -112,3 +123,37 @@ def test_more_combinations_than_are_kept_are_still_right() -> None:
         tick.outbox.add(sink.group, b"%d" % number)
     tick.end()
     assert [sink.writes for sink in sinks] == [[(b"all%d" % number, 2)] for number in range(len(sinks))]
+
+
+def test_a_member_with_a_descriptor_is_written_to_there_until_that_changes() -> None:
+    tick, plain, direct = Tick(), Sink(), Sink()
+    group = Group(plain, direct)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        direct.descriptor = ours.fileno()
+        tick.outbox.outlet_changed()
+        tick.send(group, b"one")
+        assert (theirs.recv(100), direct.writes) == (b"one", [])
+        direct.descriptor = NOWHERE
+        tick.outbox.outlet_changed()
+        tick.send(group, b"two")
+        ours.close()
+        assert (theirs.recv(100), direct.writes) == (b"", [(b"two", 1)])
+    assert plain.writes == [(b"one", 1), (b"two", 1)]
+
+
+def test_a_member_that_goes_within_the_tick_is_not_written_to_where_it_was() -> None:
+    tick, stays, goes = Tick(), Sink(), Sink()
+    group = Group(stays, goes)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        goes.descriptor = ours.fileno()
+        tick.outbox.outlet_changed()
+        tick.send(group, b"before")
+        tick.outbox.begin()
+        tick.outbox.add(group, b"after")
+        goes.descriptor = NOWHERE  # and the number is somebody else's from now on
+        tick.outbox.outlet_changed()
+        tick.end()
+        ours.close()
+        assert theirs.recv(100) == b"before"

@@ -32,3 +32,11 @@ async def test_figures_are_not_counted_as_retained_messages_and_no_wildcard_brin
     assert list(door.exchange.durability.retained.matching("#")) == []
     (version,) = door.exchange.durability.retained.matching("$SYS/broker/version")
     assert version.publication.payload.startswith(b"tocsin version ")
+
+
+async def test_groups_with_members_here_are_counted(door: Door) -> None:
+    peer = await door.peer("c")
+    await peer.subscribe(TopicFilter("$share/g/a"), TopicFilter("$share/h/a"))
+    Figures(door.exchange, door.listener).say()
+    (groups,) = door.exchange.durability.retained.matching("$SYS/broker/shared_subscriptions/count")
+    assert groups.publication.payload == b"2"

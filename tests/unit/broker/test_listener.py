@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 from mqtt5 import (
@@ -11,7 +10,6 @@ from mqtt5 import (
     ConnectPacket,
     DisconnectPacket,
     PingReqPacket,
-    PingRespPacket,
     PublishPacket,
     TopicFilter,
     UnsubAckPacket,
@@ -19,26 +17,13 @@ from mqtt5 import (
     Will,
 )
 
-from tests.unit.broker.door import Door, Peer
+from tests.unit.broker.door import SECRET, Door, until
+from tests.unit.broker.talk import nothing_more
 from tocsin.broker.listener import listening_socket
 from tocsin.config import Limits
 from tocsin.errors import PortTaken
-from tocsin.model.network import BrokerInfo, Role, Route, Scope
+from tocsin.model.network import BrokerInfo, Role, Route, Scheme, Scope
 from tocsin.wire.codec import V5, V311, Version, encode
-
-DEADLINE_S = 10.0
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
-async def barrier(peer: Peer) -> None:
-    """The broker has handled everything that this peer sent."""
-    peer.send(PingReqPacket())
-    await peer.receive(PingRespPacket)
 
 
 @pytest.mark.parametrize("subscriber_version", [V5, V311])
@@ -71,7 +56,7 @@ async def test_no_local_excludes_the_publisher_and_nobody_else(door: Door) -> No
     await other.subscribe(TopicFilter("a", no_local=True))
     own.send(PublishPacket("a", b"mine"))
     assert (await other.receive(PublishPacket)).payload == b"mine"
-    await barrier(own)
+    await nothing_more(own)
 
 
 async def test_subscription_identifiers_come_with_the_message(door: Door) -> None:
@@ -103,7 +88,7 @@ async def test_a_second_connection_with_the_same_client_id_takes_over(door: Door
     assert int(goodbye.reason_code) == 0x8E
     assert await first.closed()
     assert door.listener.clients == 1
-    await barrier(second)
+    await nothing_more(second)
 
 
 async def test_a_will_is_published_when_the_client_vanishes_and_not_when_it_says_goodbye(door: Door) -> None:
@@ -162,7 +147,7 @@ async def test_a_client_that_publishes_too_fast_is_not_read_for_a_while_and_the_
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await fast.next()
-        await barrier(other)
+        await nothing_more(other)
 
 
 async def test_a_link_needs_the_secret(door: Door) -> None:
@@ -177,6 +162,43 @@ async def test_stopping_tells_the_clients(door: Door) -> None:
     await door.listener.close()
     assert int((await client.receive(DisconnectPacket)).reason_code) == 0x8B
     assert await client.closed()
+
+
+async def test_a_broker_that_stops_sends_its_clients_to_another_one_if_it_knows_one(door: Door) -> None:
+    modern, old = await door.peer("c5"), await door.peer("c4", version=V311)
+    door.refuges[Scheme.MQTT] = "other:1884"
+    await door.listener.close()
+    goodbye = await modern.receive(DisconnectPacket)
+    assert (int(goodbye.reason_code), goodbye.server_reference) == (0x9C, "other:1884")
+    assert await modern.closed()
+    assert await old.closed()
+
+
+async def test_a_link_is_not_sent_to_another_broker(door: Door) -> None:
+    properties = [("broker", "south-1"), ("cluster", "south")]
+    connect = ConnectPacket("$link/x", username="$link", password=SECRET, user_properties=properties)
+    link = await door.peer(connect=connect)
+    door.refuges[Scheme.MQTT] = "other:1884"
+    await door.listener.close()
+    assert int((await link.receive(DisconnectPacket)).reason_code) == 0x8B
+
+
+async def test_a_full_broker_names_another_one_that_speaks_as_the_client_does() -> None:
+    async with Door(Limits(connections_max=1)) as door:
+        await door.peer("first")
+        door.refuges[Scheme.MQTTS] = "other:8883"
+        assert await answer_of(door, V5) == (0x89, None)
+        door.refuges[Scheme.MQTT] = "other:1884"
+        assert await answer_of(door, V5) == (0x9C, "other:1884")
+        assert await answer_of(door, V311) == (0x88, None), "its version has only: unavailable"
+
+
+async def answer_of(door: Door, version: Version) -> tuple[int, str | None]:
+    """What one client more is told."""
+    peer = await door.peer("more", version=version, accepted=False)
+    answer = await peer.receive(ConnAckPacket)
+    assert await peer.closed()
+    return int(answer.reason_code), answer.server_reference
 
 
 def test_a_taken_port_is_named() -> None:
@@ -237,7 +259,7 @@ async def test_messages_wait_for_a_link_that_comes_up_a_little_later(door: Door)
     door.exchange.change_routes([Route(Scope.ORIGIN, "south-1", "a")], (), [peer])
     publisher = await door.peer("p")
     publisher.send(PublishPacket("a", b"held"))
-    await barrier(publisher)
+    await nothing_more(publisher)
     async with Door(Limits(), port=peer.port) as again:
         await until(lambda: again.exchange.counts.relayed == 1)
     assert door.exchange.counts.dropped == 0

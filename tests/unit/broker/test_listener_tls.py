@@ -17,8 +17,8 @@ from mqtt5 import (
 )
 
 from tests.certificates import Authority
-from tests.unit.broker.door import DEADLINE_S, Door
-from tests.unit.broker.guarded import GuardedDoor, until
+from tests.unit.broker.door import DEADLINE_S, Door, until
+from tests.unit.broker.guarded import GuardedDoor
 from tocsin.broker import listener as module
 from tocsin.config import Limits, Settings, Tls
 

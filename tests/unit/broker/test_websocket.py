@@ -22,7 +22,7 @@ from mqtt5 import (
     Will,
 )
 
-from tests.unit.broker.door import DEADLINE_S
+from tests.unit.broker.door import DEADLINE_S, until
 from tests.unit.broker.web import (
     BINARY,
     CLOSE,
@@ -33,7 +33,6 @@ from tests.unit.broker.web import (
     WebDoor,
     WebPeer,
     frame,
-    until,
 )
 from tocsin.broker import websocket
 from tocsin.config import Limits
@@ -57,6 +56,7 @@ async def barrier(peer: WebPeer) -> None:
 # ── packets ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mqtt("4.2.0-1")
 @pytest.mark.parametrize("version", [V5, V311])
 async def test_a_message_travels_between_websocket_and_tcp_in_either_version(
     door: WebDoor, version: Version
@@ -101,6 +101,8 @@ async def test_large_messages_to_a_reader_that_falls_behind_and_catches_up_arriv
     assert door.exchange.counts.dropped == 0
 
 
+@pytest.mark.mqtt("6.0.0-2")
+@pytest.mark.mqtt311("6.0.0-2")
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 async def test_frames_and_fragments_may_cut_packets_anywhere(door: WebDoor, data: st.DataObject) -> None:
@@ -131,6 +133,8 @@ async def test_frames_and_fragments_may_cut_packets_anywhere(door: WebDoor, data
     peer.close()
 
 
+@pytest.mark.mqtt("6.0.0-2")
+@pytest.mark.mqtt311("6.0.0-2")
 async def test_many_packets_may_share_a_frame(door: WebDoor) -> None:
     web = await door.web()
     web.write(HELLO + encode(PingReqPacket(), V5) * 3)
@@ -143,6 +147,8 @@ async def test_many_packets_may_share_a_frame(door: WebDoor) -> None:
 # ── frames that break the rules ─────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mqtt("6.0.0-1")
+@pytest.mark.mqtt311("6.0.0-1")
 @pytest.mark.parametrize(
     ("frames", "code"),
     [

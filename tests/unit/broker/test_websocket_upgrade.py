@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 from mqtt5 import ConnAckPacket, ConnectPacket
 
-from tests.unit.broker.web import BINARY, HEADERS, WebDoor, WebPeer, frame, until
+from tests.unit.broker.door import until
+from tests.unit.broker.web import BINARY, HEADERS, WebDoor, WebPeer, frame
 from tocsin.broker import websocket
 from tocsin.config import Limits
 from tocsin.wire.codec import V5, encode
@@ -24,6 +25,8 @@ async def door() -> AsyncIterator[WebDoor]:
         yield opened
 
 
+@pytest.mark.mqtt("6.0.0-4")
+@pytest.mark.mqtt311("6.0.0-4")
 async def test_the_upgrade_is_answered_with_the_key_and_the_subprotocol(door: WebDoor) -> None:
     web = await door.raw()
     status, headers, _ = await web.request()
@@ -51,6 +54,8 @@ async def test_what_browsers_add_is_welcome(door: WebDoor, headers: dict[str, st
     await WebPeer(web, V5).receive(ConnAckPacket)
 
 
+@pytest.mark.mqtt("6.0.0-3")
+@pytest.mark.mqtt311("6.0.0-3")
 @pytest.mark.parametrize(
     ("path", "headers", "status", "words"),
     [

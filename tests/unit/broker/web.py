@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from types import TracebackType
 from typing import Self, cast
 
@@ -46,12 +45,6 @@ def frame(
     key = (MASK * (size // 4 + 1))[:size]
     body = (int.from_bytes(payload) ^ int.from_bytes(key)).to_bytes(size)
     return head + MASK + body
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 class WebDoor(Door):

@@ -34,6 +34,8 @@ from tocsin.core.session import (
     Close,
     Commit,
     Publish,
+    Release,
+    Released,
     Resumed,
     SendPacket,
     SessionLimits,
@@ -223,7 +225,8 @@ def test_a_message_to_the_servers_own_topics_goes_nowhere(version: Version) -> N
     assert session.refused == 4
     assert session.inbound_ids() == ()
     if version == V311:
-        assert isinstance(sent(arrive(session, PubRelPacket(2))), PubCompPacket)
+        assert arrive(session, PubRelPacket(2)) == [Release(packet_id=2)]
+        assert isinstance(sent(session.handle(Released(packet_id=2), 0)), PubCompPacket)
 
 
 def test_a_link_may_publish_to_the_servers_own_topics() -> None:

@@ -103,7 +103,6 @@ def test_a_message_at_qos_2_goes_all_the_way(version: Version) -> None:
     assert session.inbound_ids() == (7,)
     assert session.handle(Released(packet_id=7), 0) == [SendPacket(packet=PubCompPacket(7))]
     assert session.inbound_ids() == ()
-    assert int(sent(arrive(session, PubRelPacket(7))).reason_code) == 0x92
     assert kinds(arrive(session, message(7, 2))) == [Commit]
 
 
@@ -217,8 +216,26 @@ def test_what_the_client_acknowledges_is_handed_on(version: Version, packet: Pac
 
 
 @BOTH
-def test_a_release_of_nothing_is_completed_at_once(version: Version) -> None:
-    complete = sent(arrive(connected(version), PubRelPacket(4)))
+def test_an_id_that_is_not_held_is_released_where_it_is_stored_before_that_is_said(version: Version) -> None:
+    session = connected(version)
+    assert arrive(session, PubRelPacket(4)) == [Release(packet_id=4)]
+    assert arrive(session, PubRelPacket(4)) == []
+    complete = sent(session.handle(Released(packet_id=4), 0))
     assert isinstance(complete, PubCompPacket)
     assert (complete.packet_id, int(complete.reason_code)) == (4, 0x92)
     assert len(encode(complete, version)) == (4 if version == V311 else 5)
+    assert kinds(arrive(session, message(4, 2))) == [Commit]
+
+
+@BOTH
+def test_an_id_that_is_not_held_is_not_free_before_its_release_was_answered(version: Version) -> None:
+    session = connected(version)
+    arrive(session, PubRelPacket(4))
+    assert closing(arrive(session, message(4, 2))).reason_code == 0x82
+
+
+@BOTH
+def test_a_message_cannot_be_released_before_it_was_received(version: Version) -> None:
+    session = connected(version)
+    arrive(session, message(7, 2))
+    assert closing(arrive(session, PubRelPacket(7))).reason_code == 0x82

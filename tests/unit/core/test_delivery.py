@@ -150,7 +150,7 @@ def test_messages_that_are_not_of_the_log_have_ids_of_their_own() -> None:
 
 
 def test_an_extra_message_at_qos_2_is_released_on_the_next_connection_if_not_on_this() -> None:
-    some = delivery()
+    some = delivery(receive_max=EXTRA_IDS)
     identifier = some.extra(2)
     again = Delivery(some.progress(), receive_max=10, durable=True)
     assert again.to_release() == (identifier,)
@@ -158,7 +158,7 @@ def test_an_extra_message_at_qos_2_is_released_on_the_next_connection_if_not_on_
     some.pubcomp(identifier)
     some.save()
     some.saved()
-    assert some.extra(2) == identifier
+    assert identifier in [some.extra(2) for _ in range(EXTRA_IDS)], "it may be used again"
 
 
 def test_what_matches_no_more_is_settled_also_behind_the_last_that_was_offered() -> None:
@@ -178,6 +178,115 @@ def test_the_window_counts_until_the_exchange_is_complete() -> None:
     assert some.offer(2, 2) == WAIT
     some.pubcomp(identifier)
     assert some.offer(2, 2) == packet_id(2)
+
+
+# ── claims ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_reserved_id_counts_and_nobody_else_gets_it() -> None:
+    some = delivery(receive_max=2)
+    identifier = some.reserve()
+    assert identifier > POSITION_IDS
+    assert some.extra(1) not in (identifier, WAIT)
+    assert some.reserve() == WAIT
+    some.give_back(identifier)
+    assert some.reserve() != WAIT
+
+
+def test_a_reserved_id_cannot_be_acknowledged() -> None:
+    some = delivery()
+    identifier = some.reserve()
+    assert not some.puback(identifier)
+    assert some.pubrec(identifier) == (False, False)
+    assert some.take_settled() == ()
+
+
+def test_a_claim_at_qos_1_is_settled_by_its_acknowledgement_and_its_id_waits_until_that_is_durable() -> None:
+    some = delivery(receive_max=EXTRA_IDS)
+    identifier = some.reserve()
+    assert some.claimed(identifier, "g", 7, 1)
+    assert some.progress() == Progress(1), "the claim says it, and not the session"
+    assert some.puback(identifier)
+    assert some.take_settled() == (("g", 7, identifier),)
+    assert some.take_settled() == ()
+    assert identifier not in [some.reserve() for _ in range(EXTRA_IDS - 1)]
+    assert some.reserve() == WAIT
+    some.forget_claims([identifier])
+    assert some.reserve() == identifier
+
+
+def test_a_claim_at_qos_2_is_settled_when_it_is_stored_that_it_was_received() -> None:
+    some = delivery()
+    identifier = some.reserve()
+    some.claimed(identifier, "g", 7, 2)
+    assert some.progress().releasing == ()
+    assert some.pubrec(identifier) == (True, False)
+    assert some.take_settled() == ()
+    assert some.save().releasing == (identifier,)
+    assert some.saved() == (identifier,)
+    assert some.take_settled() == (("g", 7, identifier),)
+
+
+def test_its_id_stays_stored_as_releasing_until_the_claim_is_durably_settled() -> None:
+    some = delivery(receive_max=1)
+    identifier = some.reserve()
+    some.claimed(identifier, "g", 7, 2)
+    some.pubrec(identifier)
+    some.save()
+    some.saved()
+    assert some.pubcomp(identifier)
+    assert some.room, "the client is done with it"
+    assert some.progress().releasing == (identifier,)
+    some.forget_claims([identifier])
+    assert some.progress().releasing == ()
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_refused_claim_is_settled_at_once(durable: bool) -> None:
+    some = delivery(durable=durable)
+    identifier = some.reserve()
+    some.claimed(identifier, "g", 7, 2)
+    assert some.pubrec(identifier, refused=True) == (True, False)
+    assert some.take_settled() == (("g", 7, identifier),)
+
+
+def test_without_a_stored_session_a_claim_at_qos_2_is_released_at_once() -> None:
+    some = delivery(durable=False)
+    identifier = some.reserve()
+    some.claimed(identifier, "g", 7, 2)
+    assert some.pubrec(identifier) == (True, True)
+    assert some.take_settled() == (("g", 7, identifier),)
+
+
+def test_a_claim_of_an_earlier_connection_is_sent_again_under_its_id_when_there_is_room() -> None:
+    some = delivery(receive_max=1)
+    some.restore(PACKET_IDS, "g", 7)
+    some.restore(PACKET_IDS - 1, "g", 8)
+    assert some.send_again(PACKET_IDS, 1)
+    assert not some.send_again(PACKET_IDS - 1, 1)
+    assert some.puback(PACKET_IDS)
+    assert some.send_again(PACKET_IDS - 1, 1)
+    assert not some.send_again(PACKET_IDS - 2, 1), "that is no claim"
+
+
+def test_a_claim_that_the_session_knows_to_be_received_is_settled_and_not_sent_again() -> None:
+    some = Delivery(Progress(1, (), (PACKET_IDS,)), receive_max=10, durable=True)
+    some.restore(PACKET_IDS, "g", 7)
+    assert some.take_settled() == (("g", 7, PACKET_IDS),)
+    assert not some.send_again(PACKET_IDS, 2)
+
+
+def test_a_claim_that_is_somebody_elses_now_means_nothing_when_it_is_acknowledged() -> None:
+    some = delivery()
+    identifier = some.reserve()
+    some.claimed(identifier, "g", 7, 1)
+    some.forget_claims([identifier])
+    assert some.puback(identifier)
+    assert some.take_settled() == ()
+
+
+def test_what_was_reserved_on_another_connection_is_not_claimed_here() -> None:
+    assert not delivery().claimed(PACKET_IDS, "g", 7, 1)
 
 
 # ── against a client and a broker that fail ─────────────────────────────────────────────────────────────────

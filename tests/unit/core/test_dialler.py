@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mqtt5 import (
@@ -19,6 +20,7 @@ from tocsin.core.dialler import (
     BACKOFF_MAX_US,
     DEADLINE,
     PING,
+    REFERRALS_MAX,
     RETRY,
     Closing,
     Dial,
@@ -36,11 +38,11 @@ from tocsin.core.session import SendPacket
 GREETING = ConnectPacket("me", keep_alive=10)
 
 
-def dialler_up(*, redial: bool = True, answer: ConnAckPacket | None = None) -> Dialler:
-    dialler = Dialler(GREETING, redial=redial)
+def dialler_up(*, redial: bool = True, follow: bool = False) -> Dialler:
+    dialler = Dialler(GREETING, redial=redial, follow=follow)
     dialler.handle(Started(incarnation=1), 0)
     dialler.handle(Dialled(), 0)
-    dialler.handle(Heard(packet=answer or ConnAckPacket()), 0)
+    dialler.handle(Heard(packet=ConnAckPacket()), 0)
     assert dialler.state == "up"
     return dialler
 
@@ -144,6 +146,79 @@ def test_closing_says_goodbye_and_ignores_what_follows() -> None:
         assert dialler.handle(event, 2) == []
 
 
+# ── being sent to another server ────────────────────────────────────────────────────────────────────────────
+
+
+ELSEWHERE = ConnAckPacket(reason_code=ConnAckReasonCode.USE_ANOTHER_SERVER, server_reference="other:1884")
+
+
+def dialled(effects: list[Effect]) -> Dial:
+    return next(effect for effect in effects if isinstance(effect, Dial))
+
+
+@pytest.mark.parametrize("redial", [True, False])
+def test_who_follows_goes_at_once_where_a_server_sends_it(redial: bool) -> None:
+    dialler = Dialler(GREETING, redial=redial, follow=True)
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    effects = dialler.handle(Heard(packet=ELSEWHERE), 0)
+    assert (dialled(effects).server, down(effects).retry_us, dialler.state) == (
+        ("other", 1884),
+        0,
+        "dialling",
+    )
+
+
+def test_a_server_that_stops_sends_on_whoever_is_connected() -> None:
+    dialler = dialler_up(follow=True)
+    gone = DisconnectPacket(
+        reason_code=DisconnectReasonCode.USE_ANOTHER_SERVER, server_reference="other:1884"
+    )
+    assert dialled(dialler.handle(Heard(packet=gone), 1)).server == ("other", 1884)
+    dialler.handle(Dialled(), 1)
+    dialler.handle(Heard(packet=ConnAckPacket()), 1)
+    dialler.handle(Lost(reason="gone as well"), 2)
+    assert dialled(dialler.handle(TimerFired(name=RETRY), 3)).server is None, "back to the usual one"
+
+
+def test_a_server_that_moved_for_good_is_the_usual_one_from_then_on() -> None:
+    dialler = dialler_up(follow=True)
+    moved = DisconnectPacket(reason_code=DisconnectReasonCode.SERVER_MOVED, server_reference="new")
+    assert dialled(dialler.handle(Heard(packet=moved), 1)).server == ("new", None)
+    dialler.handle(Lost(reason="not there yet"), 2)
+    assert dialled(dialler.handle(TimerFired(name=RETRY), 3)).server == ("new", None)
+
+
+def test_servers_that_send_each_other_their_clients_are_not_followed_for_ever() -> None:
+    dialler = Dialler(GREETING, redial=True, follow=True)
+    dialler.handle(Started(incarnation=1), 0)
+    for _ in range(REFERRALS_MAX):
+        dialler.handle(Dialled(), 0)
+        assert Dial in kinds(dialler.handle(Heard(packet=ELSEWHERE), 0))
+    dialler.handle(Dialled(), 0)
+    assert timer(dialler.handle(Heard(packet=ELSEWHERE), 0), RETRY) > 0
+    dialler.handle(TimerFired(name=RETRY), 1)
+    dialler.handle(Dialled(), 1)
+    assert Dial in kinds(dialler.handle(Heard(packet=ELSEWHERE), 1)), "a new round"
+
+
+@pytest.mark.parametrize(
+    ("follow", "answer"),
+    [
+        (False, ELSEWHERE),
+        (True, ConnAckPacket(reason_code=ConnAckReasonCode.SERVER_BUSY, server_reference="other")),
+        (True, ConnAckPacket(reason_code=ConnAckReasonCode.USE_ANOTHER_SERVER, server_reference="?")),
+        (True, ConnAckPacket(reason_code=ConnAckReasonCode.USE_ANOTHER_SERVER)),
+    ],
+)
+def test_without_leave_a_fitting_code_or_a_server_it_stays(follow: bool, answer: ConnAckPacket) -> None:
+    dialler = Dialler(GREETING, redial=True, follow=follow)
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=answer), 0)
+    assert dialler.state == "waiting"
+
+
 happenings: st.SearchStrategy[Event] = st.sampled_from(
     [
         Dialled(),
@@ -151,6 +226,11 @@ happenings: st.SearchStrategy[Event] = st.sampled_from(
         Heard(packet=ConnAckPacket()),
         Heard(packet=PingRespPacket()),
         Heard(packet=DisconnectPacket()),
+        Heard(
+            packet=DisconnectPacket(
+                reason_code=DisconnectReasonCode.USE_ANOTHER_SERVER, server_reference="other"
+            )
+        ),
         TimerFired(name=DEADLINE),
         TimerFired(name=PING),
         TimerFired(name=RETRY),
@@ -161,7 +241,7 @@ happenings: st.SearchStrategy[Event] = st.sampled_from(
 @given(st.lists(happenings, max_size=40))
 def test_a_shell_that_obeys_always_has_a_way_forward(story: list[Event]) -> None:
     """Feed only what the shell could: a call exists from Dial to HangUp or Lost, timers only when they run."""
-    dialler = Dialler(GREETING, redial=True)
+    dialler = Dialler(GREETING, redial=True, follow=True)
     timers: set[str] = set()
     call = "none"
 
@@ -196,3 +276,53 @@ def test_a_shell_that_obeys_always_has_a_way_forward(story: list[Event]) -> None
             continue
         do(dialler.handle(event, 0))
         assert call != "none" or RETRY in timers, "no connection, and no plan to make one"
+
+
+# ── a list of servers ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def turns(effects: list[Effect]) -> list[int]:
+    return [effect.turn for effect in effects if isinstance(effect, Dial)]
+
+
+@pytest.mark.parametrize("redial", [True, False])
+def test_the_servers_are_tried_in_order_and_at_once(redial: bool) -> None:
+    dialler = Dialler(GREETING, redial=redial, servers=3)
+    assert turns(dialler.handle(Started(incarnation=1), 0)) == [0]
+    for turn in (1, 2):
+        effects = dialler.handle(Lost(reason="no"), 0)
+        assert turns(effects) == [turn] and down(effects).retry_us == 0
+    last = dialler.handle(Lost(reason="no"), 0)
+    assert turns(last) == []
+    assert (down(last).retry_us is not None) == redial
+    if redial:
+        assert turns(dialler.handle(TimerFired(name=RETRY), 0)) == [0], "from the first again"
+
+
+def test_a_refusal_too_is_followed_by_the_next_server() -> None:
+    dialler = Dialler(GREETING, redial=False, servers=2)
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    busy = Heard(packet=ConnAckPacket(reason_code=ConnAckReasonCode.SERVER_BUSY))
+    assert turns(dialler.handle(busy, 0)) == [1]
+
+
+def test_a_connection_that_was_up_and_broke_begins_at_the_first_server_again() -> None:
+    dialler = Dialler(GREETING, redial=True, servers=2)
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Lost(reason="no"), 0)
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=ConnAckPacket()), 0)
+    broken = dialler.handle(Lost(reason="no"), 0)
+    assert turns(broken) == [] and down(broken).retry_us
+    assert turns(dialler.handle(TimerFired(name=RETRY), 0)) == [0]
+
+
+def test_a_server_that_is_named_is_spoken_to_like_the_one_that_named_it() -> None:
+    dialler = Dialler(GREETING, redial=True, follow=True, servers=2)
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Lost(reason="no"), 0)
+    dialler.handle(Dialled(), 0)
+    elsewhere = ConnAckPacket(reason_code=ConnAckReasonCode.USE_ANOTHER_SERVER, server_reference="other:1")
+    effects = dialler.handle(Heard(packet=elsewhere), 0)
+    assert [(each.server, each.turn) for each in effects if isinstance(each, Dial)] == [(("other", 1), 1)]

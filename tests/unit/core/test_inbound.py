@@ -27,13 +27,14 @@ class Model:
         self.counts = counts
         self.under_way: dict[int, int] = {}
         self.held = dict.fromkeys(restored, "received")
+        self.strays: set[int] = set()
         self.unanswered: list[int] = []
 
     def publish(self, number: int, qos: int, duplicate: bool) -> str:
         if number in self.under_way:
             same = self.under_way[number] == qos
             return "under way" if same and (qos == 2 or duplicate) else "violation"
-        if qos == 2 and self.held.get(number) == "releasing":
+        if qos == 2 and (number in self.strays or self.held.get(number) == "releasing"):
             return "violation"
         repeat = qos == 2 and number in self.held
         if qos == 2 and not repeat and len(self.held) + len(self.under_way) >= HELD_MAX:
@@ -51,19 +52,25 @@ class Model:
         if number in self.unanswered:
             self.unanswered.remove(number)
 
-    def other(self, step: str, number: int) -> object:
+    def other(self, step: str, number: int) -> str | int | None:
         if step == "release":
-            before = self.held.get(number)
+            if self.under_way.get(number) == 2:
+                return "violation"
+            before = "releasing" if number in self.strays else self.held.get(number)
             if before == "received":
                 self.held[number] = "releasing"
-                return "release"
-            return "under way" if before else "unknown"
+            elif before is None:
+                self.strays.add(number)
+            return "under way" if before == "releasing" else "release"
         if step == "released":
+            if number in self.strays:
+                self.strays.remove(number)
+                return "stray"
             known = self.held.get(number) == "releasing"
             if known:
                 del self.held[number]
                 self.answer(number)
-            return known
+            return "held" if known else None
         qos = self.under_way.pop(number, None)
         if step == "committed" and qos == 2:
             self.held[number] = "received"
@@ -82,15 +89,20 @@ def test_any_history_is_judged_as_the_model_does(
     for step in history:
         if len(step) == 4:
             _, number, qos, duplicate = step
-            expected = model.publish(number, qos, duplicate)
-            if expected == "violation":
+            published = model.publish(number, qos, duplicate)
+            if published == "violation":
                 with pytest.raises(ProtocolViolation):
                     inbound.publish(number, qos, duplicate)
             else:
-                assert inbound.publish(number, qos, duplicate) == expected
+                assert inbound.publish(number, qos, duplicate) == published
         else:
             name, number = step
-            assert getattr(inbound, name)(number) == model.other(name, number)
+            expected = model.other(name, number)
+            if expected == "violation":
+                with pytest.raises(ProtocolViolation):
+                    inbound.release(number)
+            else:
+                assert getattr(inbound, name)(number) == expected
         assert inbound.held() == tuple(sorted(model.held))
         assert len(inbound) == len(model.under_way)
         assert inbound.knows(number) is (number in model.under_way or number in model.held)

@@ -52,7 +52,6 @@ from tocsin.core.session import (
     Resumed,
     ResumeFailed,
     SendPacket,
-    ServerMoved,
     ServerStopping,
     Session,
     TakenOver,
@@ -185,8 +184,7 @@ def test_a_version_3_session_is_kept_unless_it_was_to_be_clean(clean: bool, kept
 ENDS: list[tuple[Event, int, str]] = [
     (TakenOver(), 0x8E, "none"),
     (ServerStopping(), 0x8B, "none"),
-    (ServerMoved(server_reference="b:1"), 0x9C, "none"),
-    (ServerMoved(server_reference="b:1", permanent=True), 0x9D, "none"),
+    (ServerStopping(server_reference="b:1"), 0x9C, "none"),
     (WireFailed(error=Malformed("bad"), version=V5), 0x81, "peer"),
     (WireFailed(error=PacketTooLarge(9, 8), version=V5), 0x95, "peer"),
     (PacketArrived(packet=ConnectPacket("c"), version=V5), 0x82, "peer"),
@@ -208,12 +206,12 @@ def test_a_connected_client_is_told_why_it_has_to_go_if_it_can_be(
         packet = sent(effects)
         assert int(packet.reason_code) == code
         assert packet.reason_str
-        assert packet.server_reference == (event.server_reference if isinstance(event, ServerMoved) else None)
+        assert packet.server_reference == getattr(event, "server_reference", None)
 
 
 @pytest.mark.parametrize(
     ("event", "code"),
-    [(ServerStopping(), 0x88), (ServerMoved(server_reference="b:1"), 0x9C), (PeerClosed(), None)],
+    [(ServerStopping(), 0x88), (ServerStopping(server_reference="b:1"), 0x9C), (PeerClosed(), None)],
 )
 def test_a_client_that_is_coming_in_when_the_server_goes_gets_a_connack(
     event: Event, code: int | None

@@ -48,7 +48,6 @@ from tocsin.core.session import (
     Resumed,
     ResumeFailed,
     SendPacket,
-    ServerMoved,
     ServerStopping,
     Session,
     Subscribe,
@@ -117,7 +116,7 @@ happenings = st.one_of(
     st.tuples(st.just("answer"), st.tuples(ids, st.just(True))),
     st.tuples(st.just("error"), errors),
     st.tuples(st.just("other"), st.sampled_from([PeerClosed(), ServerStopping()])),
-    st.tuples(st.just("other"), st.builds(ServerMoved, server_reference=st.just("b:1"))),
+    st.tuples(st.just("other"), st.builds(ServerStopping, server_reference=st.just("b:1"))),
     st.tuples(st.just("other"), st.builds(TimerFired, name=st.sampled_from([CONNECT_DEADLINE, KEEP_ALIVE]))),
     st.tuples(
         st.just("shell"),
@@ -141,6 +140,8 @@ class Shell:
     def __init__(self) -> None:
         self.committing: dict[int, int] = {}  # packet id → QoS, of Commit without an answer
         self.releasing: set[int] = set()
+        self.strays: set[int] = set()  # those of them that were not received
+        self.released_stray = False  # the last Released was of one of these
         self.inbound: set[int] = set()  # received minus released
         self.unanswered: set[int] = set()  # of this connection, for MQTT 5
 
@@ -158,21 +159,26 @@ class Shell:
             return Committed(packet_id=number)
         if number in self.releasing:
             self.releasing.remove(number)
-            self.inbound.remove(number)
-            self.unanswered.discard(number)
+            self.released_stray = number in self.strays
+            self.strays.discard(number)
+            if not self.released_stray:
+                self.inbound.remove(number)
+                self.unanswered.discard(number)
             return Released(packet_id=number)
         return None
 
     def carry_out(self, effect: Effect, version: Version) -> None:
         if isinstance(effect, Commit):
             assert effect.packet_id not in self.committing
-            assert effect.qos == 1 or effect.packet_id not in self.inbound
+            assert effect.qos == 1 or effect.packet_id not in self.inbound | self.releasing
             self.committing[effect.packet_id] = effect.qos
             self.unanswered.add(effect.packet_id)
             assert version == V311 or len(self.unanswered) <= LIMITS.receive_max
         elif isinstance(effect, Release):
-            assert effect.packet_id in self.inbound and effect.packet_id not in self.releasing
+            assert effect.packet_id not in self.releasing
             self.releasing.add(effect.packet_id)
+            if effect.packet_id not in self.inbound:
+                self.strays.add(effect.packet_id)
         elif isinstance(effect, SendPacket) and isinstance(effect.packet, PubRecPacket):
             # Never before the message is durable; a refusal is not a receipt.
             refused = int(effect.packet.reason_code) >= 0x80
@@ -201,7 +207,7 @@ def test_whatever_happens_the_promises_hold(
         was_closed = session.state == "closed"
         effects = session.handle(event, now_us)
         assert not (was_closed and effects)
-        check_answers(event, effects, session)
+        check_answers(event, effects, session, shell)
         for effect in effects:
             if isinstance(effect, SendPacket):
                 encode(effect.packet, session.version)
@@ -240,7 +246,7 @@ def event_of(kind: str, what: Any, session: Session, shell: Shell, version: Vers
     return what
 
 
-def check_answers(event: Event, effects: list[Effect], session: Session) -> None:
+def check_answers(event: Event, effects: list[Effect], session: Session, shell: Shell) -> None:
     """Each answer of the shell is passed on once, in the packet that belongs to it."""
     if isinstance(event, Committed | Released):
         (effect,) = effects
@@ -248,7 +254,8 @@ def check_answers(event: Event, effects: list[Effect], session: Session) -> None
         wanted = (PubAckPacket, PubRecPacket) if isinstance(event, Committed) else (PubCompPacket,)
         assert isinstance(effect.packet, wanted)
         assert effect.packet.packet_id == event.packet_id
-        assert int(effect.packet.reason_code) == 0
+        unknown = isinstance(event, Released) and shell.released_stray
+        assert int(effect.packet.reason_code) == (0x92 if unknown else 0)
     elif isinstance(event, CommitFailed) and session.version == V5:
         (effect,) = effects
         assert isinstance(effect, SendPacket) and isinstance(effect.packet, PubAckPacket | PubRecPacket)

@@ -117,7 +117,8 @@ def test_a_large_part_is_not_gathered_to_spare_few_questions(
 
     monkeypatch.setattr("tocsin.query.streams.united", watched)
     assert building.find(parse("room = 'r7' AND level > 0.5")) == {"7/temp", "7/light"}
-    assert gathered == [2]
+    assert building.find(parse("floor = 2 AND room = 'r207'")) == {"207/temp", "207/light"}
+    assert gathered == [2, 2]
 
 
 def test_what_is_found_is_the_callers_own(building: StreamIndex[str]) -> None:

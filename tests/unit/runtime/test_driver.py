@@ -27,6 +27,7 @@ from tocsin.core.machine import (
     Stored,
     StoreFailed,
     TimerFired,
+    TrimLog,
     Watched,
     WatchTable,
 )
@@ -34,7 +35,7 @@ from tocsin.errors import Conflict
 from tocsin.ports import Cell, LogSpec, Page, Record, TableSpec
 from tocsin.runtime.driver import Driver, bus_subject
 from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.control import Resync
+from tocsin.wire.control import Refresh
 
 DEADLINE_S = 10.0
 
@@ -70,8 +71,8 @@ async def test_a_machine_talks_to_itself_over_the_bus() -> None:
     def answer(event: Event) -> list[Effect]:
         match event:
             case Started():
-                return [Send(to="me", message=Resync(5), cause="story")]
-            case Received(sender="me", message=Resync(5), cause="story"):
+                return [Send(to="me", message=Refresh("b", 5), cause="story")]
+            case Received(sender="me", message=Refresh("b", 5), cause="story"):
                 return [Stop(reason="heard")]
         return []
 
@@ -177,7 +178,7 @@ async def test_what_is_no_control_message_is_counted_and_ignored() -> None:
     async with asyncio.timeout(DEADLINE_S):
         await machine.started.wait()
         await store.bus.publish(bus_subject("n", "me"), b"\xff garbage")
-        driver.post(Received(sender="x", message=Resync(1)))
+        driver.post(Received(sender="x", message=Refresh("b", 1)))
         await running
     assert [type(event) for event in machine.events] == [Started, Received]
 
@@ -193,3 +194,49 @@ async def test_cancelling_the_run_leaves_no_task_behind() -> None:
     await asyncio.gather(running, return_exceptions=True)
     await store.close()
     assert asyncio.all_tasks() == before
+
+
+async def test_a_machine_hears_addresses_that_it_shares_with_others() -> None:
+    store = MemoryStore(MemoryServer())
+    heard: list[str] = []
+
+    class Listener:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def handle(self, event: Event, now_us: int) -> list[Effect]:
+            if isinstance(event, Received):
+                heard.append(self.name)
+                return [Stop(reason="heard")]
+            say: list[Effect] = [Send(to="all", message=Refresh("b", 1))]
+            return say if self.name == "two" else []
+
+    drivers = [
+        Driver(Listener(name), name, store, network="n", hears=("all",), incarnation=1)
+        for name in ("one", "two")
+    ]
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+        for driver in drivers:
+            group.create_task(driver.run())
+            await asyncio.sleep(0)
+    assert sorted(heard) == ["one", "two"]
+    await store.close()
+
+
+async def test_a_follow_goes_on_behind_what_was_trimmed() -> None:
+    records = tuple(Record("log.a", bytes([number]), str(number)) for number in range(5))
+
+    def answer(event: Event) -> list[Effect]:
+        match event:
+            case Started():
+                return [Append(request="append", log="log", records=records)]
+            case Stored(request="append"):
+                return [TrimLog(request="trim", log="log", before=3)]
+            case Stored(request="trim", value=2):
+                return [FollowLog(log="log", subject="log.>", start=1)]
+            case Followed(entry=entry) if entry.position == 5:
+                return [Stop(reason="all there")]
+        return []
+
+    events = await run_script(answer)
+    assert [event.entry.position for event in events if isinstance(event, Followed)] == [3, 4, 5]

@@ -55,7 +55,7 @@ def test_the_store_comes_before_the_coordinator_before_the_brokers(
     plans = network.plans(settings, directory)
     assert [(plan.child.name, plan.child.stage, plan.child.reports) for plan in plans] == [
         ("store-1", 0, False),
-        ("coordinator", 1, True),
+        ("coordinator-1", 1, True),
         ("broker/a", 2, True),
         ("broker/b", 2, True),
     ]
@@ -71,7 +71,19 @@ def test_no_command_holds_the_secret(settings: Settings, directory: StateDirecto
 def test_servers_that_run_elsewhere_are_not_started(settings: Settings, directory: StateDirectory) -> None:
     elsewhere = msgspec.structs.replace(settings, nats=Nats(urls=("nats://db:4222",)))
     names = [plan.child.name for plan in network.plans(elsewhere, directory)]
-    assert names == ["coordinator", "broker/a", "broker/b"]
+    assert names == ["coordinator-1", "broker/a", "broker/b"]
+
+
+def test_there_are_as_many_coordinators_as_the_settings_say(
+    settings: Settings, directory: StateDirectory
+) -> None:
+    plans = network.plans(msgspec.structs.replace(settings, coordinators=3), directory)
+    coordinators = [plan for plan in plans if plan.child.stage == network.COORDINATOR_STAGE]
+    assert [plan.child.name for plan in coordinators] == ["coordinator-1", "coordinator-2", "coordinator-3"]
+    assert [plan.argv[-3:] for plan in coordinators[1:]] == [
+        ("coordinator", "--id", "coordinator-2"),
+        ("coordinator", "--id", "coordinator-3"),
+    ]
 
 
 def test_clients_are_told_addresses_that_they_can_reach(settings: Settings) -> None:

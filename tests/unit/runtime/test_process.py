@@ -17,12 +17,12 @@ import pytest
 
 from tocsin.config import Settings, to_json
 from tocsin.errors import OperatorError
-from tocsin.runtime.process import STATUS_VARIABLE, inherited_settings
+from tocsin.runtime.process import COLLECT_AFTER, STATUS_VARIABLE, inherited_settings
 
 DEADLINE_S = 60.0
 
 HEAD = """
-import asyncio, os, sys
+import asyncio, gc, os, sys
 from tocsin.config import Settings
 from tocsin.errors import PortTaken, StoreUnavailable
 from tocsin.runtime.process import inherited_settings, run
@@ -41,6 +41,8 @@ async def refused(process): raise PortTaken("127.0.0.1", 1883, "broker a", "brok
 async def unlucky(process): raise StoreUnavailable("connect", "no server")
 async def broken(process): raise ZeroDivisionError("a bug")
 async def returns(process): process.report("ready")
+async def collects(process):
+    process.report("ready", after=gc.get_threshold()[0], spared=gc.get_freeze_count())
 """
 
 
@@ -141,6 +143,12 @@ def test_asked_twice_a_main_that_hangs_is_cancelled(start: Start) -> None:
 
 def test_a_main_that_returns_ends_the_process(start: Start) -> None:
     assert start("returns").end() == (0, "process stopped")
+
+
+def test_the_garbage_collector_spares_what_was_imported_and_looks_rarely(start: Start) -> None:
+    report = start("collects").report("ready")
+    assert report["after"] == COLLECT_AFTER
+    assert report["spared"] > 10_000
 
 
 def test_without_a_parent_it_runs_by_hand(start: Start) -> None:

@@ -7,6 +7,7 @@ import shutil
 import ssl
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from tests.certificates import Authority
 from tocsin.config import Tls
 from tocsin.errors import OperatorError
-from tocsin.runtime.tls import Certificates, common_name, server_context
+from tocsin.runtime.tls import Certificates, client_context, common_name, server_context
 
 DEADLINE_S = 10
 
@@ -186,3 +187,33 @@ def test_a_certificate_with_two_common_names_has_none() -> None:
     assert common_name(Shown("a", "b")) is None
     assert common_name(Shown()) is None
     assert common_name(None) is None
+
+
+# ── the calling side ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_client_shows_its_certificate_and_checks_the_servers(
+    authority: Authority, files: Tls
+) -> None:
+    made = authority.sign("press-1")
+    server = server_context(replace(files, client_certificates="required"))
+    shown = partial(client_context, certificate=str(made.certificate), key=str(made.key))
+    known, _ = await shake(server, shown(authorities=str(authority.certificate)))
+    assert known == "press-1"
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await shake(server, shown())
+    known, _ = await shake(server, shown(insecure=True))
+    assert known == "press-1"
+
+
+def test_files_that_a_client_cannot_use_are_named(authority: Authority, tmp_path: Path) -> None:
+    made = authority.sign("press-1")
+    (tmp_path / "empty.pem").touch()
+    with pytest.raises(OperatorError, match=r"none\.pem \(--cafile\) cannot be read: no such file"):
+        client_context(authorities=str(tmp_path / "none.pem"))
+    with pytest.raises(OperatorError, match=r"\(--cafile\) has no certificate in it"):
+        client_context(authorities=str(tmp_path / "empty.pem"))
+    with pytest.raises(OperatorError, match="are not a certificate and its key"):
+        client_context(certificate=str(made.certificate), key=str(authority.key))
+    with pytest.raises(OperatorError, match="--key is of no use without --cert"):
+        client_context(key=str(made.key))

@@ -7,7 +7,7 @@ its deadline.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -49,6 +49,14 @@ Request = Append | ReadLog | GetKey | PutKey | DeleteKey
 Then = Callable[[Stored | StoreFailed], None]
 
 
+class Timed(Protocol):
+    """Something that has timers. Its name is nobody else's."""
+
+    name: str
+
+    def tell(self, event: Event) -> None: ...
+
+
 class Broker:
     """The machine."""
 
@@ -61,18 +69,23 @@ class Broker:
         self.services: dict[str, Service] = {}  # client → its newest connection
         self._endings: dict[str, list[Service]] = {}  # client → what older ones have still to store
         self._requests: dict[str, tuple[int, Then]] = {}  # under way → when it was asked, and what then
-        self._timers: dict[str, tuple[Service, str]] = {}
+        self._timers: dict[str, tuple[Timed, str]] = {}
         self._queue: CommitQueue[Callable[[], None]] = CommitQueue(COMMITS_MAX)
-        self._incarnation = 0
+        self.incarnation = 0
         self._count = 0  # of requests, connections and timers
         self._cause = ""
         self._out: list[Effect] = []
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
         self.now_us, self._cause = now_us, event.cause
+        self.on(event)
+        effects, self._out = self._out, []
+        return effects
+
+    def on(self, event: Event) -> None:
         match event:
             case Started():
-                self._incarnation = event.incarnation
+                self.incarnation = event.incarnation
                 self._find_tail()
                 self._out.append(SetTimer(name=TICK, delay_us=TICK_US, cause=self.address))
             case Received(message=Frame() as frame, sender=sender):
@@ -83,8 +96,6 @@ class Broker:
                 self._on_answer(event)
             case TimerFired(name=name):
                 self._on_timer(name)
-        effects, self._out = self._out, []
-        return effects
 
     # ── what connections ask for ────────────────────────────────────────────────────────────────────────────
 
@@ -103,7 +114,7 @@ class Broker:
     def reset(self, client: Address, connection: int) -> None:
         self.send(client, Reset(connection))
 
-    def set_timer(self, service: Service, name: str, delay_us: int) -> None:
+    def set_timer(self, service: Timed, name: str, delay_us: int) -> None:
         full = f"{service.name} {name}"
         self._timers[full] = (service, name)
         self._out.append(SetTimer(name=full, delay_us=delay_us, cause=self._cause))
@@ -120,6 +131,11 @@ class Broker:
         elif current is not None and not endings:
             current.take()
 
+    @property
+    def ready(self) -> bool:
+        """Whether clients may come."""
+        return self.tail >= 0
+
     # ── connections ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_frame(self, client: Address, frame: Frame) -> None:
@@ -133,17 +149,18 @@ class Broker:
                     service.on_packet(frame.packet)
             return
         newer = service is None or frame.connection > service.stream.connection
-        if isinstance(frame.packet, Connect) and newer and self.tail >= 0:
+        if isinstance(frame.packet, Connect) and newer and self.ready:
             self._accept(client, frame, service)
         else:
             self.reset(client, frame.connection)
 
     def _accept(self, client: Address, frame: Frame, before: Service | None) -> None:
         self._count += 1
-        name = f"{self.address}.{self._incarnation:x}.{self._count}"
+        name = f"{self.address}.{self.incarnation:x}.{self._count}"
         stream = Stream(frame.connection)
         stream.take(frame)
         service = self.services[client] = self.service(self, client, stream, name)
+        service.lasting = isinstance(frame.packet, Connect) and frame.packet.lasting
         service.heard_us = self.now_us
         if before is not None and before.machine.state != "ended":
             self._endings.setdefault(client, []).append(before)

@@ -92,6 +92,7 @@ class Service:
         self.stream = stream
         self.name = name  # never given out before
         self.open = True  # the connection is there
+        self.lasting = True  # the session outlives it
         self.heard_us = 0
         self.machine = self.attendance()
         self._broker = broker
@@ -174,7 +175,11 @@ class Service:
             case Subscribe(topic_filter=topic_filter, qos=qos):
                 subscription = Subscription(qos=qos, since=self._broker.tail)
                 self.tell(Subscribed(topic_filter=topic_filter, subscription=subscription))
-                self.tell(AwaitSave(ticket=self._ticket(lambda: self._send(Suback(topic_filter)))))
+                self.tell(AwaitSave(ticket=self._ticket(lambda: self.acknowledge(topic_filter, qos))))
+
+    def acknowledge(self, topic_filter: str, qos: int) -> None:
+        """A subscription is durable."""
+        self._send(Suback(topic_filter))
 
     def _on_publish(self, packet: Publish) -> None:
         publication = Publication(packet.topic, str(packet.number).encode(), packet.qos, packet.publisher)
@@ -202,15 +207,15 @@ class Service:
         self._send(Answer("puback" if qos == 1 else "pubrec", packet_id))
 
     def _on_pubrel(self, packet_id: int) -> None:
-        verdict = self._inbound.release(packet_id)
-        if verdict == "under way":
+        known = packet_id in self._inbound.held()
+        if self._inbound.release(packet_id) == "under way":
             return
 
         def released() -> None:
             self._inbound.released(packet_id)
             self._send(Answer("pubcomp", packet_id))
 
-        self.release(packet_id, verdict == "release", released)
+        self.release(packet_id, known, released)
 
     def release(self, packet_id: int, known: bool, released: Callable[[], None]) -> None:
         """Also an id of which nothing is known: perhaps an earlier broker took a message under it."""

@@ -25,7 +25,9 @@ class Packet(msgspec.Struct, frozen=True, tag=True):
 
 
 class Connect(Packet, frozen=True):
-    """The first of a connection. Sessions are always resumed, and never expire."""
+    """The first of a connection. A session that lasts is always resumed, and never expires."""
+
+    lasting: bool = True
 
 
 class Connack(Packet, frozen=True):

@@ -1,0 +1,1 @@
+"""What ``bench.query`` is made of: workloads, the peers, the picture."""

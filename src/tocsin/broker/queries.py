@@ -1,0 +1,144 @@
+"""The queries of a broker's clients: who asks them, what the coordinator answers, and who waits for that.
+
+``$query/…`` is the affair of the forwarding table (``core.inquiries``), ``$streams/…`` of ``broker.listings``. To the
+coordinator they are queries, each asked once for all who ask it here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from tocsin.broker.listings import Listings
+from tocsin.core.coordination.signals import QuerySetKnown, StreamChanged, StreamJoined, StreamLeft
+from tocsin.core.forwarding import ForwardingTable, Subscription, Wanted
+from tocsin.core.inquiry import read_inquiry
+from tocsin.model.publication import Publication
+from tocsin.model.stream import LISTING
+from tocsin.wire.topics import FilterInvalid
+
+if TYPE_CHECKING:
+    from tocsin.broker.exchange import Subscriber
+
+ANSWER_S: Final = 2.0  # that a SUBACK waits for the answer of the coordinator
+
+QueriesChanged = Callable[[tuple[tuple[str, str], ...], tuple[str, ...]], None]
+
+
+class Queries:
+    """See the module's text. ``changed`` is called with the queries that are asked from now on, as (id, text), and the
+    ids of those that are not."""
+
+    def __init__(
+        self,
+        table: ForwardingTable[Subscriber],
+        tell: Callable[[Subscriber, str, bytes], None],
+        changed: QueriesChanged,
+    ) -> None:
+        self.listings: Listings[Subscriber] = Listings(tell)
+        self._table = table
+        self._inquiries = table.inquiries
+        self._changed = changed
+        self._awaited: dict[str, list[asyncio.Future[str | None]]] = {}  # query → who waits for its answer
+        self._log = structlog.get_logger()
+
+    # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(self, target: Subscriber, name: str, subscription: Subscription) -> None:
+        try:
+            inquiry = read_inquiry(name)
+        except FilterInvalid as error:  # stored by another version of ours
+            self._log.warning(
+                "a stored query cannot be read", subscriber=target.client_id, problem=str(error)
+            )
+            return
+        if inquiry.listing:
+            first = self.listings.ask(target, name, inquiry.id)
+        else:
+            first = self._inquiries.ask(target, name, inquiry.query, subscription)
+        if first:
+            self._changed(((inquiry.id, inquiry.query.text),), ())
+
+    def unsubscribe(self, target: Subscriber, name: str) -> None:
+        gone = self._inquiries.withdraw(target, name) or self.listings.withdraw(target, name)
+        if gone is not None:
+            self._changed((), (gone,))
+
+    def forget(self, target: Subscriber) -> None:
+        gone = (*self._inquiries.drop(target), *self.listings.drop(target))
+        if gone:
+            self._changed((), gone)
+
+    def topics(self, name: str) -> Collection[str]:
+        """The streams of a subscription to messages."""
+        return self._inquiries.topics(read_inquiry(name).id)
+
+    def wanted(self, publication: Publication) -> Wanted[Subscriber]:
+        """Who wants an entry of the message log, with which of its subscriptions."""
+        wanted = self._table.wanted(publication.topic)
+        if not self._inquiries.unknown:
+            return wanted
+        found = {target: list(subscriptions) for target, subscriptions in wanted}
+        for target, subscriptions in self._inquiries.judge(publication.metadata).items():
+            if target.may_receive(publication.topic):
+                found.setdefault(target, []).extend(subscriptions)
+        return tuple((target, tuple(subscriptions)) for target, subscriptions in found.items())
+
+    def statistics(self) -> dict[str, int]:
+        return {"listings": self.listings.subscriptions, "unanswered": len(self._inquiries.unknown)}
+
+    # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def is_known(self, name: str) -> bool:
+        inquiry = read_inquiry(name)
+        if inquiry.listing:
+            return self.listings.is_known(inquiry.id)
+        return inquiry.id not in self._inquiries.unknown
+
+    async def answered(self, names: Iterable[str]) -> dict[str, str]:
+        """Return when the coordinator has answered these subscriptions, or after a while; why it refused some."""
+        waiting: dict[str, asyncio.Future[str | None]] = {}
+        for name in names:
+            if not self.is_known(name):
+                waiting[name] = asyncio.get_running_loop().create_future()
+                self._awaited.setdefault(read_inquiry(name).id, []).append(waiting[name])
+        if waiting:
+            await asyncio.wait(waiting.values(), timeout=ANSWER_S)
+        problems = {name: each.result() for name, each in waiting.items() if each.done()}
+        return {name: problem for name, problem in problems.items() if problem is not None}
+
+    def refuse(self, query: str, problem: str) -> None:
+        """The coordinator does not take a query."""
+        self._log.warning("a query was not taken", query=query, problem=problem)
+        self._answer(query, problem)
+
+    def _answer(self, query: str, problem: str | None) -> None:
+        for waiting in self._awaited.pop(query, ()):
+            if not waiting.done():
+                waiting.set_result(problem)
+
+    # ── what the participant tells ──────────────────────────────────────────────────────────────────────────
+
+    def know(self, effect: QuerySetKnown) -> None:
+        if effect.query.startswith(LISTING):
+            self.listings.know(effect.query, effect.streams)
+        else:
+            self._inquiries.know(effect.query, effect.streams)
+        self._answer(effect.query, None)
+
+    def turn(self, effect: StreamJoined | StreamChanged | StreamLeft) -> None:
+        query, topic = effect.query, effect.topic
+        match effect:
+            case StreamJoined() if not query.startswith(LISTING):
+                self._inquiries.join(query, topic)
+            case StreamJoined(metadata=metadata):
+                self.listings.turn("joined", query, topic, metadata)
+            case StreamLeft() if not query.startswith(LISTING):
+                self._inquiries.leave(query, topic)
+            case StreamLeft(metadata=metadata):
+                self.listings.turn("left", query, topic, metadata)
+            case StreamChanged(metadata=metadata):
+                self.listings.turn("changed", query, topic, metadata)

@@ -1,0 +1,319 @@
+"""One client's messages on their way in: the shell of ``core.gate``.
+
+A message at QoS 0 goes to the exchange, one above it to the log, and what is published to ``$meta/…`` to the
+coordinator; each when it is its turn. A message of a stream that is known, while nothing waits, does not come here: the
+connection finds its topic in ``gate.ready``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+import structlog
+from mqtt5 import PublishPacket
+
+from tocsin.broker.attendant import Attendant
+from tocsin.broker.durability import Durability
+from tocsin.broker.exchange import Exchange, Subscriber
+from tocsin.broker.sources import Sources
+from tocsin.core.description import DescriptionInvalid, read_payload, read_properties
+from tocsin.core.gate import Action, Declare, Gate
+from tocsin.core.machine import Event
+from tocsin.core.session import CommitFailed, Committed
+from tocsin.errors import StoreFull, TocsinError
+from tocsin.model.publication import Publication
+from tocsin.model.stream import Diff
+from tocsin.model.subjects import fits
+from tocsin.wire.codec import PublishRun
+from tocsin.wire.topics import META_PREFIX
+
+UNSPECIFIED: Final = 0x80
+TOPIC_NAME_INVALID: Final = 0x90
+QUOTA_EXCEEDED: Final = 0x97
+OVERHEAD_BYTES: Final = 200  # of a message that waits, beside its payload
+
+
+class Publisher(Subscriber, Protocol):
+    """The connection, as it is seen from here."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def expiry_s(self) -> int: ...
+
+    def tell(self, event: Event) -> None:
+        """Hand an outcome to the session, if it is still there to hear it."""
+        ...
+
+    def wait(self, waits: bool) -> None:
+        """Read no more from the client for now, or go on."""
+        ...
+
+
+Act = Callable[[], None]
+
+
+class Source:
+    """See the module's text."""
+
+    __slots__ = (
+        "_acting",
+        "_actions",
+        "_connection",
+        "_durability",
+        "_ended",
+        "_exchange",
+        "_full",
+        "_known",
+        "_saving",
+        "_sources",
+        "gate",
+    )
+
+    def __init__(self, connection: Publisher, exchange: Exchange, *, resumed: bool = False) -> None:
+        self._connection = connection
+        self._exchange = exchange
+        self._durability: Durability = exchange.durability
+        self._sources: Sources = exchange.sources
+        self.gate: Gate[Act] = Gate(self._sources.streams_max, self._sources.ticket)
+        self._actions: deque[Action[Act]] = deque()
+        self._acting = False
+        self._full = False  # the connection was asked to wait
+        self._known = resumed  # the coordinator knows of the client
+        self._saving = 0  # QoS 2 messages whose ids are being stored
+        self._ended = False
+        if resumed:
+            self._sources.back(connection)
+
+    def __len__(self) -> int:
+        """How many messages wait."""
+        return len(self.gate)
+
+    # ── messages ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def publish(self, topic: str, packet: PublishPacket) -> None:
+        """A message at QoS 0."""
+        if topic.startswith(META_PREFIX):
+            self._describe(topic, packet, self._refused)
+            return
+        try:
+            diff = read_properties(packet.user_properties)
+        except DescriptionInvalid as error:
+            self._refused(error.reason_code, error.problem)
+            return
+        go = partial(self.forward, topic, packet)
+        if topic in self.gate.ready and diff is None:
+            go()
+        elif not self._enter(go, topic, diff, len(packet.payload), commits=False):
+            self._refused(QUOTA_EXCEEDED, f"{topic} is one stream too many to be described")
+
+    def publish_run(self, run: PublishRun) -> None:
+        """Messages at QoS 0 on one topic."""
+        if run.topic.startswith(META_PREFIX):
+            for packet in run.packets():
+                self.publish(run.topic, packet)
+            return
+        go = partial(self._exchange.publish_run, self._connection, run)
+        self._enter(go, run.topic, None, len(run.frames), commits=False)
+
+    def bequeath(self, topic: str, packet: PublishPacket) -> None:
+        """The client's will. It is its last message, and makes no stream."""
+        if int(packet.qos):
+            go = partial(self._durability.publish, self.publication(topic, packet))
+        else:
+            go = partial(self.forward, topic, packet)
+        self._do(self.gate.take(go, topic=None, size=len(packet.payload), commits=False))
+
+    def commit(self, packet: PublishPacket, topic: str, packet_id: int, qos: int) -> None:
+        """A message at QoS 1 or 2: make it durable, and tell the session."""
+        reject = partial(self._reject, packet_id)
+        if topic.startswith(META_PREFIX):
+            self._describe(topic, packet, reject, lambda: self._said(packet_id, qos))
+            return
+        self._exchange.counts.committed += 1
+        if not fits(topic):
+            self._fail(packet_id, TOPIC_NAME_INVALID, "the topic is too long to be stored")
+            return
+        try:
+            diff = read_properties(packet.user_properties)
+        except DescriptionInvalid as error:
+            reject(error.reason_code, error.problem)
+            return
+        go = partial(self._append, packet, topic, packet_id, qos)
+        if topic in self.gate.ready and diff is None:
+            self.gate.sent()
+            go()
+        elif not self._enter(go, topic, diff, len(packet.payload), commits=True):
+            reject(QUOTA_EXCEEDED, f"{topic} is one stream too many to be described")
+
+    def _enter(self, go: Act, topic: str, diff: Diff | None, size: int, *, commits: bool) -> bool:
+        """Have something done in turn; False, and it is not, if it describes a stream that cannot be one more."""
+        stream: str | None = topic
+        if topic not in self.gate.topics:
+            if self.gate.room and self._sources.room:
+                self._known = True
+                self._sources.publishes(topic)
+            elif diff is not None:
+                return False
+            else:
+                self._sources.unregistered += 1
+                stream = None
+        size += OVERHEAD_BYTES
+        self._do(self.gate.take(go, topic=stream, diff=diff, size=size, commits=commits))
+        return True
+
+    def forward(self, topic: str, packet: PublishPacket) -> None:
+        """Pass a message at QoS 0 on, now."""
+        connection = self._connection
+        if packet.topic_alias is not None:  # it may have come without its topic
+            packet = Publication.of(packet, topic, connection.client_id).packet(retain=packet.retain)
+        self._exchange.publish(connection, topic, packet)
+        if packet.retain:
+            self._durability.retain(Publication.of(packet, topic, connection.client_id))
+
+    def publication(self, topic: str, packet: PublishPacket) -> Publication:
+        """A message as it is kept, with what is said of its stream."""
+        sources = self._sources
+        return Publication.of(
+            packet,
+            topic,
+            self._connection.client_id,
+            broker=sources.broker,
+            cluster=sources.cluster,
+            keys=sources.keys(topic),
+        )
+
+    # ── the log ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _append(self, packet: PublishPacket, topic: str, packet_id: int, qos: int) -> None:
+        attendant = self._connection.attendant
+        publication = self.publication(topic, packet)
+        if qos == 1:
+            self._commit(publication, packet_id, qos, attendant.record_id(packet_id, qos))
+        elif self._ended:  # its id cannot be stored any more; the client sends it again
+            self._do(self.gate.settled())
+        else:  # its repeat must be known as one, so that its id is stored before it is used
+            self._saving += 1
+            commit = partial(self._commit, publication, packet_id, qos, attendant.record_id(packet_id, qos))
+            attendant.when_durable(commit)
+
+    def _commit(self, publication: Publication, packet_id: int, qos: int, record_id: str) -> None:
+        if qos == 2:
+            if self._ended:
+                return
+            self._saving -= 1
+        stored = partial(self._stored, publication, packet_id, qos, self._connection.attendant)
+        self._durability.journal.commit(publication, record_id, stored)
+
+    def _stored(
+        self,
+        publication: Publication,
+        packet_id: int,
+        qos: int,
+        attendant: Attendant,
+        error: TocsinError | None,
+    ) -> None:
+        self._do(self.gate.settled())
+
+        def done(error: TocsinError | None) -> None:
+            if error is None:
+                if qos == 2:
+                    attendant.kept(packet_id)
+                self._connection.tell(Committed(packet_id=packet_id))
+                return
+            code = QUOTA_EXCEEDED if isinstance(error, StoreFull) else UNSPECIFIED
+            if qos == 2:  # its id must not stand for the next message on this packet id
+                attendant.release(packet_id, partial(self._fail, packet_id, code, str(error)))
+            else:
+                self._fail(packet_id, code, str(error))
+
+        if error is None and publication.retain:
+            self._durability.retain(publication, done)
+        else:
+            done(error)
+
+    def _fail(self, packet_id: int, code: int, reason: str) -> None:
+        self._connection.tell(CommitFailed(packet_id=packet_id, reason_code=code, reason=reason))
+
+    # ── what is said of streams ─────────────────────────────────────────────────────────────────────────────
+
+    def _describe(
+        self,
+        topic: str,
+        packet: PublishPacket,
+        refuse: Callable[[int, str], None],
+        done: Act = lambda: None,
+    ) -> None:
+        try:
+            diff = read_payload(packet.payload)
+        except DescriptionInvalid as error:
+            refuse(error.reason_code, error.problem)
+            return
+        if not self._sources.room:
+            refuse(QUOTA_EXCEEDED, "no coordinator answers, and too much waits for one already")
+            return
+
+        def settled(problem: str | None) -> None:
+            if problem is None:
+                done()
+            else:
+                refuse(QUOTA_EXCEEDED, problem)
+
+        self._do(self.gate.describe(topic.removeprefix(META_PREFIX), diff, settled))
+
+    def _said(self, packet_id: int, qos: int) -> None:
+        """What a message above QoS 0 said of a stream is durable."""
+        if qos == 2:
+            attendant = self._connection.attendant
+            attendant.record_id(packet_id, qos)
+            attendant.kept(packet_id)
+        self._connection.tell(Committed(packet_id=packet_id))
+
+    def _refused(self, code: int, problem: str) -> None:
+        """What was said cannot be taken; at QoS 0, and in 3.1.1, there is no way to tell the client."""
+        self._sources.refused += 1
+        client = self._connection.client_id
+        structlog.get_logger().info("a description was refused", publisher=client, problem=problem)
+
+    def _reject(self, packet_id: int, code: int, problem: str) -> None:
+        self._refused(code, problem)
+        self._fail(packet_id, code, problem)
+
+    # ── turns ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def clear(self, ticket: int) -> None:
+        self._do(self.gate.clear(ticket))
+
+    def end(self, expiry_s: int) -> None:
+        """The connection is over; its session is kept for so long. What waits still goes."""
+        self._ended = True
+        for _ in range(self._saving):
+            self._do(self.gate.settled())
+        self._do(self.gate.end(partial(self._leave, expiry_s)))
+
+    def _leave(self, expiry_s: int) -> None:
+        if self._known:
+            self._sources.ended(self._connection, self.gate.topics, expiry_s)
+
+    def _do(self, actions: list[Action[Act]]) -> None:
+        """Carry out what the gate says, in order, also what it says meanwhile."""
+        self._actions.extend(actions)
+        if not self._acting:
+            self._acting = True
+            try:
+                while self._actions:
+                    action = self._actions.popleft()
+                    if isinstance(action, Declare):
+                        self._sources.declare(self._connection, self, action)
+                    else:
+                        for go in action.items:
+                            go()
+            finally:
+                self._acting = False
+        if self.gate.full != self._full:
+            self._full = self.gate.full
+            self._connection.wait(self._full)

@@ -1,0 +1,218 @@
+"""The clients of a broker that publish, as the coordinator hears of them: their streams, and their coming and going.
+
+Every change has a ticket (``core.coordination.signals``): messages behind it wait until it is clear (``core.gate``),
+and whoever asked for it is answered when it is settled and clear: it is kept, and in force everywhere.
+
+What clients say of the streams that are published here is known (``keys``), so that messages can carry it: from the
+coordinator, and of what was said here a moment ago from that.
+
+A client's connections have **epochs**, microseconds of the wall's clock, so that the coordinator knows which of two
+brokers has it. They grow by two at least: the number between two connections is for the end of what came before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from tocsin.core.coordination.signals import ClientsChanged
+from tocsin.core.gate import Declare
+from tocsin.model.stream import PERMANENT, Diff, Metadata, Value
+from tocsin.runtime.pump import wall_us
+from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
+
+UNSETTLED_MAX: Final = 100_000  # changes that wait for a coordinator; beyond it no new stream is registered
+
+Done = Callable[[str | None], None]  # told None, or what the problem is
+Command = Streams | ClientAway | ClientBack | ClientGone
+
+
+class Held(Protocol):
+    """A client whose messages may have to wait."""
+
+    def __len__(self) -> int:
+        """How many do."""
+        ...
+
+    def clear(self, ticket: int) -> None: ...
+
+
+class Client(Protocol):
+    """A connection, as it is seen from here."""
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def expiry_s(self) -> int: ...
+
+
+class Sources:
+    """See the module's text. ``post`` hands an event to the participant, ``newest`` is the last position of the message
+    log that was committed here."""
+
+    def __init__(
+        self,
+        post: Callable[[ClientsChanged], None],
+        newest: Callable[[], int],
+        *,
+        broker: str,
+        cluster: str,
+        streams_max: int,
+    ) -> None:
+        self.broker = broker
+        self.cluster = cluster
+        self.streams_max = streams_max  # of one client
+        self.unregistered = 0  # messages whose topic was one stream too many
+        self.refused = 0  # descriptions that could not be taken
+        self._post = post
+        self._newest = newest
+        self._keys: dict[str, dict[str, Value]] = {}
+        self._publishers: Counter[str] = Counter()  # topic → how many connections here publish on it
+        self._tickets = 0
+        self._settled = 0
+        self._cleared = 0
+        self._waiting: dict[int, Done] = {}  # by ticket, the lowest first
+        self._held: deque[tuple[int, Held]] = deque()  # who waits for which ticket
+        self._epoch = 0
+        self._epochs: dict[str, int] = {}  # client → the epoch of its connection here
+        self._log = structlog.get_logger()
+
+    # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def room(self) -> bool:
+        """Whether one change more may wait for a coordinator."""
+        return self._tickets - self._settled < UNSETTLED_MAX
+
+    def keys(self, topic: str) -> dict[str, Value] | None:
+        """What clients say of a stream that is published here."""
+        return self._keys.get(topic)
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "streams": len(self._publishers),
+            "unregistered": self.unregistered,
+            "descriptions_refused": self.refused,
+            "held": sum(len(held) for held in {held for _, held in self._held}),
+        }
+
+    # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def came(self, client: str) -> int:
+        """A client has connected; the epoch of its connection."""
+        self._epoch = self._epochs[client] = max(self._epoch + 2, wall_us())
+        return self._epoch
+
+    def back(self, client: Client) -> None:
+        """Its session was resumed."""
+        self._say(self.ticket(), ClientBack(client.client_id, client.expiry_s, client.epoch))
+
+    def went(self, client: str, epoch: int) -> None:
+        """A connection is over."""
+        if self._epochs.get(client) == epoch:
+            del self._epochs[client]
+
+    def ended(self, client: Client, topics: set[str], expiry_s: int) -> None:
+        """A connection of which the coordinator knows is over, and all that it published is in the log."""
+        for topic in topics:
+            self._publishers[topic] -= 1
+            if not self._publishers[topic]:
+                del self._publishers[topic]
+                self._keys.pop(topic, None)
+        name, epoch, after = client.client_id, client.epoch, self._newest()
+        gone = ClientAway(name, expiry_s, after, epoch) if expiry_s else ClientGone(name, after, epoch)
+        self._say(self.ticket(), gone)
+
+    def session_over(self, client: str) -> None:
+        """A session that was stored is forgotten, because its client has begun anew."""
+        epoch = self._epochs.get(client, self._epoch + 2) - 1
+        self._say(self.ticket(), ClientGone(client, 0, epoch))
+
+    # ── streams ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets
+
+    def declare(self, client: Client, held: Held, declared: Declare) -> None:
+        """Say something of a stream; its ``note`` is told when that is done."""
+        topic, diff = declared.topic, declared.diff
+        if callable(declared.note):
+            self._waiting[declared.ticket] = declared.note
+        self._learn(topic, _merged(self._keys.get(topic, {}), diff))
+        self._held.append((declared.ticket, held))
+        name = client.client_id if declared.publishes else ""
+        changes = ((topic, None if diff is None else dict(diff)),)
+        self._say(
+            declared.ticket,
+            Streams(name, client.expiry_s, changes, self._newest(), client.epoch if name else 0),
+        )
+
+    def _learn(self, topic: str, keys: Metadata) -> None:
+        """What is said of a stream, if it is published here."""
+        if keys and topic in self._publishers:
+            self._keys[topic] = dict(keys)
+        else:
+            self._keys.pop(topic, None)
+
+    def publishes(self, topic: str) -> None:
+        """One connection more publishes on a topic."""
+        self._publishers[topic] += 1
+
+    def _say(self, ticket: int, command: Command) -> None:
+        cause = f"{self.broker}:s{ticket}"
+        self._post(ClientsChanged(ticket=ticket, command=command, cause=cause))
+
+    # ── what the participant tells ──────────────────────────────────────────────────────────────────────────
+
+    def described(self, streams: Mapping[str, Metadata], *, whole: bool) -> None:
+        if whole:
+            self._keys.clear()
+        for topic, keys in streams.items():
+            self._learn(topic, keys)
+
+    def settle(self, ticket: int) -> None:
+        """Everything up to this ticket is in the coordinator's log."""
+        self._settled = max(self._settled, ticket)
+        self._answer()
+
+    def _answer(self) -> None:
+        done = min(self._settled, self._cleared)
+        while self._waiting and (first := next(iter(self._waiting))) <= done:
+            self._waiting.pop(first)(None)
+
+    def refuse(self, ticket: int, topic: str, problem: str) -> None:
+        """The coordinator did not take what was said of a stream."""
+        waiting = self._waiting.pop(ticket, None)
+        if waiting is not None:
+            waiting(problem)
+            return
+        self.refused += 1
+        self._log.warning("what was said of a stream was not taken", stream=topic, problem=problem)
+
+    def clear(self, ticket: int) -> None:
+        """Messages that wait for changes up to this ticket may go."""
+        self._cleared = max(self._cleared, ticket)
+        while self._held and self._held[0][0] <= ticket:
+            self._held.popleft()[1].clear(ticket)
+        self._answer()
+
+    def release(self) -> None:
+        """The broker stops: nothing waits any more."""
+        while self._held:
+            self.clear(self._tickets)
+
+
+def _merged(keys: dict[str, Value], diff: Diff | None) -> dict[str, Value]:
+    if diff is None:
+        return {}
+    merged = {key: value for key, value in keys.items() if diff.get(key, value) is not None}
+    merged.update((key, value) for key, value in diff.items() if value is not None and key != PERMANENT)
+    return merged

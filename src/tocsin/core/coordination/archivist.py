@@ -1,0 +1,167 @@
+"""Writes snapshots of the state, and has the command log forget what they cover.
+
+    idle ──► writing (pieces, append by append) ──► recording (the manifest) ──► trimming (both logs) ──► idle
+
+A snapshot counts from its **manifest** on, one key of the table. What was written before and never recorded is
+trimmed with the next. Two may write at the same time: the table lets one of them record. The command log keeps
+MARGIN entries before the snapshot, for replicas and brokers that are a little behind.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from tocsin.core.coordination import snapshot
+from tocsin.core.coordination.places import Options, Places
+from tocsin.core.coordination.state import State
+from tocsin.core.machine import Append, Effect, PutKey, Say, SetTimer, Stored, StoreFailed, TrimLog
+from tocsin.errors import Malformed
+from tocsin.ports import Change, Record
+
+KEY: Final = "core.snapshot"
+ARCHIVE: Final = "archive"  # timers: to ask again
+SNAPSHOT: Final = "snapshot"  # … and to begin
+BUSY_US: Final = 1_000  # before a leader looks again for a moment in which nothing is under way
+PIECES_MAX: Final = 8  # in one append: 4 MiB
+ANSWER_US: Final = 6_000_000
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """A snapshot that is complete."""
+
+    position: int  # of the last batch that it covers
+    commands: int  # that were applied until then
+    subject: str  # of its pieces in the log of snapshots; nobody else's
+    pieces: int
+    first: int = 0  # position of the first piece
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    try:
+        return msgspec.json.decode(data, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise Malformed(f"not a manifest of a snapshot: {error}") from None
+
+
+class Archivist:
+    """One coordinator's."""
+
+    def __init__(
+        self, places: Places, options: Options, request: Callable[[str], str], record_id: Callable[[], str]
+    ) -> None:
+        self._places = places
+        self._options = options
+        self._request = request
+        self._record_id = record_id
+        self._revision = 0  # of the manifest
+        self._base = 0  # the same when the snapshot was begun: one that is recorded meanwhile is as good
+        self._appends: deque[tuple[Record, ...]] = deque()  # pieces that are not written yet
+        self._pending: Manifest | None = None  # of what is being written
+        self._step = "idle"
+        self._coming = False  # a snapshot is due, and its timer runs
+        self.asked = ""
+        self.manifest: Manifest | None = None  # the newest there is
+
+    def watched(self, change: Change) -> None:
+        if change.kind == "put":
+            self.manifest, self._revision = decode_manifest(change.value), change.revision
+        elif change.kind in ("delete", "reset"):
+            self.manifest, self._revision = None, 0
+
+    def look(self, cause: str, state: State, patience_us: int) -> list[Effect]:
+        """Have a snapshot taken in a while, if one is due."""
+        if self._coming or not self._is_due(state):
+            return []
+        self._coming = True
+        return [SetTimer(cause=cause, name=SNAPSHOT, delay_us=patience_us)]
+
+    def _is_due(self, state: State) -> bool:
+        covered = 0 if self.manifest is None else self.manifest.commands
+        return self._step == "idle" and state.commands - covered >= self._options.snapshot_every
+
+    def take(self, cause: str, state: State, position: int, *, clean: bool) -> list[Effect]:
+        """The while has passed: begin, unless nobody needs it any more, or the state is just now ahead of the log."""
+        self._coming = self._is_due(state) and not clean
+        if self._coming:
+            return [SetTimer(cause=cause, name=SNAPSHOT, delay_us=BUSY_US)]
+        return self._begin(cause, state, position) if self._is_due(state) else []
+
+    def _begin(self, cause: str, state: State, position: int) -> list[Effect]:
+        """Write the state, which is that of the log up to the batch at ``position``."""
+        pieces = snapshot.take(state)
+        subject = self._places.snapshot_subject(self._record_id())
+        records = [Record(subject, piece, self._record_id()) for piece in pieces]
+        self._appends = deque(
+            tuple(records[start : start + PIECES_MAX]) for start in range(0, len(records), PIECES_MAX)
+        )
+        self._pending = Manifest(position, state.commands, subject, len(pieces))
+        self._base = self._revision
+        self._step = "writing"
+        facts = {"position": position, "bytes": sum(map(len, pieces)), "streams": len(state.presence.streams)}
+        return [Say(cause=cause, text="snapshot begins", facts=facts), *self._ask(cause)]
+
+    def answered(self, event: Stored | StoreFailed) -> list[Effect]:
+        """The store has answered somebody, perhaps us."""
+        if event.request != self.asked:
+            return []
+        if isinstance(event, Stored):
+            return self._stored(event.cause, event.value)
+        self.asked = ""
+        if not event.error.retryable:
+            return self.stop()  # somebody else has recorded a snapshot
+        return [SetTimer(cause=event.cause, name=ARCHIVE, delay_us=ANSWER_US // 6)]
+
+    def _stored(self, cause: str, value: object) -> list[Effect]:
+        assert self._pending is not None
+        if self._step == "writing":
+            assert isinstance(value, tuple)
+            self._appends.popleft()
+            if not self._pending.first:
+                self._pending = msgspec.structs.replace(self._pending, first=value[0])
+            if not self._appends:
+                self._step = "recording"
+        elif self._step == "recording":
+            self._step = "trimming commands"
+        elif self._step == "trimming commands":
+            self._step = "trimming snapshots"
+        else:
+            return self.stop()
+        return self._ask(cause)
+
+    def again(self, cause: str) -> list[Effect]:
+        return [] if self._step == "idle" else self._ask(cause)
+
+    def stop(self) -> list[Effect]:
+        self._step, self.asked, self._pending, self._coming = "idle", "", None, False
+        self._appends.clear()
+        return []
+
+    def _ask(self, cause: str) -> list[Effect]:
+        assert self._pending is not None
+        self.asked = self._request("archive")
+        effect: Effect
+        if self._step == "writing":
+            effect = Append(
+                cause=cause, request=self.asked, log=self._places.snapshots.name, records=self._appends[0]
+            )
+        elif self._step == "recording":
+            effect = PutKey(
+                cause=cause,
+                request=self.asked,
+                table=self._places.table.name,
+                key=KEY,
+                value=msgspec.json.encode(self._pending),
+                revision=self._base,
+            )
+        elif self._step == "trimming commands":
+            before = max(0, self._pending.position - self._options.margin)
+            effect = TrimLog(cause=cause, request=self.asked, log=self._places.commands.name, before=before)
+        else:
+            effect = TrimLog(
+                cause=cause, request=self.asked, log=self._places.snapshots.name, before=self._pending.first
+            )
+        return [effect, SetTimer(cause=cause, name=ARCHIVE, delay_us=ANSWER_US)]

@@ -1,0 +1,415 @@
+"""One coordinator: it follows the command log, and leads while it holds the lease and the log believes it.
+
+    new ──► restoring ──► following ──► claiming ──► reading ──► opening ──► leading
+                ▲  ▲          ▲            │            │           │           │
+                │  └── a gap ─┘            └─── not granted, lapsed ┘           │
+                └──────────────────── conflict, lapsed ─────────────────────────┘
+    any ──► stopped
+
+- **restoring**: the newest snapshot is read, if there is one; then the log is followed from there.
+- **following**: a hot replica. Every batch is applied as it comes. When nobody holds the lease, it claims it.
+- **reading**: it holds the lease, and reads the log to its end, so that it knows all that was ever acknowledged.
+- **opening**: it asks the log to take ``Elected`` there. Only if the log does, it leads.
+- **leading**: see ``leader``.
+
+The lease makes leaders rare; the expected position makes them one: of two that believe to lead, the log refuses one.
+A leader steps down when its lease lapses by its own clock, or when somebody else has written. Then it throws its
+state away, which may be ahead of the log, and restores. Asked to stop, it gives the lease back.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from tocsin.core.coordination import archivist as archive
+from tocsin.core.coordination import leader as lead
+from tocsin.core.coordination import lease as leases
+from tocsin.core.coordination.archivist import Archivist
+from tocsin.core.coordination.election import Election
+from tocsin.core.coordination.leader import Leader
+from tocsin.core.coordination.lease import Lease
+from tocsin.core.coordination.places import Options, Places
+from tocsin.core.coordination.restorer import Restorer
+from tocsin.core.coordination.state import State
+from tocsin.core.machine import (
+    CancelTimer,
+    Effect,
+    Event,
+    Followed,
+    FollowLog,
+    Handler,
+    Received,
+    Say,
+    SetTimer,
+    Started,
+    Stop,
+    Stored,
+    StoreFailed,
+    TableMachine,
+    TimerFired,
+    Watched,
+    WatchTable,
+)
+from tocsin.errors import Conflict, StoreFull, Trimmed
+from tocsin.ports import Entry, Page
+from tocsin.wire.commands import decode_batch
+
+AGAIN_US: Final = 300_000  # before the store is asked again after a failure
+ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not there by then never comes
+# Followers write snapshots at once; the leader only if nobody has done so, for it has other things to do.
+LEADERS_PATIENCE_US: Final = 5_000_000
+PREFIX: Final = "core."  # of the keys that are watched
+HOLDING: Final = ("reading", "opening", "leading")
+TIMERS: Final = (
+    "renew",
+    "lapse",
+    "again",
+    "snapshot",
+    lead.CHECK,
+    lead.APPEND,
+    archive.ARCHIVE,
+)  # of a leadership
+
+
+class Resigning(Event, frozen=True, kw_only=True):
+    """The process stops on purpose."""
+
+
+class Coordinator(TableMachine):
+    """See the module's text."""
+
+    leading: type[Leader] = Leader  # so that a variant can be tried
+    electing: type[Election] = Election
+
+    def __init__(self, name: str, places: Places, options: Options) -> None:
+        self.name = name
+        self.replica = State()  # that of the log up to ``position``, or ahead of it while leading
+        self.position = 0  # of the last batch that was applied
+        self.leader: Leader | None = None  # while leading
+        self._places = places
+        self._options = options
+        self._prefix = name  # of our records' ids: ours, and of this life
+        self._count = 0  # of requests and records
+        self._claim = ""  # requests whose answers are awaited: for the lease
+        self._renewal = ""
+        self._ready = False  # the watch has told everything
+        self._lease = Lease(places.table.name, name, options.lease_us)
+        self._restorer = Restorer(places.snapshots.name, self._request)
+        self._election = self.electing(name, places, options.limits, self._request, self._record_id)
+        self._archivist = Archivist(places, options, self._request, self._record_id)
+
+    @property
+    def epoch(self) -> int:
+        return self.replica.epoch
+
+    def _request(self, what: str) -> str:
+        self._count += 1
+        return f"{what}#{self._count}"
+
+    def _record_id(self) -> str:
+        self._count += 1
+        return f"{self._prefix}-{self._count}"
+
+    def handle(self, event: Event, now_us: int) -> list[Effect]:
+        lapsed = self.state in HOLDING and self._is_lapsed(now_us)
+        effects = self._step_down(event.cause, "the lease has lapsed") if lapsed else []
+        return [*effects, *super().handle(event, now_us)]
+
+    def _is_lapsed(self, now_us: int) -> bool:
+        """By our own clock, and looked at before anything else: a leader that was frozen wakes up to this."""
+        return now_us >= self._lease.until_us
+
+    def _await(self, asked: Effect) -> list[Effect]:
+        """Something that is asked for, and asked for again if no answer comes."""
+        return [asked, SetTimer(cause=asked.cause, name="again", delay_us=ANSWER_US)]
+
+    # ── restoring ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, event: Started, now_us: int) -> list[Effect]:
+        self._prefix = f"{self.name}-{event.incarnation:x}"
+        self._lease = Lease(self._places.table.name, self._prefix, self._options.lease_us)
+        self.state = "restoring"
+        return [WatchTable(cause=event.cause, table=self._places.table.name, prefix=PREFIX)]
+
+    def _restore(self, cause: str) -> list[Effect]:
+        """Begin anew, with the newest snapshot."""
+        self.state, self.leader = "restoring", None
+        self._restorer.stop()
+        self._archivist.stop()
+        if not self._ready:
+            return []
+        if self._archivist.manifest is None:
+            return self._restored(cause, State(), 0)
+        return self._await(self._restorer.begin(cause, self._archivist.manifest))
+
+    def _on_piece(self, event: Stored, now_us: int) -> list[Effect]:
+        if event.request != self._restorer.asked:
+            return []
+        page: Page = event.value
+        match self._restorer.take(event.cause, page):
+            case None:
+                return self._restore_later(event.cause)
+            case (replica, position):
+                return self._restored(event.cause, replica, position)
+            case Effect() as effect:
+                return self._await(effect)
+
+    def _not_restored(self, event: StoreFailed, now_us: int) -> list[Effect]:
+        return self._restore_later(event.cause) if event.request == self._restorer.asked else []
+
+    def _restore_later(self, cause: str) -> list[Effect]:
+        self.state = "restoring"
+        self._restorer.stop()
+        return [SetTimer(cause=cause, name="again", delay_us=AGAIN_US)]
+
+    def _restored(self, cause: str, replica: State, position: int) -> list[Effect]:
+        self.replica, self.position, self.state = replica, position, "following"
+        self._restorer.stop()
+        facts = {"position": position, "streams": len(replica.presence.streams), "epoch": replica.epoch}
+        log, subject = self._places.commands.name, self._places.commands_subject
+        return [
+            CancelTimer(cause=cause, name="again"),
+            Say(cause=cause, text="follows", facts=facts),
+            FollowLog(cause=cause, log=log, subject=subject, start=position + 1),
+            SetTimer(cause=cause, name="campaign", delay_us=AGAIN_US),
+        ]
+
+    # ── following ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_entry(self, event: Followed, now_us: int) -> list[Effect]:
+        return self._apply(event.cause, event.entry)
+
+    def _apply(self, cause: str, entry: Entry) -> list[Effect]:
+        if entry.position <= self.position:
+            return []
+        batch = decode_batch(entry.payload)
+        if batch.previous != self.position:
+            return self._restore_later(cause)  # what lies between is no longer kept
+        self.replica.follow(batch)
+        self.position = entry.position
+        return self._archivist.look(cause, self.replica, 0)
+
+    def _on_entry_leading(self, event: Followed, now_us: int) -> list[Effect]:
+        entry = event.entry
+        if entry.position <= self.position or entry.id.startswith(f"{self._prefix}-"):
+            return []
+        return self._step_down(event.cause, "somebody else has written")
+
+    def _on_watched(self, event: Watched, now_us: int) -> list[Effect]:
+        change = event.change
+        if change.kind == "reset":
+            self._ready = False
+        if change.key == leases.KEY or change.kind == "reset":
+            self._lease.watched(change)
+        if change.key == archive.KEY or change.kind == "reset":
+            self._archivist.watched(change)
+        if change.kind == "ready":
+            self._ready = True
+            if self.state == "restoring" and not self._restorer.asked:
+                return self._restore(event.cause)
+        return self._campaign(event.cause, now_us)
+
+    # ── becoming the leader ─────────────────────────────────────────────────────────────────────────────────
+
+    def _campaign(self, cause: str, now_us: int) -> list[Effect]:
+        if self.state != "following" or not self._ready or self._lease.holder is not None:
+            return []
+        self.state = "claiming"
+        self._claim = self._request("claim")
+        return [
+            self._lease.ask(cause, self._claim, now_us, renew=False),
+            SetTimer(cause=cause, name="campaign", delay_us=ANSWER_US),
+        ]
+
+    def _claimed(self, event: Stored, now_us: int) -> list[Effect]:
+        if event.request != self._claim:
+            return self._archivist.answered(event)
+        self._lease.granted(event.request, event.value)
+        return [
+            CancelTimer(cause=event.cause, name="campaign"),
+            SetTimer(cause=event.cause, name="renew", delay_us=self._lease.renew_us),
+            self._set_lapse(event.cause, now_us),
+            *self._read(event.cause),
+        ]
+
+    def _not_claimed(self, event: StoreFailed, now_us: int) -> list[Effect]:
+        if event.request != self._claim:
+            return self._archivist.answered(event)
+        self.state = "following"
+        return [SetTimer(cause=event.cause, name="campaign", delay_us=AGAIN_US)]
+
+    def _read(self, cause: str) -> list[Effect]:
+        self.state = "reading"
+        return self._await(self._election.read(cause, self.position + 1))
+
+    def _was_read(self, cause: str, page: Page) -> list[Effect]:
+        for entry in page.entries:
+            effects = self._apply(cause, entry)
+            if self.state != "reading":
+                return effects
+        if page.next <= page.last:
+            return self._read(cause)
+        self.state = "opening"
+        return self._await(self._election.open(cause, self.replica, self.position, page.last))
+
+    def _opened(self, cause: str, position: int, now_us: int) -> list[Effect]:
+        if self.position < position:  # it has not come back by the follow yet
+            self.replica.follow(self._election.batch)
+            self.position = position
+        self.state = "leading"
+        self.leader = self.leading(
+            self.replica, self._places, self._options, self._request, self._record_id, position, now_us
+        )
+        facts = {"epoch": self.epoch, "position": position, "coordinator": self.name}
+        return [
+            CancelTimer(cause=cause, name="again"),
+            Say(cause=cause, text="leads", facts=facts),
+            *self.leader.begin(cause),
+        ]
+
+    # ── holding the lease ───────────────────────────────────────────────────────────────────────────────────
+
+    def _on_holding_answer(self, event: Stored | StoreFailed, now_us: int) -> list[Effect]:
+        """An answer while we hold the lease: to its renewal, to the archivist, to the leader, or on the way there."""
+        if event.request == self._renewal:
+            return self._on_renewal(event, now_us)
+        if event.request == self._archivist.asked:
+            return self._archivist.answered(event)
+        if self.leader is not None:
+            return self._on_append_answer(self.leader, event, now_us)
+        if event.request != self._election.asked:
+            return []
+        if isinstance(event, StoreFailed):
+            return self._not_elected(event)
+        if self.state == "reading":
+            return self._was_read(event.cause, event.value)
+        return self._opened(event.cause, event.value[0], now_us)
+
+    def _on_renewal(self, event: Stored | StoreFailed, now_us: int) -> list[Effect]:
+        self._renewal = ""
+        if isinstance(event, StoreFailed):
+            lost = isinstance(event.error, Conflict)
+            return self._step_down(event.cause, "the lease is no longer ours") if lost else []
+        self._lease.granted(event.request, event.value)
+        return [self._set_lapse(event.cause, now_us)]
+
+    def _set_lapse(self, cause: str, now_us: int) -> Effect:
+        """Any event at that time would do: ``handle`` looks before each."""
+        return SetTimer(cause=cause, name="lapse", delay_us=max(0, self._lease.until_us - now_us))
+
+    def _on_append_answer(self, leader: Leader, event: Stored | StoreFailed, now_us: int) -> list[Effect]:
+        if event.request != leader.asked:
+            return []
+        if isinstance(event, StoreFailed):
+            error = event.error
+            if error.retryable or isinstance(error, StoreFull):
+                return leader.failed(event.cause, error)
+            return self._step_down(event.cause, str(error))
+        effects = leader.stored(event.cause, event.value, now_us)
+        self.position = leader.previous
+        archiving = self._archivist.look(event.cause, self.replica, LEADERS_PATIENCE_US)
+        return [*effects, *archiving, *leader.pump(event.cause, now_us)]
+
+    def _not_elected(self, event: StoreFailed) -> list[Effect]:
+        if isinstance(event.error, Trimmed):
+            return [*self._step_down(event.cause, str(event.error)), *self._restore(event.cause)]
+        if isinstance(event.error, Conflict):
+            return self._read(event.cause)
+        return [SetTimer(cause=event.cause, name="again", delay_us=AGAIN_US)]
+
+    def _step_down(self, cause: str, reason: str) -> list[Effect]:
+        self._renewal = ""
+        effects: list[Effect] = [CancelTimer(cause=cause, name=name) for name in TIMERS]
+        if self.state == "leading":
+            facts = {"epoch": self.epoch, "reason": reason}
+            say = Say(cause=cause, text="steps down", level="warning", facts=facts)
+            return [*effects, say, *self._restore(cause)]
+        self.state = "following"
+        return [*effects, SetTimer(cause=cause, name="campaign", delay_us=AGAIN_US)]
+
+    def _resign(self, event: Resigning, now_us: int) -> list[Effect]:
+        held = self.state in HOLDING
+        self.state, self.leader = "stopped", None
+        return (
+            [self._lease.resign(event.cause, self._request("resign"))] if held else self._stop(event, now_us)
+        )
+
+    def _stop(self, event: Event, now_us: int) -> list[Effect]:
+        return [Stop(cause=event.cause, reason="asked to")]
+
+    # ── timers ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        cause, leader = event.cause, self.leader
+        match event.name:
+            case "campaign":
+                if self.state == "claiming":
+                    self.state = "following"
+                return self._campaign(cause, now_us)
+            case archive.SNAPSHOT:
+                clean = self.state == "following" or (leader is not None and leader.idle)
+                return self._archivist.take(cause, self.replica, self.position, clean=clean)
+            case "again":
+                return self._ask_again(cause)
+            case "renew" if self.state in HOLDING:
+                self._renewal = self._request("renew")
+                return [
+                    self._lease.ask(cause, self._renewal, now_us, renew=True),
+                    SetTimer(cause=cause, name="renew", delay_us=self._lease.renew_us),
+                ]
+            case archive.ARCHIVE:
+                return self._archivist.again(cause)
+            case lead.CHECK if leader is not None:
+                return leader.check(cause, now_us)
+            case lead.APPEND if leader is not None:
+                return leader.again(cause)
+        return []
+
+    def _ask_again(self, cause: str) -> list[Effect]:
+        match self.state:
+            case "restoring":
+                return self._restore(cause)
+            case "reading":
+                return self._read(cause)
+            case "opening":
+                return self._await(self._election.again(cause))
+        return []
+
+    def _on_message(self, event: Received, now_us: int) -> list[Effect]:
+        assert self.leader is not None
+        return self.leader.hear(event.cause, event.message, now_us)
+
+    def _on_other_answer(self, event: Stored | StoreFailed, now_us: int) -> list[Effect]:
+        return self._archivist.answered(event)
+
+    def _ignore(self, event: Event, now_us: int) -> list[Effect]:
+        return []
+
+    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
+        ("new", Started): _start,
+        ("*", Watched): _on_watched,
+        ("*", TimerFired): _on_timer,
+        ("*", Received): _ignore,
+        ("*", Followed): _on_entry,
+        ("*", Stored): _on_other_answer,
+        ("*", StoreFailed): _on_other_answer,
+        ("*", Resigning): _resign,
+        ("restoring", Stored): _on_piece,
+        ("restoring", StoreFailed): _not_restored,
+        ("restoring", Followed): _ignore,
+        ("claiming", Stored): _claimed,
+        ("claiming", StoreFailed): _not_claimed,
+        ("reading", Stored): _on_holding_answer,
+        ("reading", StoreFailed): _on_holding_answer,
+        ("opening", Stored): _on_holding_answer,
+        ("opening", StoreFailed): _on_holding_answer,
+        ("leading", Stored): _on_holding_answer,
+        ("leading", StoreFailed): _on_holding_answer,
+        ("leading", Received): _on_message,
+        ("leading", Followed): _on_entry_leading,
+        ("stopped", Stored): _stop,
+        ("stopped", StoreFailed): _stop,
+        ("stopped", Watched): _ignore,
+        ("stopped", TimerFired): _ignore,
+        ("stopped", Followed): _ignore,
+    }

@@ -1,0 +1,300 @@
+"""What a coordinator does while it leads: takes commands, appends them with what follows, and looks after brokers.
+
+Commands gather while an append is under way; the next one takes them all (**group commit**), so that durability costs
+latency once a batch. Appends are not pipelined: a second one would have to predict the position that it expects, and
+somebody else's records could meet that prediction just where ours were refused.
+
+Invariants:
+
+- one append is under way at most, and it says which position it expects; if that is not the last, somebody else
+leads;
+- the state is ahead of the log by that append and no more. So whoever stops leading has to throw the state away;
+- nothing that follows from a command leaves before the command is in the log: notices are in the same append, and
+  ``Clear`` waits for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from tocsin.core.coordination.clearance import Clear as Cleared
+from tocsin.core.coordination.clearance import Clearance
+from tocsin.core.coordination.drafting import Draft, Drafter
+from tocsin.core.coordination.places import Options, Places
+from tocsin.core.coordination.state import State
+from tocsin.core.machine import Append, Effect, Say, Send, SetTimer
+from tocsin.core.refuge import RefugePlan
+from tocsin.errors import StoreFull, TocsinError
+from tocsin.model.message import Message, broker_address
+from tocsin.ports import Record
+from tocsin.wire.commands import Joined, Logged, Lost, Refreshed, Said, encode_command
+from tocsin.wire.control import Beat, Clear, Expected, Pulse, Refresh, Seen, Submit, Unknown
+
+CHECK: Final = "check"
+APPEND: Final = "append"
+COMMANDS_MAX_BYTES: Final = 256 << 10  # of one batch, before the run that passes it
+PENDING_MAX: Final = 10_000  # commands of one broker that wait here; it sends the rest again
+TICK_US: Final = 10_000_000  # the network's time is written down so often while anything depends on it
+ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not there by then never comes
+RETRY_FIRST_US: Final = 50_000
+RETRY_MAX_US: Final = 2_000_000
+NAME_MAX: Final = 63
+
+
+class Leader:
+    """One leadership, from ``Elected`` to its end."""
+
+    def __init__(
+        self,
+        state: State,
+        places: Places,
+        options: Options,
+        request: Callable[[str], str],
+        record_id: Callable[[], str],
+        position: int,
+        now_us: int,
+    ) -> None:
+        """The state is that of the log, whose last entry is ``Elected`` at ``position``."""
+        self.state = state
+        self.previous = position  # of the last batch
+        self.asked = ""  # the append whose answer is awaited
+        self._log = places.commands.name
+        self._suspect_after_us = options.suspect_after_us
+        self._request = request
+        self._last = position  # of the log's last entry
+        self._drafter = Drafter(places, state.epoch, record_id)
+        self._began_us, self._clock_us = now_us, state.clock_us
+        self._waiting: deque[Logged] = deque()
+        # Broker of which something waits → incarnation, number after the last that was taken.
+        self._taken: dict[str, tuple[int, int]] = {}
+        self._draft: Draft | None = None
+        self._appends: deque[tuple[Record, ...]] = deque()  # of the draft, the one under way first
+        self._failures = 0
+        self._clearance = Clearance()
+        self._heard_us = dict.fromkeys(state.members, now_us)
+        self._loads: dict[str, int] = {}
+        self._checked_us = now_us
+        self._refuges = RefugePlan()
+        self._tick = False  # time has to be written down, whether or not there are commands
+        self._rank()
+
+    @property
+    def idle(self) -> bool:
+        """Whether the state is exactly what the log says."""
+        return not self._appends
+
+    def begin(self, cause: str) -> list[Effect]:
+        """Tell all brokers who leads, so that they repeat what nobody has answered."""
+        return [*(self._pulse(cause, broker) for broker in self.state.members), self._set_check(cause)]
+
+    # ── what brokers say ────────────────────────────────────────────────────────────────────────────────────
+
+    def hear(self, cause: str, message: Message, now_us: int) -> list[Effect]:
+        match message:
+            case Submit():
+                return self._submitted(cause, message, now_us)
+            case Beat():
+                return self._beat(cause, message, now_us)
+            case Seen(broker=broker, incarnation=incarnation, number=number):
+                return self._seen(cause, broker, number) if self.state.is_member(broker, incarnation) else []
+            case Refresh():
+                return self._refresh(cause, message, now_us)
+        return []
+
+    def _submitted(self, cause: str, message: Submit, now_us: int) -> list[Effect]:
+        broker, incarnation = message.broker, message.incarnation
+        expected = self._next(broker, incarnation)
+        if expected is None:
+            return self._answer(cause, broker, Unknown(self.state.epoch, incarnation))
+        if message.first > expected:
+            return self._answer(cause, broker, Expected(self.state.epoch, incarnation, expected))
+        fresh = message.commands[expected - message.first :]
+        if not fresh or not _is_name(broker) or (expected == 1) != isinstance(fresh[0], Joined):
+            return []
+        member = self.state.members.get(broker)
+        applied = member.applied if member is not None and member.incarnation == incarnation else 0
+        if expected - applied > PENDING_MAX:
+            return []
+        self._waiting.append(Said(broker, incarnation, expected, fresh))
+        self._taken[broker] = (incarnation, expected + len(fresh))
+        self._heard_us[broker] = now_us
+        return self.pump(cause, now_us)
+
+    def _next(self, broker: str, incarnation: int) -> int | None:
+        """The number of the command that comes next; None if that incarnation is over."""
+        taken, number = self._taken.get(broker, (-1, 0))
+        if taken == incarnation:
+            return number
+        member = self.state.members.get(broker)
+        if member is not None and member.incarnation == incarnation:
+            return member.applied + 1
+        return None if incarnation <= max(taken, self.state.lives.get(broker, -1)) else 1
+
+    def _beat(self, cause: str, message: Beat, now_us: int) -> list[Effect]:
+        broker = message.broker
+        if not self.state.is_member(broker, message.incarnation):
+            if message.incarnation <= self.state.lives.get(broker, -1):
+                return self._answer(cause, broker, Unknown(self.state.epoch, message.incarnation))
+            return []
+        self._heard_us[broker] = now_us
+        self._loads[broker] = message.load
+        return [*self._seen(cause, broker, message.seen), self._pulse(cause, broker)]
+
+    def _seen(self, cause: str, broker: str, number: int) -> list[Effect]:
+        return self._tell_clear(cause, self._clearance.saw(broker, number))
+
+    def _refresh(self, cause: str, message: Refresh, now_us: int) -> list[Effect]:
+        if not self.state.is_member(message.broker, message.incarnation):
+            return []
+        wanted = Refreshed(message.broker, message.incarnation)
+        if wanted not in self._waiting:
+            self._waiting.append(wanted)
+        return self.pump(cause, now_us)
+
+    # ── appending ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def pump(self, cause: str, now_us: int) -> list[Effect]:
+        """Append what waits, unless an append is under way."""
+        if self._appends or not (self._waiting or self._tick):
+            return []
+        commands, size = [], 0
+        while self._waiting and size <= COMMANDS_MAX_BYTES:
+            command = self._waiting.popleft()
+            raw = encode_command(command)
+            size += len(memoryview(raw))
+            commands.append((command, raw))
+            if isinstance(command, Said) and self._taken.get(command.broker) == _end(command):
+                del self._taken[command.broker]  # from here on the state knows
+        self._tick = False
+        before = {broker: member.incarnation for broker, member in self.state.members.items()}
+        at_us = self._clock_us + now_us - self._began_us
+        self._draft = self._drafter.draft(self.state, at_us, commands, self.previous, self._clearance.waits)
+        self._appends.extend(self._draft.appends)
+        effects: list[Effect] = []
+        for broker, incarnation in before.items():
+            if not self.state.is_member(broker, incarnation):
+                effects += self._tell_clear(cause, self._clearance.gone(broker))
+        if self.state.members.keys() != before.keys():
+            self._rank()
+        return [*effects, *self._append(cause)]
+
+    def _append(self, cause: str) -> list[Effect]:
+        self.asked = self._request("append")
+        return [
+            Append(
+                cause=cause,
+                request=self.asked,
+                log=self._log,
+                records=self._appends[0],
+                expected=self._expected(),
+            ),
+            SetTimer(cause=cause, name=APPEND, delay_us=ANSWER_US),
+        ]
+
+    def _expected(self) -> int | None:
+        return self._last
+
+    def again(self, cause: str) -> list[Effect]:
+        """The append was not answered, or failed: the same records once more, so that what did happen happens once."""
+        return self._append(cause) if self._appends else []
+
+    def failed(self, cause: str, error: TocsinError) -> list[Effect]:
+        """The append failed, and may succeed later."""
+        delay_us = min(RETRY_MAX_US, RETRY_FIRST_US << min(self._failures, 10))
+        self._failures += 1
+        self.asked = ""
+        effects: list[Effect] = [SetTimer(cause=cause, name=APPEND, delay_us=delay_us)]
+        if isinstance(error, StoreFull):
+            effects.append(Say(cause=cause, level="error", text=str(error)))
+        return effects
+
+    def stored(self, cause: str, positions: tuple[int, ...], now_us: int) -> list[Effect]:
+        """The append is durable; call ``pump`` afterwards."""
+        assert self._draft is not None
+        if self._appends[0] is self._draft.appends[0]:
+            self.previous = positions[0]
+        self._appends.popleft()
+        self._last = positions[-1]
+        self._failures = 0
+        self.asked = ""
+        if self._appends:
+            return self._append(cause)
+        return self._settled(cause, self._draft, now_us)
+
+    def _settled(self, cause: str, draft: Draft, now_us: int) -> list[Effect]:
+        self._draft = None
+        effects: list[Effect] = []
+        for broker, heard in draft.heard.items():
+            if heard.needs:
+                clear = self._clearance.add(broker, heard.incarnation, heard.applied, heard.needs, now_us)
+                effects += self._tell_clear(cause, clear)
+        return effects
+
+    def _tell_clear(self, cause: str, clear: Iterable[Cleared]) -> list[Effect]:
+        effects: list[Effect] = []
+        for broker, incarnation, number in clear:
+            effects += self._answer(cause, broker, Clear(self.state.epoch, incarnation, number))
+        return effects
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def check(self, cause: str, now_us: int) -> list[Effect]:
+        """Look for brokers that are silent, and for what ends by itself."""
+        away_us = now_us - self._checked_us
+        self._checked_us = now_us
+        if away_us > self._suspect_after_us // 2:
+            self._heard_us = dict.fromkeys(self._heard_us, now_us)  # it was us who did not listen
+        effects: list[Effect] = []
+        for broker, member in self.state.members.items():
+            silent_us = now_us - self._heard_us.setdefault(broker, now_us)
+            if silent_us > self._suspect_after_us:
+                lost = Lost(broker, member.incarnation)
+                if lost not in self._waiting:
+                    self._waiting.append(lost)
+                    effects.append(_silent(cause, broker, silent_us))
+        for gone in [each for each in self._heard_us if each not in self.state.members]:
+            if now_us - self._heard_us[gone] > self._suspect_after_us:
+                del self._heard_us[gone]
+                self._loads.pop(gone, None)
+        self._clearance.forget(now_us)
+        self._rank()
+        at_us, due_us = self._clock_us + now_us - self._began_us, self.state.next_due_us()
+        if due_us is not None and (at_us >= due_us or at_us - self.state.clock_us >= TICK_US):
+            self._tick = True
+        return [*effects, *self.pump(cause, now_us), self._set_check(cause)]
+
+    def _set_check(self, cause: str) -> Effect:
+        return SetTimer(cause=cause, name=CHECK, delay_us=self._suspect_after_us // 4)
+
+    # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _rank(self) -> None:
+        self._refuges.rank([member.info for member in self.state.members.values()], self._loads)
+
+    def _pulse(self, cause: str, broker: str) -> Effect:
+        member = self.state.members[broker]
+        pulse = Pulse(self.state.epoch, member.incarnation, member.noticed, self._refuges.of(member.info))
+        return Send(cause=cause, to=broker_address(broker), message=pulse)
+
+    def _answer(self, cause: str, broker: str, message: Unknown | Expected | Clear) -> list[Effect]:
+        return [Send(cause=cause, to=broker_address(broker), message=message)] if _is_name(broker) else []
+
+
+def _end(said: Said) -> tuple[int, int]:
+    return said.incarnation, said.first + len(said.commands)
+
+
+def _silent(cause: str, broker: str, silent_us: int) -> Effect:
+    return Say(
+        cause=cause,
+        level="warning",
+        text="broker is silent; its routes are withdrawn",
+        facts={"broker": broker, "silent_ms": silent_us // 1_000},
+    )
+
+
+def _is_name(broker: str) -> bool:
+    """Whether this can be a broker's id, and so a token of a subject."""
+    return 0 < len(broker) <= NAME_MAX and broker.isascii() and broker.replace("-", "a").isalnum()

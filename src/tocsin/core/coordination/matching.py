@@ -1,0 +1,94 @@
+"""Which streams satisfy which queries: a query counts once, however many brokers and clients ask it.
+
+The work is done by the indexes of ``tocsin.query``. Kept here is what they do not: which queries each stream
+satisfies now, and the other way round. A query whose text cannot be understood (a broker of another version sent
+it) is satisfied by nothing.
+
+Cost: a change of a stream costs the queries that it turns and, to tell them, those that it goes on to satisfy; a
+new query costs the streams that satisfy it. ``docs/explanation`` has the indexes' own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tocsin.errors import QueryInvalid
+from tocsin.model.stream import Metadata
+from tocsin.query import QueryIndex, StreamIndex, parse
+
+
+class Turn(NamedTuple):
+    """What a change of one stream did, as ids of queries in order."""
+
+    joined: list[str]
+    left: list[str]
+    stayed: list[str]  # it satisfied them before, and does so still
+
+
+class Matching:
+    """All queries and all streams that are present."""
+
+    def __init__(self) -> None:
+        self._index: QueryIndex[str] = QueryIndex()
+        self._streams: StreamIndex[str] = StreamIndex()
+        self._texts: dict[str, str] = {}
+        self._topics: dict[str, set[str]] = {}  # query → the streams that satisfy it
+        self._queries: dict[str, set[str]] = {}  # stream → the queries that it satisfies, if there are any
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __contains__(self, query: str) -> bool:
+        return query in self._texts
+
+    def text(self, query: str) -> str:
+        return self._texts[query]
+
+    def topics(self, query: str) -> list[str]:
+        """The streams that satisfy a query, in order."""
+        return sorted(self._topics[query])
+
+    def add(self, query: str, text: str) -> None:
+        self._texts[query] = text
+        self._topics[query] = found = set()
+        try:
+            parsed = parse(text)
+        except QueryInvalid:
+            return
+        self._index.add(query, parsed)
+        found.update(self._streams.find(parsed))
+        for topic in found:
+            self._queries.setdefault(topic, set()).add(query)
+
+    def remove(self, query: str) -> None:
+        del self._texts[query]
+        self._index.remove(query)
+        for topic in self._topics.pop(query):
+            self._forget(topic, query)
+
+    def change(self, topic: str, before: Metadata | None, after: Metadata | None) -> Turn:
+        """A stream is another than before; None: it is, or was, not present."""
+        had = self._queries.get(topic, set())
+        if after is None:
+            self._streams.remove(topic)
+            turn = Turn([], sorted(had), [])
+        else:
+            self._streams.put(topic, after)
+            if before is None:
+                turn = Turn(sorted(self._index.matching(after)), [], [])
+            else:
+                change = self._index.change(before, after)
+                turn = Turn(change.entered, change.left, sorted(had.difference(change.left)))
+        for query in turn.joined:
+            self._topics[query].add(topic)
+            self._queries.setdefault(topic, set()).add(query)
+        for query in turn.left:
+            self._topics[query].remove(topic)
+            self._forget(topic, query)
+        return turn
+
+    def _forget(self, topic: str, query: str) -> None:
+        queries = self._queries[topic]
+        queries.remove(query)
+        if not queries:
+            del self._queries[topic]

@@ -1,0 +1,417 @@
+"""A broker's side of the coordination: it says what it and its clients want, and follows its notices.
+
+    new ──► joining (no notice yet) ──► member ──► left
+
+Commands go to the leader over the bus, whoever that is, and again until a notice acknowledges them. Notices come
+from the log, in order. Whatever was missed (a gap in the numbers) is healed by asking for everything. A leader that
+has counted this broker as lost says so; then it joins anew, with a new incarnation, and says all that it has again.
+
+In ``member`` the routes are kept and used however long the coordinator stays silent: existing traffic never depends
+on it. Nor does a publisher wait for a coordinator that has not answered lately, or for longer than CLEAR_US.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import ClassVar, Final
+
+from tocsin.core import refuge
+from tocsin.core.coordination.clearing import CLEAR_US, Clearing
+from tocsin.core.coordination.inbox import Inbox
+from tocsin.core.coordination.outgoing import Outgoing
+from tocsin.core.coordination.picture import Picture
+from tocsin.core.coordination.places import Places
+from tocsin.core.coordination.roll import Roll
+from tocsin.core.coordination.signals import (
+    AwaitDispatch,
+    ClearTo,
+    ClientsChanged,
+    Dispatched,
+    InterestsChanged,
+    Leaving,
+    Loaded,
+    QueriesChanged,
+    Settled,
+    StreamRefused,
+)
+from tocsin.core.machine import (
+    CancelTimer,
+    Effect,
+    Event,
+    Followed,
+    FollowLog,
+    Handler,
+    ReadLog,
+    Received,
+    Send,
+    SetTimer,
+    Started,
+    Stored,
+    StoreFailed,
+    TableMachine,
+    TimerFired,
+)
+from tocsin.model.message import COORDINATOR, Message
+from tocsin.model.network import BrokerInfo, Route, Scheme
+from tocsin.model.stream import Metadata
+from tocsin.wire.commands import CHANCE_BITS, Joined
+from tocsin.wire.commands import Left as Leave
+from tocsin.wire.control import Beat, Clear, Expected, Pulse, Refresh, Seen, Unknown
+from tocsin.wire.notices import Notice, Refused, decode_notice
+
+COALESCE_US: Final = 2_000  # after what was said at once, further changes gather for so long
+RESEND_FIRST_US: Final = 300_000
+RESEND_MAX_US: Final = 3_000_000
+GO_BACK_US: Final = 50_000  # at most so often are commands repeated because one was lost before them
+ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not there by then never comes
+AGAIN_US: Final = 300_000
+HOLD_US: Final = 1_000_000  # that a notice waits for the message log
+BEHIND_US: Final = 2_000_000  # that a notice of which the leader knows may take
+BEATS: Final = 4  # what the leader said is believed for so many: the answers to three may be lost
+
+
+class Participant(TableMachine):
+    """One broker's."""
+
+    receiving: type[Inbox] = Inbox  # so that a variant can be tried
+
+    def __init__(self, info: BrokerInfo, places: Places, heartbeat_us: int) -> None:
+        self.picture = Picture()
+        self.epoch = 0  # of the newest leader that was heard of
+        self._info = info
+        self._log = places.commands.name
+        self._subject = places.notices_subject(info.id)
+        self._heartbeat_us = heartbeat_us
+        self._roll = Roll()
+        self._outgoing = Outgoing(info.id)
+        self._chance = 0
+        self._requests = 0
+        self._asked = ""  # for the log's end, before joining
+        self._inbox = self.receiving()
+        self._applied = 0  # number of the last notice that was applied
+        self._behind_us: int | None = None  # since when the leader knows of more notices than we
+        self._clearing = Clearing()
+        self._clear_to = 0  # number of the last of our commands that a leader has said to be clear …
+        self._effective = 0  # … and of the last whose consequences were applied here
+        self._telling = False  # the timer runs
+        self._resend_us = RESEND_FIRST_US
+        self._went_back_us = -GO_BACK_US  # when commands were repeated because the leader had missed some
+        self._heard_us: int | None = None  # when a leader said something
+        self._load = 0
+        self._refuges: tuple[BrokerInfo, ...] = ()  # where our clients can go, best first
+
+    def handle(self, event: Event, now_us: int) -> list[Effect]:
+        return [] if self.state == "left" else super().handle(event, now_us)
+
+    # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def interests(self) -> Collection[str]:
+        """The filters that the broker's clients want now."""
+        return self._roll.filters.keys()
+
+    @property
+    def queries(self) -> Mapping[str, str]:
+        """The queries that they ask now."""
+        return self._roll.queries
+
+    @property
+    def routes(self) -> Collection[Route]:
+        return self.picture.routes.keys()
+
+    @property
+    def incarnation(self) -> int:
+        return self._outgoing.incarnation
+
+    def streams(self, query: str) -> Mapping[str, Metadata] | None:
+        """The streams of a query, None before it was answered."""
+        return self.picture.sets.get(query)
+
+    def elsewhere(self, scheme: Scheme, turn: int, now_us: int) -> str | None:
+        """The server reference for a client that cannot be served here; None if we know of no broker that could.
+
+        ``turn`` counts the clients that are sent away, so that they do not all go to the same.
+        """
+        return refuge.reference(self._refuges, scheme, turn) if self._is_led(now_us) else None
+
+    def _is_led(self, now_us: int) -> bool:
+        """Whether a coordinator has said something lately."""
+        return self._heard_us is not None and now_us - self._heard_us <= BEATS * self._heartbeat_us
+
+    # ── joining ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, event: Started, now_us: int) -> list[Effect]:
+        self._chance = event.incarnation
+        self.state = "joining"
+        return [*self._find_end(event.cause), *self._beat(event.cause)]
+
+    def _find_end(self, cause: str) -> list[Effect]:
+        """Ask where the log ends: what comes behind it is for the incarnation that begins here."""
+        self._requests += 1
+        self._asked = f"end#{self._requests}"
+        return [
+            ReadLog(cause=cause, request=self._asked, log=self._log, subject=self._subject, start=0, limit=1),
+            SetTimer(cause=cause, name="again", delay_us=ANSWER_US),
+        ]
+
+    def _on_end(self, event: Stored, now_us: int) -> list[Effect]:
+        if event.request != self._asked:
+            return []
+        end = event.value.last
+        self._asked = ""
+        self._chance += 1
+        incarnation = end + 1 << CHANCE_BITS | self._chance & (1 << CHANCE_BITS) - 1  # never 0
+        self._outgoing.begin(incarnation, [Joined(self._info), *self._roll.all()])
+        self._inbox.begin()
+        self._applied, self._behind_us = 0, None
+        self._clear_to = self._effective = 0
+        return [
+            CancelTimer(cause=event.cause, name="again"),
+            FollowLog(cause=event.cause, log=self._log, subject=self._subject, start=end + 1),
+            *self._clear(event.cause, self._clearing.all()),
+            *self._send(event.cause),
+        ]
+
+    def _no_end(self, event: StoreFailed, now_us: int) -> list[Effect]:
+        if event.request != self._asked:
+            return []
+        return [SetTimer(cause=event.cause, name="again", delay_us=AGAIN_US)]
+
+    # ── what is said ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_interests(self, event: InterestsChanged, now_us: int) -> list[Effect]:
+        self._roll.change_filters(event.added, event.removed)
+        return self._tell(event.cause)
+
+    def _on_queries(self, event: QueriesChanged, now_us: int) -> list[Effect]:
+        for query in event.removed:
+            self.picture.forget(query)
+        self._roll.change_queries(event.added, event.removed)
+        return self._tell(event.cause)
+
+    def _on_clients(self, event: ClientsChanged, now_us: int) -> list[Effect]:
+        self._roll.note(event.command)
+        number = self._outgoing.add(event.command, event.ticket)
+        effects = self._tell(event.cause)
+        if not self._is_led(now_us):
+            return [*effects, *self._clear(event.cause, self._clearing.all(event.ticket))]
+        if not len(self._clearing):
+            effects.append(SetTimer(cause=event.cause, name="clear", delay_us=CLEAR_US))
+        self._clearing.wait(number, event.ticket, now_us)
+        return effects
+
+    def _tell(self, cause: str) -> list[Effect]:
+        """Say what changed: at once, unless something was said just now."""
+        if self._telling or self.state == "new":
+            return []
+        self._telling = True
+        return [*self._say(cause), SetTimer(cause=cause, name="tell", delay_us=COALESCE_US)]
+
+    def _say(self, cause: str) -> list[Effect]:
+        if not self.incarnation:
+            return []  # it is all said on joining
+        for command in self._roll.changes():
+            self._outgoing.add(command)
+        return self._send(cause)
+
+    def _send(self, cause: str) -> list[Effect]:
+        messages = self._outgoing.send()
+        if not messages:
+            return []
+        resend = SetTimer(cause=cause, name="resend", delay_us=self._resend_us)
+        return [*(self._to_leader(cause, message) for message in messages), resend]
+
+    def _resend(self, cause: str) -> list[Effect]:
+        self._outgoing.repeat()
+        self._resend_us = min(RESEND_MAX_US, 2 * self._resend_us)
+        return self._send(cause)
+
+    def _to_leader(self, cause: str, message: Message) -> Effect:
+        return Send(cause=cause, to=COORDINATOR, message=message)
+
+    def _beat(self, cause: str) -> list[Effect]:
+        beat: list[Effect] = [SetTimer(cause=cause, name="beat", delay_us=self._heartbeat_us)]
+        if self.incarnation:
+            message = Beat(self._info.id, self.incarnation, self._applied, self._load)
+            beat.append(self._to_leader(cause, message))
+            if self._inbox.gap:
+                beat.append(self._to_leader(cause, Refresh(self._info.id, self.incarnation)))
+        return beat
+
+    def _on_load(self, event: Loaded, now_us: int) -> list[Effect]:
+        self._load = event.load
+        return []
+
+    # ── what the leader says ────────────────────────────────────────────────────────────────────────────────
+
+    def _on_message(self, event: Received, now_us: int) -> list[Effect]:
+        message = event.message
+        if not isinstance(message, Pulse | Unknown | Expected | Clear):
+            return []
+        if message.epoch < self.epoch or message.incarnation != self.incarnation:
+            return []
+        self._heard_us = now_us
+        effects: list[Effect] = []
+        if message.epoch > self.epoch:
+            self.epoch = message.epoch
+            self._resend_us = RESEND_FIRST_US
+            effects += self._resend(event.cause)  # whatever the last leader was sent, this one may not know
+        match message:
+            case Pulse(noticed=noticed, refuges=refuges):
+                self._refuges = refuges
+                return [*effects, *self._compare(event.cause, noticed, now_us)]
+            case Unknown():
+                return [*effects, *self._join_anew(event.cause)]
+            case Expected(next=number):
+                return [*effects, *self._go_back(event.cause, number, now_us)]
+            case Clear(number=number):
+                self._clear_to = max(self._clear_to, number)
+                return [*effects, *self._clear_known(event.cause)]
+
+    def _join_anew(self, cause: str) -> list[Effect]:
+        return [] if self._asked else self._find_end(cause)
+
+    def _go_back(self, cause: str, number: int, now_us: int) -> list[Effect]:
+        """The leader has nothing from this command on, though a later one has reached it.
+
+        If it lacks what was acknowledged, then nothing that we know of it holds.
+        """
+        if number <= self._outgoing.applied:
+            return self._join_anew(cause)
+        if now_us - self._went_back_us < GO_BACK_US:
+            return []  # it said so of every message behind the one that was lost
+        self._went_back_us = now_us
+        self._outgoing.repeat()
+        return self._send(cause)
+
+    def _compare(self, cause: str, noticed: int, now_us: int) -> list[Effect]:
+        """The leader knows of so many notices; if they do not come, something is missing."""
+        if noticed <= self._inbox.number:
+            self._behind_us = None
+            return []
+        if self._behind_us is None:
+            self._behind_us = now_us
+        if self._inbox.gap or now_us - self._behind_us < BEHIND_US:
+            return []
+        self._inbox.miss()
+        return self._ask_everything(cause)
+
+    def _ask_everything(self, cause: str) -> list[Effect]:
+        """Ask for it; asked again with every beat, until it comes."""
+        return [self._to_leader(cause, Refresh(self._info.id, self.incarnation))]
+
+    # ── notices ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_entry(self, event: Followed, now_us: int) -> list[Effect]:
+        notice = decode_notice(event.entry.payload)
+        if notice.incarnation != self.incarnation or not self._inbox.is_new(notice):
+            return []
+        self.epoch = max(self.epoch, notice.epoch)
+        self._clear_to = max(self._clear_to, notice.clear)
+        effects = [*self._refusals(event.cause, notice), *self._acknowledge(event.cause, notice, now_us)]
+        missed_already = self._inbox.gap
+        if not self._inbox.take(event.cause, notice):
+            return effects if missed_already else [*effects, *self._ask_everything(event.cause)]
+        self._behind_us = None
+        return [*effects, *self._apply(event.cause)]
+
+    def _refusals(self, cause: str, notice: Notice) -> list[Effect]:
+        return [
+            StreamRefused(
+                cause=cause,
+                subject=item.subject,
+                problem=item.problem,
+                ticket=self._outgoing.ticket(item.number),
+            )
+            for item in notice.items
+            if isinstance(item, Refused)
+        ]
+
+    def _acknowledge(self, cause: str, notice: Notice, now_us: int) -> list[Effect]:
+        effects: list[Effect] = []
+        if notice.applied > self._outgoing.applied:
+            self._heard_us = now_us
+            self._resend_us = RESEND_FIRST_US
+            ticket = self._outgoing.acknowledge(notice.applied)
+            if ticket:
+                effects.append(Settled(cause=cause, ticket=ticket))
+            if not len(self._outgoing):
+                effects.append(CancelTimer(cause=cause, name="resend"))
+            effects += self._send(cause)
+        return effects
+
+    def _apply(self, cause: str) -> list[Effect]:
+        """Apply what came, as far as the message log was delivered."""
+        effects: list[Effect] = []
+        while (notice := self._inbox.next()) is not None:
+            if isinstance(notice, int):
+                wait = AwaitDispatch(cause=cause, position=notice)
+                effects += [wait, SetTimer(cause=cause, name="hold", delay_us=HOLD_US)]
+                break
+            self._applied = notice.number
+            self._effective = max(self._effective, notice.applied)
+            self.state = "member"
+            effects += self.picture.apply(notice.cause, notice.items, self._roll.queries, fresh=notice.fresh)
+            if notice.ask:
+                seen = Seen(self._info.id, self.incarnation, notice.number)
+                effects.append(self._to_leader(notice.cause, seen))
+        return [*effects, *self._clear_known(cause)]
+
+    def _on_dispatched(self, event: Dispatched, now_us: int) -> list[Effect]:
+        self._inbox.dispatched(event.position)
+        return self._apply(event.cause)
+
+    def _clear_known(self, cause: str) -> list[Effect]:
+        """What is clear everywhere else, and was applied here."""
+        return self._clear(cause, self._clearing.up_to(min(self._clear_to, self._effective)))
+
+    def _clear(self, cause: str, ticket: int) -> list[Effect]:
+        return [ClearTo(cause=cause, ticket=ticket)] if ticket else []
+
+    # ── timers, and the end ─────────────────────────────────────────────────────────────────────────────────
+
+    def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        match event.name:
+            case "beat":
+                return self._beat(event.cause)
+            case "tell":
+                self._telling = False
+                said = self._say(event.cause)
+                return [*said, *self._tell(event.cause)] if said else []
+            case "resend":
+                return self._resend(event.cause)
+            case "again" if self._asked:
+                return self._find_end(event.cause)
+            case "clear":
+                cleared = self._clear(event.cause, self._clearing.late(now_us))
+                if not len(self._clearing):
+                    return cleared
+                patience_us = self._clearing.patience_us(now_us)
+                return [*cleared, SetTimer(cause=event.cause, name="clear", delay_us=patience_us)]
+            case "hold":
+                self._inbox.give_up()
+                return self._apply(event.cause)
+        return []
+
+    def _leave(self, event: Leaving, now_us: int) -> list[Effect]:
+        self.state = "left"
+        if not self.incarnation:
+            return []
+        self._outgoing.add(Leave())
+        self._outgoing.repeat()
+        return [self._to_leader(event.cause, message) for message in self._outgoing.send()]
+
+    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
+        ("new", Started): _start,
+        ("*", InterestsChanged): _on_interests,
+        ("*", QueriesChanged): _on_queries,
+        ("*", ClientsChanged): _on_clients,
+        ("*", Dispatched): _on_dispatched,
+        ("*", Loaded): _on_load,
+        ("*", TimerFired): _on_timer,
+        ("*", Received): _on_message,
+        ("*", Stored): _on_end,
+        ("*", StoreFailed): _no_end,
+        ("*", Followed): _on_entry,
+        ("*", Leaving): _leave,
+    }

@@ -1,0 +1,128 @@
+"""What a broker knows of the network from its notices: its routes and peers, and the streams of its queries.
+
+``apply`` takes the items of one notice and says what changed, as effects for the shell. A notice that is fresh tells
+everything; only what differs from what was known is passed on, so that a subscriber hears of each stream joined,
+left, joined … in turn, whatever was missed in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tocsin.core.coordination.signals import (
+    QuerySetKnown,
+    RoutesChanged,
+    StreamChanged,
+    StreamJoined,
+    StreamLeft,
+    StreamsDescribed,
+)
+from tocsin.core.machine import Effect
+from tocsin.model.network import BrokerInfo, Route
+from tocsin.model.stream import Metadata
+from tocsin.wire.notices import Changed, Described, Item, Joined, Left, QuerySet, Routes
+
+
+class Picture:
+    """One broker's."""
+
+    def __init__(self) -> None:
+        self.routes: dict[Route, None] = {}  # what the forwarding table holds, oldest first
+        self.peers: dict[str, BrokerInfo] = {}  # of those routes
+        # Query → topic → metadata, of each query that was answered.
+        self.sets: dict[str, dict[str, Metadata]] = {}
+        self._describes = False  # something was ever said of streams that are published here
+
+    def forget(self, query: str) -> None:
+        """Nobody here asks this query any more."""
+        self.sets.pop(query, None)
+
+    def apply(
+        self, cause: str, items: Iterable[Item], queries: Mapping[str, str], *, fresh: bool
+    ) -> list[Effect]:
+        """Take all that a notice tells; ``queries`` are those that are asked here now."""
+        effects: list[Effect] = []
+        added: dict[Route, None] = {}
+        removed: dict[Route, None] = dict(self.routes) if fresh else {}
+        infos: dict[str, BrokerInfo] = {}
+        partial: dict[str, Metadata] = {}  # of a set that takes several items, one after the other
+        described: dict[str, Metadata] = {}
+        for item in items:
+            match item:
+                case Routes():
+                    infos.update((peer.id, peer) for peer in item.peers)
+                    for route in item.added:
+                        removed.pop(route, None)
+                        added[route] = None
+                    for route in item.removed:
+                        added.pop(route, None)
+                        removed[route] = None
+                case Described(topic=topic, keys=keys):
+                    described[topic] = keys
+                case QuerySet(query=query) if query in queries:
+                    partial.update(item.streams)
+                    if not item.more:
+                        effects += self._replace(cause, query, partial)
+                        partial = {}
+                case Joined() | Changed() | Left() if item.query in queries:
+                    effects += self._take(cause, item)
+        if described or (fresh and self._describes):
+            self._describes = True
+            effects.append(StreamsDescribed(cause=cause, streams=described, whole=fresh))
+        return [*self._take_routes(cause, added, removed, infos), *effects]
+
+    def _take_routes(
+        self,
+        cause: str,
+        added: Mapping[Route, None],
+        removed: Mapping[Route, None],
+        infos: Mapping[str, BrokerInfo],
+    ) -> list[Effect]:
+        came = [route for route in added if route not in self.routes]
+        went = [route for route in removed if route in self.routes]
+        for route in went:
+            del self.routes[route]
+        self.routes.update(dict.fromkeys(came))
+        known = {**self.peers, **infos}
+        peers = {peer: known[peer] for peer in sorted({route.peer for route in self.routes})}
+        if not came and not went and peers == self.peers:
+            return []
+        self.peers = peers
+        return [
+            RoutesChanged(cause=cause, added=tuple(came), removed=tuple(went), peers=tuple(peers.values()))
+        ]
+
+    def _take(self, cause: str, item: Joined | Changed | Left) -> list[Effect]:
+        streams = self.sets.get(item.query)
+        if streams is None:
+            return []  # of an earlier time that it was asked; the answer to this one is to come
+        query, topic, metadata = item.query, item.topic, item.metadata
+        before = streams.get(topic)
+        if isinstance(item, Left):
+            if before is None:
+                return []
+            del streams[topic]
+            return [StreamLeft(cause=cause, query=query, topic=topic, metadata=metadata)]
+        streams[topic] = metadata
+        if before is None:
+            return [StreamJoined(cause=cause, query=query, topic=topic, metadata=metadata)]
+        if before != metadata:
+            return [StreamChanged(cause=cause, query=query, topic=topic, metadata=metadata)]
+        return []
+
+    def _replace(self, cause: str, query: str, streams: dict[str, Metadata]) -> list[Effect]:
+        before = self.sets.get(query)
+        self.sets[query] = streams
+        if before is None:
+            return [QuerySetKnown(cause=cause, query=query, streams=dict(streams))]
+        effects: list[Effect] = [
+            StreamLeft(cause=cause, query=query, topic=topic, metadata=metadata)
+            for topic, metadata in before.items()
+            if topic not in streams
+        ]
+        for topic, metadata in streams.items():
+            if topic not in before:
+                effects.append(StreamJoined(cause=cause, query=query, topic=topic, metadata=metadata))
+            elif before[topic] != metadata:
+                effects.append(StreamChanged(cause=cause, query=query, topic=topic, metadata=metadata))
+        return effects

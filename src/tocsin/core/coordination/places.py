@@ -1,0 +1,54 @@
+"""Where a network's coordinators keep things, and how they work."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from tocsin.ports import LogSpec, TableSpec
+from tocsin.wire.commands import Limits
+
+# Entries of the command log, notices among them, that are kept before a snapshot: minutes of a busy network.
+MARGIN: Final = 10_000
+
+
+class Places(msgspec.Struct, frozen=True):
+    """The logs and the table of one network's coordinators, and the subjects in them."""
+
+    network: str
+
+    @property
+    def commands(self) -> LogSpec:
+        return LogSpec(f"{self.network}-commands", (self.commands_subject, f"{self.network}.n.>"))
+
+    @property
+    def snapshots(self) -> LogSpec:
+        return LogSpec(f"{self.network}-snapshots", (f"{self.network}.s.>",))
+
+    @property
+    def table(self) -> TableSpec:
+        return TableSpec(f"{self.network}-coordination")
+
+    @property
+    def commands_subject(self) -> str:
+        """Of batches."""
+        return f"{self.network}.c"
+
+    def notices_subject(self, broker: str) -> str:
+        """Of one broker's notices."""
+        return f"{self.network}.n.{broker}"
+
+    def snapshot_subject(self, name: str) -> str:
+        """Of one snapshot's pieces."""
+        return f"{self.network}.s.{name}"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a coordinator works."""
+
+    suspect_after_us: int  # silence of a broker after which it counts as lost
+    lease_us: int
+    snapshot_every: int  # commands
+    margin: int = MARGIN
+    limits: Limits = Limits()

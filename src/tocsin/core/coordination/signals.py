@@ -1,0 +1,133 @@
+"""What a broker's shell tells its participant, and what the participant asks of the shell.
+
+A **ticket** is a number that the shell gives to a change so as to hear of it again. Tickets grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tocsin.core.machine import Effect, Event
+from tocsin.model.network import BrokerInfo, Route
+from tocsin.model.stream import Metadata
+from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class InterestsChanged(Event, frozen=True, kw_only=True):
+    """The first local subscriber of a filter came, or the last one went."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class QueriesChanged(Event, frozen=True, kw_only=True):
+    """The first local subscriber of a query came, or the last one went. Added are (id, canonical text)."""
+
+    added: tuple[tuple[str, str], ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class ClientsChanged(Event, frozen=True, kw_only=True):
+    """Something about a client that publishes, or about streams.
+
+    ``Settled`` says when it is in the log, ``ClearTo`` when messages that come after it may be sent on.
+    """
+
+    ticket: int
+    command: Streams | ClientAway | ClientBack | ClientGone
+
+
+class Dispatched(Event, frozen=True, kw_only=True):
+    """The message log was delivered to local clients up to this position, for which ``AwaitDispatch`` asked."""
+
+    position: int
+
+
+class Loaded(Event, frozen=True, kw_only=True):
+    """How full the broker is, in thousandths of the clients that it takes; told with the next beat."""
+
+    load: int
+
+
+class Leaving(Event, frozen=True, kw_only=True):
+    """The broker stops on purpose."""
+
+
+# ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class RoutesChanged(Effect, frozen=True, kw_only=True):
+    """Change the forwarding table, and have a link to each peer and to nobody else."""
+
+    added: tuple[Route, ...]
+    removed: tuple[Route, ...]
+    peers: tuple[BrokerInfo, ...]
+
+
+class QuerySetKnown(Effect, frozen=True, kw_only=True):
+    """The answer to a query that is new here: its streams, as topic → metadata."""
+
+    query: str
+    streams: Mapping[str, Metadata]
+
+
+class StreamJoined(Effect, frozen=True, kw_only=True):
+    """A stream satisfies a query from now on; its messages come after this."""
+
+    query: str
+    topic: str
+    metadata: Metadata
+
+
+class StreamChanged(Effect, frozen=True, kw_only=True):
+    """A stream of a query has other metadata, and still satisfies it."""
+
+    query: str
+    topic: str
+    metadata: Metadata
+
+
+class StreamLeft(Effect, frozen=True, kw_only=True):
+    """A stream no longer satisfies a query, or is gone; none of its messages comes after this."""
+
+    query: str
+    topic: str
+    metadata: Metadata
+
+
+class StreamsDescribed(Effect, frozen=True, kw_only=True):
+    """What clients say of streams on which clients of this broker publish, as topic → keys; told of those that changed.
+
+    With ``whole``, of all: of any other nothing is said.
+    """
+
+    streams: Mapping[str, Metadata]
+    whole: bool
+
+
+class StreamRefused(Effect, frozen=True, kw_only=True):
+    """What was said of a topic, or a query (by its id), was not taken; told before ``Settled`` of the same ticket."""
+
+    subject: str
+    problem: str
+    ticket: int = 0  # 0 for a query
+
+
+class AwaitDispatch(Effect, frozen=True, kw_only=True):
+    """Post ``Dispatched`` once the message log was delivered up to this position; at once if it was already."""
+
+    position: int
+
+
+class Settled(Effect, frozen=True, kw_only=True):
+    """Changes up to this ticket are in the log: whatever fails now, they are not lost."""
+
+    ticket: int
+
+
+class ClearTo(Effect, frozen=True, kw_only=True):
+    """Messages that wait for changes up to this ticket may be sent on."""
+
+    ticket: int

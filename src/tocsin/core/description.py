@@ -1,0 +1,64 @@
+"""What clients say of streams: as a JSON object on ``$meta/<topic>``, or in user properties of a message.
+
+    read_payload(payload)           {"Room": "410", "old": null} → set Room, take old away; None: forget everything
+    read_properties(properties)     ("meta.Room", "410") → set Room; an empty value takes it away; None: nothing is said
+
+Values in properties are strings, but for ``meta.$permanent``. Both raise ``DescriptionInvalid`` with a sentence for
+who sent it; the bounds are those of ``model.stream``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from tocsin.errors import WireError
+from tocsin.model.stream import PERMANENT, Diff, Value, diff_problem
+
+PROPERTY_PREFIX: Final = "meta."
+_TRUTH: Final = {"true": True, "false": False}
+
+_decoder: msgspec.json.Decoder[dict[str, Value | None] | None] = msgspec.json.Decoder(
+    dict[str, Value | None] | None
+)
+
+
+class DescriptionInvalid(WireError):
+    """What a client said of a stream cannot be taken."""
+
+    reason_code = 0x99  # payload format invalid
+
+
+def read_payload(payload: bytes) -> Diff | None:
+    if not payload:
+        return None
+    try:
+        diff = _decoder.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DescriptionInvalid(
+            f"the payload is not a JSON object of strings, numbers, booleans and null: {error}"
+        ) from None
+    return diff if diff is None else _checked(diff)
+
+
+def read_properties(properties: Sequence[tuple[str, str]]) -> Diff | None:
+    said = {
+        key.removeprefix(PROPERTY_PREFIX): value
+        for key, value in properties
+        if key.startswith(PROPERTY_PREFIX)
+    }
+    if not said:
+        return None
+    diff: dict[str, Value | None] = {key: value or None for key, value in said.items()}
+    if said.get(PERMANENT) in _TRUTH:
+        diff[PERMANENT] = _TRUTH[said[PERMANENT]]
+    return _checked(diff)
+
+
+def _checked(diff: Diff) -> Diff:
+    problem = diff_problem(diff)
+    if problem is not None:
+        raise DescriptionInvalid(problem)
+    return diff

@@ -1,0 +1,40 @@
+"""Streams: what a topic is said to be, in keys and values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+Value = str | int | float | bool
+Metadata = Mapping[str, Value]
+Diff = Mapping[str, Value | None]  # what changes; None takes a key away
+
+SYSTEM_KEYS: Final = ("topic", "client", "broker", "cluster")  # ours to set, of the latest publisher
+PERMANENT: Final = "$permanent"  # true: the stream stays when nobody publishes on it
+# Before a query's id: only the set of its streams is asked for, and none of their messages.
+LISTING: Final = "~"
+KEYS_MAX: Final = 64  # in one change
+KEY_MAX_BYTES: Final = 256
+TEXT_MAX_BYTES: Final = 1_024
+WHOLE_MAX: Final = 1 << 53  # beyond, a double and an integer are no longer the same number
+
+
+def diff_problem(diff: Diff) -> str | None:
+    """What is wrong with a change of metadata, in words for who sent it; None if nothing is."""
+    if len(diff) > KEYS_MAX:
+        return f"{len(diff)} keys in one change are over {KEYS_MAX}"
+    for key, value in diff.items():
+        if not key or len(key.encode()) > KEY_MAX_BYTES:
+            return f"a key has 1 to {KEY_MAX_BYTES} bytes, not {len(key.encode())}"
+        if key in SYSTEM_KEYS:
+            return f"the key {key!r} is set by the system"
+        if key == PERMANENT and not (value is None or isinstance(value, bool)):
+            return f"{PERMANENT} is true or false"
+        if isinstance(value, str) and len(value.encode()) > TEXT_MAX_BYTES:
+            return f"the value of {key!r} is longer than {TEXT_MAX_BYTES} bytes"
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"the value of {key!r} is not a finite number"
+        if isinstance(value, int) and abs(value) > WHOLE_MAX:
+            return f"the value of {key!r} is beyond 2^53"
+    return None

@@ -1,0 +1,93 @@
+"""Three coordinators and five brokers in two clusters: one log of commands, whatever fails.
+
+The machines are those that ship. Clients subscribe, ask queries, publish streams whose metadata change, come, go
+and move. Leaders are killed, frozen past their leases and cut off; replicas fall behind snapshots; brokers restart;
+the bus loses, repeats and reorders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tocsin.core.coordination.coordinator import Coordinator
+from tocsin.core.coordination.participant import Participant
+from tocsin.core.coordination.places import Options, Places
+from tocsin.model.message import COORDINATOR, broker_address
+from tocsin.model.network import BrokerInfo, Role
+from tocsin.sim.chance import MILLION
+from tocsin.sim.invariants import AllRunning, Invariant
+from tocsin.sim.plan import Profile
+from tocsin.sim.scenario import scenario
+from tocsin.sim.scenarios.coordination.clients import KEEP_S, Clients
+from tocsin.sim.scenarios.coordination.promises import (
+    Agreement,
+    MessagesArrive,
+    OneHistory,
+    SettledIsKept,
+    TakesTurns,
+)
+from tocsin.sim.scenarios.coordination.shells import Shells
+from tocsin.sim.world import World
+from tocsin.wire.commands import Limits
+
+PLACES = Places("net")
+COORDINATORS = ("coordinator/1", "coordinator/2", "coordinator/3")
+BROKERS = tuple(
+    BrokerInfo(f"{cluster}-{name}", cluster, role, "127.0.0.1", 1)
+    for cluster, name, role in (
+        ("north", "1", Role.EDGE),
+        ("north", "2", Role.EDGE),
+        ("north", "hub", Role.ROUTING),
+        ("south", "1", Role.EDGE),
+        ("south", "hub", Role.ROUTING),
+    )
+)
+HEARTBEAT_US = MILLION
+OPTIONS = Options(
+    suspect_after_us=5 * MILLION,
+    lease_us=2 * MILLION,
+    snapshot_every=25,  # so that a run sees several
+    margin=20,  # so that whoever is a little behind misses something
+    limits=Limits(keep_s=KEEP_S),
+)
+ACTIONS = 150
+TROUBLE_US = 25 * MILLION
+SETTLE_US = 25 * MILLION
+
+
+@scenario(
+    "coordination",
+    summary="three coordinators, five brokers: streams, queries and routes from one log",
+    faults=Profile(most=16),
+    trouble_us=TROUBLE_US,
+    settle_us=SETTLE_US,
+)
+def build(
+    world: World,
+    coordinator: Callable[[str, Places, Options], Coordinator] = Coordinator,
+    participant: Callable[[BrokerInfo, Places, int], Participant] = Participant,
+) -> list[Invariant]:
+    """Fill a world; ``coordinator`` and ``participant`` are the machines to use, so that a variant can be tried."""
+    world.log(PLACES.commands)
+    world.log(PLACES.snapshots)
+    world.table(PLACES.table)
+    for address in COORDINATORS:
+        name = address.replace("/", "-")
+        world.add(address, lambda _disk, name=name: coordinator(name, PLACES, OPTIONS))  # type: ignore[misc]
+    world.group(COORDINATOR, COORDINATORS)
+    shells = Shells(world, BROKERS)
+    for info in BROKERS:
+        world.add(
+            broker_address(info.id),
+            lambda _disk, info=info: participant(info, PLACES, HEARTBEAT_US),  # type: ignore[misc]
+        )
+    clients = Clients(world, shells, ACTIONS, TROUBLE_US)
+    history = OneHistory(PLACES.commands.name, PLACES.commands_subject)
+    return [
+        history,
+        SettledIsKept(shells, history),
+        TakesTurns(world, shells),
+        Agreement(shells, clients, history),
+        MessagesArrive(shells, clients, history),
+        AllRunning(),
+    ]

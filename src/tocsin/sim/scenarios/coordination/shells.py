@@ -1,0 +1,204 @@
+"""What a broker's process does around its participant: tables, query sets, and messages that wait or travel.
+
+Messages are QoS 0, over links that lose nothing but do not reach a broker that is down. Their way is that of the
+product: at the publisher's broker they wait until the participant says that the way is clear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tocsin.core.coordination.signals import (
+    AwaitDispatch,
+    ClearTo,
+    ClientsChanged,
+    Dispatched,
+    QuerySetKnown,
+    RoutesChanged,
+    Settled,
+    StreamChanged,
+    StreamJoined,
+    StreamLeft,
+    StreamRefused,
+    StreamsDescribed,
+)
+from tocsin.model.message import Address, broker_address
+from tocsin.model.network import BrokerInfo, Route, Scope
+from tocsin.model.stream import Metadata
+from tocsin.sim.world import World
+from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
+from tocsin.wire.topics import matches
+
+DISPATCH_MAX_US = 400_000  # within which the message log was delivered up to some position
+HOP_MAX_US = 20_000
+
+
+class Message:
+    """A message of a stream."""
+
+    def __init__(self, topic: str, number: int, at_us: int) -> None:
+        self.topic = topic
+        self.number = number
+        self.at_us = at_us
+
+
+class Shell:
+    """One broker's process, from its start to its end."""
+
+    def __init__(self) -> None:
+        self.routes: dict[Route, None] = {}
+        self.sets: dict[str, dict[str, Metadata]] = {}
+        self.known_us: dict[str, int] = {}  # query → when it was answered
+        self.described: dict[str, Metadata] = {}  # what is said of streams that are published here
+        self.tickets = 0
+        self.said: dict[int, Streams | ClientAway | ClientBack | ClientGone] = {}  # by ticket
+        self.settled = 0
+        self.cleared = 0
+        self.held: list[tuple[int, Message]] = []  # with the ticket that they wait for
+        self.waits: dict[str, int] = {}  # topic → the ticket of its last change
+
+
+class Shells:
+    """All of them. ``delivered`` is called with broker, query and message."""
+
+    def __init__(self, world: World, brokers: tuple[BrokerInfo, ...]) -> None:
+        self.infos = {broker_address(info.id): info for info in brokers}
+        self.shells: dict[Address, Shell] = {}
+        self.on_delivered: list[Callable[[Address, str, Message], None]] = []
+        self.on_settled: list[Callable[[Address, Shell, int], None]] = []
+        self.on_turn: list[Callable[[Address, str, str, str], None]] = []
+        self._world = world
+        self._chance = world.streams.stream("data")
+        world.observers.on_life(self._life)
+        world.own(RoutesChanged, self._change_routes)
+        world.own(QuerySetKnown, self._know)
+        world.own(StreamJoined, self._join)
+        world.own(StreamChanged, self._change)
+        world.own(StreamLeft, self._leave)
+        world.own(StreamRefused, lambda address, effect: None)
+        world.own(StreamsDescribed, self._describe)
+        world.own(AwaitDispatch, self._await)
+        world.own(Settled, self._settle)
+        world.own(ClearTo, self._clear)
+
+    def _life(self, address: Address, happening: str) -> None:
+        if address in self.infos and happening == "started":
+            self.shells[address] = Shell()
+
+    # ── what clients do ─────────────────────────────────────────────────────────────────────────────────────
+
+    def say(self, address: Address, command: Streams | ClientAway | ClientBack | ClientGone) -> bool:
+        """Hand a change to the participant; False if the broker is away."""
+        shell = self.shells[address]
+        ticket = shell.tickets + 1
+        event = ClientsChanged(ticket=ticket, command=command, cause=f"{address}:{ticket}")
+        if not self._world.post(address, event):
+            return False
+        shell.tickets = ticket
+        shell.said[ticket] = command
+        if isinstance(command, Streams):
+            shell.waits.update((topic, ticket) for topic, _ in command.changes)
+        return True
+
+    def publish(self, address: Address, message: Message) -> None:
+        """A message of a client here: it waits for the last change of its stream."""
+        shell = self.shells[address]
+        ticket = shell.waits.get(message.topic, 0)
+        if ticket > shell.cleared:
+            shell.held.append((ticket, message))
+        else:
+            self._forward(address, message)
+
+    # ── messages ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _forward(self, address: Address, message: Message) -> None:
+        self._deliver(address, message)
+        self._send(address, message, Scope.ORIGIN, self.infos[address].cluster)
+
+    def _send(self, address: Address, message: Message, scope: Scope, cluster: str) -> None:
+        routes = self.shells[address].routes
+        peers = dict.fromkeys(
+            route.peer for route in routes if route.scope is scope and matches(route.filter, message.topic)
+        )
+        for peer in map(broker_address, peers):
+            if scope is Scope.TRANSIT and self.infos[peer].cluster == cluster:
+                continue
+            at_us = self._world.now_us + 1 + self._chance.below(HOP_MAX_US)
+            self._world.at(at_us, partial(self._arrive, peer, message, cluster))
+
+    def _arrive(self, address: Address, message: Message, cluster: str) -> None:
+        if self._world.machine(address) is not None:
+            self._deliver(address, message)
+            self._send(address, message, Scope.TRANSIT, cluster)
+
+    def _deliver(self, address: Address, message: Message) -> None:
+        for query, streams in self.shells[address].sets.items():
+            if message.topic in streams:
+                for hook in self.on_delivered:
+                    hook(address, query, message)
+
+    # ── what participants ask for ───────────────────────────────────────────────────────────────────────────
+
+    def _change_routes(self, address: Address, effect: RoutesChanged) -> None:
+        routes = self.shells[address].routes
+        for route in effect.removed:
+            del routes[route]
+        routes.update(dict.fromkeys(effect.added))
+
+    def _know(self, address: Address, effect: QuerySetKnown) -> None:
+        shell = self.shells[address]
+        shell.sets[effect.query] = dict(effect.streams)
+        shell.known_us[effect.query] = self._world.now_us
+
+    def drop(self, address: Address, query: str) -> None:
+        """Nobody at a broker asks this query any more."""
+        self.shells[address].sets.pop(query, None)
+        self.shells[address].known_us.pop(query, None)
+
+    def _join(self, address: Address, effect: StreamJoined) -> None:
+        if self._told(address, "joined", effect.query, effect.topic):
+            self.shells[address].sets[effect.query][effect.topic] = effect.metadata
+
+    def _change(self, address: Address, effect: StreamChanged) -> None:
+        if self._told(address, "changed", effect.query, effect.topic):
+            self.shells[address].sets[effect.query][effect.topic] = effect.metadata
+
+    def _leave(self, address: Address, effect: StreamLeft) -> None:
+        if self._told(address, "left", effect.query, effect.topic):
+            del self.shells[address].sets[effect.query][effect.topic]
+
+    def _told(self, address: Address, what: str, query: str, topic: str) -> bool:
+        """Whether anybody here asks that query; a frozen participant may not know yet that nobody does."""
+        if query not in self.shells[address].sets:
+            return False
+        for hook in self.on_turn:
+            hook(address, what, query, topic)
+        return True
+
+    def _describe(self, address: Address, effect: StreamsDescribed) -> None:
+        shell = self.shells[address]
+        kept = {} if effect.whole else shell.described
+        shell.described = {**kept, **effect.streams}
+
+    def _await(self, address: Address, effect: AwaitDispatch) -> None:
+        at_us = self._world.now_us + self._chance.below(DISPATCH_MAX_US)
+        event = Dispatched(position=effect.position, cause=effect.cause)
+        self._world.at(at_us, lambda: self._post(address, event))
+
+    def _post(self, address: Address, event: Dispatched) -> None:
+        self._world.post(address, event)
+
+    def _settle(self, address: Address, effect: Settled) -> None:
+        shell = self.shells[address]
+        for hook in self.on_settled:
+            hook(address, shell, effect.ticket)
+        shell.settled = effect.ticket
+
+    def _clear(self, address: Address, effect: ClearTo) -> None:
+        shell = self.shells[address]
+        shell.cleared = max(shell.cleared, effect.ticket)
+        free = [message for ticket, message in shell.held if ticket <= shell.cleared]
+        shell.held = [(ticket, message) for ticket, message in shell.held if ticket > shell.cleared]
+        for message in free:
+            self._forward(address, message)

@@ -1,0 +1,69 @@
+"""What the integration tests share: a network that ``tocsin up`` started, and programs whose output is gathered."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+READY_DEADLINE_S = 90.0
+DEADLINE_S = 30.0
+AGAIN_S = 0.1  # between two tries of a best-effort publish
+
+
+@contextlib.contextmanager
+def up(*options: str, level: str = "warning") -> Iterator[dict[str, Any]]:
+    """A network that leaves nothing, with ports that were free; what its ready line says."""
+    command = [sys.executable, "-m", "tocsin", "up", "--ephemeral", "--auto-ports", *options]
+    process = subprocess.Popen([*command, "--set", f"log.level={level}"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield json.loads(_read_line(process.stdout))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+        process.stdout.close()
+
+
+def _read_line(stream: IO[str]) -> str:
+    lines: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=lambda: lines.put(stream.readline()), daemon=True).start()
+    return lines.get(timeout=READY_DEADLINE_S)
+
+
+def until(condition: Callable[[], bool], again: Callable[[], object], what: str) -> None:
+    """Do something, again and again, until the condition holds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {DEADLINE_S:g} s"
+        again()
+        time.sleep(AGAIN_S)
+
+
+class Heard:
+    """A program, such as ``mosquitto_sub``, with its output gathered line by line."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(DEADLINE_S)
+        self._reader.join(DEADLINE_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()

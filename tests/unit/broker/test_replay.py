@@ -1,0 +1,92 @@
+"""Retained messages reach a new subscriber in order, as fast as it takes them and no faster."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from mqtt5 import PublishPacket
+
+from tocsin.broker import replay
+from tocsin.broker.links import NO_MAXIMUM
+from tocsin.broker.replay import Replay
+from tocsin.broker.retained import Kept
+from tocsin.core.attendance import Attendance, Began, Subscribed
+from tocsin.core.forwarding import Subscription
+from tocsin.core.grant import Grant
+from tocsin.model.publication import Publication
+from tocsin.wire.codec import V5, Decoder, Version
+
+
+class Taker:
+    version: Version = V5
+
+    def __init__(self, send_max_bytes: int = NO_MAXIMUM) -> None:
+        self.send_max_bytes = send_max_bytes
+        self.writes: list[int] = []  # bytes of each
+        self.packets: list[PublishPacket] = []
+        self.machine = Attendance()
+        self.machine.handle(Began(receive_max=2, prefix="x", session=None, revision=0, tail=0), 0)
+        self.machine.handle(Subscribed(topic_filter="#", subscription=Subscription(qos=1)), 0)
+        self.replay = Replay(self, self.machine)
+        self._decoder = Decoder(1 << 24, role="client", version=V5)
+
+    def queue(self, *frames: bytes) -> None:
+        self.writes.append(sum(map(len, frames)))
+        for packet in self._decoder.feed(b"".join(frames)):
+            assert isinstance(packet, PublishPacket), packet
+            self.packets.append(packet)
+
+    @property
+    def topics(self) -> list[str]:
+        return [packet.topic for packet in self.packets]
+
+
+def kept(topic: str, qos: int = 0, size: int = 1) -> tuple[Kept, Grant]:
+    return Kept(Publication(topic, b"x" * size, qos, "p", retain=True), 0.0), Grant(qos, (), True)
+
+
+def test_many_small_messages_are_one_write() -> None:
+    taker = Taker()
+    taker.replay.add(kept(str(number)) for number in range(100))
+    assert taker.topics == [str(number) for number in range(100)]
+    assert len(taker.writes) == 1
+    assert all(packet.retain for packet in taker.packets)
+
+
+def test_much_is_several_writes_so_that_a_client_that_takes_no_more_is_noticed() -> None:
+    taker = Taker()
+    taker.replay.add(kept(str(number), size=replay.CHUNK_BYTES // 2) for number in range(8))
+    assert len(taker.packets) == 8
+    assert len(taker.writes) > 2
+    assert max(taker.writes) <= 2 * replay.CHUNK_BYTES
+
+
+def test_a_congested_client_gets_the_rest_when_it_takes_more() -> None:
+    taker = Taker()
+    taker.machine.congested = True
+    taker.replay.add([kept("a"), kept("b")])
+    assert taker.topics == []
+    taker.machine.congested = False
+    taker.replay.more()
+    assert taker.topics == ["a", "b"]
+
+
+def test_above_qos_0_the_window_is_the_bound_and_order_is_kept() -> None:
+    taker = Taker()
+    taker.replay.add([kept("a", 1), kept("b", 0), kept("c", 1), kept("d", 1), kept("e", 0)])
+    assert taker.topics == ["a", "b", "c"], "two may be unacknowledged"
+    assert [packet.packet_id is None for packet in taker.packets] == [False, True, False]
+
+
+@given(st.lists(st.integers(1, 60), max_size=20), st.integers(20, 60))
+def test_what_a_client_does_not_take_for_its_size_is_left_out(sizes: list[int], most: int) -> None:
+    taker = Taker(most)
+    taker.replay.add(kept(f"{number:03}", 0, size) for number, size in enumerate(sizes))
+    # One byte each for type, length, and no properties; two for the length of a topic of three.
+    assert taker.topics == [f"{n:03}" for n, size in enumerate(sizes) if size + 8 <= most]
+
+
+def test_a_message_that_is_too_large_takes_no_room_in_the_window() -> None:
+    taker = Taker(30)
+    taker.replay.add([kept("a", 1, 100), kept("b", 1, 100), kept("c", 1), kept("d", 1)])
+    assert taker.topics == ["c", "d"]

@@ -1,0 +1,170 @@
+"""Streams and queries when somebody is slow, behind, or away: subscribers, the coordinator, the broker itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from mqtt5 import ConnectPacket, PubAckPacket, PublishPacket, TopicFilter
+
+from tests.unit.broker.coordination import coordinator
+from tests.unit.broker.door import Door, until
+from tests.unit.broker.talk import ONE, ZERO, nothing_more, publish, receive
+from tocsin.broker import queries
+from tocsin.config import Limits
+from tocsin.core import gate, listing
+from tocsin.core.coordination.coordinator import Coordinator
+from tocsin.core.inquiry import read_inquiry
+from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.wire.commands import Limits as Bounds
+from tocsin.wire.commands import Lost
+
+LAMPS = "$query/kind = 'lamp'"
+LISTED = "$streams/kind = 'lamp'"
+
+
+@pytest.fixture
+def server() -> MemoryServer:
+    return MemoryServer()
+
+
+@pytest.fixture
+async def leader(server: MemoryServer) -> AsyncIterator[Coordinator]:
+    async with coordinator(MemoryStore(server)) as machine:
+        yield machine
+
+
+@pytest.fixture
+async def door(server: MemoryServer, leader: Coordinator) -> AsyncIterator[Door]:
+    limits = Limits(outbound_max_bytes=1 << 16)
+    async with Door(limits, store=MemoryStore(server), takes_part=True) as opened:
+        yield opened
+
+
+async def test_left_comes_after_the_last_message_to_a_subscriber_that_is_behind(door: Door) -> None:
+    subscriber = await door.peer(connect=ConnectPacket("s", receive_max=1))
+    await subscriber.subscribe(TopicFilter(LISTED), TopicFilter(LAMPS, max_qos=ONE))
+    assert json.loads((await subscriber.receive(PublishPacket)).payload) == {"streams": []}
+    publisher = await door.peer("p")
+    await publish(publisher, "$meta/a", b'{"kind": "lamp"}')
+    for number in range(3):
+        await publish(publisher, "a", b"%d" % number)
+    await publish(publisher, "$meta/a", b'{"kind": "door"}')
+    await publish(publisher, "b", b"the log has gone on")
+    await publish(publisher, "$meta/b", b'{"kind": "lamp"}')
+    heard = []
+    for _ in range(6):
+        packet = await receive(subscriber)
+        heard.append(packet.payload if packet.topic == "a" else next(iter(json.loads(packet.payload))))
+    assert sorted(map(str, heard[:3])) == sorted(map(str, ["joined", b"0", "joined"]))
+    assert heard[3:] == [b"1", b"2", "left"]
+    await nothing_more(subscriber)
+
+
+async def test_a_subscriber_that_lost_messages_is_told_the_set_anew(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "PART_BYTES", 1 << 20)
+    reader, publisher = await door.peer("r"), await door.peer("p")
+    await reader.subscribe(TopicFilter(LISTED), TopicFilter("noise", max_qos=ZERO))
+    assert json.loads((await reader.receive(PublishPacket)).payload) == {"streams": []}
+    reader.stop_reading()
+    noise = PublishPacket("noise", bytes(1 << 16))
+    while not door.exchange.counts.dropped:
+        publisher.send(noise)
+        await nothing_more(publisher)
+    await publish(publisher, "$meta/a", b'{"kind": "lamp"}')
+    publisher.send(PublishPacket("a", b"x"))
+    await until(lambda: "a" in (door.participant.streams(read_inquiry(LISTED).id) or {}))
+    reader.resume_reading()
+    while (packet := await reader.first(PublishPacket)).topic == "noise":
+        pass
+    said = json.loads(packet.payload)
+    assert [each["topic"] for each in said["streams"]] == ["a"], said
+
+
+async def test_messages_wait_within_bounds_for_a_coordinator_that_is_silent_and_go_on_after_a_second(
+    server: MemoryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "HELD_MAX", 3)
+    async with AsyncExitStack() as stack:
+        leading = await stack.enter_async_context(AsyncExitStack())
+        await leading.enter_async_context(coordinator(MemoryStore(server)))
+        door = await stack.enter_async_context(Door(Limits(), store=MemoryStore(server), takes_part=True))
+        subscriber, publisher = await door.peer("s"), await door.peer("p")
+        await subscriber.subscribe(TopicFilter("#"))
+        await publish(publisher, "$meta/a", b"{}")
+        await leading.aclose()
+        for number in range(3):
+            publisher.send(PublishPacket(f"t/{number}", b"%d" % number))
+        await until(lambda: door.exchange.statistics()["held"] == 3)
+        publisher.send(*(PublishPacket("t/0", b"%d" % number) for number in range(3, 20)))
+        await asyncio.sleep(0.05)
+        assert door.exchange.statistics()["held"] == 3, "it is read no more"
+        assert [(await receive(subscriber)).payload for _ in range(20)] == [b"%d" % n for n in range(20)]
+
+
+async def test_with_no_coordinator_any_more_nothing_waits_and_nothing_is_lost_when_it_is_back(
+    server: MemoryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "ANSWER_S", 0.1)
+    store = MemoryStore(server)
+    async with Door(Limits(), store=MemoryStore(server), takes_part=False) as door:
+        publisher, reader = await door.peer("p"), await door.peer("r")
+        publisher.send(PublishPacket("a", b"x", user_properties=[("meta.kind", "lamp")]))
+        publisher.send(PublishPacket("$meta/a", b'{"room": 4}', qos=ONE, packet_id=1))
+        await nothing_more(publisher)
+        await reader.subscribe(TopicFilter(LISTED), TopicFilter(LAMPS))
+        taking_part = asyncio.create_task(door.driver.run())
+        async with coordinator(store) as machine:
+            assert int((await publisher.first(PubAckPacket)).reason_code) == 0
+            said = json.loads((await receive(reader)).payload)
+            assert [each["metadata"]["room"] for each in said["streams"]] == [4]
+            await until(lambda: machine.replica.presence.streams["a"].publishers == {"p": None})
+            publisher.send(PublishPacket("a", b"found"))
+            assert (await receive(reader)).payload == b"found"
+        taking_part.cancel()
+        await asyncio.gather(taking_part, return_exceptions=True)
+
+
+async def test_a_broker_that_was_counted_as_lost_says_all_again_and_its_subscribers_hear_nothing_of_it(
+    door: Door, leader: Coordinator
+) -> None:
+    reader, publisher = await door.peer("r"), await door.peer("p")
+    await reader.subscribe(TopicFilter(LISTED), TopicFilter(LAMPS))
+    publisher.send(PublishPacket("a", b"1", user_properties=[("meta.kind", "lamp")]))
+    said = [json.loads((await receive(reader)).payload) for _ in range(2)]
+    assert [next(iter(each)) for each in said] == ["streams", "joined"]
+    assert (await receive(reader)).payload == b"1"
+    old = door.participant.incarnation
+    assert leader.leader is not None
+    leader.leader._waiting.append(Lost("north-1", old))
+    await until(lambda: door.participant.incarnation != old)
+    await until(lambda: leader.replica.is_member("north-1", door.participant.incarnation))
+    await until(lambda: "a" in leader.replica.presence.streams and bool(leader.replica.askers))
+    publisher.send(PublishPacket("a", b"2"))
+    heard = [await receive(reader)]
+    while heard[-1].topic != "a":
+        heard.append(await receive(reader))
+    words = [next(iter(json.loads(packet.payload))) for packet in heard[:-1]]
+    assert words in ([], ["left", "joined"]), "in turns, if at all"
+    assert heard[-1].payload == b"2"
+
+
+async def test_what_the_coordinator_has_no_room_for_is_refused(server: MemoryServer) -> None:
+    bounds = Bounds(streams_max=1, queries_max=1)
+    async with (
+        coordinator(MemoryStore(server), limits=bounds),
+        Door(Limits(), store=MemoryStore(server), takes_part=True) as door,
+    ):
+        peer = await door.peer("p")
+        for topic, code in (("a", 0), ("b", 0x97)):
+            peer.send(PublishPacket(f"$meta/{topic}", b'{"$permanent": true}', qos=ONE, packet_id=1))
+            assert int((await peer.first(PubAckPacket)).reason_code) == code
+        await peer.subscribe(TopicFilter(LAMPS))
+        with pytest.raises(AssertionError):
+            await peer.subscribe(TopicFilter("$query/other"))
+        assert door.exchange.statistics()["queries"] == 1

@@ -1,0 +1,78 @@
+"""Coordinator processes on a real server: they elect one, say how they are, and let go when they stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tocsin.config import Coordinator, Nats, Settings
+from tocsin.coordinator.main import options, serve
+from tocsin.coordinator.status import Status, read_all
+from tocsin.core.coordination.places import Places
+from tocsin.runtime.process import Process
+from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.testing import LocalServers
+from tocsin.wire.commands import Limits
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServers]:
+    with LocalServers(Path(tmp_path_factory.mktemp("nats"))) as running:
+        yield running
+
+
+@pytest.fixture
+async def store(servers: LocalServers) -> AsyncIterator[JetStreamStore]:
+    opened = await JetStreamStore.connect(
+        servers.urls, token=servers.token, replicas=1, deadline_s=DEADLINE_S
+    )
+    yield opened
+    await opened.close()
+
+
+async def until_leader(store: JetStreamStore, *, not_of: str = "") -> list[Status]:
+    table = await store.table(Places("tocsin").table)
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            found = await read_all(table)
+            if any(each.role == "leader" and each.id != not_of for each in found):
+                return found
+            await asyncio.sleep(0.05)
+
+
+async def test_one_leads_and_when_it_stops_another_does_at_once(
+    servers: LocalServers, store: JetStreamStore
+) -> None:
+    settings = Settings(
+        nats=Nats(urls=servers.urls, token=servers.token),
+        coordinator=Coordinator(lease_s=60),  # so that only a lease that is given back is free in time
+    )
+    processes = [Process(name, settings) for name in ("coordinator-1", "coordinator-2")]
+    tasks = [asyncio.create_task(serve(process, process.name)) for process in processes]
+    found = await until_leader(store)
+    (leader,) = [each.id for each in found if each.role == "leader"]
+    stopping = next(process for process in processes if process.name == leader)
+    stopping.stopping.set()
+    after = await until_leader(store, not_of=leader)
+    new = next(each for each in after if each.role == "leader" and each.id != leader)
+    assert new.epoch == 2
+    for process in processes:
+        process.stopping.set()
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.gather(*tasks)
+
+
+def test_options_are_the_settings() -> None:
+    settings = msgspec.structs.replace(
+        Settings(),
+        coordinator=Coordinator(lease_s=3, snapshot_every=500, streams_max=7, queries_max=8, keep_s=9),
+    )
+    chosen = options(settings)
+    assert (chosen.lease_us, chosen.snapshot_every, chosen.suspect_after_us) == (3_000_000, 500, 5_000_000)
+    assert chosen.limits == Limits(7, 8, 9)

@@ -1,0 +1,261 @@
+"""A coordinator: it restores, follows, and leads only while its lease holds and the log believes it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.unit.core.coordination.desk import (
+    CONFLICT,
+    LEASE_US,
+    OPTIONS,
+    UNKNOWN,
+    Desk,
+    failed,
+    of,
+)
+from tests.unit.core.coordination.histories import NORTH
+from tocsin.core.coordination import archivist, lease, snapshot
+from tocsin.core.coordination.archivist import Manifest
+from tocsin.core.coordination.coordinator import Resigning
+from tocsin.core.coordination.leader import CHECK
+from tocsin.core.coordination.state import State
+from tocsin.core.machine import (
+    Append,
+    DeleteKey,
+    Effect,
+    FollowLog,
+    PutKey,
+    ReadLog,
+    SetTimer,
+    Stop,
+    Stored,
+    StoreFailed,
+    TrimLog,
+)
+from tocsin.errors import TocsinError
+from tocsin.ports import Entry, Page
+from tocsin.wire.commands import (
+    Batch,
+    Elected,
+    Joined,
+    Limits,
+    Lost,
+    Said,
+    decode_batch,
+    encode_batch,
+)
+
+# ── restoring and following ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_a_snapshot_the_log_is_followed_from_its_beginning() -> None:
+    desk = Desk()
+    (follow,) = of(FollowLog, desk.start())
+    assert (follow.log, follow.subject, follow.start) == ("net-commands", "net.c", 1)
+    desk.follow(
+        Batch(1, 0, 0, (Elected("c2", Limits()), Said("north", 7, 1, (Joined(NORTH),))), (("north", 4),))
+    )
+    assert desk.machine.replica.members["north"].noticed == 4
+    assert (desk.machine.epoch, desk.machine.position) == (1, 1)
+
+
+def test_a_snapshot_is_read_and_the_log_followed_from_there() -> None:
+    taken = State()
+    taken.apply(0, (Said("north", 7, 1, (Joined(NORTH),)),))
+    pieces = snapshot.take(taken)
+    desk = Desk()
+    (asked,) = of(ReadLog, desk.start(Manifest(40, 9, "net.s.x", len(pieces), 3)))
+    assert (asked.log, asked.subject, asked.start) == ("net-snapshots", "net.s.x", 3)
+    entries = tuple(Entry(3 + i, "net.s.x", piece, str(i), 0) for i, piece in enumerate(pieces))
+    (follow,) = of(FollowLog, desk.handle(Stored(request=asked.request, value=Page(entries, 4, 3))))
+    assert follow.start == 41 and set(desk.machine.replica.members) == {"north"}
+
+
+def test_a_snapshot_is_read_over_several_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "PIECE_BYTES", 10)
+    taken = State()
+    taken.apply(0, (Said("north", 7, 1, (Joined(NORTH),)),))
+    first, *rest = snapshot.take(taken)
+    desk = Desk()
+    (asked,) = of(ReadLog, desk.start(Manifest(40, 9, "net.s.x", 1 + len(rest), 3)))
+    page = Page((Entry(3, "net.s.x", first, "0", 0),), 4, 99)
+    (asked,) = of(ReadLog, desk.handle(Stored(request=asked.request, value=page)))
+    assert asked.start == 4
+    entries = tuple(Entry(4 + i, "net.s.x", piece, str(i), 0) for i, piece in enumerate(rest))
+    desk.handle(Stored(request=asked.request, value=Page(entries, 100, 99)))
+    assert set(desk.machine.replica.members) == {"north"}
+
+
+def test_a_snapshot_that_was_replaced_while_it_was_read_is_not_taken_for_its_successor() -> None:
+    pieces = snapshot.take(State())
+    desk = Desk()
+    (asked,) = of(ReadLog, desk.start(Manifest(40, 9, "net.s.x", 1, 3)))
+    newer = Manifest(90, 19, "net.s.y", 1, 4)
+    desk.watch("put", archivist.KEY, msgspec.json.encode(newer), 3)
+    entries = (Entry(3, "net.s.x", pieces[0], "0", 0),)
+    (follow,) = of(FollowLog, desk.handle(Stored(request=asked.request, value=Page(entries, 4, 3))))
+    assert follow.start == 41
+
+
+def test_a_snapshot_that_is_gone_or_broken_is_looked_for_again() -> None:
+    desk = Desk()
+    (asked,) = of(ReadLog, desk.start(Manifest(40, 9, "net.s.x", 1, 3)))
+    gone = desk.handle(Stored(request=asked.request, value=Page((), 9, 8)))
+    assert [each.name for each in of(SetTimer, gone)] == ["again"]
+    (again,) = of(ReadLog, desk.fire("again"))
+    broken = (Entry(3, "net.s.x", b"\xff", "0", 0),)
+    effects = desk.handle(Stored(request=again.request, value=Page(broken, 4, 3)))
+    assert [each.name for each in of(SetTimer, effects)] == ["again"]
+
+
+def test_a_gap_means_to_restore() -> None:
+    desk = Desk()
+    desk.start()
+    desk.follow(Batch(1, 0, 7, ()))
+    assert desk.machine.state == "restoring"
+    assert of(FollowLog, desk.fire("again"))
+
+
+# ── becoming the leader ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_it_leads_once_the_log_has_taken_its_election_at_the_end_that_it_read() -> None:
+    desk = Desk()
+    effects = desk.lead()
+    (batch,) = desk.batches
+    assert (batch.epoch, batch.previous, batch.commands) == (1, 0, (Elected("c1", Limits()),))
+    assert [each.name for each in of(SetTimer, effects)] == [CHECK]
+
+
+def test_what_the_last_leader_still_wrote_is_read_before_it_is_asked_again() -> None:
+    desk = Desk()
+    desk.start()
+    opening = desk.read(desk.claim())
+    first = decode_batch(of(Append, opening)[0].records[0].payload)
+    (again,) = of(ReadLog, desk.handle(failed(opening, CONFLICT)))
+    data = encode_batch(epoch=4, at_us=9, previous=0, commands=(), notices=())
+    desk.last = 2
+    page = Page((Entry(1, "net.c", data, "x-9", 0),), 3, 2)
+    (append,) = of(Append, desk.handle(Stored(request=again.request, value=page)))
+    assert append.expected == 2
+    batch = decode_batch(append.records[0].payload)
+    assert (first.epoch, batch.epoch, batch.previous) == (1, 5, 1)
+
+
+def test_an_election_whose_outcome_is_not_known_is_asked_for_again_with_the_same_record() -> None:
+    desk = Desk()
+    desk.start()
+    opening = desk.read(desk.claim())
+    desk.handle(failed(opening, UNKNOWN))
+    again = desk.fire("again")
+    assert of(Append, again)[0].records == of(Append, opening)[0].records
+    desk.take(again)
+    assert desk.machine.state == "leading"
+
+
+def test_a_claim_that_is_refused_leaves_it_following() -> None:
+    desk = Desk()
+    desk.start()
+    (put,) = of(PutKey, desk.watch("delete", lease.KEY, revision=5))
+    desk.handle(StoreFailed(request=put.request, error=CONFLICT))
+    assert desk.machine.state == "following"
+
+
+# ── stepping down ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_leader_that_was_frozen_past_its_lease_wakes_up_as_none() -> None:
+    desk = Desk()
+    desk.lead()
+    desk.now_us = LEASE_US
+    assert of(Append, desk.submit(Joined(NORTH))) == []
+    assert desk.machine.leader is None and desk.machine.state == "following"
+
+
+def test_a_leader_whose_append_is_refused_throws_its_state_away() -> None:
+    desk = Desk()
+    desk.lead()
+    effects = desk.submit(Joined(NORTH))
+    assert set(desk.machine.replica.members) == {"north"}, "the state is ahead of the log"
+    desk.handle(failed(effects, CONFLICT))
+    assert desk.machine.state == "following" and not desk.machine.replica.members
+
+
+def test_somebody_elses_batch_deposes_a_leader_and_its_own_does_not() -> None:
+    desk = Desk()
+    desk.lead()
+    desk.follow(Batch(1, 0, 1, ()), record_id="c1-5-99")
+    assert desk.machine.state == "leading"
+    desk.follow(Batch(2, 0, 1, ()), record_id="c2-5-1")
+    assert desk.machine.leader is None
+
+
+def test_a_lease_that_is_renewed_holds_and_one_that_somebody_else_has_does_not() -> None:
+    desk = Desk()
+    desk.lead()
+    desk.wait(3 * LEASE_US)
+    assert desk.machine.state == "leading"
+    (put,) = of(PutKey, desk.fire("renew"))
+    desk.handle(StoreFailed(request=put.request, error=CONFLICT))
+    assert desk.machine.leader is None
+
+
+def test_asked_to_stop_it_gives_the_lease_back() -> None:
+    desk = Desk()
+    desk.lead()
+    (delete,) = of(DeleteKey, desk.handle(Resigning()))
+    assert (delete.key, delete.revision) == (lease.KEY, 6)
+    assert of(Stop, desk.handle(Stored(request=delete.request)))
+    follower = Desk()
+    follower.start()
+    assert of(Stop, follower.handle(Resigning()))
+
+
+# ── snapshots ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def full(desk: Desk) -> list[Effect]:
+    """Follow until a snapshot is due."""
+    effects: list[Effect] = []
+    for number in range(OPTIONS.snapshot_every):
+        effects = desk.follow(Batch(1, 0, number, (Lost("nobody", 1),)))
+    return effects
+
+
+def test_a_follower_writes_a_snapshot_records_it_and_trims_behind_it() -> None:
+    desk = Desk()
+    desk.start()
+    assert [each.name for each in of(SetTimer, full(desk))] == [archivist.SNAPSHOT]
+    (write,) = of(Append, desk.fire(archivist.SNAPSHOT))
+    assert write.log == "net-snapshots" and write.expected is None
+    (record,) = of(PutKey, desk.handle(Stored(request=write.request, value=(5,))))
+    manifest = archivist.decode_manifest(record.value)
+    assert (manifest.position, manifest.commands, manifest.pieces, manifest.first) == (10, 10, 1, 5)
+    assert record.revision == 0 and manifest.subject == write.records[0].subject
+    (trim,) = of(TrimLog, desk.handle(Stored(request=record.request, value=9)))
+    assert (trim.log, trim.before) == ("net-commands", 10 - OPTIONS.margin)
+    (trim,) = of(TrimLog, desk.handle(Stored(request=trim.request, value=7)))
+    assert (trim.log, trim.before) == ("net-snapshots", 5)
+    assert desk.handle(Stored(request=trim.request, value=0)) == []
+
+
+@pytest.mark.parametrize("error", [CONFLICT, UNKNOWN])
+def test_a_snapshot_that_cannot_be_recorded_is_tried_again_or_was_recorded_by_somebody_else(
+    error: TocsinError,
+) -> None:
+    desk = Desk()
+    desk.start()
+    full(desk)
+    (write,) = of(Append, desk.fire(archivist.SNAPSHOT))
+    (record,) = of(PutKey, desk.handle(Stored(request=write.request, value=(5,))))
+    desk.handle(StoreFailed(request=record.request, error=error))
+    assert len(of(PutKey, desk.fire(archivist.ARCHIVE))) == (error is UNKNOWN)
+
+
+def test_nobody_writes_a_snapshot_that_somebody_else_has_written_meanwhile() -> None:
+    desk = Desk()
+    desk.start()
+    full(desk)
+    desk.watch("put", archivist.KEY, msgspec.json.encode(Manifest(9, 9, "net.s.y", 1, 1)), 4)
+    assert desk.fire(archivist.SNAPSHOT) == []

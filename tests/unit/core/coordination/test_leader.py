@@ -1,0 +1,216 @@
+"""A leader: what it takes from brokers, appends, and tells them."""
+
+from __future__ import annotations
+
+from tests.unit.core.coordination.desk import (
+    UNKNOWN,
+    Desk,
+    failed,
+    of,
+    sent,
+)
+from tests.unit.core.coordination.histories import NORTH, SOUTH
+from tocsin.core.coordination.leader import APPEND, CHECK, PENDING_MAX, TICK_US
+from tocsin.core.coordination.places import Options
+from tocsin.core.machine import (
+    Append,
+    SetTimer,
+)
+from tocsin.errors import StoreFull
+from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
+from tocsin.wire.commands import (
+    Batch,
+    ClientAway,
+    Elected,
+    Interests,
+    Joined,
+    Left,
+    Limits,
+    Lost,
+    Queries,
+    Refreshed,
+    Said,
+    Streams,
+    decode_batch,
+)
+from tocsin.wire.control import Beat, Clear, Expected, Pulse, Refresh, Seen, Unknown
+from tocsin.wire.notices import decode_notice
+
+# ── leading ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_commands_that_come_during_an_append_are_the_next_batch() -> None:
+    desk = Desk()
+    desk.lead()
+    first = desk.submit(Joined(NORTH))
+    assert of(Append, desk.submit(Interests(("a",)), first=2)) == []
+    assert of(Append, desk.submit(Joined(SOUTH), broker="south")) == []
+    desk.take(desk.take(first))
+    said = [command for batch in desk.batches[1:] for command in batch.commands]
+    assert said == [
+        Said("north", 7, 1, (Joined(NORTH),)),
+        Said("north", 7, 2, (Interests(("a",)),)),
+        Said("south", 7, 1, (Joined(SOUTH),)),
+    ]
+    assert [batch.previous for batch in desk.batches] == [0, 1, 2]
+
+
+def test_repeats_are_dropped_and_gaps_asked_about() -> None:
+    desk = Desk()
+    desk.lead()
+    desk.take(desk.submit(Joined(NORTH), Interests(("a",))))
+    assert desk.submit(Joined(NORTH), Interests(("a",))) == []
+    overlapping = desk.submit(Interests(("a",)), Interests(("b",)), first=2)
+    desk.take(overlapping)
+    assert desk.batches[-1].commands == (Said("north", 7, 3, (Interests(("b",)),)),)
+    assert sent(Expected, desk.submit(Interests(("d",)), first=9)) == [Expected(1, 7, 4)]
+
+
+def test_a_life_that_is_over_is_told_so() -> None:
+    desk = Desk()
+    desk.lead()
+    desk.take(desk.submit(Joined(NORTH)))
+    assert sent(Unknown, desk.submit(Joined(NORTH), life=6)) == [Unknown(1, 6)]
+    assert sent(Unknown, desk.hear(Beat("north", 6, 0))) == [Unknown(1, 6)]
+    assert desk.hear(Beat("north", 8, 0)) == [], "that one is still to join"
+    desk.take(desk.submit(Left(), first=2))
+    assert sent(Unknown, desk.submit(Interests(("a",)), first=3)) == [Unknown(1, 7)]
+
+
+def test_what_cannot_be_a_broker_is_ignored() -> None:
+    desk = Desk()
+    desk.lead()
+    for broker in ("", "a.b", "a b", "x" * 64, "ä"):
+        assert desk.submit(Joined(NORTH), broker=broker) == []
+    assert desk.submit(Interests(("a",))) == [], "a first command that is no joining"
+
+
+def test_more_commands_of_a_broker_than_the_bound_wait_with_it() -> None:
+    desk = Desk()
+    desk.lead()
+    late = Interests(("late",))
+    under_way = desk.submit(Joined(NORTH))
+    desk.submit(*[Interests(())] * PENDING_MAX, first=2)
+    assert desk.submit(late, first=PENDING_MAX + 2) == []
+    desk.take(desk.take(under_way))
+    assert len(desk.batches[-1].commands) == 1, "it was not taken"
+    desk.take(desk.submit(late, first=PENDING_MAX + 2))
+    assert desk.batches[-1].commands == (Said("north", 7, PENDING_MAX + 2, (late,)),)
+
+
+def test_an_append_whose_outcome_is_not_known_is_repeated_as_it_was() -> None:
+    desk = Desk()
+    desk.lead()
+    effects = desk.submit(Joined(NORTH))
+    for error in (UNKNOWN, StoreFull("append", "disk")):
+        waits = desk.handle(failed(effects, error))
+        assert APPEND in [each.name for each in of(SetTimer, waits)]
+        again = desk.fire(APPEND)
+        assert of(Append, again)[0].records == of(Append, effects)[0].records
+        effects = again
+    desk.take(effects)
+    assert len(desk.batches) == 2
+
+
+def test_a_beat_is_answered_with_who_leads_and_where_clients_can_go() -> None:
+    desk = Desk()
+    desk.lead()
+    entrance = (Entrance(Scheme.MQTT, "two:1883"),)
+    two = BrokerInfo("two", "n", Role.EDGE, "127.0.0.1", 1, entrance)
+    desk.take(desk.take(desk.submit(Joined(NORTH))) or desk.submit(Joined(two), broker="two"))
+    assert sent(Pulse, desk.hear(Beat("north", 7, 1))) == [Pulse(1, 7, 1, (two,))]
+    desk.hear(Beat("two", 7, 1, load=1_000))
+    desk.fire(CHECK)
+    assert sent(Pulse, desk.hear(Beat("north", 7, 1))) == [Pulse(1, 7, 1)], "a full one is no refuge"
+
+
+def test_a_broker_that_is_silent_is_lost_and_one_that_beats_is_not() -> None:
+    desk = Desk()
+    desk.lead()
+    desk.take(desk.submit(Joined(NORTH)))
+    desk.take(desk.submit(Joined(SOUTH), broker="south"))
+    for _ in range(3):
+        desk.wait(2_000_000)
+        desk.hear(Beat("south", 7, 1))
+        effects = desk.fire(CHECK)
+    desk.take(effects)
+    assert desk.batches[-1].commands == (Lost("north", 7),)
+    assert set(desk.machine.replica.members) == {"south"}
+
+
+def test_a_leader_that_was_away_itself_accuses_nobody() -> None:
+    desk = Desk(Options(suspect_after_us=1_000_000, lease_us=60_000_000, snapshot_every=10))
+    desk.lead()
+    desk.take(desk.submit(Joined(NORTH)))
+    desk.now_us += 10_000_000
+    assert of(Append, desk.fire(CHECK)) == []
+    desk.now_us += 250_000
+    assert of(Append, desk.fire(CHECK)) == []
+
+
+def test_a_change_is_clear_when_all_whom_it_concerns_have_seen_it() -> None:
+    desk = Desk()
+    desk.lead()
+    desk.take(desk.submit(Joined(NORTH)))
+    desk.take(desk.submit(Joined(SOUTH), Queries((("q", "kind = 'lamp'"),)), broker="south"))
+    change = Streams("anna", 0, (("a", {"kind": "lamp"}),))
+    effects = desk.submit(change, first=2)
+    told = {
+        record.subject: decode_notice(record.payload)
+        for record in of(Append, effects)[0].records
+        if record.subject != "net.c"
+    }
+    number = told["net.n.south"].number
+    assert told["net.n.south"].ask and told["net.n.north"].clear == 0
+    assert sent(Clear, desk.hear(Seen("south", 7, number))) == [], "not before it is in the log"
+    desk.take(effects)
+    assert sent(Clear, desk.hear(Seen("south", 7, number - 1))) == []
+    assert sent(Clear, desk.hear(Beat("south", 7, number))) == [Clear(1, 7, 2)], "a beat says it too"
+
+
+def test_who_has_seen_a_change_before_the_leader_knows_that_it_is_durable_is_not_waited_for() -> None:
+    desk = Desk()
+    desk.lead()
+    desk.take(desk.submit(Joined(NORTH)))
+    desk.take(desk.submit(Joined(SOUTH), Queries((("q", "kind = 'lamp'"),)), broker="south"))
+    effects = desk.submit(Streams("anna", 0, (("a", {"kind": "lamp"}),)), first=2)
+    assert desk.hear(Seen("south", 7, 2)) == []
+    assert sent(Clear, desk.take(effects)) == [Clear(1, 7, 2)]
+
+
+def test_who_missed_something_is_told_everything() -> None:
+    desk = Desk()
+    desk.lead()
+    desk.take(desk.submit(Joined(NORTH)))
+    effects = desk.hear(Refresh("north", 7))
+    batch, notice = of(Append, effects)[0].records
+    assert decode_batch(batch.payload).commands == (Refreshed("north", 7),)
+    assert decode_notice(notice.payload).fresh
+    assert desk.hear(Refresh("north", 6)) == []
+
+
+def test_time_is_written_down_when_something_is_due() -> None:
+    desk = Desk()
+    desk.lead()
+    desk.take(desk.submit(Joined(NORTH), Streams("anna", 20, (("a", {}),)), ClientAway("anna", 20)))
+    desk.wait(TICK_US)
+    desk.hear(Beat("north", 7, 1))
+    desk.machine.leader._checked_us = desk.now_us  # type: ignore[union-attr]
+    desk.take(desk.fire(CHECK))
+    assert (desk.batches[-1].commands, desk.batches[-1].at_us) == ((), TICK_US)
+    desk.wait(TICK_US)
+    desk.machine.leader._checked_us = desk.now_us  # type: ignore[union-attr]
+    desk.hear(Beat("north", 7, 1))
+    desk.take(desk.fire(CHECK))
+    assert not desk.machine.replica.presence.clients, "its time has come"
+
+
+def test_a_new_leader_goes_on_with_the_time_of_the_last() -> None:
+    desk = Desk()
+    desk.start()
+    desk.follow(Batch(1, 50_000_000, 0, (Elected("c2", Limits()),)))
+    desk.now_us = 7
+    desk.take(desk.read(desk.claim()))
+    desk.now_us += 1_000
+    desk.take(desk.submit(Joined(NORTH)))
+    assert desk.batches[-1].at_us == 50_001_000

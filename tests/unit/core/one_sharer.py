@@ -1,0 +1,137 @@
+"""A group's machine at one broker, for tests: its hands, and the cell as the store has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.unit.core.attended import of
+from tocsin.core.group_cell import GET, PUT
+from tocsin.core.machine import (
+    DeleteKey,
+    Effect,
+    Event,
+    GetKey,
+    PutKey,
+    Stored,
+    Watched,
+)
+from tocsin.core.sharing import (
+    Sharing,
+)
+from tocsin.core.sharing_signals import (
+    Arrived,
+    Join,
+    Joined,
+    Matched,
+)
+from tocsin.core.stored_group import GROUPS, Member, StoredGroup, decode_group, encode_group, group_key
+from tocsin.model.publication import Publication
+from tocsin.ports import Cell, Change, Entry
+
+NAME = "$share/g/a"
+OWN, OTHER = "b.1", "o.1"
+NOW_US = 1_000_000_000_000
+
+
+def matched(position: int, qos: int = 1, expiry_s: int | None = None) -> Matched:
+    entry = Entry(position, "t.m.a", b"", str(position), NOW_US)
+    return Matched(entry, Publication("a", b"", qos, "p", expiry_s=expiry_s))
+
+
+class Broker:
+    """A machine, its hands, and the cell as the store has it."""
+
+    def __init__(self, group: StoredGroup | None = None, *, tail: int = 0, members_max: int = 10) -> None:
+        self.tail = tail
+        self.qos: dict[str, int] = {}  # by client; CANNOT: it takes nothing
+        self.rooms: dict[str, int] = {}
+        self.ids = 0
+        self.returned: list[int] = []
+        self.dead: set[str] = set()
+        self.cell = None if group is None else Cell("k", encode_group(group), 7)
+        self.revision = 7
+        self.machine = Sharing(NAME, OWN, self, members_max)
+        self.now_us = NOW_US
+
+    # ── hands ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def alive(self, life: str) -> bool:
+        return life not in self.dead
+
+    def room(self, client: str) -> bool:
+        return self.rooms.get(client, 100) > 0
+
+    def takes(self, client: str, each: Matched) -> int:
+        return min(self.qos.get(client, 2), each.publication.qos)
+
+    def reserve(self, client: str) -> int:
+        self.rooms[client] = self.rooms.get(client, 100) - 1
+        self.ids += 1
+        return self.ids
+
+    def give_back(self, client: str, packet_id: int) -> None:
+        self.returned.append(packet_id)
+
+    def send_again(self, client: str, packet_id: int, qos: int) -> bool:
+        return self.room(client)
+
+    # ── the shell ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def tell(self, event: Event) -> list[Effect]:
+        return self.machine.handle(event, self.now_us)
+
+    def join(
+        self, client: str = "c", *, epoch: int = 1, expiry_s: int = 60, session: str = "s"
+    ) -> list[Effect]:
+        return self.tell(Join(client=client, session=session, epoch=epoch, expiry_s=expiry_s))
+
+    def answer(self, effects: Sequence[Effect]) -> list[Effect]:
+        """Let the store do what was asked of the cell, until nothing more is; everything else that happened."""
+        said: list[Effect] = []
+        todo = list(effects)
+        while todo:
+            effect = todo.pop(0)
+            match effect:
+                case GetKey(request="get"):
+                    todo += self.tell(Stored(request=GET, value=self.cell))
+                case PutKey(value=value):
+                    self.revision += 1
+                    self.cell = Cell("k", value, self.revision)
+                    todo += self.tell(Stored(request=PUT, value=self.revision))
+                case DeleteKey():
+                    self.cell = None
+                    todo += self.tell(Stored(request=PUT))
+                case _:
+                    said.append(effect)
+        return said
+
+    @property
+    def group(self) -> StoredGroup:
+        assert self.cell is not None
+        return decode_group(self.cell.value)
+
+    def others_write(self, group: StoredGroup) -> list[Effect]:
+        self.revision += 1
+        self.cell = Cell("k", encode_group(group), self.revision)
+        change = Change("put", group_key(NAME), self.cell.value, self.revision)
+        return self.tell(Watched(table=GROUPS, change=change))
+
+
+def joined(*clients: str, group: StoredGroup | None = None, tail: int = 0) -> Broker:
+    broker = Broker(group, tail=tail)
+    for client in clients or ("c",):
+        assert of(broker.answer(broker.join(client)), Joined)
+    return broker
+
+
+def arrive(broker: Broker, *each: Matched) -> list[Effect]:
+    effects: list[Effect] = []
+    for entry in each:
+        broker.tail = max(broker.tail, entry.position)
+        effects += broker.tell(Arrived(matched=entry))
+    return effects
+
+
+def with_other(next_: int = 1, **more: object) -> StoredGroup:
+    """A group with a member at another broker."""
+    return StoredGroup(NAME, next_, {"far": Member("t", 1, OTHER, 60)}, **more)  # type: ignore[arg-type]

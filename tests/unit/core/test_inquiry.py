@@ -1,0 +1,48 @@
+"""Queries in subscriptions are read, and refused in one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from tocsin.core.inquiry import is_inquiry, read_inquiry
+from tocsin.query import parse
+from tocsin.wire.topics import FilterInvalid
+
+
+def test_a_query_is_decoded_and_equal_ones_have_one_id() -> None:
+    one, two = read_inquiry("$query/a %2B 1 = 2 AND b"), read_inquiry("$query/(b AND (a %2B 1 = 2))")
+    assert one.query == parse("a + 1 = 2 AND b") and one.id == two.id == one.query.id
+    assert not one.listing
+
+
+def test_the_set_of_a_query_is_asked_for_under_another_id_than_its_messages() -> None:
+    messages, listing = (
+        read_inquiry("$query/Location/Room = '410'"),
+        read_inquiry("$streams/Location/Room = '410'"),
+    )
+    assert listing.listing and listing.query == messages.query and listing.id != messages.id
+
+
+def test_what_is_no_query_is_known_by_its_beginning() -> None:
+    assert is_inquiry("$query/x") and is_inquiry("$streams/x")
+    assert not any(map(is_inquiry, ("$query", "query/x", "$share/g/$query/x", "a/$query/x")))
+
+
+@pytest.mark.parametrize(
+    "name", ["$query/", "$query/a =", "$streams/x +", "$query/#", "$query/" + "a" * 5_000]
+)
+def test_a_bad_query_is_refused_in_one_printable_line(name: str) -> None:
+    with pytest.raises(FilterInvalid) as caught:
+        read_inquiry(name)
+    assert caught.value.reason_code == 0x8F
+    assert caught.value.problem.isprintable() and len(caught.value.problem) < 250
+
+
+def test_the_mark_stands_before_the_character_that_is_wrong() -> None:
+    with pytest.raises(FilterInvalid) as caught:
+        read_inquiry(
+            "$query/Location/Room = '410' AND\nAND Point/Type = 'Sensor' AND more of it that is cut off"
+        )
+    problem = caught.value.problem
+    assert problem.startswith("query, character 27: ")
+    assert problem.endswith(": Location/Room = '410' AND ^AND Point/Type = 'Sensor' AND ")
