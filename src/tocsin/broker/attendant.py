@@ -171,8 +171,8 @@ class Attendant:
     def inbound_ids(self) -> tuple[int, ...]:
         return self._machine.inbound_ids
 
-    def record_id(self, packet_id: int, qos: int) -> str:
-        return self._machine.record_id(packet_id, qos)
+    def record_id(self, packet_id: int, qos: int, topic: str) -> str:
+        return self._machine.record_id(packet_id, qos, topic, self._journal.tail)
 
     def kept(self, packet_id: int) -> None:
         """The log has the client's QoS 2 message."""

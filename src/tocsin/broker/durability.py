@@ -162,9 +162,23 @@ class Durability:
         self._arrivals.came(client)
         await self.ended(client)
         await self._arrivals.settled(client)
-        return await self.sessions.take(
+        taken = await self.sessions.take(
             client, owner=owner, clean=clean, expiry_s=expiry_s, tail=self.journal.tail
         )
+        if taken is None:
+            return None
+        session, revision, resumed = taken
+        return await self._recall(session), revision, resumed
+
+    async def _recall(self, session: StoredSession) -> StoredSession:
+        """Find out which of a client's QoS 2 messages the log has, where nobody lived to say so."""
+        found = [
+            packet_id
+            for packet_id, (since, topic) in session.sought.items()
+            if packet_id in session.inbound
+            and await self.journal.has(session.inbound[packet_id], topic, since)
+        ]
+        return msgspec.structs.replace(session, received=(*session.received, *found)) if found else session
 
     def client_came(self, client: str, owner: str) -> None:
         """A client came that wants no session: an old one is forgotten, by the way."""

@@ -155,3 +155,18 @@ class Journal:
         end = min(page.next for page in pages)
         found = {entry.position: entry for page in pages for entry in page.entries if entry.position < end}
         return Batch([found[position] for position in sorted(found)], end)
+
+    async def has(self, record_id: str, topic: str, since: int) -> bool:
+        """Whether there is an entry of this id on a topic, behind a position."""
+        subject, start = subject_of(topic, self._network), since + 1
+        while True:
+            try:
+                page = await self._log.read(subject, start)
+            except Trimmed as error:
+                start = error.oldest
+                continue
+            if any(entry.id == record_id for entry in page.entries):
+                return True
+            if page.next > page.last:
+                return False
+            start = page.next

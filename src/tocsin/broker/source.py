@@ -193,13 +193,13 @@ class Source:
         attendant = self._connection.attendant
         publication = self.publication(topic, packet)
         if qos == 1:
-            self._commit(publication, packet_id, qos, attendant.record_id(packet_id, qos))
+            self._commit(publication, packet_id, qos, attendant.record_id(packet_id, qos, topic))
         elif self._ended:  # its id cannot be stored any more; the client sends it again
             self._do(self.gate.settled())
         else:  # its repeat must be known as one, so that its id is stored before it is used
             self._saving += 1
-            commit = partial(self._commit, publication, packet_id, qos, attendant.record_id(packet_id, qos))
-            attendant.when_durable(commit)
+            record_id = attendant.record_id(packet_id, qos, topic)
+            attendant.when_durable(partial(self._commit, publication, packet_id, qos, record_id))
 
     def _commit(self, publication: Publication, packet_id: int, qos: int, record_id: str) -> None:
         if qos == 2:
@@ -269,7 +269,7 @@ class Source:
         """What a message above QoS 0 said of a stream is durable."""
         if qos == 2:
             attendant = self._connection.attendant
-            attendant.record_id(packet_id, qos)
+            attendant.record_id(packet_id, qos, "")
             attendant.kept(packet_id)
         self._connection.tell(Committed(packet_id=packet_id))
 

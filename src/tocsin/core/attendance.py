@@ -148,12 +148,12 @@ class Attendance(TableMachine):
 
     # ── messages of the client ──────────────────────────────────────────────────────────────────────────────
 
-    def record_id(self, packet_id: int, qos: int) -> str:
+    def record_id(self, packet_id: int, qos: int, topic: str, tail: int) -> str:
         """The id under which a message of the client goes into the log.
 
         At QoS 2 it is part of the session: append the message only when it is durable (``AwaitSave``).
         """
-        return self._record_ids.give(packet_id, qos)
+        return self._record_ids.give(packet_id, qos, topic, tail)
 
     def _on_kept(self, event: Kept, now_us: int) -> list[Effect]:
         return self._save_soon(event.cause) if self._record_ids.keep(event.packet_id) else []
@@ -283,6 +283,7 @@ class Attendance(TableMachine):
             progress=stored.progress if self._delivery is None else self._delivery.progress(),
             inbound=dict(self._record_ids.inbound),
             received=tuple(self._record_ids.kept),
+            sought=dict(self._record_ids.sought),
             broker="" if self._leaving else stored.broker,
             expiry_s=self._expiry_s if self._leaving else stored.expiry_s,
         )

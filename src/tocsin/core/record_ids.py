@@ -7,7 +7,8 @@ belongs to the client's packet id, until that is released:
                                                                  └─ forgotten, stored as such, and only then PUBCOMP
 
 A repeat finds the id again, on this connection or, because it is stored before the message is appended, on another
-one. Then the log knows whether it has the message. Of a kept one that need not be asked.
+one. Then the log knows whether it has the message. Of a kept one that need not be asked. The log remembers ids for
+minutes and clients stay away for days, so that it is stored as well where to look for the others (``sought``).
 
 Invariants: an id is given to one message; a message at QoS 2 has one id, from before it is appended until it is
 released; every kept packet id has an id.
@@ -26,11 +27,14 @@ REMEMBERED_MAX: Final = 1_000
 class RecordIds:
     """See the module's text."""
 
-    __slots__ = ("_given", "_prefix", "inbound", "kept")
+    __slots__ = ("_given", "_prefix", "inbound", "kept", "sought")
 
     def __init__(self, prefix: str, session: StoredSession | None = None) -> None:
         self.inbound: dict[int, str] = {}  # QoS 2 packet ids that are not released → record id
         self.kept: dict[int, None] = {}  # those of them whose message is in the log
+        self.sought: dict[
+            int, tuple[int, str]
+        ] = {}  # the others → (position, topic): it can only be behind that
         self._prefix = prefix  # of ids: never used before
         self._given = 0
         if session is not None:
@@ -38,8 +42,14 @@ class RecordIds:
             others = [each for each in session.inbound if each not in self.kept]
             forgotten = set(others[: max(0, len(others) - REMEMBERED_MAX)])
             self.inbound = {each: of for each, of in session.inbound.items() if each not in forgotten}
+            self.sought = {
+                each: where
+                for each, where in session.sought.items()
+                if each in self.inbound and each not in self.kept
+            }
 
-    def give(self, packet_id: int, qos: int) -> str:
+    def give(self, packet_id: int, qos: int, topic: str, tail: int) -> str:
+        """The id of a message on a topic, of which the log has nothing up to ``tail``."""
         known = self.inbound.get(packet_id) if qos == 2 else None
         if known is not None:
             return known
@@ -47,6 +57,7 @@ class RecordIds:
         record_id = f"{self._prefix}.{self._given}"
         if qos == 2:
             self.inbound[packet_id] = record_id
+            self.sought[packet_id] = (tail, topic)
         return record_id
 
     def keep(self, packet_id: int) -> bool:
@@ -54,8 +65,9 @@ class RecordIds:
         if packet_id not in self.inbound:
             return False
         self.kept[packet_id] = None
+        self.sought.pop(packet_id, None)
         return True
 
     def release(self, packet_id: int) -> None:
-        self.inbound.pop(packet_id, None)
-        self.kept.pop(packet_id, None)
+        for each in (self.inbound, self.kept, self.sought):
+            each.pop(packet_id, None)

@@ -8,7 +8,8 @@ client's repeat gets the same id, after a crash and at another broker, and the l
 when the client releases its packet id (PUBREL), before PUBCOMP lets it use that for something new.
 
 ``received`` are those of ``inbound`` that the log has for certain: their repeats are answered at once, however late.
-The others are appended again, under the id that they had.
+The others are looked for in the log when the client comes back (``sought``), and what is not there is appended again,
+under the id that it had.
 
 Why not an id that follows from the session, without a write: then a cell would have to say, for each packet id, how
 often it was released. One count for all of them is not enough, because what a client repeats when it comes back is
@@ -41,6 +42,9 @@ class StoredSession(msgspec.Struct, frozen=True):
     progress: Progress = Progress(1)
     inbound: dict[int, str] = {}  # QoS 2 packet ids of the client that are not released → record id
     received: tuple[int, ...] = ()  # those of them whose message is in the log
+    sought: dict[
+        int, tuple[int, str]
+    ] = {}  # the others → (position, topic): the log has it behind that, or not
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -5,33 +5,62 @@ from __future__ import annotations
 from pathlib import Path
 
 from tocsin.broker.durability import Durability
+from tocsin.core.stored_session import StoredSession, encode_session, session_key
+from tocsin.model.publication import Publication, encode_publication
+from tocsin.model.subjects import subject_of
+from tocsin.ports import LogSpec, Record, Store, TableSpec
 from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.store.testing import LocalServers
+
+
+async def opened(store: Store, *, keep_s: float | None = None, keep_bytes: int | None = None) -> Durability:
+    return await Durability.open(
+        store,
+        network="net",
+        broker="north-1",
+        life="1",
+        keep_s=keep_s,
+        keep_bytes=keep_bytes,
+        commits_max=10,
+        retained_max=10,
+        groups_max=10,
+        members_max=10,
+        dispatch=lambda entry, publication: None,
+        announce=lambda publication: None,
+        pressure=lambda held: None,
+        unwanted=lambda messages: None,
+    )
 
 
 async def test_a_small_disk_gets_a_smaller_log_and_not_none(tmp_path: Path) -> None:
     with LocalServers(tmp_path, file_max_bytes=1 << 28) as servers:
         store = await JetStreamStore.connect(servers.urls, token=servers.token, deadline_s=20)
         try:
-            durability = await Durability.open(
-                store,
-                network="net",
-                broker="north-1",
-                life="1",
-                keep_s=3_600,
-                keep_bytes=10 << 30,
-                commits_max=10,
-                retained_max=10,
-                groups_max=10,
-                members_max=10,
-                dispatch=lambda entry, publication: None,
-                announce=lambda publication: None,
-                pressure=lambda held: None,
-                unwanted=lambda messages: None,
-            )
+            durability = await opened(store, keep_s=3_600, keep_bytes=10 << 30)
             assert durability.journal.tail == 0
             stream = await store.stream("net-messages")
             config = (await stream.api("look", "STREAM.INFO", {}))["config"]
             assert 1 << 26 <= config["max_bytes"] <= 1 << 28
         finally:
             await store.close()
+
+
+async def test_a_message_that_is_in_the_log_is_known_however_late_its_publisher_comes_back() -> None:
+    """Its broker died between the append and its note that the log has it; the log has forgotten the id since."""
+    store = MemoryStore(MemoryServer())
+    try:
+        log = await store.log(LogSpec("net-messages", ("net.m.>",)))
+        stored = Record(subject_of("a", "net"), encode_publication(Publication("a", b"1", 2, "me")), "p.1")
+        await log.append([stored])
+        session = StoredSession(
+            "me", uid="u", expiry_s=60, inbound={1: "p.1", 2: "p.2"}, sought={1: (0, "a"), 2: (0, "a")}
+        )
+        table = await store.table(TableSpec("net-sessions"))
+        await table.put(session_key("me"), encode_session(session))
+        durability = await opened(store)
+        taken = await durability.take("me", owner="", clean=False, expiry_s=60)
+        assert taken is not None
+        assert taken[0].received == (1,), "the second never got there, and is to be appended"
+    finally:
+        await store.close()

@@ -154,3 +154,25 @@ async def test_a_read_gives_what_matches_in_order_and_says_where_to_go_on(filter
         assert {entry.position for entry in batch.entries} == wanted
         assert [entry.position for entry in batch.entries] == sorted(wanted)
         assert batch.next > bench.journal.tail
+
+
+async def test_an_entry_is_found_by_its_id_on_its_topic_behind_a_position() -> None:
+    async with running() as bench:
+        for number in range(3):
+            bench.commit(b"%d" % number, record_id=f"id.{number}")
+        await bench.until(lambda: bench.journal.tail == 3)
+        assert await bench.journal.has("id.1", "a", 0)
+        assert await bench.journal.has("id.1", "a", 1)
+        assert not await bench.journal.has("id.1", "a", 2), "it would have to be behind that"
+        assert not await bench.journal.has("id.1", "b", 0)
+        assert not await bench.journal.has("id.9", "a", 0)
+
+
+async def test_an_entry_is_looked_for_in_what_is_still_kept() -> None:
+    async with running() as bench:
+        for number in range(3):
+            bench.commit(b"%d" % number, record_id=f"id.{number}")
+        await bench.until(lambda: bench.journal.tail == 3)
+        await bench.log.trim(before=3)  # type: ignore[operator]
+        assert await bench.journal.has("id.2", "a", 0)
+        assert not await bench.journal.has("id.1", "a", 0)

@@ -47,19 +47,19 @@ from tocsin.errors import Trimmed
 
 def test_the_record_id_of_a_qos_2_message_is_stored_and_the_same_on_the_next_connection() -> None:
     some = Attended()
-    assert some.machine.record_id(5, 1) == "p.1"
-    record_id = some.machine.record_id(5, 2)
-    assert some.machine.record_id(5, 2) == record_id
+    assert some.machine.record_id(5, 1, "t", 7) == "p.1"
+    record_id = some.machine.record_id(5, 2, "t", 7)
+    assert some.machine.record_id(5, 2, "t", 7) == record_id
     session = session_of(some.tell(AwaitSave(ticket=1)))
     assert session.inbound == {5: record_id}
     again = Attended(session)
     assert again.machine.inbound_ids == (), "it is not known to be in the log"
-    assert again.machine.record_id(5, 2) == record_id
+    assert again.machine.record_id(5, 2, "t", 7) == record_id
 
 
 def test_a_message_that_the_log_has_is_known_on_the_next_connection_until_it_is_released() -> None:
     some = Attended()
-    some.machine.record_id(5, 2)
+    some.machine.record_id(5, 2, "t", 7)
     assert one(some.tell(Kept(packet_id=5)), SetTimer).name == SAVE_SOON
     session = session_of(some.fire(SAVE_SOON))
     again = Attended(session)
@@ -72,10 +72,10 @@ def test_a_message_that_the_log_has_is_known_on_the_next_connection_until_it_is_
 
 def test_a_refused_message_leaves_its_packet_id_free() -> None:
     some = Attended()
-    first = some.machine.record_id(5, 2)
+    first = some.machine.record_id(5, 2, "t", 7)
     some.tell(ReleaseAsked(packet_id=5, ticket=1))
     assert some.tell(Kept(packet_id=5)) == []
-    assert some.machine.record_id(5, 2) != first
+    assert some.machine.record_id(5, 2, "t", 7) != first
 
 
 # ── messages to the client ──────────────────────────────────────────────────────────────────────────────────

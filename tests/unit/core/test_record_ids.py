@@ -15,27 +15,51 @@ def session(inbound: dict[int, str], received: tuple[int, ...] = ()) -> StoredSe
 
 def test_every_try_at_qos_1_has_an_id_of_its_own() -> None:
     ids = RecordIds("p")
-    assert [ids.give(5, 1), ids.give(5, 1)] == ["p.1", "p.2"]
+    assert [ids.give(5, 1, "t", 7), ids.give(5, 1, "t", 7)] == ["p.1", "p.2"]
     assert ids.inbound == {}
 
 
 def test_a_repeat_at_qos_2_has_the_id_of_the_first_until_it_is_released() -> None:
     ids = RecordIds("p")
-    first = ids.give(5, 2)
-    assert ids.give(5, 2) == first
-    assert ids.give(5, 1) != first, "a client that forgot"
+    first = ids.give(5, 2, "t", 7)
+    assert ids.give(5, 2, "t", 7) == first
+    assert ids.give(5, 1, "t", 7) != first, "a client that forgot"
     ids.release(5)
-    assert ids.give(5, 2) != first
+    assert ids.give(5, 2, "t", 7) != first
 
 
 def test_a_session_knows_its_ids_and_which_of_them_the_log_has() -> None:
     ids = RecordIds("q", session({5: "p.1", 6: "p.2"}, (6, 9)))
-    assert ids.give(5, 2) == "p.1"
+    assert ids.give(5, 2, "t", 7) == "p.1"
     assert list(ids.kept) == [6], "what has no id is not kept"
     assert ids.keep(5)
     assert not ids.keep(7)
     ids.release(6)
     assert list(ids.kept) == [5]
+
+
+def test_it_is_known_where_the_log_may_have_a_message_until_it_is_known_to_have_it() -> None:
+    ids = RecordIds("p")
+    ids.give(5, 2, "a", 7)
+    ids.give(5, 2, "a", 9)  # a repeat: it may be there since the first
+    ids.give(6, 2, "b", 9)
+    ids.give(7, 1, "c", 9)
+    assert ids.sought == {5: (7, "a"), 6: (9, "b")}
+    ids.keep(5)
+    ids.release(6)
+    assert ids.sought == {}
+
+
+def test_a_session_remembers_where_to_look_for_what_it_does_not_know_to_be_kept() -> None:
+    stored = StoredSession(
+        "me",
+        uid="u",
+        expiry_s=1,
+        inbound={5: "p.1", 6: "p.2"},
+        received=(6,),
+        sought={5: (7, "a"), 6: (7, "b"), 9: (7, "c")},
+    )
+    assert RecordIds("q", stored).sought == {5: (7, "a")}
 
 
 def test_ids_that_a_client_never_repeats_do_not_pile_up() -> None:
@@ -68,7 +92,7 @@ def test_no_two_messages_share_an_id_and_no_message_has_two(story: list[tuple[st
             if packet_id not in messages:
                 count += 1
                 messages[packet_id] = count
-            record_id = ids.give(packet_id, 2)
+            record_id = ids.give(packet_id, 2, "t", 7)
             stored, written = session(dict(ids.inbound), tuple(ids.kept)), True  # before it is appended
             assert appended.setdefault(record_id, messages[packet_id]) == messages[packet_id]
             assert names.setdefault(messages[packet_id], record_id) == record_id

@@ -45,7 +45,6 @@ class Clearance:
         self._seen: dict[str, int] = {}  # broker → the last notice that it has applied
         # Broker → what waits for it to have seen which notice, in order.
         self._awaited: dict[str, deque[tuple[int, _Wait]]] = {}
-        self._seen: dict[str, int] = {}  # broker → the last of its notices that it has applied
 
     def waits(self, speaker: str) -> bool:
         return speaker in self._waits

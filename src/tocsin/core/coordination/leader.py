@@ -227,7 +227,7 @@ class Leader:
         self._draft = None
         effects: list[Effect] = []
         for broker, heard in draft.heard.items():
-            if heard.needs:
+            if not heard.clear:
                 clear = self._clearance.add(broker, heard.incarnation, heard.applied, heard.needs, now_us)
                 effects += self._tell_clear(cause, clear)
         return effects

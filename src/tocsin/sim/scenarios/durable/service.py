@@ -187,7 +187,9 @@ class Service:
             case "received":
                 self._send(Answer("pubrec", packet.packet_id))
             case "commit":
-                record_id = self.machine.record_id(packet.packet_id, packet.qos)
+                record_id = self.machine.record_id(
+                    packet.packet_id, packet.qos, packet.topic, self._broker.tail
+                )
                 if packet.qos == 1:
                     self.commit(publication, packet.packet_id, record_id)
                 else:
