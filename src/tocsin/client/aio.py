@@ -256,8 +256,8 @@ class AsyncClient:
         """
         parse(predicate)
         text = encode_filter(predicate)
-        filters = {STREAMS_PREFIX + text: 0} if with_streams else {}
-        return Subscription(self, {**filters, QUERY_PREFIX + text: checked_qos(qos)}, self._inbox_max)
+        streams = STREAMS_PREFIX + text if with_streams else None
+        return Subscription(self, {QUERY_PREFIX + text: checked_qos(qos)}, self._inbox_max, streams=streams)
 
     def streams(self, predicate: str) -> Streams:
         """The set of streams whose metadata satisfies the predicate, then its changes. Raises ``QueryInvalid``."""

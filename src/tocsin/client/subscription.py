@@ -25,7 +25,6 @@ from tocsin.client.message import Message
 from tocsin.client.streamset import Change, Set, StreamSet
 from tocsin.errors import ClientClosed, DeadlineExceeded, Malformed, TocsinError
 from tocsin.model.stream import Metadata
-from tocsin.wire.topics import STREAMS_PREFIX
 
 if TYPE_CHECKING:
     from tocsin.client.aio import AsyncClient
@@ -137,10 +136,12 @@ class Inbox(ABC, Generic[Item]):
 class Subscription(Inbox[Message]):
     """Messages: of topic filters, or of a query."""
 
-    def __init__(self, client: AsyncClient, filters: Mapping[str, int], size: int) -> None:
-        super().__init__(client, filters, size)
-        # What is known of the streams, if their set is among the filters: a query ``with_streams``.
-        self._set = StreamSet() if any(name.startswith(STREAMS_PREFIX) for name in filters) else None
+    def __init__(
+        self, client: AsyncClient, filters: Mapping[str, int], size: int, *, streams: str | None = None
+    ) -> None:
+        super().__init__(client, filters if streams is None else {streams: 0, **filters}, size)
+        self._streams = streams  # the filter of the set of streams that a query has their metadata from
+        self._set = None if streams is None else StreamSet()
 
     @property
     def streams(self) -> Mapping[str, Metadata]:
@@ -154,7 +155,7 @@ class Subscription(Inbox[Message]):
     def take(self, topic_filter: str, packet: PublishPacket) -> None:
         message = Message.of(packet)
         if self._set is not None:
-            if topic_filter.startswith(STREAMS_PREFIX):
+            if topic_filter == self._streams:
                 try:
                     self._set.take(packet.payload)
                 except Malformed as error:

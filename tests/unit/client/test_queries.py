@@ -84,6 +84,13 @@ async def test_a_query_with_streams_knows_the_metadata_of_every_message(network:
             assert message.metadata["client"] == sensor.client_id
 
 
+async def test_what_is_told_of_a_set_can_be_read_as_plain_messages(network: Network) -> None:
+    async with client_of(network.here) as sensor, client_of(network.there) as reader:
+        await sensor.stream("b/0", SAID, qos=1).publish("first")
+        told = await (await reader.subscribe(f"$streams/{ROOM}")).get(DEADLINE_S)
+        assert [each["topic"] for each in told.json()["streams"]] == ["b/0"]
+
+
 async def test_a_set_is_told_and_each_change_of_it(network: Network) -> None:
     async with client_of(network.there) as reader:
         async with client_of(network.here) as sensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-CLEAR_US: Final = 1_000_000  # longer than anybody who lives takes, and shorter than anybody's patience
+CLEAR_US: Final = 5_000_000  # enough for another to lead, so that what is published meanwhile is late and not lost
 
 
 class _Waiting(NamedTuple):
