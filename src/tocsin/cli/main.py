@@ -26,6 +26,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "user": ("tocsin.cli.user", "app"),
     "version": ("tocsin.cli.version", "version"),
     "sim": ("tocsin.cli.sim", "app"),
+    "lab": ("tocsin.cli.lab", "app"),
     "broker": ("tocsin.cli.broker", "broker"),
     "coordinator": ("tocsin.cli.coordinator", "app"),
 }

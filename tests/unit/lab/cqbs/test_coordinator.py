@@ -50,6 +50,16 @@ def test_changes_made_in_the_gap_are_told_apart(raw: Path) -> None:
     assert found.switched_s == 3
 
 
+def test_the_first_to_hear_of_a_change_is_counted_once(raw: Path) -> None:
+    with raw.open("a") as file:
+        file.write("1,0,4,1,dummy-2,joined\n1,0,30,2,dummy-3,joined\n")
+    found = account(Coordination(publishers=6), News("done", 6, FOUND), raw, None, 1, 1, partial=False)
+    assert found.all is not None
+    assert found.first is not None
+    assert (found.all.samples, found.first.samples) == (8, 6)
+    assert found.first.mean == pytest.approx((4 + 10 + 20 + 2_500 + 1_500 + 510) / 6)
+
+
 def test_without_a_kill_everything_counts(raw: Path) -> None:
     found = account(Coordination(publishers=3), News("done", 6, FOUND), raw, None, 1, 1, partial=True)
     assert found.undisturbed == found.all

@@ -20,7 +20,7 @@ ALL = Spread(samples=110, mean=50.0, p50=4.0, p95=900.0, p99=950.0, longest=999.
 
 def results(*, partial: bool = False) -> Results:
     forwarded = Forwarded(1, 10, 1_000, 999, 7, CALM, ALL, partial=partial)
-    replicated = Coordinated(3, 3, 90, 400, 0, 0, 50, 0, CALM, ALL, 10.0, 20.0, 3.0)
+    replicated = Coordinated(3, 3, 90, 400, 0, 0, 50, 0, CALM, CALM, ALL, 10.0, 20.0, 3.0)
     machine: dict[str, str | int] = {"processors": 2}
     return Results(Plan(), machine, {1: forwarded}, None, replicated, forwarded)
 

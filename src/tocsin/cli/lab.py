@@ -1,0 +1,135 @@
+"""``tocsin lab``: the papers' experiments, on real processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tocsin.errors import OperatorError
+from tocsin.lab.cqbs import run as experiments
+from tocsin.lab.cqbs.plan import Plan
+from tocsin.lab.cqbs.plan import plan as make_plan
+from tocsin.lab.cqbs.run import EXPERIMENTS, Results
+from tocsin.lab.figures import HEADINGS
+from tocsin.lab.network import network_of
+from tocsin.lab.stage import Stage
+from tocsin.runtime import logs
+
+app = typer.Typer(help="Repeat the papers' experiments, and compare.", no_args_is_help=True)
+app.callback()(lambda: None)  # without it, an app of one verb would not ask for the verb
+CUT_SHORT = 1  # the exit code
+
+
+@app.command()
+def cqbs(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the results go.")] = Path(
+        "lab-cqbs"
+    ),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few clients, half a minute: to see that it works.")
+    ] = False,
+    scale: Annotated[
+        float, typer.Option("--scale", metavar="N", help="So many times the clients and changes.")
+    ] = 1.0,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--minutes",
+            metavar="N",
+            help="How long each load of `single` and `full` runs; 1 and 5 unless told.",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only", metavar="NAME", help=f"Only this experiment: {', '.join(EXPERIMENTS)}. Repeatable."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of everything that chance decides.")] = 1,
+) -> None:
+    """Repeat the three experiments of the CQBS paper on real processes, and hold the results against the paper's.
+
+    `single`: one broker with 1, 10 and 100 subscribers. `coordinator`: 500 queries, 1 000 publishers that come and
+    change; with one coordinator, then with three whose leader is killed. `full`: three brokers and three
+    coordinators, 360 publishers that cycle among 30 subscribers. About 25 minutes in all.
+
+        tocsin lab cqbs --out results
+
+        tocsin lab cqbs --quick
+
+        tocsin lab cqbs --only coordinator --scale 0.1
+
+    Ctrl-C ends an experiment early and keeps what it has (twice: at once).
+    """
+    unknown = [name for name in only or () if name not in EXPERIMENTS]
+    if unknown:
+        raise OperatorError(
+            f"--only {unknown[0]!r} is no experiment", f"Name one of {', '.join(EXPERIMENTS)}"
+        )
+    plan = make_plan(quick=quick, scale=scale, minutes=minutes, seed=seed)
+    experiments.make_directory(out)
+    logs.configure("lab", network_of().log)
+    try:
+        results = asyncio.run(_run(plan, out, tuple(only or EXPERIMENTS)))
+    except asyncio.CancelledError:
+        raise typer.Exit(CUT_SHORT) from None
+    console = Console()
+    console.print(experiments.heading(results), markup=False, highlight=False)
+    console.print(_table(results))
+    words = f"{experiments.draw(results, out)}; samples and tables are in {out}"
+    console.print(words, markup=False, highlight=False)
+    raise typer.Exit(CUT_SHORT if results.partial else 0)
+
+
+async def _run(plan: Plan, out: Path, only: tuple[str, ...]) -> Results:
+    with _progress() as tell:
+        stage = Stage(out, tell)
+        running = asyncio.create_task(experiments.run(plan, stage, only))
+
+        def interrupt() -> None:
+            if stage.is_cut:
+                running.cancel()
+            stage.cut()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, interrupt)
+        return await running
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, float], None]]:
+    """A bar for people; elsewhere a line on standard error whenever something new begins."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        said: list[str] = []
+
+        def tell_once(words: str, part: float) -> None:
+            if words not in said:
+                said.append(words)
+                typer.echo(words, err=True)
+
+        yield tell_once
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=1.0)
+        yield lambda words, part: progress.update(task, description=words, completed=part)
+
+
+def _table(results: Results) -> Table:
+    table = Table()
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if heading in ("experiment", "figure") else "right")
+    for row in experiments.comparisons(results):
+        table.add_row(*row.cells())
+    return table

@@ -1,0 +1,12 @@
+"""Experiments: the figures and tables of the papers, on real processes of ours.
+
+| module | what it is |
+| --- | --- |
+| ``network`` | a network of its own for an experiment, started and looked after as ``tocsin up`` does |
+| ``worker`` | a load generator in a process of its own: its job, its news, its end |
+| ``stage`` | where results go, whom to tell how far an experiment is, when to cut it short |
+| ``figures`` | spreads of what was measured, beside what a paper says, as tables |
+| ``cqbs`` | the experiments of the CQBS paper |
+
+All processes run on one machine, so that they share one clock (``time.monotonic_ns``), and its processors too.
+"""

@@ -1,0 +1,108 @@
+"""The parameters of the experiments.
+
+The paper's, as far as it says them. It does not say how long V-A and V-C ran, how often the publishers of V-C sent
+(here as often as those of V-A), or how many changes followed in V-B once all publishers were there.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from tocsin.errors import OperatorError
+
+
+class Single(msgspec.Struct, frozen=True):
+    """V-A."""
+
+    subscribers: tuple[int, ...] = (1, 10, 100)
+    publishers_each: int = 10
+    rate: float = 5.0  # messages a second of a publisher
+    seconds: float = 60.0  # for each number of subscribers
+
+
+class Coordination(msgspec.Struct, frozen=True):
+    """V-B."""
+
+    brokers: int = 10
+    subscribers: int = 500  # each with a query of its own, that one publisher in ten satisfies
+    publishers: int = 1_000  # that come
+    changes: int = 400  # of metadata, afterwards
+    interval_s: tuple[float, float] = (0.05, 0.5)  # between two of either, uniformly
+    coordinators: Literal[3, 5] = 3  # where it is replicated
+    kill_after: float = 0.5  # of the changes: then the leader is killed
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """V-C."""
+
+    brokers: int = 3
+    coordinators: Literal[1, 3, 5] = 3
+    subscribers_each: int = 10  # a broker
+    publishers_each: int = 4  # for a subscriber, at every broker
+    rate: float = 5.0
+    change_s: tuple[float, float] = (30.0, 60.0)  # between two changes of one publisher, uniformly
+    seconds: float = 300.0
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """All three."""
+
+    words: str = "the paper's parameters"  # what it is, for whoever reads the results
+    seed: int = 1
+    servers: Literal[1, 3] = 3  # of the store, where coordinators are replicated
+    single: Single = Single()
+    coordination: Coordination = Coordination()
+    whole: Whole = Whole()
+
+
+QUICK = Plan(
+    words="a quick form with fewer clients, for less time: its figures are not to be compared with the paper's",
+    single=Single(subscribers=(1, 5), seconds=1.0),
+    coordination=Coordination(brokers=4, subscribers=40, publishers=40, changes=20, interval_s=(0.01, 0.05)),
+    whole=Whole(subscribers_each=2, publishers_each=2, change_s=(0.5, 1.0), seconds=2.0),
+)
+
+
+def plan(*, quick: bool, scale: float, minutes: float | None, seed: int) -> Plan:
+    """The plan that the command line asks for. Raises ``OperatorError``."""
+    if not 0.01 <= scale <= 10:
+        raise OperatorError(
+            f"--scale {scale:g} is out of range", "Give 0.01 to 10, 1 for the paper's numbers"
+        )
+    if minutes is not None and not 0.01 <= minutes <= 1_440:
+        raise OperatorError(f"--minutes {minutes:g} is out of range", "Give 0.01 to 1440")
+    chosen = msgspec.structs.replace(QUICK if quick else Plan(), seed=seed)
+    if scale != 1:
+        chosen = _scaled(chosen, scale)
+    if minutes is not None:
+        seconds = minutes * 60
+        chosen = msgspec.structs.replace(
+            chosen,
+            words=f"{chosen.words}; V-A and V-C for {minutes:g} minutes",
+            single=msgspec.structs.replace(chosen.single, seconds=seconds),
+            whole=msgspec.structs.replace(chosen.whole, seconds=seconds),
+        )
+    return chosen
+
+
+def _scaled(given: Plan, scale: float) -> Plan:
+    def times(number: int) -> int:
+        return max(1, round(number * scale))
+
+    coordination, whole = given.coordination, given.whole
+    return msgspec.structs.replace(
+        given,
+        words=f"{given.words}, with {scale:g} times the clients and changes",
+        single=msgspec.structs.replace(
+            given.single, subscribers=tuple(dict.fromkeys(map(times, given.single.subscribers)))
+        ),
+        coordination=msgspec.structs.replace(
+            coordination,
+            subscribers=times(coordination.subscribers),
+            publishers=times(coordination.publishers),
+            changes=times(coordination.changes),
+        ),
+        whole=msgspec.structs.replace(whole, subscribers_each=times(whole.subscribers_each)),
+    )

@@ -1,0 +1,105 @@
+"""The results as pictures like the paper's figures 5 to 7, with its values drawn in."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any, Final
+
+from tocsin.lab.cqbs import coordinator, forwarding, paper
+from tocsin.lab.cqbs.coordinator import Coordinated
+from tocsin.lab.cqbs.paper import Published
+
+OURS: Final = "#c0392b"
+CHANGING: Final = "#27aae1"
+REPLICATED: Final = "#1e8449"
+THEIRS: Final = "#555555"
+DPI: Final = 130
+
+
+def available() -> bool:
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def _pyplot() -> Any:
+    importlib.import_module("matplotlib").use("agg")
+    return importlib.import_module("matplotlib.pyplot")
+
+
+def _dots(axes: Any, points: list[tuple[float, float]], colour: str, label: str, size: float = 3.0) -> None:
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    axes.plot(xs, ys, ".", color=colour, ms=size, alpha=0.5, mew=0, rasterized=True, label=label)
+
+
+def _theirs(axes: Any, published: Published | None, name: str = "paper", colour: str = THEIRS) -> None:
+    if published is not None:
+        axes.axhline(
+            published.mean, color=colour, lw=1.2, ls="--", label=f"{name}: mean {published.mean:g} ms"
+        )
+        axes.axhline(published.p95, color=colour, lw=1.2, ls=":", label=f"{name}: 95 % {published.p95:g} ms")
+
+
+def _finish(axes: Any, title: str, label: str) -> None:
+    axes.set_yscale("log")
+    axes.grid(alpha=0.3)
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel("seconds")
+    axes.set_ylabel(label)
+    axes.legend(fontsize=8, loc="upper right", markerscale=3)
+
+
+def draw_single(sizes: list[int], out: Path) -> None:
+    """Figure 5: a panel for each number of subscribers."""
+    pyplot = _pyplot()
+    figure, panels = pyplot.subplots(
+        len(sizes), figsize=(9, 3 * len(sizes)), squeeze=False, sharey=True, layout="constrained"
+    )
+    for axes, subscribers in zip(panels[:, 0], sizes, strict=True):
+        rows = forwarding.read(out / f"single-{subscribers}.csv")
+        _dots(axes, [(sent, latency) for sent, latency, _ in rows], OURS, "a message")
+        _dots(axes, [(s, latency) for s, latency, first in rows if first], CHANGING, "a stream's first", 6)
+        _theirs(axes, paper.SINGLE.get(subscribers))
+        _finish(axes, f"single broker, subscribers: {subscribers}", "forwarding latency (ms)")
+    figure.savefig(out / "single.png", dpi=DPI)
+    pyplot.close(figure)
+
+
+def draw_coordinator(alone: Coordinated | None, replicated: Coordinated | None, out: Path) -> None:
+    """Figure 6: alone and replicated, the switch from new publishers to changes, and the kill."""
+    pyplot = _pyplot()
+    figure, axes = pyplot.subplots(figsize=(10, 5.5), layout="constrained")
+    for found, name, colour, published in (
+        (replicated, "replicated", REPLICATED, paper.REPLICATED),
+        (alone, "alone", OURS, paper.ALONE),
+    ):
+        if found is None:
+            continue
+        samples = coordinator.read(out / f"coordinator-{name}.csv")
+        _dots(axes, [(each.sent_s, each.latency_ms) for each in samples], colour, f"{name}: a notice")
+        _theirs(axes, published, f"paper, {name}", colour)
+    found = replicated or alone
+    if found is not None and found.switched_s is not None:
+        axes.axvline(found.switched_s, color="#2e5cb8", lw=1, label="from here on metadata change")
+    if found is not None and found.killed_s is not None and found.gap_s is not None:
+        label = f"leader killed: {found.gap_s:.1f} s of silence (paper: {paper.GAP_S:g} s)"
+        axes.axvspan(found.killed_s, found.killed_s + found.gap_s, color="#bbbbbb", alpha=0.6, label=label)
+    _finish(axes, "coordinator", "from a change until a subscriber's broker has heard (ms)")
+    axes.legend(fontsize=8, loc="upper left", markerscale=3)
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom, top * 10)  # room for the legend
+    figure.savefig(out / "coordinator.png", dpi=DPI)
+    pyplot.close(figure)
+
+
+def draw_full(out: Path) -> None:
+    """Figure 7."""
+    pyplot = _pyplot()
+    figure, axes = pyplot.subplots(figsize=(10, 4.5), layout="constrained")
+    rows = forwarding.read(out / "full.csv")
+    _dots(axes, [(sent, latency) for sent, latency, _ in rows], OURS, "a message")
+    _dots(axes, [(s, latency) for s, latency, changed in rows if changed], CHANGING, "with a change", 6)
+    _theirs(axes, paper.WHOLE)
+    _finish(axes, "full system", "forwarding latency (ms)")
+    figure.savefig(out / "full.png", dpi=DPI)
+    pyplot.close(figure)

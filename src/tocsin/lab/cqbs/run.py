@@ -1,0 +1,168 @@
+"""The experiments one after the other, and what is written down of them.
+
+    OUT/single-N.csv  coordinator-alone.csv  coordinator-replicated.csv  full.csv     every sample
+    OUT/summary.csv  summary.md                                                       paper, ours, ratio
+    OUT/results.json                                                                  all that is known
+    OUT/single.png  coordinator.png  full.png                                         if matplotlib is there
+
+What an experiment found is written as soon as it ends, so that nothing is lost with a later one.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tocsin.errors import OperatorError
+from tocsin.lab.cqbs import coordinator, paper, plots, single, whole
+from tocsin.lab.cqbs.coordinator import Coordinated
+from tocsin.lab.cqbs.forwarding import Forwarded
+from tocsin.lab.cqbs.paper import Published
+from tocsin.lab.cqbs.plan import Plan
+from tocsin.lab.figures import Comparison, Spread, as_csv, markdown
+from tocsin.lab.stage import Stage
+
+EXPERIMENTS: Final = ("single", "coordinator", "full")
+# What this project wants of itself.
+REPLICATED_TARGET: Final = (15.0, 40.0)  # mean and 95th percentile, ms
+WHOLE_TARGET: Final = (5.0, 5.0)
+GAP_TARGET_S: Final = 4.0
+
+
+class Results(msgspec.Struct):
+    """All that was found, and where."""
+
+    plan: Plan
+    machine: dict[str, str | int]
+    single: dict[int, Forwarded] = {}
+    alone: Coordinated | None = None
+    replicated: Coordinated | None = None
+    full: Forwarded | None = None
+
+    @property
+    def partial(self) -> bool:
+        """An experiment was cut short."""
+        parts = (*self.single.values(), self.alone, self.replicated, self.full)
+        return any(part is not None and part.partial for part in parts)
+
+
+def make_directory(out: Path) -> None:
+    """Have a place for the results. Raises ``OperatorError``."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "results.json").touch()
+    except OSError as error:
+        problem = f"results cannot be written to {out}: {error.strerror or error}"
+        raise OperatorError(problem, "Give another place with --out DIR") from None
+
+
+async def run(plan: Plan, stage: Stage, only: Collection[str] = EXPERIMENTS) -> Results:
+    """Those experiments, in order; what was found is written after each."""
+    machine: dict[str, str | int] = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "processors": os.cpu_count() or 0,
+    }
+    results = Results(plan, machine)
+    write(results, stage.out)
+    if "single" in only and not stage.is_cut:
+        results.single = await single.run(plan.single, plan.seed, stage)
+        write(results, stage.out)
+    if "coordinator" in only and not stage.is_cut:
+        results.alone = await coordinator.run(plan.coordination, plan.seed, stage, coordinators=1, servers=1)
+        write(results, stage.out)
+    if "coordinator" in only and not stage.is_cut:
+        results.replicated = await coordinator.run(
+            plan.coordination,
+            plan.seed,
+            stage,
+            coordinators=plan.coordination.coordinators,
+            servers=plan.servers,
+        )
+        write(results, stage.out)
+    if "full" in only and not stage.is_cut:
+        results.full = await whole.run(plan.whole, plan.servers, plan.seed, stage)
+        write(results, stage.out)
+    return results
+
+
+def comparisons(results: Results) -> list[Comparison]:
+    """Paper and ours, of all that was measured."""
+    rows: list[Comparison] = []
+    for subscribers, found in results.single.items():
+        name = f"V-A, subscribers: {subscribers}"
+        rows += _latencies(name, paper.SINGLE.get(subscribers), found.all)
+        rows.append(_lost(name, found))
+    for name, published, coordinated, targets in (
+        ("V-B, one coordinator", paper.ALONE, results.alone, (None, None)),
+        ("V-B, replicated", paper.REPLICATED, results.replicated, REPLICATED_TARGET),
+    ):
+        if coordinated is None:
+            continue
+        rows += _latencies(name, published, coordinated.undisturbed, targets)
+        rows += _latencies(f"{name}, the first to hear", None, coordinated.first)
+        if coordinated.killed_s is not None:
+            rows += _latencies(f"{name}, with changes made in the gap", None, coordinated.all)
+            rows.append(
+                Comparison(name, "gap after the kill", "s", paper.GAP_S, coordinated.gap_s, GAP_TARGET_S)
+            )
+        rows.append(Comparison(name, "notices lost", f"of {coordinated.expected}", None, coordinated.lost))
+        wrong = coordinated.sets_wrong
+        rows.append(Comparison(name, "queries with a wrong set", f"of {coordinated.queries}", None, wrong))
+    if results.full is not None:
+        rows += _latencies("V-C", paper.WHOLE, results.full.all, WHOLE_TARGET)
+        rows += _latencies("V-C, messages with a change", None, results.full.changing)
+        rows.append(_lost("V-C", results.full))
+    return rows
+
+
+def _latencies(
+    name: str,
+    published: Published | None,
+    found: Spread | None,
+    targets: tuple[float | None, float | None] = (None, None),
+) -> list[Comparison]:
+    theirs = (None, None, None) if published is None else (published.mean, published.p95, published.deviation)
+    ours = (None, None, None) if found is None else (found.mean, found.p95, found.deviation)
+    figures = ("mean", "95th percentile", "standard deviation")
+    return [
+        Comparison(name, figure, "ms", *each)
+        for figure, *each in zip(figures, theirs, ours, (*targets, None), strict=True)
+    ]
+
+
+def _lost(name: str, found: Forwarded) -> Comparison:
+    return Comparison(name, "messages lost", f"of {found.sent}", None, found.sent - found.arrived)
+
+
+def heading(results: Results) -> str:
+    """What the figures are of, in words."""
+    cut = " An experiment was cut short: its figures are of what it had by then." if results.partial else ""
+    processors = results.machine["processors"]
+    return f"Measured with {results.plan.words}, all on one machine of {processors} processors.{cut}"
+
+
+def write(results: Results, out: Path) -> None:
+    rows = comparisons(results)
+    text = msgspec.json.format(msgspec.json.encode(results), indent=2)
+    (out / "results.json").write_bytes(text + b"\n")
+    (out / "summary.csv").write_text(as_csv(rows))
+    (out / "summary.md").write_text(f"{heading(results)}\n\n{markdown(rows)}")
+
+
+def draw(results: Results, out: Path) -> str:
+    """Draw what there is; what was done, in words."""
+    if not plots.available():
+        return "no pictures: matplotlib is not installed (pip install 'tocsin[lab]')"
+    if results.single:
+        plots.draw_single(list(results.single), out)
+    if results.alone or results.replicated:
+        plots.draw_coordinator(results.alone, results.replicated, out)
+    if results.full:
+        plots.draw_full(out)
+    return f"pictures are in {out}"

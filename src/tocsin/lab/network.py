@@ -1,0 +1,85 @@
+"""A network for an experiment: on free ports, in a temporary directory, looked after as ``tocsin up`` does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, Literal
+
+from tocsin.config import Broker, Log, Nats, Settings
+from tocsin.core.supervision import Failure
+from tocsin.errors import OperatorError
+from tocsin.runtime import network
+from tocsin.runtime.ephemeral import ephemeral_directory
+from tocsin.runtime.supervisor import Supervisor
+
+READY_S: Final = 90.0
+
+
+class Running:
+    """A network that is ready."""
+
+    def __init__(self, settings: Settings, supervisor: Supervisor) -> None:
+        self.settings = settings  # with the ports and the secret that were chosen
+        self._supervisor = supervisor
+
+    @property
+    def servers(self) -> dict[str, tuple[str, int]]:
+        """Where each broker listens."""
+        return {broker.id: (broker.host, broker.port) for broker in self.settings.brokers}
+
+    def leader(self) -> int | None:
+        """The process id of the coordinator that leads, as it last said itself; None if none does."""
+        for row in self._supervisor.rows():
+            if row.facts.get("leads") and row.health == "ready":
+                return row.pid
+        return None
+
+
+def network_of(
+    *, coordinators: Literal[1, 3, 5] = 1, servers: Literal[1, 3] = 1, brokers: tuple[Broker, ...] = ()
+) -> Settings:
+    """Settings of a network of so many, that are otherwise the defaults. It need not have brokers."""
+    return Settings(
+        network="lab",
+        coordinators=coordinators,
+        nats=Nats(servers=servers),
+        brokers=brokers,
+        log=Log(level="error"),
+    )
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[Running]:
+    """A network while the context lasts; it leaves nothing behind, however the context ends."""
+    with ephemeral_directory() as directory:
+        settings = network.prepare(settings, directory, auto_ports=True)
+        ready = asyncio.Event()
+        supervisor = Supervisor(
+            network.plans(settings, directory),
+            logs=directory.logs,
+            inherit=(directory.lock,),
+            on_ready=ready.set,
+        )
+        looking_after = asyncio.create_task(supervisor.run())
+        try:
+            await _ready(ready, looking_after)
+            yield Running(settings, supervisor)
+        finally:
+            if not looking_after.done():
+                supervisor.stop("lab:done")
+            await asyncio.shield(looking_after)
+
+
+async def _ready(ready: asyncio.Event, looking_after: asyncio.Task[Failure | None]) -> None:
+    waiting = asyncio.create_task(ready.wait())
+    try:
+        await asyncio.wait((waiting, looking_after), timeout=READY_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    if ready.is_set():
+        return
+    failure = looking_after.result() if looking_after.done() else None
+    why = f"{failure.child}: {failure.words}" if failure else f"not ready within {READY_S:g} s"
+    raise OperatorError(f"the experiment's network did not start ({why})", "Run `tocsin doctor`")
