@@ -12,21 +12,18 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-import msgspec
-from mqtt5 import Packet, PublishPacket, QoS, RetainHandling, SubAckPacket, UnsubAckPacket
+from mqtt5 import Packet, PublishPacket, QoS, SubAckPacket, UnsubAckPacket
 
 from tocsin.broker.aliases import NONE, Aliases
 from tocsin.broker.direct import NOWHERE, descriptor_of, write
 from tocsin.broker.fanout import Group
-from tocsin.broker.inquiring import Inquiring
 from tocsin.broker.links import NO_MAXIMUM, PACKET_MARGIN_BYTES
 from tocsin.broker.pace import HELD_BACK, NOT_CLEAR, UNDER_WAY, Pace
-from tocsin.broker.partaking import Partaking, Refused
+from tocsin.broker.partaking import Refused
 from tocsin.broker.sessions import NotYours
 from tocsin.broker.source import Source
-from tocsin.core.forwarding import Subscription
-from tocsin.core.grant import Grant
-from tocsin.core.inquiry import is_inquiry
+from tocsin.broker.subscribing import Subscribing
+from tocsin.core.access import Rights
 from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, TimerFired
 from tocsin.core.session import (
     Accepted,
@@ -96,11 +93,10 @@ class Connection(asyncio.Protocol):
         self.expiry_s = 0  # how long its session outlives the connection
         self.epoch = 0  # of the connection, as the coordinator knows it
         self._source: Source | None = None  # of messages; made when there are any
-        self._inquiring: Inquiring | None = None  # made when it asks a query
         self._ended = False
-        self._part: Partaking | None = None  # in groups; made when it is a member of one
         self._resuming: asyncio.Task[None] | None = None
         self.attendant = self._durability.attend(self, self._cause)
+        self._subscribing = Subscribing(self, self._exchange, self._cause)
 
     # ── asyncio tells ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -181,8 +177,7 @@ class Connection(asyncio.Protocol):
         self._go_direct(self._transport)
         self.attendant.congested(False)
         self._exchange.queries.listings.recover(self)
-        if self._part is not None:
-            self._part.room_made()
+        self._subscribing.room_made()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._go_direct(None)
@@ -255,7 +250,7 @@ class Connection(asyncio.Protocol):
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case SendPacket(packet=SubAckPacket() as packet):
-                self._acknowledge_later(packet)
+                self._subscribing.acknowledge(packet)
             case SendPacket(packet=UnsubAckPacket() as packet):
                 self.attendant.when_durable(lambda: self._send(packet))
             case SendPacket(packet=packet):
@@ -267,17 +262,14 @@ class Connection(asyncio.Protocol):
             case Acknowledged(packet=packet):
                 full = not self.attendant.room
                 self.attendant.answered(packet)
-                if full and self._part is not None and self.attendant.room:
-                    self._part.room_made()
+                if full and self.attendant.room:
+                    self._subscribing.room_made()
             case Release(packet_id=packet_id):
                 self.attendant.release(packet_id, lambda: self.tell(Released(packet_id=packet_id)))
             case Subscribe():
-                self._subscribe(effect)
+                self._subscribing.subscribe(effect)
             case Unsubscribe(name=name):
-                self._exchange.unsubscribe(self, name)
-                self.attendant.unsubscribed(name)
-                if self._part is not None:
-                    self._part.unsubscribe(name)
+                self._subscribing.unsubscribe(name)
             case Publish(packet=packet, topic=topic) if self._link_cluster is not None:
                 self._exchange.relay(self._link_cluster, topic, packet)
             case Publish(packet=packet, topic=topic, will=False):
@@ -302,6 +294,10 @@ class Connection(asyncio.Protocol):
                 self._end(self.expiry_s if code == SESSION_TAKEN_OVER else expiry_s)
             case _:
                 raise AssertionError(f"no way to carry out {effect}")
+
+    def acknowledge(self, packet: SubAckPacket, refused: Refused) -> None:
+        self._subscribing.withdraw(refused)
+        self._send(self._session.amended(packet, refused) if refused else packet)
 
     def _send(self, packet: Packet) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -346,6 +342,9 @@ class Connection(asyncio.Protocol):
         self._begin(None, 0, accepted)
         self.post(Resumed(present=False, cause=self._cause))
 
+    def rights(self) -> Rights:
+        return self._listener.rights(self)
+
     def rights_changed(self) -> None:
         """What the client may do is no longer what it was."""
         if self._listener.rights(self).open:
@@ -361,13 +360,6 @@ class Connection(asyncio.Protocol):
 
     def may_receive(self, topic: str) -> bool:
         return self._listener.rights(self).may_receive(topic)
-
-    def _partake(self, session: StoredSession | None = None) -> Partaking:
-        if self._part is None:
-            self._part = Partaking(
-                self._durability.groups, self, self._cause, session=session, expiry_s=self.expiry_s
-            )
-        return self._part
 
     def _begin(
         self,
@@ -397,91 +389,19 @@ class Connection(asyncio.Protocol):
             self.tell(ResumeFailed(reason_code=SERVER_UNAVAILABLE, reason=str(error)))
             return
         session, revision, present = taken or (None, 0, False)
-        claims = () if self._ended or session is None else await self._partake(session).resume(session)
+        claims = () if self._ended or session is None else await self._subscribing.rejoin(session)
         if self._ended:  # it went while it waited
             self._begin(session, revision, accepted, claims)
             self._durability.end(self.client_id, self.attendant, accepted.session_expiry_s)
             return
-        self._begin(
-            session, revision, accepted, claims
-        )  # what it sends comes after the CONNACK: it is queued
-        subscriptions = self.attendant.subscriptions
-        self._session.restore(subscriptions, self.attendant.inbound_ids)
-        for name, subscription in subscriptions.items():
-            self._exchange.subscribe(self, name, subscription)
+        # What it sends comes after the CONNACK: it is queued.
+        self._begin(session, revision, accepted, claims)
+        self._session.restore(self.attendant.subscriptions, self.attendant.inbound_ids)
+        self._subscribing.restore()
         if present:
             self._source = Source(self, self._exchange, resumed=True)
         self.post(Resumed(present=present, cause=self._cause))
-        for name in subscriptions:
-            self._exchange.queries.listings.begin(self, name)
-        if self._part is not None:
-            self._part.room_made()
-
-    # ── subscribing ─────────────────────────────────────────────────────────────────────────────────────────
-
-    def _subscribe(self, asked: Subscribe) -> None:
-        subscription = Subscription(
-            asked.no_local,
-            asked.subscription_id,
-            int(asked.qos),
-            asked.retain_as_published,
-            self._durability.journal.tail,
-        )
-        before = self.attendant.subscriptions.get(asked.name)
-        if before is not None:  # its options change; it is not a new one
-            subscription = msgspec.structs.replace(subscription, since=before.since)
-        self._exchange.subscribe(self, asked.name, subscription)
-        self.attendant.subscribed(asked.name, subscription)
-        wanted = asked.retain_handling == RetainHandling.SEND_ALWAYS or (
-            asked.retain_handling == RetainHandling.SEND_IF_SUBSCRIPTION_NOT_EXISTS and not asked.existed
-        )
-        if asked.group is not None:
-            self._partake().subscribe(asked.name, subscription, asked.index)
-        elif is_inquiry(asked.name):
-            self._inquire(asked, subscription if wanted else None)
-        elif wanted:  # a group gets no retained messages (MQTT 5, section 3.3.1.3)
-            self.attendant.when_durable(lambda: self._replay(asked.pattern, subscription))
-
-    def _inquire(self, asked: Subscribe, subscription: Subscription | None) -> None:
-        """A query is answered when its SUBACK is sent; with a subscription, by retained messages as well."""
-        queries = self._exchange.queries
-
-        def answer() -> None:
-            queries.listings.begin(self, asked.name)
-            if subscription is not None:
-                for topic in queries.topics(asked.name):
-                    self._replay(topic, subscription)
-
-        if self._inquiring is None:
-            self._inquiring = Inquiring(queries)
-        self._inquiring.subscribe(asked.index, asked.name, answer)
-
-    def _acknowledge_later(self, packet: SubAckPacket) -> None:
-        """Send a SUBACK when what it says is so."""
-        send = (
-            self._acknowledge if self._inquiring is None else self._inquiring.acknowledging(self._acknowledge)
-        )
-        if self._part is not None:
-            self._part.acknowledge(packet, send)
-        else:
-            self.attendant.when_durable(lambda: send(packet, {}))
-
-    def _acknowledge(self, packet: SubAckPacket, refused: Refused) -> None:
-        """Send a SUBACK; the client cannot have some subscriptions after all."""
-        for name, _ in refused.values():
-            self._exchange.unsubscribe(self, name)
-            self.attendant.unsubscribed(name)
-        self._send(self._session.amended(packet, refused) if refused else packet)
-
-    def _replay(self, topic_filter: str, subscription: Subscription) -> None:
-        identifiers = () if subscription.identifier is None else (subscription.identifier,)
-        grants = [Grant(qos, identifiers, True) for qos in range(subscription.qos + 1)]
-        rights = self._listener.rights(self)
-        self.attendant.replay(
-            (kept, grants[min(subscription.qos, kept.publication.qos)])
-            for kept in self._durability.retained.matching(topic_filter)
-            if rights.open or rights.may_receive(kept.publication.topic)
-        )
+        self._subscribing.begin()
 
     # ── going ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -493,8 +413,7 @@ class Connection(asyncio.Protocol):
         if not self._ended:
             self._ended = True
             self.attendant.depart()
-            if self._part is not None:
-                self._part.end(expiry_s)
+            self._subscribing.end(expiry_s)
             if self._source is not None:
                 self._source.end(expiry_s)
             if self.epoch:

@@ -21,6 +21,7 @@ from tocsin.broker.durability import Durability
 from tocsin.broker.fanout import Group, Outbox, Outlet
 from tocsin.broker.frames import Frames, frame_of
 from tocsin.broker.links import Link
+from tocsin.broker.peers import Peers
 from tocsin.broker.queries import Queries, QueriesChanged
 from tocsin.broker.shares import Shares
 from tocsin.broker.sources import Sources
@@ -128,12 +129,12 @@ class Exchange:
         self.counts = Counts()
         self.durability: Durability  # set by who made both
         self.sources: Sources  # same
-        self.links: dict[str, Link] = {}
+        self.peers = Peers(make_link)
+        self.links = self.peers.links
         self._table: ForwardingTable[Subscriber] = ForwardingTable(permits=_permits)
         self.queries = Queries(self._table, self._tell, queries_changed)
         self._shares = Shares(cluster, secret, self.links, self._add_each, self.lose)
         self._outbox = outbox
-        self._make_link = make_link
         self._interests_changed = interests_changed  # called with the filters added and removed
         self._log = structlog.get_logger()
 
@@ -364,22 +365,12 @@ class Exchange:
     def change_routes(
         self, added: Iterable[Route], removed: Iterable[Route], peers: Iterable[BrokerInfo]
     ) -> None:
-        """Have these routes, and a link to each of these peers and to nobody else."""
-        wanted = {peer.id: peer for peer in peers}
-        for peer, info in wanted.items():
-            link = self.links.get(peer)
-            if link is not None and link.info != info:  # it moved
-                link.close()
-                link = None
-            if link is None:
-                self.links[peer] = self._make_link(info)
-                self.links[peer].open()
+        """Have these routes, and a link to each of these peers."""
+        self.peers.want(peers)
         for route in removed:
             self._table.remove_route(route)
         for route in added:
             self._table.add_route(route)
-        for peer in [peer for peer in self.links if peer not in wanted]:
-            self.links.pop(peer).close()
 
     def statistics(self) -> dict[str, int]:
         return {

@@ -49,6 +49,7 @@ class Link:
         self.send_max_bytes = NO_MAXIMUM
         self.descriptor = NOWHERE
         self.problem = "not connected yet"  # why it is not up; empty if it is
+        self.tried = False  # it was up, or could not be made
         self._outbound_max_bytes = outbound_max_bytes
         self._dropped = dropped  # told how many messages were lost
         # (when, frames, messages) while there is no line.
@@ -102,7 +103,7 @@ class Link:
     # ── what the line tells ─────────────────────────────────────────────────────────────────────────────────
 
     def line_up(self, answer: ConnAckPacket) -> None:
-        self.problem = ""
+        self.problem, self.tried = "", True
         self.send_max_bytes = (answer.max_packet_size or NO_MAXIMUM) + PACKET_MARGIN_BYTES
         self._log.info("link is up")
         held, self._held, self._held_bytes = self._held, deque(), 0
@@ -116,7 +117,7 @@ class Link:
     def line_down(self, down: Down) -> None:
         if not self.problem:
             self._log.warning("link is down", problem=down.reason)
-        self.problem = down.reason
+        self.problem, self.tried = down.reason, True
 
     def line_heard(self, packet: Packet) -> None:
         """A peer sends nothing over our link that concerns us."""

@@ -213,8 +213,7 @@ class _Broker:
         self._driver.post(Leaving(cause=f"{self._own.id}:stop"))
         await self._driver.flush()
         await self._exchange.durability.drain(DRAIN_S)
-        for link in self._exchange.links.values():
-            link.close()
+        self._exchange.peers.close()
         await asyncio.sleep(GRACE_S if clients else 0)
 
     def _weigh(self) -> None:
@@ -226,7 +225,7 @@ class _Broker:
             self._process.report("starting", problem="waiting for the coordinator's routes")
             return
         facts = {"clients": self._listener.clients, **self._exchange.statistics()}
-        away = [f"{link.info.id} ({link.problem})" for link in self._exchange.links.values() if not link.up]
+        away = [f"{link.info.id} ({link.problem})" for link in self._exchange.peers.failing()]
         if away:
             self._process.report("degraded", problem=f"no link to {', '.join(away)}", **facts)
         else:

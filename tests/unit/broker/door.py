@@ -153,7 +153,7 @@ class Door:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.exchange.change_routes((), (), ())
+        self.exchange.peers.close()
         await self.listener.close()
         for peer in self._peers:
             peer.writer.transport.abort()

@@ -92,6 +92,17 @@ async def test_the_set_has_only_what_may_be_received_and_follows_the_rules(
     assert word["left"]["topic"] == "secret/1"
 
 
+async def test_a_stream_that_joins_is_named_to_those_who_may_receive_it(door: GuardedDoor) -> None:
+    reader = await door.peer("r")
+    await reader.subscribe(TopicFilter("$streams/client = 'b'"))
+    assert json.loads((await receive(reader)).payload) == {"streams": []}
+    bob = await bob_publishes(door)
+    assert json.loads((await receive(reader)).payload)["joined"]["topic"] == "open/1"
+    bob.close()
+    assert json.loads((await receive(reader)).payload)["left"]["topic"] == "open/1"
+    await nothing_more(reader)
+
+
 async def test_who_may_not_publish_to_a_topic_may_not_describe_it(door: GuardedDoor) -> None:
     peer = await door.peer("r")
     for topic, code in (("secret/1", 0x87), ("open/1", 0)):

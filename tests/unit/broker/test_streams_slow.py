@@ -86,7 +86,7 @@ async def test_a_subscriber_that_lost_messages_is_told_the_set_anew(
     assert [each["topic"] for each in said["streams"]] == ["a"], said
 
 
-async def test_messages_wait_within_bounds_for_a_coordinator_that_is_silent_and_go_on_after_a_second(
+async def test_messages_wait_within_bounds_for_a_coordinator_that_is_silent_and_go_on_without_it(
     server: MemoryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate, "HELD_MAX", 3)

@@ -190,6 +190,7 @@ def test_a_wrong_type_in_the_file_is_refused(refused: Refusal, text: str, key: s
         ("limits.connect_deadline_s", [0.0, 301]),
         ("limits.connections_max", [0, 1_000_001]),
         ("limits.subscriptions_per_client", [0, 1_000_001]),
+        ("limits.streams_per_client", [-1, 1_000_001]),
         ("limits.topic_max_bytes", [15, 65_536]),
         ("limits.topic_depth_max", [0, 1_025]),
         ("limits.outbound_max_bytes", [65_535, (1 << 30) + 1]),

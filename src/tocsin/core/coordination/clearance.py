@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-FORGET_US: Final = 2_000_000  # longer than any broker waits
+FORGET_US: Final = 6_000_000  # longer than any broker waits
 
 
 class Clear(NamedTuple):

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-CLEAR_US: Final = 5_000_000  # enough for another to lead, so that what is published meanwhile is late and not lost
+# Enough for another to lead, so that what is published meanwhile is late and not lost.
+CLEAR_US: Final = 5_000_000
 
 
 class _Waiting(NamedTuple):

@@ -172,7 +172,9 @@ class Agreement(Invariant):
                 self.broken(f"{address} has for {text}: {_first(shell.sets.get(query) or {}, expected)}")
         for topic, keys in model.described_at(broker).items():
             if shell.described.get(topic) != keys:
-                self.broken(f"{address} has another word of {topic} than the log: {shell.described.get(topic)}")
+                self.broken(
+                    f"{address} has another word of {topic} than the log: {shell.described.get(topic)}"
+                )
         if shell.held or shell.settled != shell.tickets:
             self.broken(f"{address} waits: {len(shell.held)} messages, {shell.tickets} changes")
 

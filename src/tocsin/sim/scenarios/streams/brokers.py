@@ -29,12 +29,14 @@ from tocsin.model.message import Address, broker_address
 from tocsin.model.network import BrokerInfo
 from tocsin.model.stream import LISTING, PERMANENT, Diff, Metadata
 from tocsin.query import Query
+from tocsin.sim.node import Status
 from tocsin.sim.world import World
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
 
 STREAMS_MAX: Final = 10
 HOP_MAX_US: Final = 20_000
 APPEND_MAX_US: Final = 15_000
+AGAIN_US: Final = 50_000  # while its broker sleeps
 FOLLOW_MAX_US: Final = 40_000
 
 Go = Callable[[], None]
@@ -88,10 +90,10 @@ class Broker:
         self.readers: list[Reader] = []
         self.keys: dict[str, Metadata] = {}
         self.sources: dict[str, Source] = {}  # by client
-        self.tickets = self.settled = self.cleared = 0
+        self.tickets = self.said = self.settled = 0
         self.held: deque[tuple[int, Source]] = deque()
         self.tail = self.newest = 0
-        self.appending = 0  # messages on their way into the log
+        self.commits: deque[Message] = deque()  # on their way into the log
         self.awaited: list[int] = []
 
     def ticket(self) -> int:
@@ -139,7 +141,7 @@ class Brokers:
             self.brokers[address].tail = len(self.log)
 
     def is_up(self, address: Address) -> bool:
-        return address in self.brokers and self._world.machine(address) is not None
+        return address in self.brokers and self._world.node(address).status in (Status.RUNNING, Status.PAUSED)
 
     # ── readers ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -238,8 +240,9 @@ class Brokers:
     def _declare(self, address: Address, source: Source, declared: Declare) -> None:
         broker, topic, diff = self.brokers[address], declared.topic, declared.diff
         broker.held.append((declared.ticket, source))
-        kept = {} if diff is None else {**broker.keys.get(topic, {}), **diff}
-        broker.keys[topic] = {k: v for k, v in kept.items() if v is not None and k != PERMANENT}
+        if topic in source.gate.topics:
+            kept = {} if diff is None else {**broker.keys.get(topic, {}), **diff}
+            broker.keys[topic] = {k: v for k, v in kept.items() if v is not None and k != PERMANENT}
         name, epoch = (source.client, source.epoch) if declared.publishes else ("", 0)
         changes = ((topic, None if diff is None else dict(diff)),)
         self._say(address, declared.ticket, Streams(name, source.expiry_s, changes, broker.newest, epoch))
@@ -247,7 +250,9 @@ class Brokers:
     def _say(
         self, address: Address, ticket: int, command: Streams | ClientAway | ClientBack | ClientGone
     ) -> None:
-        self._world.post(address, ClientsChanged(ticket=ticket, command=command, cause=f"{address}:{ticket}"))
+        event = ClientsChanged(ticket=ticket, command=command, cause=f"{address}:{ticket}")
+        if self._world.post(address, event):
+            self.brokers[address].said = ticket
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -261,17 +266,22 @@ class Brokers:
             "cluster": broker.info.cluster,
         }
         if message.durable:
-            broker.appending += 1
-            append = partial(self._append, address, broker, message)
+            broker.commits.append(message)
+            append = partial(self._append, address, broker)
             self._world.at(self._in_order((address, "log"), APPEND_MAX_US), append)
         else:
             self._forward(address, message, broker.table.resolve(message.topic).origin, broker.info.cluster)
 
-    def _append(self, address: Address, broker: Broker, message: Message) -> None:
-        if self.brokers[address] is not broker or not self.is_up(address):
+    def _append(self, address: Address, broker: Broker) -> None:
+        """The next message of a broker is in the log."""
+        if self.brokers[address] is not broker:
             return  # lost with its broker, and never acknowledged
+        if not self.is_up(address):
+            self._world.at(self._world.now_us + AGAIN_US, partial(self._append, address, broker))
+            return
+        message = broker.commits.popleft()
         self.log.append(message)
-        broker.newest, broker.appending = len(self.log), broker.appending - 1
+        broker.newest = len(self.log)
         for each in self.infos:
             self._world.at(
                 self._in_order(("log", each), FOLLOW_MAX_US), partial(self._follow, each, len(self.log))
@@ -280,6 +290,7 @@ class Brokers:
 
     def _follow(self, address: Address, position: int) -> None:
         if not self.is_up(address):
+            self._world.at(self._world.now_us + AGAIN_US, partial(self._follow, address, position))
             return
         broker = self.brokers[address]
         while broker.tail < position:
@@ -364,7 +375,8 @@ class Brokers:
     def _described(self, address: Address, effect: StreamsDescribed) -> None:
         broker = self.brokers[address]
         kept: Mapping[str, Metadata] = {} if effect.whole else broker.keys
-        broker.keys = {**kept, **effect.streams}
+        here = set().union(*(source.gate.topics for source in broker.sources.values()))
+        broker.keys = {topic: keys for topic, keys in {**kept, **effect.streams}.items() if topic in here}
 
     def _await(self, address: Address, effect: AwaitDispatch) -> None:
         broker = self.brokers[address]
@@ -376,7 +388,6 @@ class Brokers:
 
     def _clear(self, address: Address, effect: ClearTo) -> None:
         broker = self.brokers[address]
-        broker.cleared = max(broker.cleared, effect.ticket)
         while broker.held and broker.held[0][0] <= effect.ticket:
             source = broker.held.popleft()[1]
             self._do(address, source, source.gate.clear(effect.ticket))

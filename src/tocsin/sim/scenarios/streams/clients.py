@@ -23,7 +23,8 @@ class Clients:
     def __init__(self, world: World, brokers: Brokers, actions: int, until_us: int) -> None:
         self.messages: list[Message] = []
         self.readers: list[Reader] = []
-        self.changes: list[tuple[int, str]] = []  # when somebody may have changed which stream, and whose
+        self.changes: list[tuple[int, str]] = []  # when somebody may have changed a stream, and whose
+        self.departures: list[tuple[int, str]] = []  # when who disconnected
         self._world = world
         self._brokers = brokers
         self._chance = world.streams.stream("clients")
@@ -112,6 +113,7 @@ class Clients:
         if name not in self._places:
             return
         self.changes.append((self._world.now_us, name))
+        self.departures.append((self._world.now_us, name))
         address, source, life = self._places.pop(name)
         if self._brokers.brokers[address] is life and self._brokers.is_up(address):
             self._brokers.disconnect(address, source, source.expiry_s)

@@ -1,0 +1,63 @@
+"""The links of a broker: one to each peer that its routes lead to, and for a while longer to those that they led to.
+
+Routes come and go with streams and subscribers. A link that is dialled for each of them would make the first message
+wait, and be closed again a moment later; so it is kept for LINGER_S after its last route is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from tocsin.broker.links import Link
+from tocsin.model.network import BrokerInfo
+
+LINGER_S: Final = 60.0
+
+
+class Peers:
+    """See the module's text."""
+
+    def __init__(self, make_link: Callable[[BrokerInfo], Link]) -> None:
+        self.links: dict[str, Link] = {}  # by the peer's id
+        self._make_link = make_link
+        self._leaving: dict[str, asyncio.TimerHandle] = {}  # peers to which no route leads any more
+
+    def want(self, peers: Iterable[BrokerInfo]) -> None:
+        """Routes lead to these, and to nobody else."""
+        wanted = {peer.id: peer for peer in peers}
+        for peer, info in wanted.items():
+            if peer in self._leaving:
+                self._leaving.pop(peer).cancel()
+            link = self.links.get(peer)
+            if link is not None and link.info != info:  # it moved
+                link.close()
+                link = None
+            if link is None:
+                self.links[peer] = self._make_link(info)
+                self.links[peer].open()
+        for peer in self.links:
+            if peer not in wanted and peer not in self._leaving:
+                later = asyncio.get_running_loop().call_later(LINGER_S, self._leave, peer)
+                self._leaving[peer] = later
+
+    def _leave(self, peer: str) -> None:
+        del self._leaving[peer]
+        self.links.pop(peer).close()
+
+    def failing(self) -> list[Link]:
+        """The links that are needed, and cannot be made."""
+        return [
+            link
+            for peer, link in self.links.items()
+            if peer not in self._leaving and not link.up and link.tried
+        ]
+
+    def close(self) -> None:
+        for timer in self._leaving.values():
+            timer.cancel()
+        self._leaving.clear()
+        for link in self.links.values():
+            link.close()
+        self.links.clear()

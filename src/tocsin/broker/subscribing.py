@@ -1,0 +1,161 @@
+"""What one connection subscribes to: filters, queries and groups; and SUBACK, which is sent when what it says is so.
+
+A subscription is durable before it is acknowledged, a member of a group is one (``broker.partaking``), and a query is
+answered (``broker.inquiring``). Retained messages come after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+from mqtt5 import RetainHandling, SubAckPacket
+
+from tocsin.broker.exchange import Exchange, Subscriber
+from tocsin.broker.inquiring import Inquiring
+from tocsin.broker.partaking import Partaking, Refused
+from tocsin.core.access import Rights
+from tocsin.core.forwarding import Subscription
+from tocsin.core.grant import Grant
+from tocsin.core.inquiry import is_inquiry
+from tocsin.core.session import Subscribe
+from tocsin.core.stored_group import Claim
+from tocsin.core.stored_session import StoredSession
+
+
+class Client(Subscriber, Protocol):
+    """The connection, as it is seen from here."""
+
+    @property
+    def expiry_s(self) -> int: ...
+
+    def rights(self) -> Rights: ...
+
+    def queue(self, *frames: bytes) -> None:
+        """Send frames with this tick's others."""
+        ...
+
+    def acknowledge(self, packet: SubAckPacket, refused: Refused) -> None:
+        """Send a SUBACK, in which some subscriptions are refused after all."""
+        ...
+
+
+class Subscribing:
+    """See the module's text."""
+
+    __slots__ = ("_cause", "_client", "_exchange", "_inquiring", "_part")
+
+    def __init__(self, client: Client, exchange: Exchange, cause: str) -> None:
+        self._client = client
+        self._exchange = exchange
+        self._cause = cause
+        # Made when needed: most clients need neither.
+        self._part: Partaking | None = None
+        self._inquiring: Inquiring | None = None
+
+    # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def rejoin(self, session: StoredSession) -> tuple[tuple[str, Claim], ...]:
+        """Be a member again of the groups in a stored session; what the client has of each."""
+        return await self._partaking(session).resume(session)
+
+    def restore(self) -> None:
+        """Have what a stored session is subscribed to."""
+        for name, subscription in self._client.attendant.subscriptions.items():
+            self._exchange.subscribe(self._client, name, subscription)
+
+    def begin(self) -> None:
+        """The client of a stored session is welcomed."""
+        for name in self._client.attendant.subscriptions:
+            self._exchange.queries.listings.begin(self._client, name)
+        self.room_made()
+
+    def room_made(self) -> None:
+        """The client may take more of its groups' messages than before."""
+        if self._part is not None:
+            self._part.room_made()
+
+    def end(self, expiry_s: int) -> None:
+        """The connection is over; its session is kept for so long."""
+        if self._part is not None:
+            self._part.end(expiry_s)
+
+    def _partaking(self, session: StoredSession | None = None) -> Partaking:
+        if self._part is None:
+            groups, client = self._exchange.durability.groups, self._client
+            self._part = Partaking(groups, client, self._cause, session=session, expiry_s=client.expiry_s)
+        return self._part
+
+    # ── subscribing ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(self, asked: Subscribe) -> None:
+        """One subscription of a SUBSCRIBE; ``acknowledge`` follows."""
+        attendant, name = self._client.attendant, asked.name
+        subscription = Subscription(
+            asked.no_local,
+            asked.subscription_id,
+            int(asked.qos),
+            asked.retain_as_published,
+            self._exchange.durability.journal.tail,
+        )
+        before = attendant.subscriptions.get(name)
+        if before is not None:  # its options change; it is not a new one
+            subscription = msgspec.structs.replace(subscription, since=before.since)
+        self._exchange.subscribe(self._client, name, subscription)
+        attendant.subscribed(name, subscription)
+        wanted = asked.retain_handling == RetainHandling.SEND_ALWAYS or (
+            asked.retain_handling == RetainHandling.SEND_IF_SUBSCRIPTION_NOT_EXISTS and not asked.existed
+        )
+        if asked.group is not None:
+            self._partaking().subscribe(name, subscription, asked.index)
+        elif is_inquiry(name):
+            self._inquire(asked, subscription if wanted else None)
+        elif wanted:  # a group gets no retained messages (MQTT 5, section 3.3.1.3)
+            attendant.when_durable(lambda: self._replay(asked.pattern, subscription))
+
+    def unsubscribe(self, name: str) -> None:
+        self._exchange.unsubscribe(self._client, name)
+        self._client.attendant.unsubscribed(name)
+        if self._part is not None:
+            self._part.unsubscribe(name)
+
+    def _inquire(self, asked: Subscribe, subscription: Subscription | None) -> None:
+        """A query is answered when its SUBACK is sent; with a subscription, by retained messages as well."""
+        queries = self._exchange.queries
+
+        def answer() -> None:
+            queries.listings.begin(self._client, asked.name)
+            if subscription is not None:
+                for topic in queries.topics(asked.name):
+                    self._replay(topic, subscription)
+
+        if self._inquiring is None:
+            self._inquiring = Inquiring(queries)
+        self._inquiring.subscribe(asked.index, asked.name, answer)
+
+    def acknowledge(self, packet: SubAckPacket) -> None:
+        """Have a SUBACK sent when what it says is so."""
+        send: Callable[[SubAckPacket, Refused], None] = self._client.acknowledge
+        if self._inquiring is not None:
+            send = self._inquiring.acknowledging(send)
+        if self._part is not None:
+            self._part.acknowledge(packet, send)
+        else:
+            self._client.attendant.when_durable(lambda: send(packet, {}))
+
+    def withdraw(self, refused: Refused) -> None:
+        """The client cannot have some subscriptions after all."""
+        for name, _ in refused.values():
+            self._exchange.unsubscribe(self._client, name)
+            self._client.attendant.unsubscribed(name)
+
+    def _replay(self, topic_filter: str, subscription: Subscription) -> None:
+        identifiers = () if subscription.identifier is None else (subscription.identifier,)
+        grants = [Grant(qos, identifiers, True) for qos in range(subscription.qos + 1)]
+        rights = self._client.rights()
+        self._client.attendant.replay(
+            (kept, grants[min(subscription.qos, kept.publication.qos)])
+            for kept in self._exchange.durability.retained.matching(topic_filter)
+            if rights.open or rights.may_receive(kept.publication.topic)
+        )

@@ -1,0 +1,79 @@
+"""Links come with routes, and outlast them for a while."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.unit.broker.door import OWN
+from tocsin.broker import peers as module
+from tocsin.broker.peers import Peers
+from tocsin.model.network import BrokerInfo, Role
+
+ONE = BrokerInfo("one", "north", Role.EDGE, "127.0.0.1", 1)
+TWO = BrokerInfo("two", "north", Role.EDGE, "127.0.0.1", 2)
+
+
+class Link:
+    """A link that goes nowhere."""
+
+    def __init__(self, info: BrokerInfo) -> None:
+        self.info = info
+        self.opened = self.closed = self.up = self.tried = False
+
+    def open(self) -> None:
+        self.opened = True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def make() -> tuple[Peers, list[Link]]:
+    made: list[Link] = []
+
+    def link(info: BrokerInfo) -> Link:
+        made.append(Link(info))
+        return made[-1]
+
+    return Peers(link), made  # type: ignore[arg-type]
+
+
+async def test_a_link_outlasts_its_routes_and_is_used_again() -> None:
+    peers, made = make()
+    peers.want((ONE, TWO))
+    peers.want((TWO,))
+    assert [link.closed for link in made] == [False, False]
+    peers.want((ONE, TWO))
+    assert len(made) == 2 and not peers._leaving
+    peers.close()
+    assert all(link.closed for link in made)
+
+
+async def test_a_link_that_nobody_needs_is_closed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINGER_S", 0.0)
+    peers, made = make()
+    peers.want((ONE,))
+    peers.want(())
+    await asyncio.sleep(0.01)
+    assert made[0].closed and not peers.links
+
+
+async def test_a_peer_that_moved_gets_another_link() -> None:
+    peers, made = make()
+    peers.want((ONE,))
+    peers.want((BrokerInfo("one", "north", Role.EDGE, "127.0.0.1", 9),))
+    assert [link.closed for link in made] == [True, False]
+    peers.close()
+
+
+async def test_a_link_fails_if_it_is_needed_was_tried_and_is_not_up() -> None:
+    peers, made = make()
+    peers.want((ONE, OWN))
+    made[1].tried = made[1].up = True
+    assert peers.failing() == []
+    made[0].tried = True
+    assert [link.info for link in peers.failing()] == [ONE]
+    peers.want((OWN,))
+    assert peers.failing() == []
+    peers.close()
