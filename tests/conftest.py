@@ -11,8 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 INSTALL_DEADLINE_S = 240
+
+# How long an example takes says nothing on a shared machine, and the first on a new one makes tables of Hypothesis.
+settings.register_profile("tocsin", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tocsin")
 
 
 @pytest.fixture(scope="session")

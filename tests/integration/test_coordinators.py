@@ -77,7 +77,11 @@ def test_one_leads_and_all_know_the_same(network: Network) -> None:
     shown = network.status()
     assert [each["id"] for each in shown] == ["coordinator-1", "coordinator-2", "coordinator-3"]
     assert sorted(each["role"] for each in shown) == ["follower", "follower", "leader"]
-    assert {each["brokers"] for each in shown} == {6}
+    until(
+        lambda: {each["brokers"] for each in network.status()} == {6},
+        lambda: None,
+        "three coordinators that know six brokers",
+    )
 
 
 def test_a_killed_leader_is_replaced_and_routes_that_were_there_go_on(network: Network) -> None:
@@ -102,7 +106,7 @@ def test_a_killed_leader_is_replaced_and_routes_that_were_there_go_on(network: N
         publisher.stop()
     network.subscribes_across("after-kill")
     new = network.leader(beyond=leader["epoch"])
-    assert new["epoch"] == leader["epoch"] + 1 and new["brokers"] == 6
+    assert new["epoch"] > leader["epoch"] and new["brokers"] == 6
 
 
 def test_a_leader_that_was_frozen_past_its_lease_follows_the_new_one(network: Network) -> None:

@@ -83,10 +83,10 @@ class Source:
         self._actions: deque[Action[Act]] = deque()
         self._acting = False
         self._full = False  # the connection was asked to wait
-        self._known = resumed  # the coordinator knows of the client
+        self._known = resumed and self._sources.room  # the coordinator knows of the client
         self._saving = 0  # QoS 2 messages whose ids are being stored
         self._ended = False
-        if resumed:
+        if self._known:
             self._sources.back(connection)
 
     def __len__(self) -> int:

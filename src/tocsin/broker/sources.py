@@ -133,7 +133,8 @@ class Sources:
     def session_over(self, client: str) -> None:
         """A session that was stored is forgotten, because its client has begun anew."""
         epoch = self._epochs.get(client, self._epoch + 2) - 1
-        self._say(self.ticket(), ClientGone(client, 0, epoch))
+        if self.room:
+            self._say(self.ticket(), ClientGone(client, 0, epoch))
 
     # ── streams ─────────────────────────────────────────────────────────────────────────────────────────────
 

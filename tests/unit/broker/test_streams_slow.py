@@ -13,7 +13,7 @@ from mqtt5 import ConnectPacket, PubAckPacket, PublishPacket, TopicFilter
 from tests.unit.broker.coordination import coordinator
 from tests.unit.broker.door import Door, until
 from tests.unit.broker.talk import ONE, ZERO, nothing_more, publish, receive
-from tocsin.broker import queries
+from tocsin.broker import queries, sources
 from tocsin.config import Limits
 from tocsin.core import gate, listing
 from tocsin.core.coordination.coordinator import Coordinator
@@ -128,6 +128,19 @@ async def test_with_no_coordinator_any_more_nothing_waits_and_nothing_is_lost_wh
             assert (await receive(reader)).payload == b"found"
         taking_part.cancel()
         await asyncio.gather(taking_part, return_exceptions=True)
+
+
+async def test_no_more_than_so_many_changes_wait_for_a_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "UNSETTLED_MAX", 3)
+    async with Door(Limits()) as door:
+        subscriber, publisher = await door.peer("s"), await door.peer("p")
+        await subscriber.subscribe(TopicFilter("#", max_qos=ZERO))
+        publisher.send(*(PublishPacket(f"a/{number}", b"%d" % number) for number in range(5)))
+        assert [(await receive(subscriber)).payload for _ in range(5)] == [b"%d" % n for n in range(5)]
+        statistics = door.exchange.statistics()
+        assert (statistics["streams"], statistics["unregistered"]) == (3, 2)
+        publisher.send(PublishPacket("$meta/a/1", b"{}", qos=ONE, packet_id=1))
+        assert int((await publisher.first(PubAckPacket)).reason_code) == 0x97
 
 
 async def test_a_broker_that_was_counted_as_lost_says_all_again_and_its_subscribers_hear_nothing_of_it(
