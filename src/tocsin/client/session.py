@@ -85,7 +85,7 @@ class _Wanted(msgspec.Struct):
 class _Sending(msgspec.Struct):
     request: int
     publication: Publication
-    sent: bool = False  # in this session
+    sent: bool = False  # in the session that the broker has now
     received: bool = False  # PUBREC came
 
 
