@@ -8,6 +8,7 @@ from functools import partial
 import msgspec
 import pytest
 
+from tests.sim.plans import crashes_in_turn, freezes_and_late_writes
 from tocsin.core.attendance import Attendance, Began, Subscribed
 from tocsin.core.catching_up import CatchingUp
 from tocsin.core.custody import Custody
@@ -15,15 +16,12 @@ from tocsin.core.delivery import Delivery, Progress
 from tocsin.core.machine import Effect, Event
 from tocsin.core.stored_session import StoredSession
 from tocsin.model.publication import Publication
-from tocsin.sim.faults import Crash, Fault, LeaderLoss, Pause, StoreTrouble
 from tocsin.sim.runner import run, run_many
 from tocsin.sim.scenario import Scenario, find
 from tocsin.sim.scenarios import durable
 from tocsin.sim.scenarios.durable.broker import Broker
 from tocsin.sim.scenarios.durable.service import RECEIVE_MAX, Service
-from tocsin.sim.store import StoreWeather
 
-SECOND = 1_000_000
 SEEDS = 1_000
 # 252: what a client repeats is mixed with its releases, which changed the record ids of the repeats to come.
 # 452: the repeat of what matches no more, because its client subscribed anew, was never settled.
@@ -51,28 +49,12 @@ def test_a_seed_that_once_failed_holds(seed: int) -> None:
 
 def test_brokers_crash_in_turn_between_any_two_effects() -> None:
     for seed in range(20):
-        plan: list[Fault] = [
-            Crash(
-                at_us=at * SECOND // 2,
-                for_us=SECOND // 4,
-                node=f"broker/{1 + at % 2}",
-                after_effects=(seed + at) % 4,
-            )
-            for at in range(2, 38)
-        ]
-        assert run(find("durable"), seed, plan=plan).broken is None
+        assert run(find("durable"), seed, plan=crashes_in_turn(seed, brokers=2)).broken is None
 
 
 def test_writes_are_applied_late_while_brokers_freeze_and_clients_move() -> None:
-    slow = StoreWeather(slow_us=8 * SECOND, mute_ppm=200_000)
     for seed in range(20):
-        plan: list[Fault] = [
-            StoreTrouble(at_us=SECOND, for_us=15 * SECOND, weather=slow),
-            Pause(at_us=4 * SECOND, for_us=6 * SECOND, node="broker/1"),
-            LeaderLoss(at_us=8 * SECOND, for_us=SECOND),
-            Pause(at_us=11 * SECOND, for_us=4 * SECOND, node="broker/2"),
-        ]
-        assert run(find("durable"), seed, plan=plan).broken is None
+        assert run(find("durable"), seed, plan=freezes_and_late_writes(second_s=4)).broken is None
 
 
 # ── planted bugs ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -20,6 +20,10 @@ from tocsin.core.machine import DeleteKey, Effect, GetKey, PutKey, Say, SetTimer
 from tocsin.core.sharing import Sharing
 from tocsin.core.sharing_signals import (
     CANNOT,
+    Bereft,
+    EndFound,
+    EndUnknown,
+    FindEnd,
     Forget,
     Give,
     Join,
@@ -74,6 +78,8 @@ class Taker(Protocol):
     def may_receive(self, topic: str) -> bool: ...
 
     def queue(self, frame: bytes) -> None: ...
+
+    def sever(self) -> None: ...
 
 
 class World(Protocol):
@@ -193,6 +199,10 @@ class LocalGroup:
                 self._spawn(self._ask(effect))
             case ReadPart():
                 self._spawn(self._read(effect))
+            case FindEnd():
+                self._spawn(self._find_end(effect))
+            case Bereft():
+                self._bereft(effect)
             case SetTimer(name=name, delay_us=delay_us, cause=cause):
                 self._timers.set(name, delay_us, cause)
             case Unwanted(messages=messages):
@@ -204,6 +214,16 @@ class LocalGroup:
                 self._world.vanished(self)
             case _:
                 raise AssertionError(f"no way to carry out {effect}")
+
+    def _bereft(self, bereft: Bereft) -> None:
+        joining = self._joining.pop((bereft.client, bereft.session), None)
+        if joining is not None:
+            joining.set_exception(NoMember(self.name, "the group is over"))
+        taker = self._taker(bereft.client)
+        if taker is not None:
+            words = "a group was over before its member was, which has to come back"
+            self._log.warning(words, group=self.name, subscriber=bereft.client, cause=bereft.cause)
+            taker.sever()
 
     def _give(self, give: Give) -> None:
         taker, subscription = self._takers.get(give.client, (None, None))
@@ -236,6 +256,15 @@ class LocalGroup:
             if (publication := journal.publication(entry)) is not None
         ]
         self.post(PartRead(matched=matched, next=batch.next, tail=journal.tail, cause=asked.cause))
+
+    async def _find_end(self, asked: FindEnd) -> None:
+        try:
+            position = await self._world.journal.end()
+        except TocsinError as error:
+            self._log.warning("a group cannot begin yet", group=self.name, problem=str(error))
+            self.post(EndUnknown(revision=asked.revision, cause=asked.cause))
+            return
+        self.post(EndFound(revision=asked.revision, position=position, cause=asked.cause))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -60,8 +60,10 @@ class Claiming:
 
     def first(self, group: StoredGroup | None) -> int:
         """The first position that could be claimed; 0: there is none, or nobody here has room."""
-        if group is None or not any(
-            each.taking and self._hands.room(each.client) for each in self._holders.values()
+        if (
+            group is None
+            or not group.begun
+            or not any(each.taking and self._hands.room(each.client) for each in self._holders.values())
         ):
             return 0
         return next(self._candidates(group), 0)

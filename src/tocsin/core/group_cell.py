@@ -34,7 +34,7 @@ class GroupCell:
         self.group: StoredGroup | None = None  # as it is known; None: there is none, or nothing is known yet
         self.known = False
         self._key = group_key(name)
-        self._revision = 0  # of ``group``
+        self.revision = 0  # of ``group``; none is ever used twice
         self._newest = 0  # the newest revision that was heard of, also of a removal
         self._asked = ""  # the request under way, or to be tried again
         self._writing = False  # a write has begun, and its outcome is not known
@@ -69,13 +69,13 @@ class GroupCell:
         if request == GET:
             return GetKey(request=GET, table=GROUPS, key=self._key, cause=cause)
         if self._bytes is None:
-            return DeleteKey(request=PUT, table=GROUPS, key=self._key, revision=self._revision, cause=cause)
+            return DeleteKey(request=PUT, table=GROUPS, key=self._key, revision=self.revision, cause=cause)
         return PutKey(
             request=PUT,
             table=GROUPS,
             key=self._key,
             value=self._bytes,
-            revision=self._revision,
+            revision=self.revision,
             ttl_us=self._ttl_us,
             cause=cause,
         )
@@ -88,7 +88,7 @@ class GroupCell:
             return False, []  # of a try that was given up
         if event.request == GET:
             cell: Cell | None = event.value
-            if self._writing and self._revision == (0 if cell is None else cell.revision):
+            if self._writing and self.revision == (0 if cell is None else cell.revision):
                 return False, [self._ask(PUT, event.cause)]
             return True, self._learn(cell)
         if self._bytes is None:
@@ -125,9 +125,9 @@ class GroupCell:
             self._newest = later.revision
             cell = Cell(later.key, later.value, later.revision) if later.kind == "put" else None
         if cell is None:
-            self.group, self._revision = None, 0
+            self.group, self.revision = None, 0
             return []
-        self._revision = cell.revision
+        self.revision = cell.revision
         self._newest = max(self._newest, cell.revision)
         try:
             self.group = decode_group(cell.value)

@@ -3,7 +3,7 @@
     draft = GroupDraft(cell)
     draft.join(…); draft.settle(…); draft.bury(…); …     in any order
     draft.tidy()                                         what follows from that
-    draft.claim(…) / draft.pass_over(…) / draft.advance(…)
+    draft.begin(…), or draft.claim(…) / draft.pass_over(…) / draft.advance(…)
     draft.done()                                         the next cell; None: nobody is left, and neither is the group
 
 Rules (MQTT 5, section 4.8.2). Claims of a member whose session has ended: those at QoS 1 are given back, those at QoS 2
@@ -25,6 +25,7 @@ class GroupDraft:
 
     def __init__(self, group: StoredGroup) -> None:
         self.next = group.next
+        self.first = group.first
         self.members = dict(group.members)
         self.free = dict(group.free)
         self._name = group.name
@@ -121,6 +122,11 @@ class GroupDraft:
         """Nobody gets a message any more: it is expired, or gone from the log."""
         self.free.pop(position, None)
 
+    def begin(self, position: int) -> None:
+        """What is in the log from here on is the group's."""
+        assert not self.next, "a group begins once"
+        self.first = self.next = position
+
     def advance(self, position: int) -> None:
         """Everything below was looked at."""
         self.next = max(self.next, position)
@@ -151,4 +157,5 @@ class GroupDraft:
         if not self.members:
             return None
         claims = {client: tuple(claims) for client, claims in self._claims.items() if claims}
-        return StoredGroup(self._name, self.next, self.members, claims, dict(sorted(self.free.items())))
+        free = dict(sorted(self.free.items()))
+        return StoredGroup(self._name, self.next, self.members, claims, free, self.first)

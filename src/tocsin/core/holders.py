@@ -33,6 +33,7 @@ class Holder:
         self.epoch = epoch
         self.expiry_s = expiry_s
         self.told = False  # the client knows that it is a member
+        self.first = 0  # where the group began that it knows to be a member of
         self.present = False  # the cell says that it is here
         self.quits = False  # it has unsubscribed
         self.gone = False  # its connection is over
@@ -84,6 +85,12 @@ class Holder:
             return False
         return draft.join(self.client, self.member())
 
+    def bereft(self, group: StoredGroup | None) -> bool:
+        """Whether its group is over, and it counts on it: the next one of the name does not begin where that ended."""
+        if not self.first or self.gone or self.quits:
+            return False
+        return group is None or group.first != self.first
+
     def learn(self, group: StoredGroup | None, cause: str) -> list[Effect]:
         """What the cell says of it. While it is taken for away it keeps what its session keeps."""
         stored = None if group is None else group.members.get(self.client)
@@ -101,8 +108,8 @@ class Holder:
             if position not in self.sent and position not in self.settled
         }
         effects: list[Effect] = [Forget(client=self.client, packet_ids=over, cause=cause)] if over else []
-        if self.present and not self.told and not self.gone:
-            self.told = True
+        if group is not None and group.begun and self.present and not self.told and not self.gone:
+            self.told, self.first = True, group.first
             earlier = tuple(claims[position] for position in sorted(claims) if position not in self.sent)
             effects.append(Joined(client=self.client, session=self.session, claims=earlier, cause=cause))
         return effects

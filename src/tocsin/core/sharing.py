@@ -7,6 +7,9 @@ decides who has what: after a conflict, or a write of which no answer came, the 
 States: ``new`` → ``here`` → ``vanished``. It begins with the first member, and vanishes when none is left here and the
 cell knows it.
 
+**Where a new group begins** is the affair of ``core.beginning``. Members whose group is over before they are (it was
+taken for dead here, or the cell has expired) have missed something, and are sent away (``Bereft``).
+
 **Who takes what** is the affair of ``core.claiming``: the broker whose turn it is claims at once, the others what is
 still unclaimed after GRACE_US. Among the members of one broker those with room take turns.
 
@@ -28,14 +31,15 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from tocsin.core.backlog import Backlog
+from tocsin.core.beginning import Beginning
 from tocsin.core.claiming import Claiming, Planned
 from tocsin.core.group_cell import GroupCell
 from tocsin.core.group_draft import GroupDraft
 from tocsin.core.holders import Holder
+from tocsin.core.lives import LIFE, Lives
 from tocsin.core.machine import (
     Effect,
     Event,
-    GetKey,
     Handler,
     Say,
     SetTimer,
@@ -48,6 +52,9 @@ from tocsin.core.machine import (
 from tocsin.core.sharing_signals import (
     AFTERWARDS,
     Arrived,
+    Bereft,
+    EndFound,
+    EndUnknown,
     Hands,
     Join,
     Leave,
@@ -62,20 +69,17 @@ from tocsin.core.sharing_signals import (
     Unwanted,
     Vanished,
 )
-from tocsin.core.stored_group import GROUPS, StoredGroup, life_key
-from tocsin.core.stored_session import FOREVER_S
+from tocsin.core.stored_group import StoredGroup, ttl_us
 from tocsin.errors import Trimmed
 
 GRACE: Final = "grace"
 SETTLE_SOON: Final = "settle soon"
 READ_AGAIN: Final = "read again"
 LOOK: Final = "look"
-LIFE: Final = "life "  # the beginning of the names of requests for a life
 GRACE_US: Final = 30_000  # a few writes to the store: time enough for whose turn it is
 SETTLE_AFTER_US: Final = 1_000_000  # how long settled messages wait for a claim to be written with
 READ_AGAIN_US: Final = 500_000
 LOOK_US: Final = 1_000_000  # how often it is seen to whether lives are over, and whether the cell grows old
-KEEP_US: Final = 60_000_000  # a cell is kept so much longer than the sessions of its members
 
 
 class Sharing(TableMachine):
@@ -87,12 +91,12 @@ class Sharing(TableMachine):
         self._hands = hands
         self._members_max = members_max
         self._cell = GroupCell(name)
+        self._beginning = Beginning()
         self._backlog = Backlog()
         self._holders: dict[str, Holder] = {}  # by client id; the next in turn is the first
         self._claiming = Claiming(life, self._holders, self._backlog, hands)
         self._over: dict[tuple[str, str], None] = {}  # sessions that ended, and the cell may not know it
-        self._dead: dict[str, None] = {}  # lives that are over, and the cell does not know it
-        self._asked_after: dict[str, None] = {}  # lives that the store is being asked for
+        self._lives = Lives(life, hands)
         self._planned: list[Planned] = []  # what the write under way claims
         self._unwanted = 0  # messages that it settles because nobody can take them
         self._soon = False  # the SETTLE_SOON timer runs
@@ -172,6 +176,15 @@ class Sharing(TableMachine):
             effects.append(Say(text=words, level="warning", facts=facts, cause=event.cause))
         return [*effects, *self._go_on(event.cause, now_us)]
 
+    def _on_end(self, event: EndFound, now_us: int) -> list[Effect]:
+        self._beginning.found(event)
+        return self._go_on(event.cause, now_us)
+
+    def _on_no_end(self, event: EndUnknown, now_us: int) -> list[Effect]:
+        if not self._beginning.failed(event):
+            return []
+        return [SetTimer(name=READ_AGAIN, delay_us=READ_AGAIN_US, cause=event.cause)]
+
     # ── what the cell says ──────────────────────────────────────────────────────────────────────────────────
 
     def _on_stored(self, event: Stored, now_us: int) -> list[Effect]:
@@ -182,7 +195,7 @@ class Sharing(TableMachine):
 
     def _on_store_failure(self, event: StoreFailed, now_us: int) -> list[Effect]:
         if event.request.startswith(LIFE):
-            self._asked_after.pop(event.request.removeprefix(LIFE), None)
+            self._lives.failed(event)
             return []
         return self._cell.failed(event)
 
@@ -195,18 +208,21 @@ class Sharing(TableMachine):
         group = self._cell.group
         self._heard_us = now_us
         effects = self._end_write(group, cause)
-        for holder in self._holders.values():
-            effects += holder.learn(group, cause)
+        for holder in list(self._holders.values()):
+            if holder.bereft(group):
+                del self._holders[holder.client]
+                effects.append(Bereft(client=holder.client, session=holder.session, cause=cause))
+            else:
+                effects += holder.learn(group, cause)
         members = {} if group is None else group.members
-        lives = {member.life for member in members.values()}
-        self._dead = {life: None for life in self._dead if life in lives}
+        self._lives.learn(group)
         self._over = {
             (client, session): None
             for client, session in self._over
             if client in members and members[client].session == session
         }
         self._backlog.passed(self._hands.tail)
-        if group is not None:
+        if group is not None and group.begun:
             self._backlog.rebase(group.next, self._claiming.wanted(group), self._hands.tail)
         return [*effects, *self._go_on(cause, now_us)]
 
@@ -237,7 +253,11 @@ class Sharing(TableMachine):
                 continue
             effects += holder.send_again(self._backlog, self._hands, cause)
         if group is not None and self._holders:
-            effects += self._backlog.ask(self._claiming.wanted(group), cause)
+            effects += (
+                self._backlog.ask(self._claiming.wanted(group), cause)
+                if group.begun
+                else self._beginning.ask(self._cell.revision, cause)
+            )
         first = self._claiming.first(group)
         if self._is_due(group, first):
             effects += self._write(cause, now_us)
@@ -245,10 +265,12 @@ class Sharing(TableMachine):
 
     def _is_due(self, group: StoredGroup | None, first: int) -> bool:
         """Whether the cell is to be written now."""
-        if self._over or self._dead or self._overdue or self._ageing:
+        if self._over or self._lives.over or self._overdue or self._ageing:
             return True
         if any(holder.restless(group) for holder in self._holders.values()):
             return True
+        if group is not None and not group.begun:
+            return self._beginning.position(self._cell.revision) > 0
         if group is None or not first:
             return False
         return first == self._patience_for or self._claiming.is_our_turn(group, first)
@@ -273,15 +295,17 @@ class Sharing(TableMachine):
 
     def _write(self, cause: str, now_us: int) -> list[Effect]:
         before, now_s = self._cell.group, now_us // 1_000_000
-        draft = GroupDraft(before or StoredGroup(self._name, self._hands.tail + 1))
+        draft = GroupDraft(before or StoredGroup(self._name, 0))
         draft.expire(now_s)
-        for life in self._dead:
+        for life in self._lives.over:
             draft.bury(life, now_s)
         for client, session in self._over:
             draft.end(client, session)
         effects = self._apply(draft, now_s, cause)
         self._unwanted = draft.tidy()
-        if before is not None:
+        if before is not None and not before.begun:
+            self._begin(draft)
+        elif before is not None:
             self._planned = self._claiming.claim(before, draft, now_us)
             self._unwanted += draft.tidy()
         refresh, self._overdue, self._ageing = self._ageing, False, False
@@ -289,9 +313,15 @@ class Sharing(TableMachine):
         if group == before and (group is None or not refresh):
             self._unwanted = 0
             self._over.clear()
-            self._dead.clear()
+            self._lives.over.clear()
             return effects
-        return [*effects, self._cell.write(group, _ttl_us(group), cause)]
+        return [*effects, self._cell.write(group, ttl_us(group), cause)]
+
+    def _begin(self, draft: GroupDraft) -> None:
+        """The cell is there, and nobody has begun the group: do so, if it is known where."""
+        position = self._beginning.position(self._cell.revision)
+        if position:
+            draft.begin(max(position, self._hands.tail + 1))
 
     def _apply(self, draft: GroupDraft, now_s: int, cause: str) -> list[Effect]:
         """Bring the members here into a draft; those that cannot be members are told so."""
@@ -328,26 +358,14 @@ class Sharing(TableMachine):
         group = self._cell.group
         if group is None:
             return []
-        ttl_us = _ttl_us(group)
-        self._ageing = ttl_us is not None and now_us - self._heard_us > ttl_us // 3
-        others = {member.life for member in group.members.values()} - {
-            "",
-            self._life,
-            *self._dead,
-            *self._asked_after,
-        }
-        doubtful = [life for life in sorted(others) if not self._hands.alive(life)]
-        self._asked_after.update(dict.fromkeys(doubtful))
-        return [
-            GetKey(request=LIFE + life, table=GROUPS, key=life_key(life), cause=cause) for life in doubtful
-        ]
+        kept_us = ttl_us(group)
+        self._ageing = kept_us is not None and now_us - self._heard_us > kept_us // 3
+        return [*self._lives.look(group, cause)]
 
     def _on_life(self, event: Stored, now_us: int) -> list[Effect]:
-        life = event.request.removeprefix(LIFE)
-        self._asked_after.pop(life, None)
-        if event.value is not None and event.value.value == life.encode():
+        life = self._lives.answered(event)
+        if not life:
             return []
-        self._dead[life] = None
         facts = {"group": self._name, "life": life}
         said = Say(text="members of a group were at a broker that is gone", facts=facts, cause=event.cause)
         return [said, *self._go_on(event.cause, now_us)]
@@ -367,6 +385,8 @@ class Sharing(TableMachine):
         ("here", Arrived): _on_arrival,
         ("here", PartRead): _on_part,
         ("here", PartFailed): _on_part_failure,
+        ("here", EndFound): _on_end,
+        ("here", EndUnknown): _on_no_end,
         ("here", Watched): _on_change,
         ("here", OutOfSight): _on_lost_sight,
         ("here", Stored): _on_stored,
@@ -374,9 +394,3 @@ class Sharing(TableMachine):
         ("here", TimerFired): _on_timer,
         **dict.fromkeys(AFTERWARDS, lambda self, event, now_us: []),
     }
-
-
-def _ttl_us(group: StoredGroup | None) -> int | None:
-    """How long a cell is kept that nobody writes any more: as long as a session of its members can come back."""
-    longest_s = 0 if group is None else max(member.expiry_s for member in group.members.values())
-    return None if longest_s >= FOREVER_S else longest_s * 1_000_000 + KEEP_US

@@ -128,6 +128,19 @@ class PartFailed(Event, frozen=True, kw_only=True):
     error: TocsinError
 
 
+class EndFound(Event, frozen=True, kw_only=True):
+    """The log ended here at some time after ``FindEnd`` asked."""
+
+    revision: int
+    position: int
+
+
+class EndUnknown(Event, frozen=True, kw_only=True):
+    """The log did not say where it ends."""
+
+    revision: int
+
+
 class OutOfSight(Event, frozen=True, kw_only=True):
     """The watch may have missed something."""
 
@@ -136,7 +149,8 @@ class OutOfSight(Event, frozen=True, kw_only=True):
 AFTERWARDS: Final[list[tuple[str, type[Event]]]] = [
     ("vanished", kind)
     for kind in (
-        *(Leave, Quit, Settle, RoomMade, Arrived, PartRead, PartFailed, OutOfSight),
+        *(Leave, Quit, Settle, RoomMade, Arrived, PartRead, PartFailed),
+        *(EndFound, EndUnknown, OutOfSight),
         *(Watched, Stored, StoreFailed, TimerFired),
     )
 ]
@@ -182,6 +196,19 @@ class ReadPart(Effect, frozen=True, kw_only=True):
 
     start: int
     limit: int
+
+
+class FindEnd(Effect, frozen=True, kw_only=True):
+    """Ask the log itself, not what was heard of it, where it ends → ``EndFound`` or ``EndUnknown``."""
+
+    revision: int
+
+
+class Bereft(Effect, frozen=True, kw_only=True):
+    """A member's group is over, and what came to the log since then is nobody's: its connection has to end."""
+
+    client: str
+    session: str
 
 
 class Unwanted(Effect, frozen=True, kw_only=True):

@@ -10,12 +10,15 @@ log's positions that match the filter, each is in one of four places:
 *To take a message is to write one's name on it*: whoever sends a message to a member has written its claim before. So
 what is sent, to whom and under which packet id is durable, for the price of one write for many messages.
 
+A group is first *made*, with its members, and then *begun* at a position (``core.beginning`` says why these are two
+writes). Before it has begun nothing is claimed.
+
 A member is **present** at the broker whose **life** it names. A life is one run of a broker; it has a cell of its own
 in the same table, that expires when the broker does not refresh it. A member that is not present is **away**, until
 its session expires.
 
-Invariants: a position is claimed by one member, or free, or neither; claimed and free ones are below ``next``; whoever
-has claims is a member.
+Invariants: a position is claimed by one member, or free, or neither; claimed and free ones are below ``next``, and not
+below ``first``; whoever has claims is a member.
 """
 
 from __future__ import annotations
@@ -28,8 +31,12 @@ import msgspec
 from tocsin.errors import Malformed
 
 GROUPS: Final = "groups"  # the table
+LONG_S: Final = 5 * 365 * 86_400  # a session that is kept for longer is as good as one that never ends
 LIVES: Final = "life."  # the beginning of the keys of lives
 _GROUP: Final = "group."
+KEEP_US: Final = (
+    3_600_000_000  # longer than its members' sessions: so that the store may be gone for half an hour
+)
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
@@ -59,10 +66,15 @@ class StoredGroup(msgspec.Struct, frozen=True):
     """The cell of one group."""
 
     name: str
-    next: int  # whatever matches below it is claimed, free or settled
+    next: int  # whatever matches below it is claimed, free or settled; 0: it has not begun
     members: dict[str, Member] = {}  # by client id
     claims: dict[str, tuple[Claim, ...]] = {}  # by client id, in the order in which they were claimed
     free: dict[int, tuple[str, ...]] = {}  # position → the lives that have nobody who could take it
+    first: int = 0  # where it began: no other group of its name has had anything from there on
+
+    @property
+    def begun(self) -> bool:
+        return self.next > 0
 
     def lives(self) -> list[str]:
         """Those with somebody who takes messages, in an order that all brokers agree on."""
@@ -81,6 +93,15 @@ def group_key(name: str) -> str:
 def life_key(life: str) -> str:
     """Where a life is kept: one for each broker, so that its next life replaces the last."""
     return LIVES + life.rpartition(".")[0]
+
+
+def ttl_us(group: StoredGroup | None) -> int | None:
+    """How long a cell is kept that nobody writes any more: as long as a session of its members can come back."""
+    longest_s = 0 if group is None else max(member.expiry_s for member in group.members.values())
+    if longest_s > LONG_S:
+        return None
+    half_s = (longest_s + 1) // 2  # written after a third of it at the latest, so that two thirds are left
+    return (longest_s + half_s) * 1_000_000 + KEEP_US
 
 
 def encode_group(group: StoredGroup) -> bytes:

@@ -192,6 +192,21 @@ class WatchReset(Fault, frozen=True, kw_only=True):
         return "every watch is interrupted and reset"
 
 
+class Lag(Fault, frozen=True, kw_only=True):
+    """What a node follows and watches does not arrive; what it asks for is answered."""
+
+    node: Address
+
+    def begin(self, world: World) -> None:
+        world.store.tails.hold(self.node)
+
+    def end(self, world: World) -> None:
+        world.store.tails.let_go(self.node)
+
+    def words(self) -> str:
+        return f"{self.node} hears nothing of what it follows"
+
+
 def unleash(world: World, plan: list[Fault]) -> None:
     """Have the faults of a plan happen."""
     world.plan.extend(plan)

@@ -18,6 +18,7 @@ from tocsin.sim.faults import (
     BadWeather,
     Crash,
     Fault,
+    Lag,
     LeaderLoss,
     Partition,
     Pause,
@@ -40,8 +41,10 @@ Kind = Literal[
     "leader loss",
     "store trouble",
     "watch reset",
+    "lag",
 ]
 
+# All but "lag", which is for scenarios in which somebody could take what it has heard of a log for all that there is.
 EVERY_KIND: tuple[tuple[Kind, int], ...] = (
     ("crash", 4),
     ("sleep", 1),
@@ -104,6 +107,7 @@ class _Draw:
             "leader loss": lambda at, long: LeaderLoss(at_us=at, for_us=long),
             "store trouble": self._store_trouble,
             "watch reset": lambda at, long: WatchReset(at_us=at, for_us=0),
+            "lag": lambda at, long: Lag(at_us=at, for_us=long, node=self._target()),
         }
 
     def fault(self) -> Fault:

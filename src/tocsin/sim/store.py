@@ -291,6 +291,7 @@ class StoreServer:
     def heal(self) -> None:
         self.leaderless = 0
         self.weather.clear()
+        self.tails.heal()
 
 
 def _operation(effect: Any) -> str:

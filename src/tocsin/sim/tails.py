@@ -1,9 +1,9 @@
 """Follows and watches: what a log or table tells those that asked to be told, in order and without gaps.
 
-A tail is a connection that remembers how far it got. What it carries arrives in order. A cut, a sleeping node or a
-lost leader interrupts it; it connects again by itself and goes on where it was. A watch may then have missed
-something: it resumes from its revision, or begins again with ``reset``, as chance has it, for a consumer must bear
-both.
+A tail is a connection that remembers how far it got. What it carries arrives in order. A cut, a sleeping node, a lost
+leader or a lag of its own interrupts it; it connects again by itself and goes on where it was. A watch may then have
+missed something: it resumes from its revision, or begins again with ``reset``, as chance has it, for a consumer must
+bear both.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tocsin.core.machine import Event, Followed, FollowLog, Watched, WatchTable
 from tocsin.errors import Trimmed
+from tocsin.model.message import Address
 from tocsin.ports import READ_MAX, Change, Entry
 from tocsin.sim.network import STORE
 from tocsin.sim.node import Node, Status
@@ -68,6 +69,7 @@ class Tails:
         self._tails: dict[str, Tail] = {}
         self._follows: dict[str, list[Follow]] = {}
         self._watches: dict[str, list[Watch]] = {}
+        self._held: list[Address] = []  # nodes that hear nothing for now, once for each fault that has it so
 
     def add(self, tail: Follow | Watch) -> None:
         before = self._tails.get(tail.key)
@@ -105,6 +107,24 @@ class Tails:
                 tail.revision = None
                 self._break(tail)
 
+    def hold(self, node: Address) -> None:
+        """Break what a node has, and keep it broken."""
+        self._held.append(node)
+        for tail in list(self._tails.values()):
+            if tail.node.address == node:
+                self._break(tail)
+
+    def let_go(self, node: Address) -> None:
+        """One fault less keeps a node from hearing; no error if a heal came first."""
+        if node in self._held:
+            self._held.remove(node)
+
+    def is_held(self, node: Address) -> bool:
+        return node in self._held
+
+    def heal(self) -> None:
+        self._held.clear()
+
     # ── one tail ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end(self, tail: Tail) -> None:
@@ -135,7 +155,8 @@ class Tails:
         if tail.life != tail.node.life:
             self._end(tail)
             return
-        if self._store.leaderless or self._unreachable(tail.node):
+        held = self.is_held(tail.node.address)
+        if held or self._store.leaderless or self._unreachable(tail.node):
             self._connect_later(tail)
             return
         if isinstance(tail, Follow):

@@ -20,6 +20,8 @@ from tocsin.core.sharing import (
 )
 from tocsin.core.sharing_signals import (
     Arrived,
+    EndFound,
+    FindEnd,
     Join,
     Joined,
     Matched,
@@ -43,6 +45,7 @@ class Broker:
 
     def __init__(self, group: StoredGroup | None = None, *, tail: int = 0, members_max: int = 10) -> None:
         self.tail = tail
+        self.end: int | None = None  # of the log, if it is not the tail
         self.qos: dict[str, int] = {}  # by client; CANNOT: it takes nothing
         self.rooms: dict[str, int] = {}
         self.ids = 0
@@ -86,7 +89,7 @@ class Broker:
         return self.tell(Join(client=client, session=session, epoch=epoch, expiry_s=expiry_s))
 
     def answer(self, effects: Sequence[Effect]) -> list[Effect]:
-        """Let the store do what was asked of the cell, until nothing more is; everything else that happened."""
+        """Let the store do what was asked of the cell and of the end of the log; everything else that happened."""
         said: list[Effect] = []
         todo = list(effects)
         while todo:
@@ -101,6 +104,9 @@ class Broker:
                 case DeleteKey():
                     self.cell = None
                     todo += self.tell(Stored(request=PUT))
+                case FindEnd(revision=revision):
+                    end = self.tail if self.end is None else self.end
+                    todo += self.tell(EndFound(revision=revision, position=end))
                 case _:
                     said.append(effect)
         return said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.unit.core.group_table import NAME, Asked, Table
 from tocsin.core.delivery import WAIT
 from tocsin.core.machine import (
     DeleteKey,
@@ -13,7 +14,6 @@ from tocsin.core.machine import (
     PutKey,
     Say,
     SetTimer,
-    Stored,
     StoreFailed,
     TimerFired,
     Watched,
@@ -21,6 +21,10 @@ from tocsin.core.machine import (
 from tocsin.core.sharing import Sharing
 from tocsin.core.sharing_signals import (
     Arrived,
+    Bereft,
+    EndFound,
+    EndUnknown,
+    FindEnd,
     Forget,
     Give,
     Join,
@@ -36,17 +40,13 @@ from tocsin.core.sharing_signals import (
     Turned,
     Vanished,
 )
-from tocsin.core.stored_group import GROUPS, Claim, StoredGroup, decode_group, group_key, life_key
-from tocsin.errors import Conflict, OutcomeUnknown, StoreUnavailable
+from tocsin.core.stored_group import GROUPS, Claim, life_key
+from tocsin.errors import OutcomeUnknown, StoreUnavailable
 from tocsin.model.publication import Publication
-from tocsin.ports import Cell, Change, Entry
+from tocsin.ports import Entry
 
-NAME = "$share/g/a"
-KEY = group_key(NAME)
 EXPIRY_S = 1_000_000_000
 WINDOW = 3
-
-Asked = PutKey | GetKey | DeleteKey
 
 
 class Client:
@@ -69,44 +69,9 @@ class Client:
         self.taken: list[tuple[int, int]] = []  # (position, QoS), in order
         self.ids = 0
 
-
-class Table:
-    """One table with every way to fail."""
-
-    def __init__(self) -> None:
-        self.cells: dict[str, Cell] = {}
-        self.revision = 0
-        self.history: list[Change] = []
-        self.exact: dict[str, set[int]] = {}  # client → the positions that it ever claimed at QoS 2
-
-    def execute(self, asked: Asked) -> Event:
-        cell = self.cells.get(asked.key)
-        if isinstance(asked, GetKey):
-            return Stored(request=asked.request, value=cell)
-        actual = 0 if cell is None else cell.revision
-        if asked.revision != actual:
-            conflict = Conflict("put", asked.revision or 0, actual)
-            return StoreFailed(request=asked.request, error=conflict)
-        self.revision += 1
-        if isinstance(asked, DeleteKey):
-            self.cells.pop(asked.key, None)
-            self.history.append(Change("delete", asked.key, b"", self.revision))
-            return Stored(request=asked.request)
-        self.cells[asked.key] = Cell(asked.key, asked.value, self.revision)
-        self.history.append(Change("put", asked.key, asked.value, self.revision))
-        if asked.key == KEY:
-            for client, claims in decode_group(asked.value).claims.items():
-                exact = (claim.position for claim in claims if claim.qos == 2)
-                self.exact.setdefault(client, set()).update(exact)
-        return Stored(request=asked.request, value=self.revision)
-
-    def live(self, life: str) -> None:
-        self.revision += 1
-        self.cells[life_key(life)] = Cell(life_key(life), life.encode(), self.revision)
-
-    def group(self) -> StoredGroup | None:
-        cell = self.cells.get(KEY)
-        return None if cell is None else decode_group(cell.value)
+    def lose_connection(self) -> None:
+        self.at, self.welcome, self.inbox, self.window = None, False, [], {}
+        self.reserved.clear()
 
 
 class Sharer:
@@ -133,6 +98,7 @@ class Sharer:
         self.asked: dict[str, Asked] = {}
         self.late: list[Asked] = []
         self.reading: ReadPart | None = None
+        self.finding: list[FindEnd] = []
         self.timers: dict[str, None] = {}
 
     # ── hands ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -186,6 +152,10 @@ class Sharer:
             case ReadPart():
                 assert self.reading is None, "one read at a time"
                 self.reading = effect
+            case FindEnd():
+                self.finding.append(effect)
+            case Bereft(client=client, session=session):
+                self._bereft(self._story.clients[client], session)
             case Give():
                 self._give(effect)
             case Joined(client=client, session=session, claims=claims):
@@ -222,6 +192,12 @@ class Sharer:
             if claim.packet_id in client.stored:
                 self._story.later.append((self, Settle(client=client.name, position=claim.position)))
         self._story.later.append((self, RoomMade()))
+
+    def _bereft(self, client: Client, session: str) -> None:
+        """Its connection is over, and its session if that does not last."""
+        client.mortal = True
+        if client.at is self and client.session == session:
+            client.lose_connection()
 
     def answer(self, request: str, how: str) -> None:
         asked = self.asked.pop(request)
@@ -261,6 +237,12 @@ class Sharer:
             end = min(reading.start + min(2, reading.limit), self._story.end + 1)
             matched = self._story.log[max(0, reading.start - 1) : end - 1]
             self.tell(PartRead(matched=matched, next=max(end, reading.start), tail=self.tail))
+
+    def find_end(self, how: str) -> None:
+        if self.finding:
+            revision = self.finding.pop(0).revision
+            found = EndFound(revision=revision, position=self._story.end)
+            self.tell(found if how == "done" else EndUnknown(revision=revision))
 
     def fire(self, name: str) -> None:
         del self.timers[name]
@@ -317,8 +299,7 @@ class Story:
         broker = client.at
         if broker is None:
             return
-        client.at, client.welcome, client.inbox, client.window = None, False, [], {}
-        client.reserved.clear()
+        client.lose_connection()
         if broker.machine.state == "here":
             expiry_s = EXPIRY_S if client.lasting else 0
             broker.tell(Leave(client=client.name, session=client.session, expiry_s=expiry_s))
@@ -346,8 +327,7 @@ class Story:
     def die(self, broker: Sharer) -> None:
         for client in self.clients.values():
             if client.at is broker:
-                client.at, client.welcome, client.inbox, client.window = None, False, [], {}
-                client.reserved.clear()
+                client.lose_connection()
                 if not client.lasting:
                     self._forget(client)
         broker.start()
@@ -408,6 +388,7 @@ class Story:
                     broker.watch()
                     broker.dispatch()
                 broker.read()
+                broker.find_end("done")
                 for name in list(broker.timers):
                     if name in broker.timers:
                         broker.fire(name)

@@ -17,6 +17,7 @@ from tests.unit.core.one_sharer import (
     with_other,
 )
 from tocsin.core.group_cell import GET
+from tocsin.core.lives import LIFE
 from tocsin.core.machine import (
     GetKey,
     IllegalEvent,
@@ -26,8 +27,6 @@ from tocsin.core.machine import (
 )
 from tocsin.core.sharing import (
     GRACE,
-    KEEP_US,
-    LIFE,
     LOOK,
     SETTLE_SOON,
 )
@@ -46,7 +45,7 @@ from tocsin.core.sharing_signals import (
     Turned,
     Vanished,
 )
-from tocsin.core.stored_group import Claim, Member, StoredGroup
+from tocsin.core.stored_group import KEEP_US, Claim, Member, StoredGroup
 from tocsin.core.stored_session import FOREVER_S
 from tocsin.ports import Cell
 
@@ -99,7 +98,7 @@ def test_the_last_member_that_ends_ends_the_group() -> None:
 def test_a_member_that_lasts_leaves_the_group_for_its_return_and_the_cell_lives_as_long() -> None:
     broker = joined()
     effects = broker.tell(Leave(client="c", session="s", expiry_s=60))
-    assert one(effects, PutKey).ttl_us == 60_000_000 + KEEP_US
+    assert one(effects, PutKey).ttl_us == 90_000_000 + KEEP_US
     assert of(broker.answer(effects), Vanished)
     away = broker.group.members["c"]
     assert (away.life, away.until_s) == ("", NOW_US // 1_000_000 + 60)
@@ -217,7 +216,7 @@ def test_who_was_taken_for_dead_and_is_not_joins_again_and_keeps_what_is_at_qos_
 def test_the_cell_is_refreshed_before_it_expires() -> None:
     broker = joined()
     assert not of(broker.tell(TimerFired(name=LOOK)), PutKey)
-    broker.now_us += (60_000_000 + KEEP_US) // 3 + 1
+    broker.now_us += (90_000_000 + KEEP_US) // 3 + 1
     assert of(broker.tell(TimerFired(name=LOOK)), PutKey)
 
 

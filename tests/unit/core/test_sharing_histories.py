@@ -21,7 +21,7 @@ HAPPENINGS = (
         "take",
         "take",
     ),
-    *("connect", "connect", "disconnect", "timer", "timer", "read", "late", "anew", "quit", "die"),
+    *("connect", "connect", "disconnect", "timer", "timer", "read", "late", "anew", "quit", "die", "end"),
 )
 happenings = st.tuples(st.sampled_from(HAPPENINGS), st.integers(0, 11), st.integers(0, 3))
 stories = st.lists(happenings, min_size=20, max_size=120)
@@ -56,6 +56,8 @@ def happen(story: Story, what: str, one: int, other: int) -> None:
             broker.fire(list(broker.timers)[other % len(broker.timers)])
         case "read":
             broker.read()
+        case "end":
+            broker.find_end("done" if other else "unknown")
         case "die":
             story.die(broker)
     story.settle_later()
@@ -96,3 +98,37 @@ def test_each_message_is_one_members_and_at_qos_2_only_ever_one_members(
                 twice[position] = client.name
     assert {matched.position for matched in story.log} - taken <= story.may_be_lost()
     assert story.is_settled()
+
+
+@settings(max_examples=300, deadline=None)
+@given(stories)
+def test_groups_that_end_and_are_made_anew_have_nothing_in_common(steps: list[tuple[str, int, int]]) -> None:
+    story = Story()
+    for what, one, other in steps:
+        happen(story, what, one, other)
+    twice: set[int] = set()
+    for client in story.clients.values():
+        fresh = [position for position, qos in client.taken if qos == 2]
+        assert not twice.intersection(fresh)
+        assert len(set(fresh)) == len(fresh)
+        twice.update(fresh)
+
+
+@settings(max_examples=100, deadline=None)
+@given(stories)
+def test_whoever_is_a_member_when_all_goes_well_gets_what_is_published_then(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    story = Story()
+    for what, one, other in steps:
+        happen(story, what, one, other)
+    client = story.clients["y"]
+    story.connect(client, story.brokers[0])
+    story.go_well(lambda: client.welcome)
+    end = story.end
+    story.publish(1)
+    story.go_well(
+        lambda: any(position > end for each in story.clients.values() for position, _ in each.taken)
+    )
+    taken = [position for each in story.clients.values() for position, _ in each.taken]
+    assert end + 1 in taken

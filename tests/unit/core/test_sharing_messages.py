@@ -65,7 +65,7 @@ def test_what_arrives_during_a_write_is_claimed_together_by_the_next() -> None:
     gives = of(broker.answer(effects), Give)
     assert [give.matched.position for give in gives] == [1, 2, 3]
     assert len({give.client for give in gives}) == 2
-    assert broker.revision == 7 + 2 + 2, "two members, and two writes for three messages"
+    assert broker.revision == 7 + 3 + 2, "the beginning, two members, and two writes for three messages"
 
 
 def test_a_claim_that_conflicts_is_not_sent_and_its_packet_id_is_given_back() -> None:

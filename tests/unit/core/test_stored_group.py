@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.core.stored_group import (
+    KEEP_US,
+    LONG_S,
     Claim,
     Member,
     StoredGroup,
@@ -14,9 +16,11 @@ from tocsin.core.stored_group import (
     encode_group,
     group_key,
     life_key,
+    ttl_us,
 )
+from tocsin.core.stored_session import FOREVER_S
 from tocsin.errors import Malformed
-from tocsin.store.rules import check_key
+from tocsin.store.rules import check_key, ttl_seconds
 
 numbers = st.integers(0, 1 << 62)
 members = st.builds(Member, st.text(), numbers, st.text(), numbers, numbers, st.booleans())
@@ -28,6 +32,7 @@ groups = st.builds(
     st.dictionaries(st.text(), members),
     st.dictionaries(st.text(), st.lists(claims).map(tuple)),
     st.dictionaries(numbers, st.lists(st.text()).map(tuple)),
+    numbers,
 )
 
 
@@ -60,3 +65,20 @@ def test_lives_are_those_of_members_that_take_messages_in_one_order() -> None:
         "leaves": Member("s", 1, "b.1", 0, leaving=True),
     }
     assert StoredGroup("n", 1, there).lives() == ["a.1", "z.1"]
+
+
+def test_two_thirds_of_a_cells_time_are_longer_than_any_session_of_its_members() -> None:
+    for expiry_s in (0, 1, 59, 86_400, LONG_S):
+        kept_us = ttl_us(
+            StoredGroup("n", 1, {"c": Member("s", 1, "a.1", expiry_s), "d": Member("t", 1, "a.1", 0)})
+        )
+        assert kept_us is not None
+        assert ttl_seconds("test", kept_us / 1e6) == kept_us // 1_000_000, "as the store takes it"
+        assert kept_us - kept_us // 3 >= expiry_s * 1_000_000 + KEEP_US // 2
+    for expiry_s in (LONG_S + 1, FOREVER_S):
+        assert ttl_us(StoredGroup("n", 1, {"c": Member("s", 1, "a.1", expiry_s)})) is None
+
+
+def test_a_group_that_is_made_has_not_begun() -> None:
+    assert not StoredGroup("n", 0).begun
+    assert StoredGroup("n", 1, first=1).begun

@@ -11,6 +11,7 @@ from tocsin.sim.faults import (
     BadWeather,
     Crash,
     Fault,
+    Lag,
     LeaderLoss,
     Partition,
     Pause,
@@ -50,6 +51,11 @@ CASES: list[tuple[Fault, Callable[[World], bool], str]] = [
         BadWeather(at_us=10, for_us=10, weather=Weather(side=frozenset({"b", "a"}), loss_ppm=50_000)),
         lambda w: len(w.network.weather) == 1,
         "on the links of a, b 5 % are lost, 0 % repeated, 0 % held back up to 0.050 s, all delayed up to 0.000 s",
+    ),
+    (
+        Lag(at_us=10, for_us=10, node="a"),
+        lambda w: w.store.tails.is_held("a") and not w.store.tails.is_held("b"),
+        "a hears nothing of what it follows",
     ),
     (LeaderLoss(at_us=10, for_us=10), lambda w: w.store.leaderless == 1, "the store has no leader"),
     (

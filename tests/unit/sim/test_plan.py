@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.sim.chance import Chance
-from tocsin.sim.faults import Crash, Fault, Pause, Skew, Sleep, WatchReset
+from tocsin.sim.faults import Crash, Fault, Lag, Pause, Skew, Sleep, WatchReset
 from tocsin.sim.plan import CALM, EVERY_KIND, Profile, draw_plan
 
 NODES = ("a", "b", "c")
@@ -42,6 +42,12 @@ def test_every_kind_of_fault_is_drawn() -> None:
     assert len(kinds) == len(EVERY_KIND) - 1  # a partition from the store is a partition
     ways = {fault.direction for seed in range(100) for fault in plan(seed) if hasattr(fault, "direction")}
     assert ways == {"both", "out", "in"}
+
+
+def test_a_lag_is_drawn_for_a_target_where_a_profile_has_it() -> None:
+    drawn = plan(1, Profile(kinds=(("lag", 1),), targets=("b",)))
+    assert {(type(fault), fault.node) for fault in drawn if isinstance(fault, Lag)} == {(Lag, "b")}
+    assert all(isinstance(fault, Lag) for fault in drawn)
 
 
 def test_short_and_long_faults_are_equally_common() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tocsin.core.machine import Effect, Event, Followed, FollowLog, Started, Watched, WatchTable
 from tocsin.ports import LogSpec, Record, TableSpec
-from tocsin.sim.faults import Crash, Fault, LeaderLoss, Partition, Pause, Sleep, WatchReset, unleash
+from tocsin.sim.faults import Crash, Fault, Lag, LeaderLoss, Partition, Pause, Sleep, WatchReset, unleash
 from tocsin.sim.network import STORE
 from tocsin.sim.probe import Probe
 from tocsin.sim.world import World
@@ -75,6 +75,7 @@ spans = st.integers(1, 2 * SECOND)
 starts = st.integers(0, 4 * SECOND)
 faults = st.one_of(
     st.builds(lambda a, f: LeaderLoss(at_us=a, for_us=f), starts, spans),
+    st.builds(lambda a, f: Lag(at_us=a, for_us=f, node="a"), starts, spans),
     st.builds(lambda a, f: Sleep(at_us=a, for_us=f, node="a"), starts, spans),
     st.builds(lambda a, f: Pause(at_us=a, for_us=f, node="a"), starts, spans),
     st.builds(lambda a, f: Partition(at_us=a, for_us=f, side=("a",), others=(STORE,)), starts, spans),

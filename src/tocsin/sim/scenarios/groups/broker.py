@@ -28,6 +28,10 @@ from tocsin.core.sharing import Sharing
 from tocsin.core.sharing_signals import (
     CANNOT,
     Arrived,
+    Bereft,
+    EndFound,
+    EndUnknown,
+    FindEnd,
     Forget,
     Give,
     Joined,
@@ -154,6 +158,12 @@ class GroupShell:
                     request="part", log=LOG.name, subject=subject, start=start, limit=min(limit, READ_MAX)
                 )
                 self._broker.ask(read, self._on_read)
+            case FindEnd(revision=revision):
+                look = ReadLog(request="end", log=LOG.name, subject=">", start=0, limit=1)
+                self._broker.ask(look, partial(self._on_end, revision))
+            case Bereft(client=client):
+                if client in self._takers:
+                    self._takers[client].close()
             case SetTimer(name=name, delay_us=delay_us):
                 self._broker.set_timer(self, name, delay_us)
             case Say():
@@ -167,6 +177,12 @@ class GroupShell:
 
     def _on_answer(self, request: str, event: Stored | StoreFailed) -> None:
         self.tell(msgspec.structs.replace(event, request=request))
+
+    def _on_end(self, revision: int, event: Stored | StoreFailed) -> None:
+        if isinstance(event, StoreFailed):
+            self.tell(EndUnknown(revision=revision))
+        else:
+            self.tell(EndFound(revision=revision, position=event.value.last))
 
     def _on_read(self, event: Stored | StoreFailed) -> None:
         if isinstance(event, StoreFailed):

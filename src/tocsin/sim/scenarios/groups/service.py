@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from tocsin.core.attendance import Began, ClaimsForgotten, ClaimsSettled
-from tocsin.core.machine import Effect, Stored, StoreFailed
+from tocsin.core.attendance import ClaimsForgotten, ClaimsSettled
+from tocsin.core.machine import Effect
 from tocsin.core.sharing_signals import Give, Join, Leave, Settle
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import FOREVER_S
-from tocsin.errors import Conflict
-from tocsin.sim.scenarios.durable.service import RECEIVE_MAX, Service
-from tocsin.sim.scenarios.durable.wire import Connack, Packet, Stream, Suback
+from tocsin.sim.scenarios.durable.service import Service
+from tocsin.sim.scenarios.durable.wire import Packet, Stream, Suback
 from tocsin.wire.topics import SHARE_PREFIX
 
 if TYPE_CHECKING:
@@ -49,17 +48,9 @@ class GroupService(Service):
         else:
             self._begin()
 
-    def _on_taken(self, event: Stored | StoreFailed, present: bool) -> None:
-        if not self.open:
-            return
-        if isinstance(event, StoreFailed):
-            if isinstance(event.error, Conflict):
-                self.take()
-            else:
-                self.close()
-            return
+    def taken(self, revision: int, present: bool) -> None:
         assert self._taking is not None
-        self._revision, self._present = event.value, present
+        self._revision, self._present = revision, present
         shared = {
             name: each.qos
             for name, each in self._taking.subscriptions.items()
@@ -91,17 +82,7 @@ class GroupService(Service):
             self._send(Suback(name))
 
     def _begin(self) -> None:
-        self._send(Connack(self._present))
-        began = Began(
-            receive_max=RECEIVE_MAX,
-            prefix=self.name,
-            session=self._taking,
-            revision=self._revision,
-            tail=self._broker.tail,
-            claims=tuple(self._claims),
-        )
-        self.tell(began)
-        self._inbound.restore(self.machine.inbound_ids)
+        self.welcome(self._revision, self._present, tuple(self._claims))
         self._at.room_made(list(self.qos_of))
 
     # ── staying ─────────────────────────────────────────────────────────────────────────────────────────────
