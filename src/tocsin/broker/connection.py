@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from mqtt5 import Packet, PublishPacket, QoS, SubAckPacket, UnsubAckPacket
 
-from tocsin.broker.aliases import NONE, Aliases
-from tocsin.broker.direct import NOWHERE, descriptor_of, write
-from tocsin.broker.fanout import Group
-from tocsin.broker.links import NO_MAXIMUM, PACKET_MARGIN_BYTES
+from tocsin.broker.links import PACKET_MARGIN_BYTES
+from tocsin.broker.outflow import Outflow
 from tocsin.broker.pace import HELD_BACK, NOT_CLEAR, UNDER_WAY, Pace
 from tocsin.broker.partaking import Refused
 from tocsin.broker.sessions import NotYours
@@ -55,39 +53,30 @@ from tocsin.wire.codec import V5, Decoder, PublishRun, Version, encode
 
 LINGER_S: Final = 5.0  # for a closed connection's last bytes
 AT_MOST_ONCE: Final = QoS.AT_MOST_ONCE
-UNSPECIFIED: Final = 0x80
 CLIENT_ID_NOT_VALID: Final = 0x85
 SERVER_UNAVAILABLE: Final = 0x88
 SESSION_TAKEN_OVER: Final = 0x8E  # the session is another connection's to keep or to forget
-TOPIC_NAME_INVALID: Final = 0x90
-QUOTA_EXCEEDED: Final = 0x97
 
 if TYPE_CHECKING:
     from tocsin.broker.listener import Listener
 
 
-class Connection(asyncio.Protocol):
-    """A client, or another broker's link to us."""
+class Connection(Outflow):
+    """A client, or another broker's link to us. What it sends to the client is the affair of ``broker.outflow``."""
 
     def __init__(self, listener: Listener, number: int) -> None:
+        super().__init__(listener.exchange, listener.outbound_max_bytes)
         limits = listener.limits
         self.client_id = ""  # empty until accepted
         self.version: Version = V5
-        self.send_max_bytes = NO_MAXIMUM
-        self.group = Group(self)
-        self.descriptor = NOWHERE  # of its socket, while nothing waits in the transport
         self._listener = listener
-        self._exchange = listener.exchange
         self._durability = listener.exchange.durability
         self._cause = f"{listener.own.id}:c{number}"
         self._session = Session(limits)
         self._decoder = Decoder(limits.packet_max_bytes)
         self.post = Pump(self._session, self._carry_out).post  # hand an event to the session
         self._timers = Timers(lambda name, cause: self.post(TimerFired(name=name, cause=cause)))
-        self._transport: asyncio.Transport | None = None  # None before the connection and after its end
         self._link_cluster: str | None = None  # the peer's, if this is a link
-        self._aliases = NONE  # topics that the client takes by number
-        self._congested = False  # the kernel takes no more for now
         self._commits = False  # it has published above QoS 0
         self._pace = Pace(listener.publish_bucket())
         self.expiry_s = 0  # how long its session outlives the connection
@@ -153,14 +142,14 @@ class Connection(asyncio.Protocol):
     def _publish_run(self, run: PublishRun) -> None:
         """Packets that are legal whatever is in them; whether their topic is, the session says of one for all."""
         try:
-            topic = self._session.check_publish(PublishPacket(run.topic, b""))
+            taken = self._session.takes(run.topic, run.count)
         except WireError as error:
             self.post(WireFailed(error=error, version=self.version, cause=self._cause))
             return
-        if topic is None:
+        if not taken:
             return  # not the client's to publish to
         source = self._source
-        if source is not None and topic in source.gate.ready:
+        if source is not None and run.topic in source.gate.ready:
             self._exchange.publish_run(self, run)
         elif self._link_cluster is None:
             self._publisher().publish_run(run)
@@ -168,13 +157,11 @@ class Connection(asyncio.Protocol):
             self._exchange.relay_run(self._link_cluster, run)
 
     def pause_writing(self) -> None:
-        self._congested = True
-        self._go_direct(None)
+        super().pause_writing()
         self.attendant.congested(True)
 
     def resume_writing(self) -> None:
-        self._congested = False
-        self._go_direct(self._transport)
+        super().resume_writing()
         self.attendant.congested(False)
         self._exchange.queries.listings.recover(self)
         self._subscribing.room_made()
@@ -188,51 +175,8 @@ class Connection(asyncio.Protocol):
 
     # ── the exchange tells ──────────────────────────────────────────────────────────────────────────────────
 
-    def _go_direct(self, transport: asyncio.Transport | None) -> None:
-        """Let what is delivered be written past this transport, in which nothing waits; None: past none."""
-        descriptor = NOWHERE if transport is None else descriptor_of(transport)
-        if descriptor == self.descriptor:
-            return
-        self.descriptor = descriptor
-        self._exchange.outlet_changed()
-        if transport is not None:
-            transport.set_write_buffer_limits(0)  # so that we are told of the first byte that waits
-
-    def deliver(self, data: bytes, messages: int) -> None:
-        if self.descriptor != NOWHERE:
-            write(self.descriptor, self, data)
-            return
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        if self._congested and transport.get_write_buffer_size() > self._listener.outbound_max_bytes:
-            self._exchange.counts.dropped += messages
-            self._exchange.queries.listings.lost(self)
-        else:
-            transport.write(data)
-
-    @property
-    def full(self) -> bool:
-        transport = self._transport
-        return transport is None or (
-            self._congested and transport.get_write_buffer_size() > self._listener.outbound_max_bytes
-        )
-
-    def spill(self, data: bytes) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
-
-    def queue(self, *frames: bytes) -> None:
-        data = b"".join(map(self.aliased, frames) if self._aliases else frames)
-        self._exchange.queue(self.group, data, len(frames))
-
-    @property
-    def takes_aliases(self) -> bool:
-        return bool(self._aliases)
-
-    def aliased(self, frame: bytes) -> bytes:
-        # What is congested may be dropped, and with it the meaning of a number.
-        return frame if self._congested else self._aliases.of(frame)
+    def _lost(self) -> None:
+        self._exchange.queries.listings.lost(self)
 
     def wait(self, waits: bool) -> None:
         """As many messages wait to go on as may: read no more, or go on."""
@@ -323,10 +267,7 @@ class Connection(asyncio.Protocol):
         self.client_id = accepted.client_id
         self.version = accepted.version
         self.expiry_s = accepted.session_expiry_s
-        if accepted.topic_alias_max:
-            self._aliases = Aliases(accepted.topic_alias_max)
-        if accepted.send_max_bytes is not None:
-            self.send_max_bytes = accepted.send_max_bytes
+        self._bound(accepted.send_max_bytes, accepted.topic_alias_max)
         self._link_cluster = self._listener.accept(self, accepted)
         if self._link_cluster is not None:
             self._session.become_link()
@@ -393,6 +334,8 @@ class Connection(asyncio.Protocol):
         if self._ended:  # it went while it waited
             self._begin(session, revision, accepted, claims)
             self._durability.end(self.client_id, self.attendant, accepted.session_expiry_s)
+            if session is not None:
+                self._durability.channels.holding.leave(session.uid, accepted.session_expiry_s)
             return
         # What it sends comes after the CONNACK: it is queued.
         self._begin(session, revision, accepted, claims)

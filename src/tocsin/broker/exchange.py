@@ -11,20 +11,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol, final
+from typing import Final
 
 import structlog
 from mqtt5 import PublishPacket
 
-from tocsin.broker.attendant import Attendant
 from tocsin.broker.durability import Durability
 from tocsin.broker.fanout import Group, Outbox, Outlet
 from tocsin.broker.frames import Frames, frame_of
+from tocsin.broker.interests import Interests
 from tocsin.broker.links import Link
 from tocsin.broker.peers import Peers
 from tocsin.broker.queries import Queries, QueriesChanged
 from tocsin.broker.shares import Shares
 from tocsin.broker.sources import Sources
+from tocsin.broker.views import Only, view_of
+from tocsin.broker.views import Subscriber as Subscriber
+from tocsin.core.channel_request import is_channel
 from tocsin.core.coordination.signals import (
     ClearTo,
     QuerySetKnown,
@@ -35,70 +38,17 @@ from tocsin.core.coordination.signals import (
     StreamRefused,
     StreamsDescribed,
 )
-from tocsin.core.forwarding import Audience, Fanout, ForwardingTable, Subscription
+from tocsin.core.forwarding import Fanout, ForwardingTable, Subscription
 from tocsin.core.grant import Grant, grant
 from tocsin.core.inquiry import is_inquiry
 from tocsin.core.machine import Effect
 from tocsin.model.network import BrokerInfo, Route
 from tocsin.model.publication import Publication
 from tocsin.ports import Entry
-from tocsin.wire.codec import V5, V311, PublishRun, Version
+from tocsin.wire.codec import V5, PublishRun
 from tocsin.wire.frames import forward_frame
 
 LIVE: Final = 1 << 62  # the position of a message that is in no log: later than every subscription
-
-
-class Subscriber(Outlet, Protocol):
-    """A client's connection, as the exchange sees it."""
-
-    @property
-    def version(self) -> Version: ...
-
-    @property
-    def client_id(self) -> str: ...
-
-    @property
-    def takes_aliases(self) -> bool: ...
-
-    @property
-    def attendant(self) -> Attendant:
-        """What takes messages above QoS 0 for it."""
-        ...
-
-    @property
-    def full(self) -> bool:
-        """Whether what is sent now would be dropped."""
-        ...
-
-    def may_receive(self, topic: str) -> bool: ...
-
-    def when_level(self, act: Callable[[], None]) -> bool:
-        """Whether it has got all messages of the log that there are; if not, ``act`` when it has."""
-        ...
-
-
-@final
-class _View:
-    """An audience, divided by the version in which its members are spoken to."""
-
-    __slots__ = ("aliased", "groups")
-
-    def __init__(self, audience: Audience[Subscriber]) -> None:
-        self.aliased = [target for target in audience.targets if target.takes_aliases]
-        self.groups: list[tuple[Version, Group, int]] = []  # and the largest frame that all of a group take
-        for version in (V5, V311):
-            members = [t for t in audience.targets if t.version == version and not t.takes_aliases]
-            if members:
-                group = members[0].group if len(members) == 1 else Group(*members)
-                self.groups.append((version, group, min(each.send_max_bytes for each in members)))
-
-
-def _view(audience: Audience[Subscriber]) -> _View:
-    view = audience.view
-    if type(view) is _View:
-        return view
-    audience.view = fresh = _View(audience)
-    return fresh
 
 
 class Counts:
@@ -125,6 +75,7 @@ class Exchange:
         cluster: str,
         secret: bytes,
         queries_changed: QueriesChanged = lambda added, removed: None,
+        filters_max: int,
     ) -> None:
         self.counts = Counts()
         self.durability: Durability  # set by who made both
@@ -135,7 +86,7 @@ class Exchange:
         self.queries = Queries(self._table, self._tell, queries_changed)
         self._shares = Shares(cluster, secret, self.links, self._add_each, self.lose)
         self._outbox = outbox
-        self._interests_changed = interests_changed  # called with the filters added and removed
+        self.interests = Interests(self._table, interests_changed, filters_max)
         self._log = structlog.get_logger()
 
     # ── the hot path ────────────────────────────────────────────────────────────────────────────────────────
@@ -169,6 +120,8 @@ class Exchange:
         """An entry of the message log: to every client here that wants it."""
         waited_s = max(0.0, time.time() - entry.at_us / 1e6)
         self.durability.groups.arrived(entry, publication)
+        if publication.retain:
+            self.durability.retained.saw(publication, entry.position, entry.at_us / 1e6)
         wanted = self.queries.wanted(publication)
         if not wanted or publication.expired(waited_s):
             return
@@ -199,6 +152,15 @@ class Exchange:
     def publish_run(self, source: Subscriber, run: PublishRun) -> None:
         """Messages of one of our own clients on one topic."""
         fanout = self._table.resolve(run.topic)
+        only = fanout.view
+        if type(only) is not Only:
+            only = fanout.view = Only(fanout)
+        if len(run.frames) <= only.send_max_bytes and run.version == only.version:
+            outbox = self._outbox
+            outbox.begin()
+            outbox.add(only.group, run.frames, run.count)
+            self.counts.published += run.count
+            return
         alike = source not in fanout.no_local and not fanout.shares
         if alike and self._forward_run(fanout, run, fanout.origin):
             self.counts.published += run.count
@@ -220,7 +182,7 @@ class Exchange:
         """Pass the bytes on as they came; False, and nothing is done, if somebody needs other ones."""
         frames, count, own = run.frames, run.count, run.version
         size = len(frames)
-        view = _view(fanout.audience)
+        view = view_of(fanout.audience)
         groups = view.groups
         for version, _, send_max_bytes in groups:
             if version != own or size > send_max_bytes:
@@ -246,7 +208,7 @@ class Exchange:
     ) -> None:
         outbox = self._outbox
         outbox.begin()
-        view = _view(fanout.audience)
+        view = view_of(fanout.audience)
         frame_v5: bytes | None = None
         for version, group, send_max_bytes in view.groups:
             frame = forward_frame(packet, version)
@@ -314,24 +276,31 @@ class Exchange:
 
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────
 
-    def subscribe(self, target: Subscriber, topic_filter: str, subscription: Subscription) -> None:
-        if is_inquiry(topic_filter):
-            self.queries.subscribe(target, topic_filter, subscription)
-        elif self._table.subscribe(target, topic_filter, subscription):
-            self._interests_changed((topic_filter,), ())
+    def subscribe(
+        self, target: Subscriber, topic_filter: str, subscription: Subscription, *, bound: bool = True
+    ) -> bool:
+        """False if that is one filter too many."""
+        if is_channel(topic_filter):
+            self.durability.channels.subscribe(target, topic_filter, subscription)
+            return True
+        if not is_inquiry(topic_filter):
+            return self.interests.subscribe(target, topic_filter, subscription, bound=bound)
+        self.queries.subscribe(target, topic_filter, subscription)
+        return True
 
     def unsubscribe(self, target: Subscriber, topic_filter: str) -> None:
         if is_inquiry(topic_filter):
             self.queries.unsubscribe(target, topic_filter)
-        elif self._table.unsubscribe(target, topic_filter):
-            self._interests_changed((), (topic_filter,))
+        elif is_channel(topic_filter):
+            self.durability.channels.unsubscribe(target, topic_filter)
+        else:
+            self.interests.unsubscribe(target, topic_filter)
 
     def forget(self, target: Subscriber) -> None:
         """The target is gone; so is all that it subscribed to."""
+        self.durability.channels.forget(target)
         self.queries.forget(target)
-        gone = self._table.drop(target)
-        if gone:
-            self._interests_changed((), gone)
+        self.interests.forget(target)
 
     def access_changed(self) -> None:
         """What clients may receive is no longer what it was."""
@@ -381,6 +350,7 @@ class Exchange:
             "links_up": sum(link.up for link in self.links.values()),
             **self._table.statistics(),
             **self.queries.statistics(),
+            **self.durability.channels.statistics(),
             **self.sources.statistics(),
         }
 

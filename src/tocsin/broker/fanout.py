@@ -2,9 +2,9 @@
 
 What a tick of the event loop brings is gathered and sent at its end: encoded once for a **group** of outlets
 that get the same messages, and written once to each outlet. If only one group has something (a burst on one
-topic, or on many topics with the same subscribers) its frames are joined once for everybody. Otherwise each
-outlet gets the frames of the groups that it is in, in the order in which they came; outlets that are in the
-same groups share the joined bytes.
+topic, or on many topics with the same subscribers), or no outlet is in two of them, the frames of each are joined once
+for its members. Otherwise each outlet gets the frames of the groups that it is in, in the order in which they came;
+outlets that are in the same groups share the joined bytes.
 
 Cost of a flush: one write per outlet that has something, one look-up per (group, member), and one join for each
 distinct combination of groups.
@@ -124,14 +124,22 @@ class Outbox:
         for group in active:
             gathered.append((group, group.frames, group.messages))
             group.frames, group.messages = [], 0
-        if len(gathered) == 1:
-            group, frames, messages = gathered[0]
-            group.send(_joined(frames), messages, self._changes)
-        elif gathered:
+        if not _overlap(active):
+            for group, frames, messages in gathered:
+                group.send(_joined(frames), messages, self._changes)
+        else:
             _deliver_mixed(gathered)
 
 
 _Gathered = tuple[Group, list[tuple[int, bytes]], int]  # a group, its frames, and how many messages they are
+
+
+def _overlap(groups: list[Group]) -> bool:
+    """Whether an outlet is in two of them."""
+    if len(groups) < 2:
+        return False
+    members = [group.members for group in groups]
+    return len(set().union(*members)) < sum(map(len, members))
 
 
 def _deliver_mixed(gathered: list[_Gathered]) -> None:

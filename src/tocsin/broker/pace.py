@@ -22,10 +22,11 @@ NOT_CLEAR: Final = 8
 class Pace:
     """One connection's. A reason is set or not; the connection is read while none is."""
 
-    __slots__ = ("_bucket", "_paused", "_reasons", "_transport")
+    __slots__ = ("_bucket", "_paused", "_reasons", "_transport", "limited")
 
     def __init__(self, bucket: Bucket | None) -> None:
         self._bucket = bucket  # None: it may publish as fast as it likes
+        self.limited = bucket is not None
         self._reasons = 0
         self._paused = False
         self._transport: asyncio.Transport | None = None
@@ -35,10 +36,6 @@ class Pace:
 
     def end(self) -> None:
         self._transport = None
-
-    @property
-    def limited(self) -> bool:
-        return self._bucket is not None
 
     def published(self, messages: int) -> None:
         """The client published so many messages just now."""

@@ -81,9 +81,9 @@ class Share(Generic[Target]):
 
 
 class Fanout(Generic[Target]):
-    """Where the messages of one topic go."""
+    """Where the messages of one topic go. ``view`` belongs to the shell."""
 
-    __slots__ = ("audience", "identified", "no_local", "origin", "shares", "transit")
+    __slots__ = ("audience", "identified", "no_local", "origin", "shares", "transit", "view")
 
     def __init__(
         self,
@@ -100,6 +100,7 @@ class Fanout(Generic[Target]):
         self.origin = origin  # peers for messages of our own clients
         self.transit = transit  # peers for messages that came over a link
         self.shares = shares  # groups, each of which gets it once more
+        self.view: object = None
 
 
 class _Entries(Generic[Target]):

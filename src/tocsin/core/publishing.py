@@ -2,6 +2,7 @@
 
     publishing = Publishing(limits)
     publishing.topic_of(packet)        the hot path: the topic to publish to; None: the message goes nowhere
+    publishing.takes(topic, messages)  the same of so many messages that have only a topic: whether they go on
 
 A topic that breaks a bound, or an alias that means nothing, is a mistake of the client's and raises; a topic that is
 not the client's to publish to is not, and gives None. Such are topics that begin with ``$`` (but for a link between
@@ -65,17 +66,22 @@ class Publishing:
         topic, alias = packet.topic, packet.topic_alias
         if alias is not None:
             topic = self._resolve(topic, alias)
-        if topic in self._good:
+        if topic in self._good or self._judge(topic, 1):
             return topic
-        return self._judge(topic)
+        return None
 
-    def allows(self, topic: str) -> bool:
-        """Whether a valid topic is this client's to publish to; if not, it is counted."""
+    def takes(self, topic: str, messages: int) -> bool:
+        """``topic_of`` for so many messages with this topic and no alias: whether they go anywhere."""
+        return topic in self._good or self._judge(topic, messages)
+
+    def allows(self, topic: str, messages: int = 1) -> bool:
+        """Whether a valid topic is this client's to publish to; if not, so many messages are counted."""
         stream = topic.removeprefix(META_PREFIX)
         allowed = self._link or (stream != "" and not stream.startswith("$"))
         if allowed and self._may is not None:
             allowed = self._may(stream)
-        self.refused += not allowed
+        if not allowed:
+            self.refused += messages
         return allowed
 
     def _resolve(self, topic: str, alias: int) -> str:
@@ -96,7 +102,7 @@ class Publishing:
             )
         return known
 
-    def _judge(self, topic: str) -> str | None:
+    def _judge(self, topic: str, messages: int) -> bool:
         if not topic:
             raise ProtocolViolation("a PUBLISH has neither a topic nor a topic alias")
         stream = topic.removeprefix(META_PREFIX)
@@ -107,13 +113,13 @@ class Publishing:
             raise TopicInvalid(topic, f"it has {size} bytes; at most {self._max_bytes} are allowed")
         if levels > self._levels_max:
             raise TopicInvalid(topic, f"it has {levels} levels; at most {self._levels_max} are allowed")
-        if not self.allows(topic):
-            return None
+        if not self.allows(topic, messages):
+            return False
         if self._may is None and len(topic) <= _MEMO_TOPIC_MAX:
             if len(self._good) >= _MEMO_MAX:
                 self._good.clear()
             self._good.add(topic)
-        return topic
+        return True
 
 
 @lru_cache(_BOUNDS_MAX)

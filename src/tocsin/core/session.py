@@ -17,6 +17,7 @@ Hot path, for QoS 0 and in state "connected" only (no effects, no events):
     session.heard(now_us)             once per chunk that held at least one packet (keep-alive)
     topic = session.check_publish(packet)   the topic to forward on; None: the message goes nowhere, and is counted in
                                             ``refused``; raises WireError -> handle(WireFailed(...))
+    session.takes(topic, messages)          the same of messages with that topic and no alias: whether they go on
 
 States: new -> connecting -> authenticating -> resuming -> connected -> closed. session.version: to encode with.
 
@@ -91,6 +92,7 @@ class Session(TableMachine):
 
     # Once the client is accepted: as the module says.
     check_publish: Callable[[PublishPacket], str | None]
+    takes: Callable[[str, int], bool]
 
     def __init__(self, limits: SessionLimits) -> None:
         self.version: Version = V5
@@ -118,7 +120,7 @@ class Session(TableMachine):
         return effects
 
     def heard(self, now_us: int) -> None:
-        """The client gave a sign of life. The hot path's other half is ``check_publish``."""
+        """The client gave a sign of life. The hot path's other half is ``check_publish`` or ``takes``."""
         self._heard_us = now_us
 
     @property
@@ -208,6 +210,7 @@ class Session(TableMachine):
             self.limits, self.version, self._send_max_bytes, packet.request_problem_info
         )
         self.check_publish = self._conversation.publishing.topic_of
+        self.takes = self._conversation.publishing.takes
         self.state = "resuming"
         return [handshake.acceptance(packet, granted, self.version)]
 

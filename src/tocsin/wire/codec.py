@@ -14,7 +14,8 @@
     frames.forward_frame(packet, version, *, retain=False, subscription_ids=(), waited_s=0) -> bytes
 
 A decoder frames, and the codec of the version reads the frame. A PUBLISH without properties, which is nearly all
-of the traffic, is read here: two slices, a look-up of the topic, and the packet.
+of the traffic, is read here: two slices, a look-up of the topic, and the packet. In runs not even that: a chunk
+of packets that begin as those of the last run did, and have their size, is a run as it is.
 
 Invariants: a packet's type, flags and size are judged as soon as its first bytes say them, before a byte of its
 body is kept; what is kept is less than one packet, so never more than ``max_packet_bytes``; how the bytes were cut into
@@ -23,6 +24,7 @@ chunks never changes what comes out.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, Literal, cast, final
 
 import msgspec
@@ -77,6 +79,17 @@ _LEGAL: Final = {key: _first_bytes(accepted) for key, accepted in _ACCEPTED.item
 
 _topics: dict[bytes, str] = {}
 
+# What the packets of a run begin with, their size, their topic, their version; no chunk is a multiple of that of none.
+_Shape = tuple[bytes, int, str, Version]
+_NONE: Final[_Shape] = (b"", 1 << 40, "", V5)
+
+
+@lru_cache(64)  # one for each version and limit: connections share them
+def _hot(version: Version | None, max_packet_bytes: int) -> tuple[int, int, int]:
+    """For the hot loop: the type of PUBLISH, the bytes of no properties, the longest body."""
+    publish = -1 if version is None else 0x30
+    return publish, 1 if version == V5 else 0, min(_TWO_BYTES_MAX, max_packet_bytes - 3)
+
 
 @final
 class PublishRun(msgspec.Struct, frozen=True, gc=False):
@@ -99,24 +112,48 @@ class PublishRun(msgspec.Struct, frozen=True, gc=False):
 class Decoder:
     """What arrives on one connection, as packets."""
 
-    __slots__ = ("_failed", "_held", "_legal", "_needed", "_role", "_version", "max_packet_bytes")
+    __slots__ = (
+        "_failed",
+        "_held",
+        "_hot",
+        "_last",
+        "_legal",
+        "_max_packet_bytes",
+        "_needed",
+        "_role",
+        "_version",
+    )
 
     def __init__(
         self, max_packet_bytes: int, *, role: Role = "server", version: Version | None = None
     ) -> None:
         if role == "client" and version is None:
             raise ValueError("a client's decoder needs the version that the client speaks")
-        self.max_packet_bytes = max_packet_bytes
+        self._max_packet_bytes = max_packet_bytes
         self._role: Role = role
-        self._version = version
-        self._legal = _LEGAL[role, version]
+        self._speak(version)
         self._held = bytearray()  # the beginning of a packet whose rest has not come
         self._needed = 0  # how many bytes must be held before it is worth looking again
         self._failed = False
 
+    def _speak(self, version: Version | None) -> None:
+        self._version = version
+        self._legal = _LEGAL[self._role, version]
+        self._hot = _hot(version, self._max_packet_bytes)
+        self._last = _NONE  # what the last run of a chunk of its own was like
+
     @property
     def version(self) -> Version | None:
         return self._version
+
+    @property
+    def max_packet_bytes(self) -> int:
+        return self._max_packet_bytes
+
+    @max_packet_bytes.setter
+    def max_packet_bytes(self, most: int) -> None:
+        self._max_packet_bytes = most
+        self._speak(self._version)
 
     @property
     def held_bytes(self) -> int:
@@ -129,6 +166,11 @@ class Decoder:
 
     def feed_runs(self, data: bytes) -> list[Packet | PublishRun | WireError]:
         """The same, with plain publishes of known topics as runs."""
+        head, size, topic, version = self._last
+        end = len(data)
+        # Nearly all clients send more of the same.
+        if end and end % size == 0 and not self._held and _alike(data, 0, end, head, size) == end:
+            return [PublishRun(topic, data, end // size, version)]
         return self._feed(data, runs=True)
 
     def _feed(self, data: bytes, *, runs: bool) -> list[Packet | PublishRun | WireError]:
@@ -144,7 +186,7 @@ class Decoder:
         try:
             rest = self._read(data, items, runs)
         except WireError as error:
-            self._failed = True
+            self._failed, self._last = True, _NONE
             items.append(error)
         else:
             if rest < len(data):
@@ -155,7 +197,7 @@ class Decoder:
         """Append every whole packet to ``items``; where the first unfinished one begins. The hot loop."""
         at, end = 0, len(data)
         last, append, known = end - 1, items.append, _topics
-        publish, v5, short = self._hot()
+        publish, v5, short = self._hot
         while at < last:
             first = data[at]
             if first & 0xF0 == publish and at + 5 < end:
@@ -174,14 +216,12 @@ class Decoder:
                             topic = known.get(data[body:middle])
                             if topic is not None:
                                 if runs:
-                                    count = 1
-                                    if stop < last and data[stop] == 0x30:
-                                        stop, count = _run(data, stop, end, data[body:start], short)
-                                    append(PublishRun(topic, data[at:stop], count, V5 if v5 else V311))
+                                    run = self._run(data, at, start, stop, topic)
+                                    append(run)
+                                    at += len(run.frames)
+                                else:
+                                    append(PublishPacket(topic, data[start:stop]))
                                     at = stop
-                                    continue
-                                append(PublishPacket(topic, data[start:stop]))
-                                at = stop
                                 continue
                     packet = _plain_publish(data, first, body, stop, v5)
                     if packet is not None:
@@ -194,16 +234,28 @@ class Decoder:
                 return at
             append(self._packet(data[at:stop], body - at))
             at = stop
-            publish, v5, short = self._hot()
+            publish, v5, short = self._hot
         if at == last and not self._legal[data[at]]:
             raise self._unexpected(data[at])
         self._needed = 2
         return at
 
-    def _hot(self) -> tuple[int, int, int]:
-        """For the hot loop: the type of PUBLISH, the bytes of no properties, the longest body."""
-        publish = -1 if self._version is None else 0x30
-        return publish, 1 if self._version == V5 else 0, min(_TWO_BYTES_MAX, self.max_packet_bytes - 3)
+    def _run(self, data: bytes, at: int, start: int, stop: int, topic: str) -> PublishRun:
+        """A run whose first packet is from ``at`` to ``stop``, with its payload from ``start`` on.
+
+        It goes on with packets of the same first byte, topic and properties (none). Nearly always they have the same
+        length as well: then they begin with the same bytes, and one comparison says all.
+        """
+        version: Version = V5 if self._version == V5 else V311
+        end, size, head = len(data), stop - at, data[at:start]
+        if at == 0:
+            self._last = (head, size, topic, version)
+        stop = _alike(data, stop, end, head, size)
+        count = (stop - at) // size
+        if stop < end - 2 and data[stop] == 0x30:
+            stop, more = _uneven(data, stop, end, head[2 if head[1] < 0x80 else 3 :], self._hot[2])
+            count += more
+        return PublishRun(topic, data[at:stop], count, version)
 
     def _frame(self, data: bytes, at: int, end: int) -> tuple[int, int]:
         """Where the body begins and ends of the packet at ``at``, of which two bytes are there."""
@@ -212,15 +264,14 @@ class Decoder:
         length, body = data[at + 1], at + 2
         if length > 0x7F:
             length, body = _long_length(data, at, end)
-        if body + length - at > self.max_packet_bytes:
-            raise PacketTooLarge(body + length - at, self.max_packet_bytes)
+        if body + length - at > self._max_packet_bytes:
+            raise PacketTooLarge(body + length - at, self._max_packet_bytes)
         return body, body + length
 
     def _packet(self, frame: bytes, at: int) -> Packet:
         """One frame, by the codec of the version."""
         if self._version is None:
-            self._version = version_of(frame, at)
-            self._legal = _LEGAL[self._role, self._version]
+            self._speak(version_of(frame, at))
         if self._version == V311:
             return mqtt311.decode(frame, at)
         packet = mqtt50.decode(frame, at)
@@ -260,19 +311,25 @@ def _long_length(data: bytes, at: int, end: int) -> tuple[int, int]:
     raise Malformed("the remaining length is longer than four bytes")
 
 
-def _run(data: bytes, at: int, end: int, head: bytes, longest: int) -> tuple[int, int]:
-    """Where a run ends whose first packet ended at ``at``, and how many packets it has.
+def _alike(data: bytes, at: int, end: int, head: bytes, size: int) -> int:
+    """Where the packets end, from ``at`` on, that have this size and begin with these bytes."""
+    last = end - size
+    while at <= last and data.startswith(head, at):
+        at += size
+    return at
 
-    It goes on with packets of the same first byte, topic and properties (``head``: none), whatever their length.
-    """
-    count, least, last = 1, len(head), end - 2
+
+def _uneven(data: bytes, at: int, end: int, topic: bytes, longest: int) -> tuple[int, int]:
+    """Where a run ends that goes on at ``at``, whatever its packets' lengths; and how many those are. ``topic`` is what
+    their bodies begin with."""
+    count, least, last = 0, len(topic), end - 2
     while at < last and data[at] == 0x30:
         length, body = data[at + 1], at + 2
         if length > 0x7F:
             length, body = length - 0x80 + (data[body] << 7), at + 3
             if length < 0x80:
                 break
-        if length < least or length > longest or body + length > end or not data.startswith(head, body):
+        if length < least or length > longest or body + length > end or not data.startswith(topic, body):
             break
         at = body + length
         count += 1

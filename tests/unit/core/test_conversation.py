@@ -244,6 +244,8 @@ def test_a_message_that_the_client_may_not_publish_goes_nowhere() -> None:
     session.handle(Resumed(present=False), 0)
     assert session.check_publish(PublishPacket("mine", b"")) == "mine"
     assert session.check_publish(PublishPacket("yours", b"")) is None
+    assert (session.takes("mine", 3), session.takes("yours", 3)) == (True, False)
+    assert session.refused == 4
     assert int(sent(arrive(session, message(1, 1, "yours"))).reason_code) == 0x87
     assert kinds(arrive(session, message(1, 1, "mine"))) == [Commit]
 

@@ -60,6 +60,36 @@ def test_any_sequence_of_publishes_goes_where_the_rules_say(
         assert publishing.refused == refused
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(topics.filter(bool), st.integers(1, 4)), max_size=12),
+    st.booleans(),
+    st.sets(topics, max_size=3),
+)
+def test_messages_with_a_topic_only_are_taken_together_as_they_would_be_one_by_one(
+    history: list[tuple[str, int]], link: bool, denied: set[str]
+) -> None:
+    together, single = Publishing(LIMITS), Publishing(LIMITS)
+    for publishing in (together, single):
+        if link:
+            publishing.become_link()
+        if denied:
+            publishing.permit(lambda topic: topic not in denied)
+    for topic, messages in history:
+        try:
+            wanted: bool | int = [single.topic_of(PublishPacket(topic, b"")) for _ in range(messages)] == [
+                topic
+            ] * messages
+        except WireError as error:
+            wanted = error.reason_code
+        try:
+            found: bool | int = together.takes(topic, messages)
+        except WireError as error:
+            found = error.reason_code
+        assert found == wanted
+        assert together.refused == single.refused
+
+
 def test_a_permission_is_asked_for_every_message() -> None:
     publishing, asked = Publishing(LIMITS), list[str]()
     publishing.topic_of(PublishPacket("a", b""))

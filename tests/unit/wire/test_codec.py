@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import tracemalloc
 from typing import Any
 
@@ -41,7 +40,7 @@ from mqtt5 import (
 )
 
 from tocsin.errors import PacketTooLarge, WireError
-from tocsin.wire.codec import V5, V311, Decoder, PublishRun, Role, Version, encode
+from tocsin.wire.codec import V5, V311, Decoder, Role, Version, encode
 
 LIMIT = 1 << 16
 FOREVER_S = 0xFFFF_FFFF
@@ -408,29 +407,3 @@ def test_more_topics_than_are_remembered_change_nothing() -> None:
     decoder = Decoder(LIMIT, role="client", version=V5)
     packets: list[Packet] = [PublishPacket(f"t/{number % 5_000}", b"x") for number in range(10_000)]
     assert decoder.feed(spoken(V5, packets)) == packets
-
-
-@given(st.data())
-def test_a_run_holds_the_packets_that_would_have_come_one_by_one(data: st.DataObject) -> None:
-    version: Version = data.draw(st.sampled_from((V5, V311)))
-    topics = st.sampled_from(("runs/a", "runs/b", "runs/é"))
-    sizes = st.sampled_from((0, 1, 100, 117, 118, 119, 120, 121, 200, 17_000))
-    messages = data.draw(st.lists(st.tuples(topics, sizes, st.booleans()), max_size=12))
-    stream = b"".join(
-        encode(PublishPacket(topic, b"p" * size, retain=retain), version) for topic, size, retain in messages
-    )
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=3)))
-    decoder = Decoder(1 << 20, role="client", version=version)
-    found: list[tuple[str, bytes, bool]] = []
-    for start, end in itertools.pairwise([0, *cuts, len(stream)]):
-        for item in decoder.feed_runs(stream[start:end]):
-            if isinstance(item, PublishRun):
-                run = item.packets()
-                assert item.count == len(run) and item.version == version
-                assert b"".join(encode(each, version) for each in run) == item.frames
-            else:
-                assert isinstance(item, PublishPacket)
-                run = [item]
-            for packet in run:
-                found.append((packet.topic, packet.payload, packet.retain))
-    assert found == [(topic, b"p" * size, retain) for topic, size, retain in messages]

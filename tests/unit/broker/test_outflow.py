@@ -1,0 +1,135 @@
+"""What leaves a connection: at once while it can, waiting while it may, dropped and counted beyond that."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from mqtt5 import PublishPacket
+
+from tocsin.broker.direct import NOWHERE
+from tocsin.broker.exchange import Exchange
+from tocsin.broker.fanout import Outbox
+from tocsin.broker.links import Link
+from tocsin.broker.outflow import Outflow
+from tocsin.model.network import BrokerInfo
+from tocsin.wire.codec import V5, encode
+
+MOST = 10
+FRAME = encode(PublishPacket("a/long/topic", b"x"), V5)
+
+
+class Wire:
+    """A transport that makes other bytes of what it is given, so that nothing is written past it."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.waiting = 0
+        self.closing = False
+        self.broken = False
+
+    def get_extra_info(self, name: str) -> object:
+        return "TLS" if name == "ssl_object" else None
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def abort(self) -> None:
+        self.broken = True
+
+
+class Flow(Outflow):
+    """One that is connected, and notes that it lost something."""
+
+    losses = 0
+
+    def __init__(self, wire: Wire) -> None:
+        outbox = Outbox(lambda act: None)
+        exchange = Exchange(
+            outbox, _no_link, lambda added, removed: None, filters_max=1, cluster="c", secret=b"s"
+        )
+        super().__init__(exchange, MOST)
+        self.counts, self.outbox = exchange.counts, outbox
+        self._transport = cast(asyncio.Transport, wire)
+        self._go_direct(self._transport)
+
+    def _lost(self) -> None:
+        self.losses += 1
+
+    def take(self, *, aliases: int = 0, most: int | None = None) -> None:
+        self._bound(most, aliases)
+
+    def gone(self) -> None:
+        self._transport = None
+
+
+def _no_link(info: BrokerInfo) -> Link:
+    raise AssertionError("nothing is routed here")
+
+
+def test_what_is_delivered_goes_to_the_transport_where_nothing_may_be_written_past_it() -> None:
+    wire = Wire()
+    flow = Flow(wire)
+    assert flow.descriptor == NOWHERE
+    flow.deliver(b"one", 1)
+    assert wire.written == [b"one"] and not flow.full
+
+
+def test_a_congested_client_gets_what_has_room_and_loses_the_rest() -> None:
+    wire = Wire()
+    flow = Flow(wire)
+    flow.pause_writing()
+    wire.waiting = MOST
+    flow.deliver(b"fits", 1)
+    wire.waiting = MOST + 1
+    assert flow.full
+    flow.deliver(b"does not", 3)
+    assert (wire.written, flow.counts.dropped, flow.losses) == ([b"fits"], 3, 1)
+    flow.resume_writing()
+    flow.deliver(b"fits again", 1)
+    assert wire.written == [b"fits", b"fits again"]
+
+
+def test_nothing_is_sent_to_a_client_that_goes_or_is_gone() -> None:
+    wire = Wire()
+    flow = Flow(wire)
+    wire.closing = True
+    flow.deliver(b"one", 1)
+    flow.spill(b"two")
+    flow.gone()
+    flow.deliver(b"three", 1)
+    flow.spill(b"four")
+    flow.sever()
+    assert wire.written == [] and not wire.broken and flow.full and flow.counts.dropped == 0
+
+
+def test_a_severed_connection_is_broken_at_once() -> None:
+    wire = Wire()
+    Flow(wire).sever()
+    assert wire.broken
+
+
+def test_topics_are_numbered_for_a_client_that_takes_numbers_but_not_while_it_is_congested() -> None:
+    flow = Flow(Wire())
+    assert (flow.takes_aliases, flow.aliased(FRAME)) == (False, FRAME)
+    flow.take(aliases=1, most=100)
+    assert (flow.takes_aliases, flow.send_max_bytes) == (True, 100)
+    first, second = flow.aliased(FRAME), flow.aliased(FRAME)
+    assert len(second) < len(FRAME) < len(first)
+    flow.pause_writing()
+    assert flow.aliased(FRAME) == FRAME
+
+
+def test_queued_frames_go_with_the_others_of_the_tick() -> None:
+    wire = Wire()
+    flow = Flow(wire)
+    flow.queue(b"one", b"two")
+    assert wire.written == []
+    flow.outbox.flush()
+    assert wire.written == [b"onetwo"]
