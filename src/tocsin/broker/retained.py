@@ -1,14 +1,21 @@
-"""Retained messages: one table for the whole network, and a copy of it in every broker, kept by a watch."""
+"""Retained messages: one table for the whole network, and a copy of it in every broker, kept by a watch.
+
+Each has the log's position at which it was taken: of two brokers that write the same topic, the later in the log wins.
+A message of the log is in the copy as soon as the log has brought it (``saw``), whatever the watch lags behind: who
+subscribes gets what comes after, and must not miss what was before.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 import structlog
 
 from tocsin.core.retained import RetainedTopics
+from tocsin.errors import Conflict, StoreUnavailable
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import tokens_of
 from tocsin.ports import Change, Table
@@ -19,6 +26,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     publication: Publication
     at_s: float
+    position: int = 0  # of the log, when it was taken
 
     @property
     def waited_s(self) -> float:
@@ -27,6 +35,15 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Kept)
+
+PUT_ATTEMPTS: Final = 8  # against other brokers that write the same topic
+
+
+def _position(value: bytes) -> int:
+    try:
+        return _decoder.decode(value).position
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return 0  # unreadable: whatever replaces it is better
 
 
 class Retained:
@@ -45,8 +62,11 @@ class Retained:
     def __len__(self) -> int:
         return len(self._topics) - len(self._own)
 
-    async def put(self, publication: Publication) -> None:
-        """Keep a message as its topic's newest, or with an empty payload keep none; returns when it is durable."""
+    async def put(self, publication: Publication, position: int = 0) -> None:
+        """Keep a message as its topic's newest, or with an empty payload keep none; returns when it is durable.
+
+        ``position`` is the log's when it was taken. A message that was taken later, elsewhere, is left in its place.
+        """
         key = tokens_of(publication.topic)
         if not publication.payload:
             await self._table.delete(key)
@@ -55,9 +75,32 @@ class Retained:
         if self._topics.full and self._topics.get(publication.topic) is None:
             self.refused += 1  # the table would grow without bound, and no broker could hold what is in it
             return
-        kept = Kept(publication, time.time())
+        kept = Kept(publication, time.time(), position)
         ttl_s = None if publication.expiry_s is None else float(max(1, publication.expiry_s))
-        self._keep(key, kept, await self._table.put(key, _encoder.encode(kept), ttl_s=ttl_s))
+        value, known = _encoder.encode(kept), self._by_key.get(key, ("", 0))[1]
+        for _ in range(PUT_ATTEMPTS):
+            try:
+                revision = await self._table.compare_and_set(key, value, revision=known, ttl_s=ttl_s)
+            except Conflict:
+                cell = await self._table.get(key)
+                known = 0 if cell is None else cell.revision
+                if cell is not None and _position(cell.value) > position:
+                    return
+            else:
+                self._keep(key, kept, revision)
+                return
+        raise StoreUnavailable("retain", f"{PUT_ATTEMPTS} others wrote {publication.topic!r} in between")
+
+    def saw(self, publication: Publication, position: int, at_s: float) -> None:
+        """The log has brought a message that is to be retained."""
+        topic, key = publication.topic, tokens_of(publication.topic)
+        current = self._topics.get(topic)
+        if current is not None and current.position >= position:
+            return
+        if not publication.payload:
+            self._forget(key)
+        elif self._topics.put(topic, Kept(publication, at_s, position)):  # the table has it from who took it
+            self._by_key.setdefault(key, (topic, 0))
 
     def remember(self, publication: Publication) -> None:
         """Keep a message of this broker's own, here and nowhere else."""
@@ -96,7 +139,10 @@ class Retained:
         topic = kept.publication.topic
         if revision < self._by_key.get(key, ("", 0))[1]:
             return  # the watch is behind what we wrote ourselves
-        if self._topics.put(topic, kept):
+        current = self._topics.get(topic)
+        if current is not None and current.position > kept.position:
+            self._by_key[key] = (topic, revision)  # the table is behind the log
+        elif self._topics.put(topic, kept):
             self._by_key[key] = (topic, revision)
         else:
             self.refused += 1

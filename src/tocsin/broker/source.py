@@ -18,10 +18,12 @@ from mqtt5 import PublishPacket
 from tocsin.broker.attendant import Attendant
 from tocsin.broker.durability import Durability
 from tocsin.broker.exchange import Exchange, Subscriber
+from tocsin.broker.retaining import Waiting
 from tocsin.broker.sources import Sources
 from tocsin.core.description import DescriptionInvalid, read_payload, read_properties
 from tocsin.core.gate import Action, Declare, Gate
 from tocsin.core.machine import Event
+from tocsin.core.retain_line import Place
 from tocsin.core.session import CommitFailed, Committed
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
@@ -84,7 +86,8 @@ class Source:
         self._acting = False
         self._full = False  # the connection was asked to wait
         self._known = resumed and self._sources.room  # the coordinator knows of the client
-        self._saving = 0  # QoS 2 messages whose ids are being stored
+        # QoS 2 messages whose ids are being stored → the place of one that is to be retained
+        self._saving: dict[int, Place[Waiting] | None] = {}
         self._ended = False
         if self._known:
             self._sources.back(connection)
@@ -173,7 +176,7 @@ class Source:
             packet = Publication.of(packet, topic, connection.client_id).packet(retain=packet.retain)
         self._exchange.publish(connection, topic, packet)
         if packet.retain:
-            self._durability.retain(Publication.of(packet, topic, connection.client_id))
+            self._durability.retaining.keep(Publication.of(packet, topic, connection.client_id))
 
     def publication(self, topic: str, packet: PublishPacket) -> Publication:
         """A message as it is kept, with what is said of its stream."""
@@ -191,22 +194,27 @@ class Source:
 
     def _append(self, packet: PublishPacket, topic: str, packet_id: int, qos: int) -> None:
         attendant = self._connection.attendant
-        publication = self.publication(topic, packet)
-        if qos == 1:
-            self._commit(publication, packet_id, qos, attendant.record_id(packet_id, qos, topic))
-        elif self._ended:  # its id cannot be stored any more; the client sends it again
+        if qos == 2 and self._ended:  # its id cannot be stored any more; the client sends it again
             self._do(self.gate.settled())
+            return
+        publication = self.publication(topic, packet)
+        record_id = attendant.record_id(packet_id, qos, topic)
+        place = self._durability.retaining.expect(topic) if publication.retain else None
+        commit = partial(self._commit, publication, packet_id, qos, record_id, place)
+        if qos == 1:
+            commit()
         else:  # its repeat must be known as one, so that its id is stored before it is used
-            self._saving += 1
-            record_id = attendant.record_id(packet_id, qos, topic)
-            attendant.when_durable(partial(self._commit, publication, packet_id, qos, record_id))
+            self._saving[packet_id] = place
+            attendant.when_durable(commit)
 
-    def _commit(self, publication: Publication, packet_id: int, qos: int, record_id: str) -> None:
+    def _commit(
+        self, publication: Publication, packet_id: int, qos: int, record_id: str, place: Place[Waiting] | None
+    ) -> None:
         if qos == 2:
             if self._ended:
                 return
-            self._saving -= 1
-        stored = partial(self._stored, publication, packet_id, qos, self._connection.attendant)
+            del self._saving[packet_id]
+        stored = partial(self._stored, publication, packet_id, qos, self._connection.attendant, place)
         self._durability.journal.commit(publication, record_id, stored)
 
     def _stored(
@@ -215,6 +223,7 @@ class Source:
         packet_id: int,
         qos: int,
         attendant: Attendant,
+        place: Place[Waiting] | None,
         error: TocsinError | None,
     ) -> None:
         self._do(self.gate.settled())
@@ -231,9 +240,13 @@ class Source:
             else:
                 self._fail(packet_id, code, str(error))
 
-        if error is None and publication.retain:
-            self._durability.retain(publication, done)
+        retaining = self._durability.retaining
+        if place is None:
+            done(error)
+        elif error is None:
+            retaining.keep(publication, done, place=place)
         else:
+            retaining.withdraw(place)
             done(error)
 
     def _fail(self, packet_id: int, code: int, reason: str) -> None:
@@ -291,7 +304,9 @@ class Source:
     def end(self, expiry_s: int) -> None:
         """The connection is over; its session is kept for so long. What waits still goes."""
         self._ended = True
-        for _ in range(self._saving):
+        for place in self._saving.values():
+            if place is not None:
+                self._durability.retaining.withdraw(place)
             self._do(self.gate.settled())
         self._do(self.gate.end(partial(self._leave, expiry_s)))
 

@@ -19,7 +19,7 @@ from mqtt5 import (
     Will,
 )
 
-from tests.unit.broker.door import Door
+from tests.unit.broker.door import Door, until
 from tests.unit.broker.talk import LASTING, ONE, TWO, lasting, nothing_more, publish, receive, retained
 from tocsin.broker import durability
 from tocsin.config import Limits
@@ -185,6 +185,20 @@ async def test_an_empty_retained_message_removes_what_was_kept(door: Door) -> No
         await publisher.receive(PubAckPacket)
     await subscriber.subscribe(TopicFilter("a"))
     await nothing_more(subscriber)
+
+
+@pytest.mark.parametrize("qos", [ONE, TWO])
+async def test_the_message_that_came_last_is_retained_whatever_the_log_takes_its_time_for(
+    door: Door, qos: QoS
+) -> None:
+    publisher, subscriber = await door.peer("p"), await door.peer("s")
+    publisher.send(retained("a", b"older", qos), retained("a", b"newer", QoS.AT_MOST_ONCE))
+    await publisher.receive(PubAckPacket if qos == ONE else PubRecPacket)
+    kept = door.exchange.durability.retained.matching
+    await until(lambda: [each.publication.payload for each in kept("a")] == [b"newer"])
+    await nothing_more(publisher)
+    await subscriber.subscribe(TopicFilter("a"))
+    assert (await receive(subscriber)).payload == b"newer"
 
 
 async def test_retain_handling_says_when_retained_messages_are_wanted(door: Door) -> None:

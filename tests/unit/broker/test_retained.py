@@ -78,3 +78,33 @@ async def test_what_has_no_room_here_is_not_written_to_the_table_either() -> Non
         await one.put(Publication("a", b"3", 1, "me"))
         await until_equal(other, [b"3"])
         assert (one.refused, other.refused) == (1, 0)
+
+
+async def test_of_two_brokers_that_write_a_topic_the_later_in_the_log_wins() -> None:
+    async with two_brokers() as (one, other):
+        await one.put(Publication("a", b"later", 1, "me"), 9)
+        await other.put(Publication("a", b"earlier", 1, "me"), 8)
+        await other.put(Publication("b", b"mark", 1, "me"), 9)
+        for each in (one, other):
+            await until_equal(each, [b"later", b"mark"])
+
+
+async def test_what_the_log_brought_is_known_before_the_table_has_it() -> None:
+    async with two_brokers() as (one, other):
+        await one.put(Publication("a", b"old", 1, "me"), 5)
+        await until_equal(other, [b"old"])
+        other.saw(Publication("a", b"new", 1, "me", retain=True), 7, 0.0)
+        assert payloads(other) == [b"new"]
+        await one.put(Publication("a", b"in between", 1, "me"), 6)
+        await one.put(Publication("b", b"mark", 1, "me"), 6)
+        await until_equal(other, [b"mark", b"new"])
+        other.saw(Publication("a", b"", 1, "me", retain=True), 8, 0.0)
+        assert payloads(other) == [b"mark"]
+
+
+async def test_what_only_the_log_brought_is_removed_with_the_table() -> None:
+    async with two_brokers() as (one, other):
+        other.saw(Publication("a", b"new", 1, "me", retain=True), 7, 0.0)
+        await one.put(Publication("a", b"new", 1, "me"), 7)
+        await one.put(Publication("a", b"", 1, "me"), 8)
+        await until_equal(other, [])

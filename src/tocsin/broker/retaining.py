@@ -1,0 +1,97 @@
+"""Writing retained messages: in the order in which they came, topic by topic (``core.retain_line``), with patience."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import structlog
+
+from tocsin.broker.journal import Done, Journal
+from tocsin.broker.retained import Retained
+from tocsin.core.retain_line import Place, RetainLines
+from tocsin.errors import TocsinError
+from tocsin.model.publication import Publication
+from tocsin.model.subjects import fits
+
+ATTEMPTS: Final = 5
+RETRY_S: Final = 0.5
+
+Waiting = tuple[Publication, int, Done]  # a message, the log's end when it was taken, whom to tell
+
+
+class Retaining:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        retained: Retained,
+        journal: Journal,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._retained = retained
+        self._journal = journal
+        self._spawn = spawn
+        self._lines: RetainLines[Waiting] = RetainLines()
+        self._log = structlog.get_logger()
+
+    def expect(self, topic: str) -> Place[Waiting]:
+        """A message to be retained is on its way into the log; ``keep`` or ``withdraw`` follows."""
+        return self._lines.enter(topic)
+
+    def withdraw(self, place: Place[Waiting]) -> None:
+        """It will not be retained."""
+        self._lines.settle(place, None)
+        self._go(place.topic)
+
+    def keep(
+        self,
+        publication: Publication,
+        done: Done = lambda error: None,
+        *,
+        place: Place[Waiting] | None = None,
+    ) -> None:
+        """Keep a message as its topic's newest; ``done`` when that is durable or has failed."""
+        topic = publication.topic
+        if not fits(topic):
+            if place is not None:
+                self.withdraw(place)
+            done(None)
+            return
+        if place is None:
+            place = self._lines.enter(topic)
+        taken = self._journal.newest if publication.qos else 0
+        self._lines.settle(place, (publication, taken, done))
+        # Soon, not now: the others of its batch that may be written as well are then written with it.
+        asyncio.get_running_loop().call_soon(self._go, topic)
+
+    def _go(self, topic: str) -> None:
+        if items := self._lines.start(topic):
+            self._spawn(self._write(topic, items))
+
+    async def _write(self, topic: str, items: list[Waiting]) -> None:
+        publication = items[-1][0]
+        taken = max(position for _, position, _ in items)
+        if not publication.qos:  # it is in no log; it came after whatever is known of it here
+            taken = max(taken, self._journal.newest, self._journal.tail)
+        error = await self._put(publication, taken)
+        self._lines.finish(topic)
+        for _, _, done in items:
+            done(error)
+        self._go(topic)
+
+    async def _put(self, publication: Publication, position: int) -> TocsinError | None:
+        attempt = 1
+        while True:
+            try:
+                await self._retained.put(publication, position)
+                return None
+            except TocsinError as error:
+                if not error.retryable or attempt == ATTEMPTS:
+                    self._log.warning(
+                        "a message was not retained", stream=publication.topic, problem=str(error)
+                    )
+                    return error
+            attempt += 1
+            await asyncio.sleep(RETRY_S)

@@ -1,0 +1,68 @@
+"""The order in which the retained messages of a topic are written: that in which they came.
+
+A message above QoS 0 is retained once the log has it, one at QoS 0 at once. So each takes a **place** in its topic's
+line when it comes, and settles it when it may be written, or never will be. One write of a topic is under way at a
+time. Of messages that may be written together only the newest is: the others are as good as written with it.
+
+Invariant: what is written of a topic last is what came last, of all that were to be retained.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Place(Generic[Item]):
+    """One message's, in its topic's line."""
+
+    __slots__ = ("item", "settled", "topic")
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.settled = False
+        self.item: Item | None = None  # what to write; None: nothing, after all
+
+
+class RetainLines(Generic[Item]):
+    """The lines of all topics of which something waits or is being written."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[Place[Item]]] = {}
+        self._busy: set[str] = set()  # topics of which a write is under way
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def enter(self, topic: str) -> Place[Item]:
+        place: Place[Item] = Place(topic)
+        self._lines.setdefault(topic, deque()).append(place)
+        return place
+
+    def settle(self, place: Place[Item], item: Item | None) -> None:
+        """It may be written now; or (None) it will not be."""
+        assert not place.settled, "a place is settled once"
+        place.settled, place.item = True, item
+
+    def start(self, topic: str) -> list[Item]:
+        """What is to be written now, as one write of the last of them; ``finish`` follows unless it is nothing."""
+        line = self._lines.get(topic)
+        if line is None or topic in self._busy:
+            return []
+        items: list[Item] = []
+        while line and line[0].settled:
+            if (item := line.popleft().item) is not None:
+                items.append(item)
+        if items:
+            self._busy.add(topic)
+        elif not line:
+            del self._lines[topic]
+        return items
+
+    def finish(self, topic: str) -> None:
+        """The write is done, or was given up."""
+        self._busy.discard(topic)
+        if not self._lines[topic]:
+            del self._lines[topic]
