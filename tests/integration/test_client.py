@@ -54,6 +54,38 @@ def test_a_query_and_its_set_follow_a_stream_across_clusters(network: dict[str, 
         assert isinstance(changes.get(DEADLINE_S), Left)
 
 
+DOOMED = """
+import sys, time
+from tocsin.client import Client, Message
+will = Message("state/doomed", b"gone", qos=1, retain=True)
+client = Client(sys.argv[1], client_id="doomed", session_expiry_s=60, will=will, will_delay_s=1)
+client.connect()
+client.publish("state/doomed", "here", qos=1, retain=True)
+print("acknowledged", flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_will_of_a_program_that_is_killed_is_told_across_clusters(network: dict[str, Any]) -> None:
+    with Client(url(network, "south-2")) as watcher, watcher.subscribe("state/#", qos=1) as heard:
+        doomed = Heard([sys.executable, "-c", DOOMED, url(network, "north-1")])
+        try:
+            until(lambda: doomed.lines == ["acknowledged"], lambda: None, "the program")
+        finally:
+            doomed.process.kill()
+            doomed.stop()
+        assert [heard.get(DEADLINE_S).text for _ in range(2)] == ["here", "gone"]
+    with Client(url(network, "north-2")) as later:
+        until(lambda: retained(later, "state/doomed") == "gone", lambda: None, "the will, retained")
+
+
+def retained(client: Client, topic: str) -> str:
+    with client.subscribe(topic) as kept:
+        message = kept.get(DEADLINE_S)
+        assert message.retain
+        return message.text
+
+
 def test_the_commands_do_the_same(network: dict[str, Any]) -> None:
     south, north = url(network, "south-1"), url(network, "north-2")
     sub = Heard(tocsin("sub", "--json", "--query", QUERY, "--at", south))

@@ -27,6 +27,7 @@ from mqtt5 import (
     TopicFilter,
 )
 
+from tests.integration.taker import Taker
 from tests.unit.broker.door import Peer
 from tocsin.runtime import points
 from tocsin.wire.codec import V5
@@ -56,10 +57,14 @@ class Network:
                 reader, writer = await asyncio.open_connection(self.host, self.port)
                 peer = Peer(reader, writer, V5)
                 peer.send(ConnectPacket(client_id, session_expiry_interval=3_600))
-                answer = await peer.receive(ConnAckPacket)
-                if int(answer.reason_code) == 0:
-                    return peer
-                writer.close()
+                accepted = False
+                try:
+                    accepted = int((await peer.receive(ConnAckPacket)).reason_code) == 0
+                    if accepted:
+                        return peer
+                finally:
+                    if not accepted:
+                        writer.close()
             await asyncio.sleep(0.1)
 
 
@@ -75,6 +80,7 @@ async def network(point: str, marker: Path) -> AsyncIterator[Network]:
     if point:
         environment[points.VARIABLE] = f"{point}:{KILLED_AT}:{marker}"
     command = ["up", "--ephemeral", "--auto-ports", "--set", f"brokers={BROKER}", "--set", "log.level=error"]
+    command += ["--set", "pipeline.enabled=never"]
     process = await asyncio.to_thread(_start, command, environment)
     try:
         assert process.stdout is not None
@@ -134,14 +140,13 @@ class Publisher:
                 peer.reset()
 
 
-class Subscriber:
+class Subscriber(Taker):
     """Takes messages with a session that lasts, and a memory of QoS 2 ids that survives connections."""
 
     def __init__(self, network: Network, qos: int) -> None:
+        super().__init__()
         self._network = network
         self._qos = qos
-        self._held: set[int] = set()
-        self.taken: list[int] = []
 
     async def open(self) -> Peer:
         peer = await self._network.connect("subscriber")
@@ -151,29 +156,13 @@ class Subscriber:
         return peer
 
     async def run(self, peer: Peer, last: int) -> None:
-        while last not in self.taken or self._held:
+        while last not in self.taken or self.held:
             try:
-                await self._take(peer)
+                await self.take(peer)
             except BROKEN:
                 peer.close()
                 peer = await self._network.connect("subscriber")
         peer.close()
-
-    async def _take(self, peer: Peer) -> None:
-        packet = await peer.next()
-        if isinstance(packet, PublishPacket):
-            assert packet.packet_id is not None
-            if int(packet.qos) == 1:
-                self.taken.append(int(packet.payload))
-                peer.send(PubAckPacket(packet.packet_id))
-                return
-            if packet.packet_id not in self._held:
-                self._held.add(packet.packet_id)
-                self.taken.append(int(packet.payload))
-            peer.send(PubRecPacket(packet.packet_id))
-        elif isinstance(packet, PubRelPacket):
-            self._held.discard(packet.packet_id)
-            peer.send(PubCompPacket(packet.packet_id))
 
 
 async def exchange(running: Network, qos: int, disturb: str = "") -> tuple[list[int], list[int]]:

@@ -27,6 +27,7 @@ from mqtt5 import (
 )
 
 from tests.integration.running import DEADLINE_S, Heard, until, up
+from tests.integration.taker import Taker
 from tests.unit.broker.door import Peer
 from tocsin.wire.codec import V5
 
@@ -92,13 +93,13 @@ def test_mosquitto_clients_of_two_clusters_share(
     assert counts == Counter(numbers), "each once"
 
 
-class Member:
+class Member(Taker):
     """A client of a group with a session that lasts, or not, that connects to any of the brokers."""
 
     def __init__(
         self, where: list[Address], name: str, group: str, qos: int, *, lasting: bool = True
     ) -> None:
-        self.taken: list[int] = []
+        super().__init__()
         self.peer: Peer | None = None
         self._where = where
         self._connections = 0
@@ -106,7 +107,6 @@ class Member:
             name, clean_start=not lasting, session_expiry_interval=3_600 if lasting else 0
         )
         self._subscription = TopicFilter(group, max_qos=QoS(qos))
-        self._held: set[int] = set()
 
     async def connect(self) -> Peer:
         """Connect to the next broker that takes us, and be a member."""
@@ -115,41 +115,33 @@ class Member:
                 address = self._where[self._connections % len(self._where)]
                 self._connections += 1
                 peer = Peer(*await asyncio.open_connection(*address), V5)
-                peer.send(self._connect)
-                if int((await peer.first(ConnAckPacket)).reason_code) == 0:
-                    peer.send(SubscribePacket(1, [self._subscription]))
-                    await peer.first(SubAckPacket)
-                    self.peer = peer
-                    return peer
-                peer.close()
+                try:
+                    if await self._is_taken(peer):
+                        self.peer = peer
+                        return peer
+                finally:
+                    if self.peer is not peer:
+                        peer.close()
             await asyncio.sleep(0.1)
+
+    async def _is_taken(self, peer: Peer) -> bool:
+        peer.send(self._connect)
+        if int((await peer.first(ConnAckPacket)).reason_code):
+            return False
+        peer.send(SubscribePacket(1, [self._subscription]))
+        await peer.first(SubAckPacket)
+        return True
 
     async def run(self) -> None:
         peer = self.peer or await self.connect()
         while True:
             try:
-                await self._take(peer)
+                await self.take(peer)
             except TimeoutError:
                 continue  # nothing came for a while
             except BROKEN:
                 peer.close()
                 peer = await self.connect()
-
-    async def _take(self, peer: Peer) -> None:
-        packet = await peer.next()
-        if isinstance(packet, PublishPacket):
-            assert packet.packet_id is not None
-            if int(packet.qos) == 1:
-                self.taken.append(int(packet.payload))
-                peer.send(PubAckPacket(packet.packet_id))
-                return
-            if packet.packet_id not in self._held:
-                self._held.add(packet.packet_id)
-                self.taken.append(int(packet.payload))
-            peer.send(PubRecPacket(packet.packet_id))
-        elif isinstance(packet, PubRelPacket):
-            self._held.discard(packet.packet_id)
-            peer.send(PubCompPacket(packet.packet_id))
 
 
 async def publish(address: Address, topic: str, qos: int, numbers: range) -> None:

@@ -11,9 +11,11 @@ asyncio, ``blocking`` puts that on a thread. docs/reference/client.md describes 
 
 from tocsin.client.aio import AsyncClient as AsyncClient
 from tocsin.client.blocking import Client as Client
+from tocsin.client.channel import Notification as Notification
 from tocsin.client.message import Message as Message
-from tocsin.client.streamset import Change as Change
-from tocsin.client.streamset import Changed as Changed
-from tocsin.client.streamset import Joined as Joined
-from tocsin.client.streamset import Left as Left
-from tocsin.client.streamset import Set as Set
+from tocsin.client.options import Connection as Connection
+from tocsin.client.values import Change as Change
+from tocsin.client.values import Changed as Changed
+from tocsin.client.values import Joined as Joined
+from tocsin.client.values import Left as Left
+from tocsin.client.values import Set as Set

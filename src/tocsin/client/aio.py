@@ -20,25 +20,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
-from mqtt5 import ConnAckPacket, ConnectPacket, Packet, PublishPacket
+from mqtt5 import ConnAckPacket, DisconnectPacket, Packet, PublishPacket
 
 from tocsin.client.address import Server, read_servers, read_user
-from tocsin.client.arrivals import Arrived
-from tocsin.client.message import checked, checked_qos, frame_of, payload_of
-from tocsin.client.session import Answered, Effect, Ended, Session
+from tocsin.client.answers import Answer, Answers
+from tocsin.client.channel import Notifications, topic_of
+from tocsin.client.message import checked, checked_qos, filter_of, frame_of, publication_of
+from tocsin.client.options import PACKET_MAX_BYTES, Chosen, Connection, Options, Publishing
+from tocsin.client.session import FLUSH, Session
 from tocsin.client.stream import Stream
 from tocsin.client.subscription import Inbox, Streams, Subscription
+from tocsin.client.values import Answered, Arrived, Effect
 from tocsin.core.dialler import Down
 from tocsin.errors import (
+    AlreadySubscribed,
     BrokerUnreachable,
     ClientClosed,
-    DeadlineExceeded,
     PacketTooLarge,
+    SubscriptionRefused,
     TocsinError,
     WireError,
 )
@@ -47,13 +50,12 @@ from tocsin.query import encode_filter, parse
 from tocsin.runtime.line import Endpoint, Line
 from tocsin.runtime.tls import client_context
 from tocsin.wire.codec import V5, encode
-from tocsin.wire.topics import QUERY_PREFIX, STREAMS_PREFIX, check_filter, check_topic
+from tocsin.wire.topics import QUERY_PREFIX, STREAMS_PREFIX, check_topic
 
 DEFAULT_SERVER: Final = "mqtt://127.0.0.1:1883"
-PACKET_MAX_BYTES: Final = 2 << 20  # twice what a broker takes from a client by default
 OUTBOUND_MAX_BYTES: Final = 1 << 20  # written and not sent, before a publish waits for the broker
-KEEP_ALIVE_S: Final = 30
 LEAVING_S: Final = 5.0  # to send what was written before the end
+AGING_S: Final = 60.0  # far more than the second after which a broker has stored what was acknowledged
 # What the next connection would meet as well: our protocol, client id, password or rights, a topic or packet that the
 # broker does not take. And another client with our id: two that redial would throw each other out for ever.
 FINAL_CODES: Final = frozenset(
@@ -65,58 +67,34 @@ class AsyncClient:
     """See the module's text."""
 
     def __init__(
-        self,
-        servers: str | Sequence[str | Server] = DEFAULT_SERVER,
-        *,
-        client_id: str = "",
-        username: str | None = None,
-        password: str | bytes | None = None,
-        tls: ssl.SSLContext | None = None,
-        redial: bool = True,
-        session_expiry_s: int = 0,
-        receive_max: int = 1_000,
-        inbox_max: int = 10_000,
-        deadline_s: float = 30.0,
+        self, servers: str | Sequence[str | Server] = DEFAULT_SERVER, **options: Unpack[Options]
     ) -> None:
-        """``tls`` is for servers of the schemes ``mqtts`` and ``wss``; without, this machine's authorities count.
-
-        ``receive_max`` bounds the unacknowledged messages of all subscriptions together, ``inbox_max`` what waits in
-        one at QoS 0. Raises ``AddressInvalid``.
-        """
+        """Raises ``AddressInvalid``, and ``ValueError`` for an option that cannot be."""
+        options["client_id"] = options.get("client_id") or f"tocsin-py-{secrets.token_hex(6)}"
+        self._options = chosen = Chosen(**options)
         places = read_servers(servers)
-        name, secret = read_user(places, username, password)
-        self.client_id = client_id or f"tocsin-py-{secrets.token_hex(6)}"
-        self.deadline_s = deadline_s
+        self.client_id = chosen.client_id
+        self.deadline_s = chosen.deadline_s
         self.dropped = 0  # messages that no reader gets: an inbox was full, or nobody made their subscription
         self._send_max_bytes: int | None = None  # the largest packet that the broker takes
-        self._inbox_max = inbox_max
-        greeting = ConnectPacket(
-            self.client_id,
-            clean_start=session_expiry_s == 0,
-            session_expiry_interval=session_expiry_s,
-            keep_alive=KEEP_ALIVE_S,
-            username=name,
-            password=secret,
-            receive_max=receive_max,
-            max_packet_size=PACKET_MAX_BYTES,
-        )
-        context = tls or (client_context() if any(place.secure for place in places) else None)
+        context = chosen.tls or (client_context() if any(place.secure for place in places) else None)
         self._line = Line(
             [Endpoint(each.host, each.port, context if each.secure else None, each.web) for each in places],
-            greeting,
+            chosen.greeting(*read_user(places, chosen.username, chosen.password)),
             self,
-            redial=redial,
+            redial=chosen.redial,
             follow=True,
             packet_max_bytes=PACKET_MAX_BYTES,
         )
-        self._session = Session(receive_max)
+        self._session = Session(chosen.receive_max)
+        self._answers = Answers(chosen.deadline_s)
         self._inboxes: dict[str, Inbox[Any]] = {}  # by filter
         self._streams: dict[str, Stream] = {}  # by topic
-        self._waiting: dict[int, asyncio.Future[None]] = {}  # who waits for which request
         self._news = asyncio.Event()  # the connection changed
         self._broken: BrokerUnreachable | None = None  # why there is no connection just now
         self._end: TocsinError | None = None  # why there will be none
-        self._grace: asyncio.TimerHandle | None = None  # of messages for subscriptions that are not made yet
+        # Of this connection: until messages for subscriptions that are not made yet are given up; and a clock.
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     # ── the connection ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -143,14 +121,17 @@ class AsyncClient:
             await self.close()
             raise self._broken or self._unreachable(f"no answer within {self.deadline_s:g} s") from None
 
-    async def close(self, *, settle: bool = True) -> None:
-        """Take leave. What the subscriptions' readers were given last is acknowledged if ``settle``."""
+    async def close(self, *, settle: bool = True, end_session: bool = False) -> None:
+        """Take leave; the broker does not publish the will.
+
+        What the subscriptions' readers were given last is acknowledged if ``settle``. ``end_session``: the broker
+        forgets the session at once, whatever ``session_expiry_s`` is.
+        """
         if settle:
             for inbox in set(self._inboxes.values()):
                 inbox.settle()
-        if self._grace is not None:
-            self._grace.cancel()
-        self._line.close()
+        self._cancel_timers()
+        self._line.close(DisconnectPacket(session_expiry_interval=0) if end_session else None)
         self._finish(ClientClosed("this client"))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVING_S):
@@ -161,45 +142,38 @@ class AsyncClient:
         return self._line.up
 
     @property
+    def server(self) -> str:
+        """The one that the client is connected to, or tried last: host:port."""
+        return f"{self._line.at.host}:{self._line.at.port}"
+
+    @property
     def duplicates(self) -> int:
         """How many messages came again, and were not given to a reader twice."""
         return self._session.arrivals.repeated
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────────────────────
 
-    async def publish(
-        self,
-        topic: str,
-        value: object = b"",
-        *,
-        qos: int = 0,
-        retain: bool = False,
-        expiry_s: int | None = None,
-        user_properties: Iterable[tuple[str, str]] = (),
-    ) -> None:
+    async def publish(self, topic: str, value: object = b"", **options: Unpack[Publishing]) -> None:
         """Send a message: at QoS 0 at once and best effort; above, return once it is durable.
 
         Bytes are sent as they are, text in UTF-8, other values as JSON. ``PublishRefused`` if the broker does not take
         it.
         """
-        payload, properties = payload_of(value), tuple(user_properties)
-        await self.send(
-            Publication(topic, payload, checked_qos(qos), "", retain, expiry_s, user_properties=properties)
-        )
+        await self.send(publication_of(topic, value, **options))
 
     async def send(self, *messages: Publication) -> None:
         """Send messages, one right behind the other, and wait for what is to be waited for."""
-        requests: dict[int, str] = {}
+        asked: dict[Answer, str] = {}
         try:
             for each in messages:
-                self._send(each, requests)
-            await self._answers(requests)
+                self._send(each, asked)
+            await self._answers.wait(asked)
         finally:
-            self._let_go(requests)
+            self._answers.let_go(asked)
         if self._line.waiting_bytes > OUTBOUND_MAX_BYTES:
             await self.flush()
 
-    def _send(self, message: Publication, requests: dict[int, str]) -> None:
+    def _send(self, message: Publication, asked: dict[Answer, str]) -> None:
         check_topic(message.topic)
         if self._end is not None:
             raise self._end
@@ -207,7 +181,7 @@ class AsyncClient:
         if self._send_max_bytes is not None and len(frame) > self._send_max_bytes:
             raise PacketTooLarge(len(frame), self._send_max_bytes)
         if message.qos:
-            requests[self._ask(*self._session.publish(message))] = f"PUBLISH {message.topic}"
+            asked[self._ask(*self._session.ask(message))] = f"PUBLISH {message.topic}"
         elif self._line.up:
             self._line.write(frame)
         else:
@@ -238,15 +212,19 @@ class AsyncClient:
         """Wait until the broker has read everything that was published."""
         if not self._line.up:
             raise self._end or self._broken or self._unreachable("there is none yet")
-        await self._answers({self._ask(*self._session.flush()): "a flush"})
+        await self._answers.wait({self._ask(*self._session.ask(FLUSH)): "a flush"})
 
     # ── subscribing ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def subscribe(self, *filters: str, qos: int = 0) -> Subscription:
-        """The messages of topic filters; await, iterate or enter it: see ``tocsin.client.subscription``."""
-        for topic_filter in filters:
-            check_filter(topic_filter)
-        return Subscription(self, dict.fromkeys(filters, checked_qos(qos)), self._inbox_max)
+    def subscribe(
+        self, *filters: str, qos: int = 0, no_local: bool = False, retained: bool = True
+    ) -> Subscription:
+        """The messages of topic filters; await, iterate or enter it: see ``tocsin.client.subscription``.
+
+        ``no_local``: not those that this client publishes. ``retained``: with the retained ones that are there.
+        """
+        wanted = [filter_of(each, qos, no_local=no_local, retained=retained) for each in filters]
+        return Subscription(self, wanted, self._options.inbox_max)
 
     def query(self, predicate: str, *, qos: int = 0, with_streams: bool = False) -> Subscription:
         """The messages of every stream whose metadata satisfies the predicate, now and later.
@@ -256,68 +234,58 @@ class AsyncClient:
         """
         parse(predicate)
         text = encode_filter(predicate)
-        streams = STREAMS_PREFIX + text if with_streams else None
-        return Subscription(self, {QUERY_PREFIX + text: checked_qos(qos)}, self._inbox_max, streams=streams)
+        streams = filter_of(STREAMS_PREFIX + text, 0) if with_streams else None
+        wanted = [filter_of(QUERY_PREFIX + text, qos)]
+        return Subscription(self, wanted, self._options.inbox_max, streams=streams)
 
     def streams(self, predicate: str) -> Streams:
         """The set of streams whose metadata satisfies the predicate, then its changes. Raises ``QueryInvalid``."""
         parse(predicate)
-        return Streams(self, STREAMS_PREFIX + encode_filter(predicate), self._inbox_max)
+        return Streams(self, filter_of(STREAMS_PREFIX + encode_filter(predicate), 0), self._options.inbox_max)
+
+    def channel(self, name: str, /, *values: object, qos: int = 1, **parameters: object) -> Notifications:
+        """The notifications of a channel with these parameters, from here on: see ``tocsin.client.channel``."""
+        topic = topic_of(name, values, parameters)
+        return Notifications(self, topic, qos, self._options.inbox_max)
 
     async def open_inbox(self, inbox: Inbox[Any]) -> None:
         if self._end is not None:
             raise self._end
-        requests: dict[int, str] = {}
+        asked: dict[Answer, str] = {}
         try:
-            for name, qos in inbox.filters.items():
-                request, effects = self._session.subscribe(name, qos)
+            for name, how in inbox.filters.items():
+                if name in self._inboxes:
+                    raise AlreadySubscribed(name)
                 self._inboxes[name] = inbox
-                requests[self._ask(request, effects)] = f"SUBSCRIBE {name}"
-            await self._answers(requests)
+                asked[self._ask(*self._session.subscribe(how))] = f"SUBSCRIBE {name}"
+            await self._answers.wait(asked)
         except BaseException:
-            self._let_go(requests)
-            self._let_go(self._unsubscribe(inbox))
+            self._answers.let_go(asked)
+            self._answers.let_go(self._unsubscribe(inbox))
             raise
 
     async def close_inbox(self, inbox: Inbox[Any]) -> None:
-        await self._answers(self._unsubscribe(inbox))
+        await self._answers.wait(self._unsubscribe(inbox))
 
-    def _unsubscribe(self, inbox: Inbox[Any]) -> dict[int, str]:
-        requests: dict[int, str] = {}
+    def _unsubscribe(self, inbox: Inbox[Any]) -> dict[Answer, str]:
+        asked: dict[Answer, str] = {}
         for name in [each for each in inbox.filters if self._inboxes.get(each) is inbox]:
             del self._inboxes[name]
             if self._end is None:
-                requests[self._ask(*self._session.unsubscribe(name))] = f"UNSUBSCRIBE {name}"
-        return requests
+                asked[self._ask(*self._session.unsubscribe(name))] = f"UNSUBSCRIBE {name}"
+        return asked
 
     def settle(self, packets: Iterable[PublishPacket]) -> None:
-        self._perform(self._session.arrivals.settle(packets))
+        arrivals = self._session.arrivals
+        self._perform([answer for packet in packets for answer in arrivals.settle(packet)])
 
     # ── the session ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _ask(self, request: int, effects: Iterable[Effect]) -> int:
+    def _ask(self, request: int, effects: Iterable[Effect]) -> Answer:
         """Carry out what a request begins with; whoever made it may wait for its answer."""
-        self._waiting[request] = asyncio.get_running_loop().create_future()
+        answer = self._answers.expect(request)
         self._perform(effects)
-        return request
-
-    async def _answers(self, requests: Mapping[int, str]) -> None:
-        """Return when all are answered; the first error otherwise."""
-        try:
-            async with asyncio.timeout(self.deadline_s):
-                for request in requests:
-                    await self._waiting[request]
-        except TimeoutError:
-            raise DeadlineExceeded(requests[request], self.deadline_s) from None
-        finally:
-            self._let_go(requests)
-
-    def _let_go(self, requests: Iterable[int]) -> None:
-        """Nobody waits for these any more."""
-        for request in requests:
-            answer = self._waiting.pop(request, None)
-            if answer is not None and not answer.cancel() and not answer.cancelled():
-                answer.exception()  # seen, so that nobody is told that it was not
+        return answer
 
     def _perform(self, effects: Iterable[Effect]) -> None:
         frames: list[bytes] = []
@@ -327,29 +295,25 @@ class AsyncClient:
                     for topic_filter in takers:
                         self._inboxes[topic_filter].take(topic_filter, packet)
                 case Answered(request=request, error=error):
-                    self._resolve(self._waiting.get(request), error)
-                case Ended(topic_filter=topic_filter, error=error):
-                    self._inboxes.pop(topic_filter).end(error)
+                    if isinstance(error, SubscriptionRefused) and error.topic_filter in self._inboxes:
+                        self._inboxes.pop(error.topic_filter).end(error)
+                    self._answers.resolve(request, error)
                 case _:
                     frames.append(encode(effect, V5))
         if frames:
             self._line.write(b"".join(frames))
 
-    def _resolve(self, answer: asyncio.Future[None] | None, error: TocsinError | None) -> None:
-        if answer is None or answer.done():
-            return
-        if error is None:
-            answer.set_result(None)
-        else:
-            answer.set_exception(error)
-
     def _finish(self, end: TocsinError) -> None:
         self._end = self._end or end
-        for answer in self._waiting.values():
-            self._resolve(answer, self._end)
+        self._answers.fail(self._end)
         for inbox in set(self._inboxes.values()):
             inbox.end(self._end)
         self._news.set()
+
+    def _tell(self, connection: Connection) -> None:
+        """Not from within: what the program's function raises is not ours to catch."""
+        if self._options.on_connection is not None:
+            asyncio.get_running_loop().call_soon(self._options.on_connection, connection)
 
     def _unreachable(self, reason: str) -> BrokerUnreachable:
         return BrokerUnreachable(self._line.at.host, self._line.at.port, reason)
@@ -362,13 +326,25 @@ class AsyncClient:
             inbox.begin()
         self._perform(self._session.connected(answer))
         if answer.session_present:
-            loop = asyncio.get_running_loop()
-            self._grace = loop.call_later(self.deadline_s, self._abandon)
+            self._later("abandon", self.deadline_s, self._abandon)
         else:
             for message in [each.again() for each in self._streams.values()]:
                 if message is not None:
-                    self._perform(self._session.publish(message)[1])
+                    self._perform(self._session.ask(message)[1])
+        self._later("age", AGING_S, self._grow_older)
+        self._tell(Connection(True, self.server))
         self._news.set()
+
+    def _later(self, name: str, delay_s: float, then: Callable[[], None]) -> None:
+        self._timers[name] = asyncio.get_running_loop().call_later(delay_s, then)
+
+    def _cancel_timers(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def _grow_older(self) -> None:
+        self._session.arrivals.age()
+        self._later("age", AGING_S, self._grow_older)
 
     def _abandon(self) -> None:
         nobodys, answers = self._session.arrivals.abandon()
@@ -377,12 +353,13 @@ class AsyncClient:
 
     def line_down(self, down: Down) -> None:
         self._broken = self._unreachable(down.reason)
-        if self._grace is not None:
-            self._grace.cancel()
+        self._cancel_timers()
         self._perform(self._session.interrupted(self._broken))
-        if down.reason_code in FINAL_CODES:
+        retry_us = None if down.reason_code in FINAL_CODES else down.retry_us
+        retry_s = None if retry_us is None else retry_us / 1_000_000
+        self._tell(Connection(False, self.server, down.reason, retry_s))
+        if retry_us is None:
             self._line.close()
-        if down.retry_us is None or down.reason_code in FINAL_CODES:
             self._finish(self._broken)
         self._news.set()
 

@@ -13,23 +13,26 @@ or to the next process of the same session.
 
 **Repeats.** A message that waits here, or (QoS 2) whose PUBREC was sent, is not taken again when a broker repeats it;
 one that is settled between a break and its repeat is acknowledged with that.
-At QoS 1 the last REMEMBERED that were acknowledged are remembered over a break, by packet id and content: the broker,
-or another that took the session over, may not know of the acknowledgement. As messages are in order, the first that
-is neither remembered nor marked as repeated ends this: whatever follows is new.
+At QoS 1 the last REMEMBERED that were acknowledged lately are remembered over a break, by packet id and content: the
+broker, or another that took the session over, may not know of the acknowledgement. As messages are in order, the first
+that is neither remembered nor marked as repeated ends this: whatever follows is new. Lately, because packet ids come
+again, and a sensor says the same a thousand times: ``age`` is called now and then, and what was acknowledged before the
+call before is forgotten.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import deque
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
+import mqtt5
 import msgspec
-from mqtt5 import Packet, PubAckPacket, PubCompPacket, PubCompReasonCode, PublishPacket, PubRecPacket
 
+from tocsin.client.values import Arrived, Effect, Wanted
 from tocsin.errors import ProtocolViolation
-from tocsin.wire.topics import QUERY_PREFIX, matches, parse_filter
+from tocsin.wire.topics import QUERY_PREFIX, parse_filter
 
 SUBSCRIPTION_IDS: Final = 268_435_455
 REMEMBERED: Final = (
@@ -38,17 +41,10 @@ REMEMBERED: Final = (
 TOPICS_MAX: Final = 4_096  # whose subscriptions are remembered: topics repeat, message after message
 
 
-class Arrived(msgspec.Struct, frozen=True, eq=False):
-    """A message for some subscriptions; above QoS 0 each of them has to settle it."""
-
-    packet: PublishPacket
-    takers: tuple[str, ...]  # filters
-
-
 class _Taken(msgspec.Struct):
-    packet: PublishPacket
+    packet: mqtt5.PublishPacket
     content: int  # a hash
-    waits_for: int  # subscriptions that have not settled it; 1 if nobody has claimed it yet
+    waits_for: int  # how many subscriptions have not settled it
     repeated: bool = True  # it came on this connection, so that it can be acknowledged
 
 
@@ -56,141 +52,125 @@ class Arrivals:
     """See the module's text."""
 
     def __init__(self, receive_max: int) -> None:
+        self.wanted: dict[str, Wanted] = {}  # by filter
         self.repeated = 0  # messages that were not taken again
-        self._receive_max = receive_max  # how many unacknowledged messages the broker may send
-        self._plain: dict[str, str] = {}  # filter → what to match
-        self._queries: dict[int, str] = {}  # identifier → filter
-        self._takers: dict[str, list[str]] = {}  # topic → plain filters
-        self._taken: dict[int, _Taken] = {}  # by packet id: not acknowledged
-        self._unclaimed: list[_Taken] = []  # those of them that are for no subscription that was made
+        self._takers = lru_cache(TOPICS_MAX)(self._find_takers)
+        self._receive_max = receive_max  # how many messages the broker may send before it has an answer
         self._claims = False  # whether subscriptions of a resumed session may still be made
-        self._received: OrderedDict[int, int] = OrderedDict()  # QoS 2: settled, PUBREL awaited
-        self._remembered: OrderedDict[int, int] = OrderedDict()  # QoS 1: acknowledged, the oldest first
+        self._unclaimed: list[mqtt5.PublishPacket] = []  # until then
+        self._taken: dict[int, _Taken] = {}  # by packet id: QoS 1 until acknowledged, QoS 2 until released
+        self._age = 0
+        # Of what was acknowledged at QoS 1: packet id, content, age.
+        self._remembered: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED)
         self._repeats: dict[int, int] = {}  # of these, what may come again on this connection
 
     def begin(self, resumed: bool) -> None:
         """There is a connection; ``resumed``: in the same session as the one before."""
         self._claims = resumed
+        self._unclaimed.clear()  # they come again
         if not resumed:
-            for past in (self._taken, self._unclaimed, self._received, self._remembered):
-                past.clear()
-        self._repeats = dict(self._remembered)
+            self._taken.clear()
+            self._remembered.clear()
+        self._repeats = {packet_id: content for packet_id, content, _ in self._remembered}
         for taken in self._taken.values():
             taken.repeated = False
 
-    def want(self, topic_filter: str) -> tuple[int | None, list[Arrived]]:
-        """A subscription is made: its identifier, if it needs one, and what has waited for it."""
-        identifier = None
-        if topic_filter.startswith(QUERY_PREFIX):
-            identifier = self._identifier(topic_filter)
-            self._queries[identifier] = topic_filter
-        else:
-            self._plain[topic_filter] = parse_filter(topic_filter).pattern
-        self._takers.clear()
-        waited = [(taken, self._takers_of(taken.packet)) for taken in self._unclaimed]
-        self._unclaimed = [taken for taken, takers in waited if not takers]
-        for taken, takers in waited:
-            taken.waits_for = max(len(takers), 1)
-        return identifier, [Arrived(taken.packet, takers) for taken, takers in waited if takers]
+    def age(self) -> None:
+        self._age += 1
+        while self._remembered and self._remembered[0][2] < self._age - 1:
+            self._remembered.popleft()
+
+    # ── whom a message is for ───────────────────────────────────────────────────────────────────────────────
+
+    def want(self, how: mqtt5.TopicFilter) -> list[Effect]:
+        """A subscription is made: what has waited for it."""
+        query = how.pattern.startswith(QUERY_PREFIX)
+        identifier = self._identifier(how.pattern) if query else None
+        self.wanted[how.pattern] = Wanted(how, parse_filter(how.pattern).pattern, identifier)
+        self._takers.cache_clear()
+        return self._arrive_again()
 
     def _identifier(self, topic_filter: str) -> int:
-        digest = blake2b(topic_filter.encode(), digest_size=8).digest()
-        identifier = int.from_bytes(digest) % SUBSCRIPTION_IDS + 1
-        while identifier in self._queries:
-            identifier = identifier % SUBSCRIPTION_IDS + 1
-        return identifier
+        used = {wanted.identifier for wanted in self.wanted.values()}
+        number = int.from_bytes(blake2b(topic_filter.encode(), digest_size=8).digest())
+        while number % SUBSCRIPTION_IDS + 1 in used:
+            number += 1
+        return number % SUBSCRIPTION_IDS + 1
 
     def forget(self, topic_filter: str) -> None:
         """A subscription is no more."""
-        self._plain.pop(topic_filter, None)
-        self._queries = {key: name for key, name in self._queries.items() if name != topic_filter}
-        self._takers.clear()
+        self.wanted.pop(topic_filter, None)
+        self._takers.cache_clear()
 
-    def abandon(self) -> tuple[int, list[Packet]]:
+    def _find_takers(self, topic: str, identifiers: tuple[int, ...]) -> tuple[str, ...]:
+        return tuple(name for name, each in self.wanted.items() if each.takes(topic, identifiers))
+
+    def abandon(self) -> tuple[int, list[Effect]]:
         """The subscriptions of a resumed session were made by now, or never will be: how many messages nobody gets."""
         self._claims = False
-        abandoned, self._unclaimed = self._unclaimed, []
-        for taken in abandoned:
-            taken.waits_for = 0
-        return len(abandoned), [answer for taken in abandoned for answer in self._acknowledge(taken)]
+        return len(self._unclaimed), self._arrive_again()
 
-    def arrive(self, packet: PublishPacket) -> list[Packet | Arrived]:
+    def _arrive_again(self) -> list[Effect]:
+        packets, self._unclaimed = self._unclaimed, []
+        return [effect for packet in packets for effect in self.arrive(packet)]
+
+    # ── what is taken, and acknowledged ─────────────────────────────────────────────────────────────────────
+
+    def arrive(self, packet: mqtt5.PublishPacket) -> list[Effect]:
         """Raises ``ProtocolViolation`` if there are more than we take."""
-        takers, packet_id = self._takers_of(packet), packet.packet_id
+        takers, packet_id = self._takers(packet.topic, tuple(packet.subscription_ids)), packet.packet_id
+        arrived: list[Effect] = [Arrived(packet, takers)] if takers else []
         if packet_id is None:
-            return [Arrived(packet, takers)] if takers else []
-        content = hash((packet.topic, packet.payload))
-        if (answer := self._repeat(packet_id, content, int(packet.qos))) is not None:
+            return arrived
+        taken = _Taken(packet, hash((packet.topic, packet.payload)), len(takers))
+        if (answer := self._repeated(packet_id, taken)) is not None:
             self.repeated += 1
-            return [*answer]
-        if not packet.duplicate:
-            self._repeats.clear()
-        if len(self._taken) >= self._receive_max:
+            return answer
+        if len(self._taken) + len(self._unclaimed) >= self._receive_max:
             raise ProtocolViolation(f"more than {self._receive_max} unacknowledged messages came", 0x93)
-        taken = self._taken[packet_id] = _Taken(packet, content, len(takers))
-        if takers:
-            return [Arrived(packet, takers)]
-        if self._claims:
-            taken.waits_for = 1
-            self._unclaimed.append(taken)
-        return [*self._acknowledge(taken)]
+        if self._claims and not takers:
+            self._unclaimed.append(packet)
+            return []
+        self._taken[packet_id] = taken
+        return arrived + self._acknowledge(taken)
 
-    def _repeat(self, packet_id: int, content: int, qos: int) -> list[Packet] | None:
+    def _repeated(self, packet_id: int, again: _Taken) -> list[Effect] | None:
         """How to answer a message that we have or had; None if it is new."""
-        if self._received.get(packet_id) == content:
-            return [PubRecPacket(packet_id)]
-        if (waiting := self._taken.get(packet_id)) is not None and waiting.content == content:
-            waiting.repeated = True
-            return []  # acknowledged when it is settled
-        if self._repeats.pop(packet_id, None) == content and qos == 1:
-            return [PubAckPacket(packet_id)]
+        taken = self._taken.get(packet_id)
+        if taken is not None and taken.content == again.content:
+            taken.repeated = True
+            return self._acknowledge(taken)
+        if self._repeats.pop(packet_id, None) == again.content and int(again.packet.qos) == 1:
+            return [mqtt5.PubAckPacket(packet_id)]
+        if not again.packet.duplicate:
+            self._repeats.clear()
         return None
 
-    def _takers_of(self, packet: PublishPacket) -> tuple[str, ...]:
-        topic = packet.topic
-        plain = self._takers.get(topic)
-        if plain is None:
-            if len(self._takers) >= TOPICS_MAX:
-                self._takers.clear()
-            plain = [name for name, pattern in self._plain.items() if matches(pattern, topic)]
-            self._takers[topic] = plain
-        return (*plain, *(self._queries[key] for key in packet.subscription_ids if key in self._queries))
-
-    def settle(self, packets: Iterable[PublishPacket]) -> list[Packet]:
-        """A subscription has dealt with these; those of an earlier session no longer matter."""
-        answers: list[Packet] = []
-        for packet in packets:
-            taken = self._taken.get(packet.packet_id or 0)
-            if taken is not None and taken.packet is packet:
-                taken.waits_for -= 1
-                answers += self._acknowledge(taken)
-        return answers
-
-    def _acknowledge(self, taken: _Taken) -> list[Packet]:
-        """Answer a message if nobody has to settle it any more."""
-        if taken.waits_for > 0:
+    def settle(self, packet: mqtt5.PublishPacket) -> list[Effect]:
+        """A subscription has dealt with it; what came in an earlier session no longer matters."""
+        taken = self._taken.get(packet.packet_id or 0)
+        if taken is None or taken.packet is not packet or not taken.waits_for:
             return []
-        packet_id, qos = taken.packet.packet_id or 0, int(taken.packet.qos)
+        taken.waits_for -= 1
+        return self._acknowledge(taken)
+
+    def _acknowledge(self, taken: _Taken) -> list[Effect]:
+        """Answer a message if nobody has to settle it any more, and the broker is there to hear it."""
+        packet_id = taken.packet.packet_id or 0
+        if taken.waits_for:
+            return []
+        if int(taken.packet.qos) == 2:
+            return [mqtt5.PubRecPacket(packet_id)] if taken.repeated else []
         del self._taken[packet_id]
-        if qos == 1:
-            _remember(self._remembered, packet_id, taken.content, REMEMBERED)
-        else:
-            _remember(self._received, packet_id, taken.content, self._receive_max)
-        if not taken.repeated:
-            self._repeats[packet_id] = taken.content
-            return []
-        return [PubAckPacket(packet_id) if qos == 1 else PubRecPacket(packet_id)]
+        self._remembered.append((packet_id, taken.content, self._age))
+        if taken.repeated:
+            return [mqtt5.PubAckPacket(packet_id)]
+        self._repeats[packet_id] = taken.content
+        return []
 
-    def release(self, packet_id: int) -> Packet:
+    def release(self, packet_id: int) -> mqtt5.PubCompPacket:
         """The answer to PUBREL: we have forgotten the message."""
-        if self._received.pop(packet_id, None) is None:
-            return PubCompPacket(packet_id, reason_code=PubCompReasonCode.PACKET_ID_NOT_FOUND)
-        return PubCompPacket(packet_id)
-
-
-def _remember(contents: OrderedDict[int, int], packet_id: int, content: int, most: int) -> None:
-    """Keep this as the newest, and no more than so many: beyond, the broker has given up the oldest."""
-    contents[packet_id] = content
-    contents.move_to_end(packet_id)
-    if len(contents) > most:
-        contents.popitem(last=False)
+        if packet_id not in self._taken or self._taken[packet_id].waits_for:
+            return mqtt5.PubCompPacket(packet_id, reason_code=mqtt5.PubCompReasonCode.PACKET_ID_NOT_FOUND)
+        del self._taken[packet_id]
+        return mqtt5.PubCompPacket(packet_id)

@@ -12,20 +12,21 @@ Every call blocks until it is done, and may be made from any thread; one thread 
 from __future__ import annotations
 
 import asyncio
-import ssl
 import threading
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
 import uvloop
 
 from tocsin.client import stream, subscription
 from tocsin.client.address import Server
 from tocsin.client.aio import DEFAULT_SERVER, AsyncClient
+from tocsin.client.channel import Notification
 from tocsin.client.message import Message
-from tocsin.client.streamset import Change
+from tocsin.client.options import Options, Publishing
+from tocsin.client.values import Change
 from tocsin.errors import ClientClosed
 from tocsin.model.stream import Metadata
 
@@ -33,20 +34,6 @@ ENDING_S: Final = 1.0  # for the calls of other threads to hear that the client 
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
-
-
-class Options(TypedDict, total=False):
-    """What ``AsyncClient`` takes beside its servers."""
-
-    client_id: str
-    username: str | None
-    password: str | bytes | None
-    tls: ssl.SSLContext | None
-    redial: bool
-    session_expiry_s: int
-    receive_max: int
-    inbox_max: int
-    deadline_s: float
 
 
 class _Loop:
@@ -70,6 +57,11 @@ class _Loop:
             if self._ended:
                 work.close()
                 raise ClientClosed("this client")
+            if self._running is not None and threading.current_thread() is self._running[1]:
+                work.close()
+                raise RuntimeError(
+                    "on_connection cannot wait for its own client; call it from another thread"
+                )
             if self._running is None:
                 loop = uvloop.new_event_loop()
                 thread = threading.Thread(target=loop.run_forever, name="tocsin client", daemon=True)
@@ -151,6 +143,10 @@ class Subscription(Inbox[Message]):
     """Messages: of topic filters, or of a query."""
 
 
+class Notifications(Inbox[Notification]):
+    """Results of a channel, each once."""
+
+
 class Streams(Inbox[Change]):
     """The changes of a set of streams. A reader that is too far behind gets the whole set anew."""
 
@@ -209,9 +205,13 @@ class Client:
             self.close()
             raise
 
-    def close(self, *, settle: bool = True) -> None:
-        """Take leave. What the subscriptions' readers were given last is acknowledged if ``settle``."""
-        self._loop.end(self._inner.close(settle=settle))
+    def close(self, *, settle: bool = True, end_session: bool = False) -> None:
+        """Take leave; the broker does not publish the will.
+
+        What the subscriptions' readers were given last is acknowledged if ``settle``. ``end_session``: the broker
+        forgets the session at once, whatever ``session_expiry_s`` is.
+        """
+        self._loop.end(self._inner.close(settle=settle, end_session=end_session))
 
     @property
     def client_id(self) -> str:
@@ -220,6 +220,11 @@ class Client:
     @property
     def connected(self) -> bool:
         return self._inner.connected
+
+    @property
+    def server(self) -> str:
+        """The one that the client is connected to, or tried last: host:port."""
+        return self._inner.server
 
     @property
     def duplicates(self) -> int:
@@ -231,22 +236,9 @@ class Client:
         """Messages that no reader gets."""
         return self._inner.dropped
 
-    def publish(
-        self,
-        topic: str,
-        value: object = b"",
-        *,
-        qos: int = 0,
-        retain: bool = False,
-        expiry_s: int | None = None,
-        user_properties: Iterable[tuple[str, str]] = (),
-    ) -> None:
+    def publish(self, topic: str, value: object = b"", **options: Unpack[Publishing]) -> None:
         """Send a message: at QoS 0 at once and best effort; above, return once it is durable."""
-        self._loop.call(
-            self._inner.publish(
-                topic, value, qos=qos, retain=retain, expiry_s=expiry_s, user_properties=user_properties
-            )
-        )
+        self._loop.call(self._inner.publish(topic, value, **options))
 
     def flush(self) -> None:
         """Wait until the broker has read everything that was published."""
@@ -269,13 +261,23 @@ class Client:
 
         return Stream(self._loop, self._loop.call(make()))
 
-    def subscribe(self, *filters: str, qos: int = 0) -> Subscription:
-        """The messages of topic filters, from here on."""
-        return Subscription(self._loop, self._inner.subscribe(*filters, qos=qos))
+    def subscribe(
+        self, *filters: str, qos: int = 0, no_local: bool = False, retained: bool = True
+    ) -> Subscription:
+        """The messages of topic filters, from here on.
+
+        ``no_local``: not those that this client publishes. ``retained``: with the retained ones that are there.
+        """
+        wanted = self._inner.subscribe(*filters, qos=qos, no_local=no_local, retained=retained)
+        return Subscription(self._loop, wanted)
 
     def query(self, predicate: str, *, qos: int = 0, with_streams: bool = False) -> Subscription:
         """The messages of every stream whose metadata satisfies the predicate. Raises ``QueryInvalid``."""
         return Subscription(self._loop, self._inner.query(predicate, qos=qos, with_streams=with_streams))
+
+    def channel(self, name: str, /, *values: object, qos: int = 1, **parameters: object) -> Notifications:
+        """The notifications of a channel with these parameters, from here on."""
+        return Notifications(self._loop, self._inner.channel(name, *values, qos=qos, **parameters))
 
     def streams(self, predicate: str) -> Streams:
         """The set of streams whose metadata satisfies the predicate, then its changes. Raises ``QueryInvalid``."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
-from mqtt5 import PublishPacket
+from mqtt5 import PublishPacket, QoS, RetainHandling, TopicFilter
 
 from tocsin.core.description import PROPERTY_PREFIX
 from tocsin.errors import MetadataInvalid
@@ -14,10 +14,11 @@ from tocsin.model.publication import Publication
 from tocsin.model.stream import PERMANENT, Diff, Metadata, diff_problem
 from tocsin.wire.codec import V5, encode
 from tocsin.wire.frames import publish_frame
+from tocsin.wire.topics import parse_filter
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What a subscriber gets."""
+    """What a subscriber gets; or what a client leaves as its will."""
 
     topic: str
     payload: bytes
@@ -25,11 +26,25 @@ class Message(msgspec.Struct, frozen=True):
     retain: bool = False  # it was there before the subscription
     user_properties: tuple[tuple[str, str], ...] = ()
     metadata: Metadata | None = None  # of its stream when it arrived; only of a query ``with_streams``
+    expiry_s: int | None = None  # how long it is of use from now on
+    content_type: str | None = None
+    response_topic: str | None = None  # where its publisher wants an answer
+    correlation: bytes | None = None  # to be sent back with that answer
 
     @classmethod
     def of(cls, packet: PublishPacket) -> Message:
-        properties = tuple(packet.user_properties)
-        return cls(packet.topic, packet.payload, int(packet.qos), packet.retain, properties)
+        return cls(
+            packet.topic,
+            packet.payload,
+            int(packet.qos),
+            packet.retain,
+            tuple(packet.user_properties),
+            None,
+            packet.message_expiry_interval,
+            packet.content_type,
+            packet.response_topic,
+            packet.correlation_data,
+        )
 
     @property
     def text(self) -> str:
@@ -52,6 +67,50 @@ def payload_of(value: object) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+
+
+def publication_of(
+    topic: str,
+    value: object,
+    *,
+    qos: int = 0,
+    retain: bool = False,
+    expiry_s: int | None = None,
+    content_type: str | None = None,
+    response_topic: str | None = None,
+    correlation: bytes | None = None,
+    user_properties: Iterable[tuple[str, str]] = (),
+) -> Publication:
+    """What a program publishes. Raises ``ValueError``, ``TypeError``."""
+    return Publication(
+        topic,
+        payload_of(value),
+        checked_qos(qos),
+        "",
+        retain,
+        expiry_s,
+        content_type=content_type,
+        response_topic=response_topic,
+        correlation=correlation,
+        user_properties=tuple(user_properties),
+    )
+
+
+def filter_of(text: str, qos: int, *, no_local: bool = False, retained: bool = True) -> TopicFilter:
+    """What a program subscribes to. Raises ``WireError``, ``ValueError``."""
+    shared = parse_filter(text).group is not None
+    if no_local and shared:
+        raise ValueError(
+            f"{text!r}: a shared subscription cannot be no_local; somebody is to get each message"
+        )
+    handling = RetainHandling.SEND_IF_SUBSCRIPTION_NOT_EXISTS if retained else RetainHandling.SEND_NEVER
+    return TopicFilter(
+        text,
+        max_qos=QoS(checked_qos(qos)),
+        no_local=no_local,
+        retain_as_published=False,
+        retain_handling=handling,
+    )
 
 
 def checked(topic: str, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,15 +14,16 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import msgspec
-from mqtt5 import PublishPacket
+from mqtt5 import PublishPacket, TopicFilter
 
 from tocsin.client.message import Message
-from tocsin.client.streamset import Change, Set, StreamSet
+from tocsin.client.streamset import StreamSet
+from tocsin.client.values import Change, Set
 from tocsin.errors import ClientClosed, DeadlineExceeded, Malformed, TocsinError
 from tocsin.model.stream import Metadata
 
@@ -35,8 +36,8 @@ Item = TypeVar("Item")
 class Inbox(ABC, Generic[Item]):
     """What the subscriptions to messages and to sets of streams have in common."""
 
-    def __init__(self, client: AsyncClient, filters: Mapping[str, int], size: int) -> None:
-        self.filters = dict(filters)  # with the QoS that is asked for
+    def __init__(self, client: AsyncClient, filters: Sequence[TopicFilter], size: int) -> None:
+        self.filters = {each.pattern: each for each in filters}
         self.dropped = 0
         self._client = client
         self._size = size
@@ -137,10 +138,15 @@ class Subscription(Inbox[Message]):
     """Messages: of topic filters, or of a query."""
 
     def __init__(
-        self, client: AsyncClient, filters: Mapping[str, int], size: int, *, streams: str | None = None
+        self,
+        client: AsyncClient,
+        filters: Sequence[TopicFilter],
+        size: int,
+        *,
+        streams: TopicFilter | None = None,
     ) -> None:
-        super().__init__(client, filters if streams is None else {streams: 0, **filters}, size)
-        self._streams = streams  # the filter of the set of streams that a query has their metadata from
+        super().__init__(client, filters if streams is None else [streams, *filters], size)
+        self._streams = None if streams is None else streams.pattern  # where their metadata comes from
         self._set = None if streams is None else StreamSet()
 
     @property
@@ -174,8 +180,8 @@ class Subscription(Inbox[Message]):
 class Streams(Inbox[Change]):
     """The changes of a set of streams. A reader that is too far behind gets the whole set anew."""
 
-    def __init__(self, client: AsyncClient, topic_filter: str, size: int) -> None:
-        super().__init__(client, {topic_filter: 0}, size)
+    def __init__(self, client: AsyncClient, topic_filter: TopicFilter, size: int) -> None:
+        super().__init__(client, [topic_filter], size)
         self._set = StreamSet()
 
     @property

@@ -39,12 +39,12 @@ from tocsin.core.machine import (
     TimerFired,
 )
 from tocsin.core.session import SendPacket
+from tocsin.wire.reasons import reason_of, refusal_of
 from tocsin.wire.reference import Server, server_of
 
 BACKOFF_FIRST_US = 100_000  # a broker that restarts is back within a second
 BACKOFF_MAX_US = 10_000_000
 GREETING_DEADLINE_US = 10_000_000  # to dial, and again to be answered: the broker's own default for CONNECT
-REFUSED_FROM = 0x80  # reason codes from here on are refusals
 REFERRALS_MAX = 3  # servers that each name another, before we wait and begin anew
 USE_ANOTHER_SERVER, SERVER_MOVED = 0x9C, 0x9D
 
@@ -71,6 +71,8 @@ class Lost(Event, frozen=True, kw_only=True):
 
 class Closing(Event, frozen=True, kw_only=True):
     """We want no connection any more."""
+
+    farewell: DisconnectPacket | None = None  # what to say instead of a plain one
 
 
 class Dial(Effect, frozen=True, kw_only=True):
@@ -144,10 +146,9 @@ class Dialler(TableMachine):
         answer = event.packet
         if not isinstance(answer, ConnAckPacket):
             return self._drop(event.cause, now_us, f"the peer began with {type(answer).__name__}")
-        if int(answer.reason_code) >= REFUSED_FROM:
-            words = answer.reason_str or answer.reason_code.name.replace("_", " ").lower()
+        if (refusal := refusal_of(answer)) is not None:
             code, server = int(answer.reason_code), server_of(answer.server_reference)
-            return self._drop(event.cause, now_us, f"refused: {words}", code, server)
+            return self._drop(event.cause, now_us, f"refused: {refusal}", code, server)
         self.state = "up"
         self._referrals = 0
         self._up_since_us = now_us
@@ -162,9 +163,8 @@ class Dialler(TableMachine):
     def _on_packet(self, event: Heard, now_us: int) -> list[Effect]:
         packet = event.packet
         if isinstance(packet, DisconnectPacket):
-            words = packet.reason_str or packet.reason_code.name.replace("_", " ").lower()
             code, server = int(packet.reason_code), server_of(packet.server_reference)
-            return self._drop(event.cause, now_us, words, code, server)
+            return self._drop(event.cause, now_us, reason_of(packet), code, server)
         if isinstance(packet, PingRespPacket):
             self._unanswered = False
         return []
@@ -242,9 +242,8 @@ class Dialler(TableMachine):
         return self._dial(event, now_us) if event.name == RETRY else []
 
     def _close(self, event: Closing, now_us: int) -> list[Effect]:
-        farewell: list[Effect] = (
-            [SendPacket(cause=event.cause, packet=DisconnectPacket())] if self.state == "up" else []
-        )
+        packet = event.farewell or DisconnectPacket()
+        farewell: list[Effect] = [SendPacket(cause=event.cause, packet=packet)] if self.state == "up" else []
         self.state = "closed"
         timers = [CancelTimer(cause=event.cause, name=name) for name in (RETRY, DEADLINE, PING)]
         return [*farewell, *timers, HangUp(cause=event.cause)]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 import msgspec
-from mqtt5 import ConnAckPacket, ConnectPacket, Packet
+from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, Packet
 
 from tocsin.core.dialler import Closing, Dial, Dialled, Dialler, Down, HangUp, Heard, Lost, Up
 from tocsin.core.machine import CancelTimer, Effect, SetTimer, Started, TimerFired
@@ -83,8 +83,8 @@ class Line:
     def open(self) -> None:
         self._post(Started(incarnation=secrets.randbits(48), cause=self._cause))
 
-    def close(self) -> None:
-        self._post(Closing(cause=self._cause))
+    def close(self, farewell: DisconnectPacket | None = None) -> None:
+        self._post(Closing(cause=self._cause, farewell=farewell))
 
     async def wait_closed(self) -> None:
         """Return when a connection that was hung up has sent what it had to, and is gone."""

@@ -13,7 +13,8 @@ from tests.certificates import Authority
 from tests.unit.broker.door import Door, until
 from tests.unit.broker.guarded import GuardedDoor
 from tests.unit.broker.web import WebDoor
-from tocsin.client import AsyncClient, Message
+from tocsin.client import AsyncClient, Message, aio
+from tocsin.client.arrivals import Arrivals
 from tocsin.config import Access, Limits, Settings, Tls
 from tocsin.errors import (
     AddressInvalid,
@@ -293,6 +294,19 @@ async def test_two_clients_with_one_id_do_not_throw_each_other_out_for_ever() ->
         with pytest.raises(BrokerUnreachable):
             await first.publish("a", qos=1)
         await second.flush()
+
+
+async def test_a_client_forgets_old_messages_while_it_is_connected_and_not_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(aio, "AGING_S", 0.01)
+    aged: list[None] = []
+    monkeypatch.setattr(Arrivals, "age", lambda arrivals: aged.append(None))
+    async with Door(Limits()) as door, client_of(door):
+        await until(lambda: len(aged) > 2)
+    before = len(aged)
+    await asyncio.sleep(0.05)
+    assert len(aged) == before
 
 
 async def test_a_client_comes_over_websocket() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from mqtt5 import Packet, PubAckPacket, PublishPacket, PubRecPacket
+from mqtt5 import PubAckPacket, PubCompPacket, PublishPacket, PubRecPacket
 
 from tests.unit.client.broker import QOS
 from tocsin.client import arrivals
-from tocsin.client.arrivals import Arrivals, Arrived
+from tocsin.client.arrivals import Arrivals
+from tocsin.client.message import filter_of
+from tocsin.client.values import Arrived, Effect
 from tocsin.errors import ProtocolViolation
 
 
@@ -34,11 +36,27 @@ def begun(*filters: str, resumed: bool = False, receive_max: int = 10) -> Arriva
     made = Arrivals(receive_max)
     made.begin(resumed)
     for name in filters:
-        made.want(name)
+        want(made, name)
     return made
 
 
-def takers(effects: list[Packet | Arrived]) -> list[tuple[str, ...]]:
+def want(made: Arrivals, name: str) -> list[tuple[PublishPacket, tuple[str, ...]]]:
+    """Make a subscription: what has waited for it."""
+    waited = made.want(filter_of(name, 2))
+    return [(each.packet, each.takers) for each in waited if isinstance(each, Arrived)]
+
+
+def identifier_of(made: Arrivals, name: str) -> int:
+    identifier = made.wanted[name].identifier
+    assert identifier is not None
+    return identifier
+
+
+def settle(made: Arrivals, *packets: PublishPacket) -> list[Effect]:
+    return [answer for packet in packets for answer in made.settle(packet)]
+
+
+def takers(effects: list[Effect]) -> list[tuple[str, ...]]:
     return [each.takers for each in effects if isinstance(each, Arrived)]
 
 
@@ -53,9 +71,10 @@ def test_a_message_goes_to_the_filters_that_match_its_topic() -> None:
 
 def test_a_query_gets_what_carries_its_identifier_and_nothing_else() -> None:
     made = begun("a/#")
-    one, _ = made.want("$query/x = 1")
-    two, _ = made.want("$query/x = 2")
-    assert one is not None and two is not None and one != two
+    for name in ("$query/x = 2", "$query/x = 1"):
+        want(made, name)
+    one, two = identifier_of(made, "$query/x = 1"), identifier_of(made, "$query/x = 2")
+    assert one != two
     assert takers(made.arrive(packet(None, "a/b", qos=0, identifiers=[two, one]))) == [
         ("a/#", "$query/x = 2", "$query/x = 1")
     ]
@@ -69,7 +88,10 @@ def test_queries_whose_identifiers_would_be_the_same_have_different_ones(
 ) -> None:
     monkeypatch.setattr(arrivals, "SUBSCRIPTION_IDS", 3)
     made = begun()
-    assert {made.want(f"$query/x = {number}")[0] for number in range(3)} == {1, 2, 3}
+    names = [f"$query/x = {number}" for number in range(3)]
+    for name in names:
+        want(made, name)
+    assert {identifier_of(made, name) for name in names} == {1, 2, 3}
 
 
 def test_the_memory_of_topics_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,16 +99,16 @@ def test_the_memory_of_topics_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     made = begun("+")
     for topic in "abcab":
         assert takers(made.arrive(packet(None, topic, qos=0))) == [("+",)]
-        assert len(made._takers) <= 2
+        assert made._takers.cache_info().currsize <= 2
 
 
 def test_a_message_is_acknowledged_when_all_have_settled_it() -> None:
     made = begun("a", "#")
     message = packet(5, "a")
     assert takers(made.arrive(message)) == [("a", "#")]
-    assert made.settle([message]) == []
-    assert made.settle([message]) == [PubAckPacket(5)]
-    assert made.settle([message]) == []
+    assert settle(made, message) == []
+    assert settle(made, message) == [PubAckPacket(5)]
+    assert settle(made, message) == []
 
 
 def test_a_message_that_waits_does_not_hold_back_the_acknowledgements_of_others() -> None:
@@ -94,8 +116,8 @@ def test_a_message_that_waits_does_not_hold_back_the_acknowledgements_of_others(
     messages = [packet(number, qos=1 + number % 2) for number in (3, 4, 5)]
     for each in messages:
         made.arrive(each)
-    assert made.settle(messages[1:]) == [PubAckPacket(4), PubRecPacket(5)]
-    assert made.settle(messages[:1]) == [PubRecPacket(3)]
+    assert settle(made, *messages[1:]) == [PubAckPacket(4), PubRecPacket(5)]
+    assert settle(made, *messages[:1]) == [PubRecPacket(3)]
 
 
 def test_what_is_for_nobody_is_acknowledged_at_once() -> None:
@@ -115,16 +137,14 @@ def test_more_than_we_take_is_a_violation() -> None:
 
 
 def test_messages_wait_for_the_subscription_that_they_are_for() -> None:
-    identifier, _ = begun().want("$query/x = 1")
+    identifier = identifier_of(begun("$query/x = 1"), "$query/x = 1")
     made = begun(resumed=True)
-    plain, queried = packet(1, "a"), packet(2, "b", identifiers=[identifier or 0])
+    plain, queried = packet(1, "a"), packet(2, "b", identifiers=[identifier])
     assert made.arrive(plain) == made.arrive(queried) == []
-    _, waited = made.want("$query/x = 1")
-    assert [(each.packet, each.takers) for each in waited] == [(queried, ("$query/x = 1",))]
-    assert made.settle([queried]) == [PubAckPacket(2)]
-    _, waited = made.want("a")
-    assert [(each.packet, each.takers) for each in waited] == [(plain, ("a",))]
-    assert made.settle([plain]) == [PubAckPacket(1)]
+    assert want(made, "$query/x = 1") == [(queried, ("$query/x = 1",))]
+    assert settle(made, queried) == [PubAckPacket(2)]
+    assert want(made, "a") == [(plain, ("a",))]
+    assert settle(made, plain) == [PubAckPacket(1)]
 
 
 def test_what_nobody_claims_is_acknowledged_in_the_end() -> None:
@@ -140,7 +160,7 @@ def test_what_was_acknowledged_is_recognised_also_if_it_is_not_marked() -> None:
     for number in (1, 2):
         message = packet(number, payload=b"%d" % number)
         made.arrive(message)
-        made.settle([message])
+        settle(made, message)
     made.begin(True)
     assert made.arrive(packet(1, payload=b"1")) == [PubAckPacket(1)]
     assert made.arrive(packet(2, payload=b"2", duplicate=True)) == [PubAckPacket(2)]
@@ -154,7 +174,7 @@ def test_what_is_settled_between_a_break_and_its_repeat_is_acknowledged_with_tha
     message = packet(1, qos=qos)
     made.arrive(message)
     made.begin(True)
-    assert made.settle([message]) == []
+    assert settle(made, message) == []
     answer = PubAckPacket(1) if qos == 1 else PubRecPacket(1)
     assert made.arrive(packet(1, qos=qos, duplicate=True)) == [answer]
 
@@ -164,7 +184,7 @@ def test_another_message_with_a_number_that_was_used_is_new() -> None:
     for qos in (1, 2):
         message = packet(qos, payload=b"old", qos=qos)
         made.arrive(message)
-        made.settle([message])
+        settle(made, message)
     made.begin(True)
     for qos in (1, 2):
         assert takers(made.arrive(packet(qos, payload=b"new", qos=qos, duplicate=True))) == [("#",)]
@@ -174,7 +194,7 @@ def test_after_the_first_new_message_equal_ones_are_new_too() -> None:
     made = begun("#")
     message = packet(1, payload=b"on")
     made.arrive(message)
-    made.settle([message])
+    settle(made, message)
     made.begin(True)
     made.arrive(packet(2))
     assert takers(made.arrive(packet(1, payload=b"on"))) == [("#",)]
@@ -186,14 +206,56 @@ def test_a_settled_message_of_a_lost_session_is_not_acknowledged_to_the_next() -
     made.arrive(old)
     made.begin(False)
     assert takers(made.arrive(packet(1, payload=b"new"))) == [("#",)]
-    assert made.settle([old]) == []
+    assert settle(made, old) == []
 
 
 def test_the_memory_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrivals, "REMEMBERED", 2)
-    made = begun("#", receive_max=2)
+    made = begun("#")
     for number in range(1, 10):
-        message = packet(number, qos=1 + number % 2)
+        message = packet(number)
         made.arrive(message)
-        made.settle([message])
-    assert (len(made._remembered), len(made._received)) == (2, 2)
+        settle(made, message)
+    assert (len(made._remembered), len(made._taken)) == (2, 0)
+
+
+def test_what_was_acknowledged_long_ago_is_not_a_repeat() -> None:
+    made = begun("#")
+    for number in (1, 2):
+        message = packet(number, payload=b"on")
+        made.arrive(message)
+        settle(made, message)
+        made.age()
+    made.begin(True)
+    assert made.arrive(packet(2, payload=b"on")) == [PubAckPacket(2)]
+    assert takers(made.arrive(packet(1, payload=b"on"))) == [("#",)], "the same again, and another one"
+
+
+def test_a_message_at_qos_2_counts_until_it_is_released() -> None:
+    made = begun("#", receive_max=2)
+    messages = [packet(number, qos=2) for number in (1, 2, 3)]
+    for each in messages[:2]:
+        made.arrive(each)
+    assert settle(made, *messages[:2]) == [PubRecPacket(1), PubRecPacket(2)]
+    with pytest.raises(ProtocolViolation):
+        made.arrive(messages[2])
+    assert made.release(1) == PubCompPacket(1)
+    assert takers(made.arrive(messages[2])) == [("#",)]
+
+
+def test_a_message_that_was_not_settled_cannot_be_released() -> None:
+    made = begun("#")
+    made.arrive(packet(1, qos=2))
+    for number in (1, 7):
+        assert int(made.release(number).reason_code) == 0x92
+
+
+def test_what_nobody_has_claimed_counts_and_comes_again_after_a_break() -> None:
+    made = begun(resumed=True, receive_max=1)
+    made.arrive(packet(1))
+    with pytest.raises(ProtocolViolation):
+        made.arrive(packet(2))
+    made.begin(True)
+    again = packet(1, duplicate=True)
+    assert made.arrive(again) == []
+    assert want(made, "t") == [(again, ("t",))]

@@ -6,13 +6,12 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from queue import Queue
 
 import pytest
 
 from tests.unit.broker.door import Door
-from tocsin.client import AsyncClient, Client, Message
-from tocsin.client.blocking import Options
+from tocsin.client import Client, Connection, Message
 from tocsin.config import Limits
 from tocsin.errors import BrokerUnreachable, ClientClosed, DeadlineExceeded, QueryInvalid
 
@@ -102,6 +101,24 @@ def test_a_client_that_was_never_connected_can_be_closed() -> None:
         client.connect()
 
 
-def test_both_clients_take_the_same_options() -> None:
-    taken: dict[str, Any] = dict(AsyncClient.__init__.__annotations__)
-    assert set(taken) - {"servers", "return"} == set(Options.__annotations__)
+def test_what_is_told_of_the_connection_may_not_wait_for_the_client(url: str) -> None:
+    told: Queue[object] = Queue()
+
+    def on_connection(connection: Connection) -> None:
+        try:
+            client.publish("a", connection.server, qos=1)
+        except RuntimeError as error:
+            told.put(error)
+
+    client = Client(url, on_connection=on_connection)
+    with client:
+        assert "call it from another thread" in str(told.get(timeout=DEADLINE_S))
+
+
+def test_the_will_of_a_client_that_vanishes_is_published(url: str) -> None:
+    with Client(url) as watcher, watcher.subscribe("state/#") as heard:
+        doomed = Client(url, client_id="doomed", will=Message("state/doomed", b"gone"))
+        doomed.connect()
+        with Client(url, client_id="doomed"):  # takes its place
+            assert heard.get(DEADLINE_S).text == "gone"
+        doomed.close()

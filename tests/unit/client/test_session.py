@@ -13,6 +13,7 @@ from mqtt5 import (
     PubAckPacket,
     PubAckReasonCode,
     PubCompPacket,
+    PubCompReasonCode,
     PublishPacket,
     PubRecPacket,
     PubRecReasonCode,
@@ -26,15 +27,10 @@ from mqtt5 import (
 )
 
 from tests.unit.client.broker import Broker
-from tocsin.client.arrivals import Arrived
-from tocsin.client.session import PACKET_IDS, Answered, Effect, Ended, Session
-from tocsin.errors import (
-    AlreadySubscribed,
-    BrokerUnreachable,
-    PublishRefused,
-    SubscriptionRefused,
-    Unencodable,
-)
+from tocsin.client.message import filter_of
+from tocsin.client.session import FLUSH, PACKET_IDS, Session
+from tocsin.client.values import Answered, Arrived, Effect
+from tocsin.errors import BrokerUnreachable, PublishRefused, SubscriptionRefused, Unencodable
 from tocsin.model.publication import Publication
 
 GRANTED = SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE
@@ -63,7 +59,7 @@ def published(effects: list[Effect]) -> list[tuple[bytes, int | None, bool]]:
 
 def test_a_subscription_is_asked_for_and_answered() -> None:
     session = session_up()
-    request, effects = session.subscribe("a/#", 1)
+    request, effects = session.subscribe(filter_of("a/#", 1))
     [(name, packet_id)] = subscribed(effects)
     assert name == "a/#"
     assert session.heard(SubAckPacket(packet_id, [GRANTED])) == [Answered(request)]
@@ -71,28 +67,20 @@ def test_a_subscription_is_asked_for_and_answered() -> None:
 
 def test_a_refused_subscription_ends_and_can_be_asked_for_again() -> None:
     session = session_up()
-    request, effects = session.subscribe("a", 0)
+    request, effects = session.subscribe(filter_of("a", 0))
     [(_, packet_id)] = subscribed(effects)
     refusal = SubAckPacket(packet_id, [SubAckReasonCode.NOT_AUTHORIZED], reason_str="not for you")
-    answered, ended = session.heard(refusal)
+    [answered] = session.heard(refusal)
     assert isinstance(answered, Answered) and isinstance(answered.error, SubscriptionRefused)
     assert answered.request == request and "'a': not for you" in str(answered.error)
-    assert isinstance(ended, Ended) and ended.topic_filter == "a"
-    assert subscribed(session.subscribe("a", 0)[1])
-
-
-def test_the_same_filter_twice_is_refused_here() -> None:
-    session = session_up()
-    session.subscribe("a", 0)
-    with pytest.raises(AlreadySubscribed, match="'a' already; read or close that one"):
-        session.subscribe("a", 1)
+    assert subscribed(session.subscribe(filter_of("a", 0))[1])
 
 
 def test_what_is_asked_while_there_is_no_connection_goes_out_with_the_next() -> None:
     session = Session(10)
-    subscribing, effects = session.subscribe("a", 0)
+    subscribing, effects = session.subscribe(filter_of("a", 0))
     assert effects == []
-    publishing, effects = session.publish(message(b"x"))
+    publishing, effects = session.ask(message(b"x"))
     assert effects == []
     effects = session.connected(ConnAckPacket(receive_max=5))
     [(_, packet_id)], [(_, publish_id, again)] = subscribed(effects), published(effects)
@@ -104,7 +92,7 @@ def test_what_is_asked_while_there_is_no_connection_goes_out_with_the_next() -> 
 def test_subscriptions_are_made_anew_only_where_the_session_is_lost() -> None:
     session = session_up()
     for name in ("a", "$query/b = 1", "$streams/b = 1"):
-        [(_, packet_id)] = subscribed(session.subscribe(name, 0)[1])
+        [(_, packet_id)] = subscribed(session.subscribe(filter_of(name, 0))[1])
         session.heard(SubAckPacket(packet_id, [GRANTED]))
     session.interrupted(BROKEN)
     resumed = session.connected(ConnAckPacket(session_present=True))
@@ -116,40 +104,41 @@ def test_subscriptions_are_made_anew_only_where_the_session_is_lost() -> None:
 
 def test_a_subscription_that_is_refused_after_a_break_ends() -> None:
     session = session_up()
-    [(_, packet_id)] = subscribed(session.subscribe("a", 0)[1])
+    [(_, packet_id)] = subscribed(session.subscribe(filter_of("a", 0))[1])
     session.heard(SubAckPacket(packet_id, [GRANTED]))
     session.interrupted(BROKEN)
     [(_, packet_id)] = subscribed(session.connected(ConnAckPacket()))
-    effects = session.heard(SubAckPacket(packet_id, [SubAckReasonCode.NOT_AUTHORIZED]))
-    assert any(isinstance(each, Ended) and each.topic_filter == "a" for each in effects)
+    [answered] = session.heard(SubAckPacket(packet_id, [SubAckReasonCode.NOT_AUTHORIZED]))
+    assert isinstance(answered, Answered) and isinstance(answered.error, SubscriptionRefused)
+    assert answered.error.topic_filter == "a"
     session.interrupted(BROKEN)
     assert session.connected(ConnAckPacket()) == []
 
 
 def test_a_query_has_an_identifier_that_follows_from_its_text() -> None:
     one, other = session_up(), session_up()
-    other.subscribe("$query/z = 1", 0)
-    first, second = (each.subscribe("$query/a = 1", 0)[1][0] for each in (one, other))
+    other.subscribe(filter_of("$query/z = 1", 0))
+    first, second = (each.subscribe(filter_of("$query/a = 1", 0))[1][0] for each in (one, other))
     assert isinstance(first, SubscribePacket) and isinstance(second, SubscribePacket)
     assert first.subscription_id == second.subscription_id is not None
-    plain = one.subscribe("a", 0)[1][0]
+    plain = one.subscribe(filter_of("a", 0))[1][0]
     assert isinstance(plain, SubscribePacket) and plain.subscription_id is None
 
 
 def test_unsubscribing_survives_a_break() -> None:
     session = session_up()
-    session.subscribe("a", 0)
+    session.subscribe(filter_of("a", 0))
     request, _ = session.unsubscribe("a")
     session.interrupted(BROKEN)
-    effects = session.connected(ConnAckPacket(session_present=True))
-    [asked] = [each for each in effects if isinstance(each, UnsubscribePacket)]
+    *_, asked = session.connected(ConnAckPacket(session_present=True))
+    assert isinstance(asked, UnsubscribePacket)
     answer = UnsubAckPacket(asked.packet_id, [UnsubAckReasonCode.SUCCESS])
     assert session.heard(answer) == [Answered(request)]
 
 
 def test_a_flush_fails_with_its_connection() -> None:
     session = session_up()
-    request, _ = session.flush()
+    request, _ = session.ask(FLUSH)
     assert session.interrupted(BROKEN) == [Answered(request, BROKEN)]
     assert session.connected(ConnAckPacket()) == []
 
@@ -157,10 +146,10 @@ def test_a_flush_fails_with_its_connection() -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_message_that_is_refused_frees_its_number_and_the_window(qos: int) -> None:
     session = session_up(window=1)
-    request, effects = session.publish(message(b"x", qos))
+    request, effects = session.ask(message(b"x", qos))
     [(_, packet_id, _)] = published(effects)
     assert packet_id is not None
-    assert session.publish(message(b"y", qos))[1] == []
+    assert session.ask(message(b"y", qos))[1] == []
     refusal: Packet = PubAckPacket(packet_id, reason_code=PubAckReasonCode.NOT_AUTHORIZED)
     if qos == 2:
         refusal = PubRecPacket(packet_id, reason_code=PubRecReasonCode.NOT_AUTHORIZED)
@@ -172,7 +161,7 @@ def test_a_message_that_is_refused_frees_its_number_and_the_window(qos: int) -> 
 
 def test_a_message_is_marked_as_a_repeat_in_the_same_session_only() -> None:
     session = session_up()
-    [(_, packet_id, _)] = published(session.publish(message(b"x"))[1])
+    [(_, packet_id, _)] = published(session.ask(message(b"x"))[1])
     for resumed in (True, False, True):
         session.interrupted(BROKEN)
         effects = session.connected(ConnAckPacket(session_present=resumed))
@@ -181,12 +170,14 @@ def test_a_message_is_marked_as_a_repeat_in_the_same_session_only() -> None:
 
 def test_a_message_received_by_a_broker_that_forgot_the_session_is_answered() -> None:
     session = session_up()
-    request, effects = session.publish(message(b"x", 2))
+    request, effects = session.ask(message(b"x", 2))
     [(_, packet_id, _)] = published(effects)
     assert packet_id is not None
     assert session.heard(PubRecPacket(packet_id)) == [PubRelPacket(packet_id)]
     session.interrupted(BROKEN)
-    assert session.connected(ConnAckPacket()) == [Answered(request)]
+    assert session.connected(ConnAckPacket()) == [PubRelPacket(packet_id)]
+    unknown = PubCompPacket(packet_id, reason_code=PubCompReasonCode.PACKET_ID_NOT_FOUND)
+    assert session.heard(unknown) == [Answered(request)]
 
 
 def test_answers_to_nothing_change_nothing() -> None:
@@ -197,12 +188,54 @@ def test_answers_to_nothing_change_nothing() -> None:
     assert isinstance(answer, PubRelPacket) and int(answer.reason_code) == 0x92
 
 
+def test_an_answer_to_what_is_not_sent_yet_breaks_nothing() -> None:
+    session = session_up(window=1)
+    session.ask(message(b"x"))
+    waiting, _ = session.ask(message(b"y"))
+    last, _ = session.ask(message(b"z"))
+    session.heard(PubAckPacket(waiting))
+    effects = session.heard(PubAckPacket(waiting - 1))
+    assert published(effects) == [(b"z", last, False)]
+
+
+def test_requests_wait_in_order_for_room_at_the_broker() -> None:
+    session = session_up(window=1)
+    first, _ = session.ask(message(b"x"))
+    assert session.subscribe(filter_of("a", 0))[1] == []
+    flushing, effects = session.ask(FLUSH)
+    assert effects == []
+    _, asked = session.heard(PubAckPacket(first))
+    assert isinstance(asked, SubscribePacket)
+    _, flush = session.heard(SubAckPacket(asked.packet_id, [GRANTED]))
+    assert isinstance(flush, UnsubscribePacket)
+    answer = UnsubAckPacket(flush.packet_id, [UnsubAckReasonCode.NO_SUBSCRIPTION_EXISTED])
+    assert session.heard(answer) == [Answered(flushing)]
+
+
+def test_subscriptions_are_made_anew_before_the_messages_that_wait() -> None:
+    session = session_up()
+    [(_, packet_id)] = subscribed(session.subscribe(filter_of("t", 1))[1])
+    session.heard(SubAckPacket(packet_id, [GRANTED]))
+    session.ask(message(b"x"))
+    session.interrupted(BROKEN)
+    again, waiting = session.connected(ConnAckPacket())
+    assert isinstance(again, SubscribePacket) and isinstance(waiting, PublishPacket)
+
+
+def test_a_filter_that_is_given_up_before_it_was_asked_for_is_not_asked_for() -> None:
+    session = Session(10)
+    session.subscribe(filter_of("a", 0))
+    session.unsubscribe("a")
+    effects = session.connected(ConnAckPacket())
+    assert [type(each) for each in effects] == [UnsubscribePacket, UnsubscribePacket]
+
+
 def test_there_are_so_many_numbers_and_then_an_error() -> None:
     session = Session(10)
     for _ in range(PACKET_IDS):
-        session.publish(message(b""))
+        session.ask(message(b""))
     with pytest.raises(Unencodable, match="wait for answers"):
-        session.publish(message(b""))
+        session.ask(message(b""))
 
 
 class Run:
@@ -222,7 +255,7 @@ class Run:
         self.answered: Counter[int] = Counter()
         self.carry_out(self.session.connected(self.broker.connect(resumed=False)))
         for name in self.inboxes:
-            self.carry_out(self.session.subscribe(name, 2)[1])
+            self.carry_out(self.session.subscribe(filter_of(name, 2))[1])
 
     def carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -231,7 +264,7 @@ class Run:
                     self.inboxes[packet.topic].append(packet)
                 case Answered(request=request, error=None):
                     self.answered[request] += 1
-                case Answered() | Ended():
+                case Answered():
                     raise AssertionError(effect)
                 case PubAckPacket(packet_id=number):
                     self.acknowledged.append(number)
@@ -241,7 +274,7 @@ class Run:
 
     def publish(self, qos: int) -> None:
         payload = b"%d at %d" % (len(self.asked), qos)
-        request, effects = self.session.publish(message(payload, qos))
+        request, effects = self.session.ask(message(payload, qos))
         self.asked[request] = payload
         self.carry_out(effects)
 
@@ -252,7 +285,7 @@ class Run:
 
     def reads(self, name: str) -> None:
         if name in self.last:
-            self.carry_out([*self.session.arrivals.settle((self.last.pop(name),))])
+            self.carry_out([*self.session.arrivals.settle(self.last.pop(name))])
         if inbox := self.inboxes[name]:
             self.last[name] = packet = inbox.popleft()
             self.read[name].append(int(packet.payload))

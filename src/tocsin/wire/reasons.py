@@ -1,0 +1,34 @@
+"""What a peer's reason codes say, in words."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from mqtt5 import (
+    ConnAckPacket,
+    DisconnectPacket,
+    PubAckPacket,
+    PubCompPacket,
+    PubRecPacket,
+    SubAckPacket,
+)
+
+REFUSED_FROM: Final = 0x80  # reason codes from here on are refusals
+
+Reasoned = ConnAckPacket | DisconnectPacket | PubAckPacket | PubCompPacket | PubRecPacket | SubAckPacket
+
+
+def reason_of(packet: Reasoned) -> str:
+    """Why, as the peer said it, or else as the standard names its code."""
+    return packet.reason_str or _code_of(packet).name.replace("_", " ").lower()
+
+
+def refusal_of(packet: Reasoned) -> str | None:
+    """Why the peer refuses; None if it does not."""
+    return reason_of(packet) if int(_code_of(packet)) >= REFUSED_FROM else None
+
+
+def _code_of(packet: Reasoned) -> IntEnum:
+    """Of several subscriptions, the first one's: we ask for one at a time."""
+    return packet.reason_codes[0] if isinstance(packet, SubAckPacket) else packet.reason_code

@@ -1,0 +1,106 @@
+"""Scripts to a pipeline, over a bus in memory."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from tocsin.client.sql import Answer, Heading, Pipeline, Problem, Reply
+from tocsin.errors import DeadlineExceeded, Malformed, OperatorError, SqlInvalid
+from tocsin.ports import Delivery
+from tocsin.store.memory import MemoryServer, MemoryStore
+
+
+def pipeline(store: MemoryStore, *, wait_s: float = 0.0) -> Pipeline:
+    return Pipeline(store.bus, "net", wait_s=wait_s, on_wait=lambda: None)
+
+
+async def test_a_script_is_answered_with_tables_and_words() -> None:
+    store = MemoryStore(MemoryServer())
+    asked: list[object] = []
+
+    async def answer(delivery: Delivery) -> bytes:
+        asked.append(msgspec.json.decode(delivery.payload))
+        return msgspec.json.encode(Reply((Answer("SELECT", (Heading("n", "INT"),), ((1,),), message=""),)))
+
+    async with store.bus.serve("net.pipeline.sql", answer):
+        reply = await pipeline(store).run("SELECT 1 AS n", limit=7)
+    assert asked == [{"text": "SELECT 1 AS n", "limit": 7}]
+    assert reply.error is None and list(reply.results[0].objects()) == [{"n": 1}]
+
+
+async def test_the_pipelines_own_replies_are_understood() -> None:
+    answers = pytest.importorskip("tocsin.pipeline.answers", exc_type=ImportError)
+    theirs = answers.Reply(
+        (answers.Answer("SHOW", answers.headings(["name"]), (("Reports",),), True, "words"),),
+        answers.Problem("no such thing", 2, 3, "look"),
+    )
+    ours = msgspec.json.decode(answers.encode_reply(theirs), type=Reply)
+    assert msgspec.to_builtins(ours) == msgspec.to_builtins(theirs)
+
+
+async def test_without_a_pipeline_one_is_told_how_to_start_it() -> None:
+    with pytest.raises(OperatorError) as caught:
+        await pipeline(MemoryStore(MemoryServer())).run("SHOW FEEDS")
+    assert "no pipeline answers" in caught.value.problem and "tocsin up" in caught.value.remedy
+
+
+async def test_a_pipeline_that_comes_later_is_waited_for() -> None:
+    store = MemoryStore(MemoryServer())
+    serving = store.bus.serve("net.pipeline.status", tell)
+    waits: list[str] = []
+
+    def on_wait() -> None:
+        waits.append("waits")
+
+    asking = Pipeline(store.bus, "net", wait_s=60.0, on_wait=on_wait)
+    question = asyncio.create_task(asking.status())
+    while not waits:
+        await asyncio.sleep(0)
+    async with serving:
+        assert await question == {"tick": 3}
+    assert waits == ["waits"]
+
+
+async def tell(delivery: Delivery) -> bytes:
+    return b'{"tick": 3}'
+
+
+async def test_a_slow_answer_and_a_broken_one_are_errors() -> None:
+    store = MemoryStore(MemoryServer())
+
+    async def rubbish(delivery: Delivery) -> bytes:
+        return b"<html>"
+
+    async with store.bus.serve("net.pipeline.sql", rubbish):
+        with pytest.raises(Malformed):
+            await pipeline(store).run("SHOW FEEDS")
+
+    async def silence(delivery: Delivery) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    async with store.bus.serve("net.pipeline.sql", silence):
+        with pytest.raises(DeadlineExceeded):
+            await pipeline(store).run("SHOW FEEDS", deadline_s=0.01)
+
+
+async def test_a_network_without_a_feeder_has_no_agents() -> None:
+    assert await pipeline(MemoryStore(MemoryServer())).feeder_status() == {"feeds": [], "http": ""}
+
+
+def test_names_of_columns_are_told_apart() -> None:
+    answer = Answer("SELECT", (Heading("n"), Heading("n"), Heading("n_2")), ((1, 2, 3),))
+    assert answer.names() == ["n", "n_2", "n_2_2"]
+    assert list(answer.objects()) == [{"n": 1, "n_2": 2, "n_2_2": 3}]
+
+
+def test_a_problem_shows_the_line_with_a_mark_below_it() -> None:
+    error = Problem("there is no dataset Report", 2, 6, "did you mean Reports?").error(
+        "SELECT 1\nFROM Report"
+    )
+    assert isinstance(error, SqlInvalid) and (error.line, error.column) == (2, 6)
+    assert "FROM Report\n" in str(error) and "     ^" in str(error)
+    assert str(Problem("too large", remedy="ask for less").error("SELECT 1")) == "too large; ask for less"
