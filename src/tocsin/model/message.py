@@ -6,7 +6,7 @@ import msgspec
 
 Address = str  # "coordinator", "broker/north-1": who a message is for
 
-COORDINATOR: Address = "coordinator"  # whichever leads: every coordinator hears it
+COORDINATOR: Address = "coordinator"  # whichever leads: it alone hears this
 
 
 def coordinator_address(name: str) -> Address:

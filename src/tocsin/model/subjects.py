@@ -11,6 +11,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from tocsin.ports import LogSpec
+
 MESSAGES: Final = "m"  # the first token of every message's subject
 # Within the store's bound on keys (512) and on subjects (1 024), prefix included.
 SUBJECT_MAX_BYTES: Final = 500
@@ -33,6 +35,13 @@ def _token(level: str) -> str:
 def subject_of(topic: str, network: str) -> str:
     """Where a message of this topic is kept."""
     return f"{network}.{MESSAGES}.{tokens_of(topic)}"
+
+
+def messages_log(network: str, keep_s: float | None, keep_bytes: int | None) -> LogSpec:
+    """The network's message log, with what it keeps; whoever opens it says the same."""
+    return LogSpec(
+        f"{network}-messages", (f"{network}.{MESSAGES}.>",), max_age_s=keep_s, max_bytes=keep_bytes
+    )
 
 
 def fits(topic: str) -> bool:

@@ -19,6 +19,12 @@ AFTER_APPEND: Final = "after append"
 BEFORE_SEND: Final = "before send"
 AFTER_SEND: Final = "after send"
 IN_REPLAY: Final = "in replay"
+BEFORE_COMMIT: Final = "before commit"
+AFTER_COMMIT: Final = "after commit"
+AFTER_NOTICE: Final = "after notice"
+IN_INGEST: Final = "in ingest"
+AFTER_INTENT: Final = "after intent"
+IN_FOLDER: Final = "in folder"
 
 
 class _Trap:

@@ -1,0 +1,76 @@
+"""The settings of the feeder: what fills datasets."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tocsin.config.section import Section
+
+
+class Feeds(Section, frozen=True, kw_only=True):
+    """The process that feeds datasets, and its HTTP door."""
+
+    http_host: Annotated[str, Meta(description="Address on which the feeder listens for HTTP.")] = "127.0.0.1"
+    http_port: Annotated[
+        int,
+        Meta(ge=-1, le=65_535, description="Port for HTTP. -1: none; 0: choose a free one."),
+    ] = 8480
+    https_port: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            le=65_535,
+            description="Port for HTTP over TLS, with the certificate of `tls`. -1: none; 0: choose a free one.",
+        ),
+    ] = -1
+    body_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=1_024,
+            le=4 << 20,
+            description="Largest body of one request to a feed; one append to the store.",
+        ),
+    ] = 4 << 20
+    waiting_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 << 20,
+            le=1 << 32,
+            description="Bodies of all requests that may be read, or wait for the store, at once; at least one body. "
+            "Further requests are told to come again.",
+        ),
+    ] = 64 << 20
+    connections_max: Annotated[
+        int, Meta(ge=1, le=100_000, description="HTTP connections at once; more are told to come again.")
+    ] = 500
+    request_deadline_s: Annotated[
+        float, Meta(ge=1.0, le=3_600.0, description="How long a request may take to arrive.")
+    ] = 30.0
+    live_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000,
+            description="QoS 0 messages of one feed that may wait for the store; beyond it the oldest are dropped "
+            "and counted.",
+        ),
+    ] = 10_000
+    folder_poll_s: Annotated[
+        float,
+        Meta(
+            ge=0.1,
+            le=3_600.0,
+            description="Time between two looks at a feed's folder; a file is taken when it is the same at two "
+            "looks that are a second apart, or more.",
+        ),
+    ] = 1.0
+    username: Annotated[
+        str,
+        Meta(
+            max_length=128,
+            description="User as which the feeder subscribes at brokers, for QoS 0 messages. Empty: none.",
+        ),
+    ] = ""
+    password: Annotated[str, Meta(max_length=512, description="Password of that user.")] = ""

@@ -1,0 +1,5 @@
+"""What fills datasets: a process of its own, so that records are taken while Spark is down.
+
+It watches the definitions of feeds and runs an agent for each, which reads its source (messages of the network, HTTP,
+a folder, Kafka) and appends records to the log of feeds. The pipeline takes them from there.
+"""

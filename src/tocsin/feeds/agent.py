@@ -1,0 +1,47 @@
+"""What the agents of all sources have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import msgspec
+
+from tocsin.feeds.figures import Figures
+from tocsin.feeds.outlet import Outlet
+from tocsin.model.catalogue import Dataset, Feed
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What an agent is given: its feed, the way out, what to count, and the dataset as it is now, if there is one."""
+
+    feed: Feed
+    outlet: Outlet
+    figures: Figures
+    dataset: Callable[[], Dataset | None]
+
+
+class Agent(Protocol):
+    """Reads one feed's source. It is made anew after each failure."""
+
+    async def run(self) -> None:
+        """Until cancelled; raises whatever goes wrong."""
+        ...
+
+    async def lag(self) -> int:
+        """What the source has that is not in the log of feeds yet, at most; -1 if that is not known."""
+        ...
+
+
+async def together(*work: Coroutine[Any, Any, None]) -> None:
+    """Run all of it until one ends; the others are cancelled, and what it raised is raised."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,262 @@
+"""HTTP/1.1 for a few machines that send records: h11 between a socket and one function that answers.
+
+Everything has a bound: the head of a request, its body, the time for both, connections, and the bytes of all bodies
+that are held at once. Whoever is over one of the latter two is told to come again (503, Retry-After).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+import h11
+import msgspec
+import structlog
+
+from tocsin.errors import OperatorError, PortTaken
+from tocsin.runtime.tls import common_name
+
+HEAD_MAX_BYTES: Final = 16 << 10
+CHUNK_BYTES: Final = 64 << 10
+LINGER_S: Final = 1.0  # for a sender to hear why its request is not read to the end
+RETRY_AFTER_S: Final = 1
+_ADDRESS_IN_USE: Final = 98
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """The head of a request, and from whom."""
+
+    method: str
+    target: str
+    headers: tuple[tuple[bytes, bytes], ...]  # names in lower case
+    address: str  # the sender's
+    certificate_name: str | None = None  # of a client certificate that was checked
+
+    def header(self, name: bytes) -> bytes | None:
+        """The value of a header that comes once; None if there is none, or several."""
+        found = [value for each, value in self.headers if each == name]
+        return found[0] if len(found) == 1 else None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What to say."""
+
+    status: int
+    body: dict[str, object]
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    body_max_bytes: int
+    waiting_max_bytes: int
+    connections_max: int
+    deadline_s: float
+
+
+Judge = Callable[[Asked], Awaitable[Answer | None]]  # looks at the head; None: the body is wanted
+Act = Callable[[Asked, bytes], Awaitable[Answer]]
+
+
+def busy(why: str) -> Answer:
+    return Answer(503, {"error": f"{why}; try again"}, (("Retry-After", str(RETRY_AFTER_S)),))
+
+
+class HttpServer:
+    """Listens on one port, or two."""
+
+    def __init__(self, judge: Judge, act: Act, bounds: Bounds) -> None:
+        self._judge = judge
+        self._act = act
+        self._bounds = bounds
+        self._servers: list[asyncio.Server] = []
+        self._connections: set[asyncio.Task[None]] = set()
+        self._held_bytes = 0  # of bodies that are being read, or acted upon
+
+    async def listen(self, host: str, port: int, setting: str, context: ssl.SSLContext | None = None) -> int:
+        """Begin to listen; the port, chosen if it was 0."""
+        try:
+            server = await asyncio.start_server(
+                self._connected, host, port, ssl=context, limit=CHUNK_BYTES, backlog=128
+            )
+        except OSError as error:
+            if error.errno == _ADDRESS_IN_USE:
+                raise PortTaken(host, port, "the feeder", setting) from None
+            raise OperatorError(
+                f"the feeder cannot listen on {host}:{port}: {error.strerror or error}",
+                f"Give an address of this machine (feeds.http_host) and a port that you may use ({setting})",
+            ) from None
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        for server in self._servers:
+            server.close()
+        for task in list(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    # ── a connection ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        crowded = len(self._connections) >= self._bounds.connections_max
+        self._connections.add(task)
+        try:
+            await _Conversation(self, reader, writer).run(crowded)
+        except (ConnectionError, TimeoutError, ssl.SSLError, asyncio.CancelledError):
+            pass
+        except Exception:
+            structlog.get_logger().error("an HTTP connection failed", exc_info=True)
+        finally:
+            self._connections.discard(task)
+            writer.close()
+            with contextlib.suppress(OSError, ssl.SSLError, asyncio.CancelledError):
+                await writer.wait_closed()
+
+    def reserve(self, size: int) -> bool:
+        """Whether there is room for a body of that size; then it is taken."""
+        if self._held_bytes and self._held_bytes + size > self._bounds.waiting_max_bytes:
+            return False
+        self._held_bytes += size
+        return True
+
+    def release(self, size: int) -> None:
+        self._held_bytes -= size
+
+    @property
+    def bounds(self) -> Bounds:
+        return self._bounds
+
+    async def judge(self, asked: Asked) -> Answer | None:
+        return await self._judge(asked)
+
+    async def act(self, asked: Asked, body: bytes) -> Answer:
+        return await self._act(asked, body)
+
+
+class _Conversation:
+    """Requests and answers on one connection, one after the other."""
+
+    def __init__(
+        self, server: HttpServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._server = server
+        self._reader = reader
+        self._writer = writer
+        self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_MAX_BYTES)
+
+    async def run(self, crowded: bool) -> None:
+        deadline_s = self._server.bounds.deadline_s
+        if crowded:
+            await self._say(busy("there are too many connections"))
+            await self._linger()
+            return
+        while True:
+            try:
+                async with asyncio.timeout(deadline_s):
+                    head = await self._event()
+                if not isinstance(head, h11.Request):
+                    return
+                answer = await self._answer(head)
+            except h11.RemoteProtocolError as error:
+                answer = Answer(error.error_status_hint, {"error": f"this is no HTTP request: {error}"})
+            if self._protocol.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+                return
+            await self._say(answer)
+            if set(self._protocol.states.values()) != {h11.DONE}:
+                await self._linger()
+                return
+            self._protocol.start_next_cycle()
+
+    async def _event(self) -> h11.Event | type[h11.PAUSED]:
+        while True:
+            event = self._protocol.next_event()
+            if event is not h11.NEED_DATA:
+                return event  # type: ignore[return-value]
+            if self._protocol.they_are_waiting_for_100_continue:
+                go_on = h11.InformationalResponse(status_code=100, headers=[])
+                self._writer.write(self._protocol.send(go_on) or b"")
+            self._protocol.receive_data(await self._reader.read(CHUNK_BYTES))
+
+    async def _answer(self, head: h11.Request) -> Answer:
+        peer = self._writer.get_extra_info("peername")
+        asked = Asked(
+            head.method.decode(),
+            head.target.decode(),
+            tuple((bytes(name), bytes(value)) for name, value in head.headers),
+            peer[0] if isinstance(peer, tuple) else "",
+            common_name(self._writer.get_extra_info("ssl_object")),
+        )
+        if (refusal := await self._server.judge(asked)) is not None:
+            return refusal
+        bounds = self._server.bounds
+        said = asked.header(b"content-length")
+        # What says no length may be as long as any.
+        size = int(said) if said is not None and said.isdigit() else bounds.body_max_bytes
+        too_large = Answer(
+            413,
+            {
+                "error": f"the body is over {bounds.body_max_bytes} bytes (feeds.body_max_bytes); send it in parts"
+            },
+        )
+        if size > bounds.body_max_bytes:
+            return too_large
+        if not self._server.reserve(size):
+            return busy("too many bodies wait for the store")
+        try:
+            async with asyncio.timeout(bounds.deadline_s):
+                body = await self._body(bounds.body_max_bytes)
+            return too_large if body is None else await self._server.act(asked, body)
+        except TimeoutError:
+            return Answer(408, {"error": f"the body did not come within {bounds.deadline_s:g} s"})
+        finally:
+            self._server.release(size)
+
+    async def _body(self, most: int) -> bytes | None:
+        """The body; None if it is too large."""
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            event = await self._event()
+            if isinstance(event, h11.Data):
+                parts.append(bytes(event.data))
+                size += len(event.data)
+                if size > most:
+                    return None
+            elif isinstance(event, h11.EndOfMessage):
+                return b"".join(parts)
+            else:
+                raise ConnectionResetError
+
+    async def _say(self, answer: Answer) -> None:
+        body = msgspec.json.encode(answer.body) + b"\n"
+        headers: Iterable[tuple[str, str]] = (
+            ("Content-Type", "application/json"),
+            ("Content-Length", str(len(body))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            *answer.headers,
+            # A body that is not read to its end leaves the connection useless.
+            *(() if self._protocol.their_state in (h11.DONE, h11.MUST_CLOSE) else (("Connection", "close"),)),
+        )
+        for event in (
+            h11.Response(status_code=answer.status, headers=list(headers)),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self._writer.write(self._protocol.send(event) or b"")
+        async with asyncio.timeout(self._server.bounds.deadline_s):
+            await self._writer.drain()
+
+    async def _linger(self) -> None:
+        """Let what is still sent come to nothing for a moment, so that the answer is heard."""
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(LINGER_S):
+                if self._writer.can_write_eof():
+                    self._writer.write_eof()
+                while await self._reader.read(CHUNK_BYTES):
+                    pass

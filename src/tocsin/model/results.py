@@ -1,0 +1,125 @@
+"""What pipeline and brokers tell each other of channels: backend subscriptions one way, notices of results the other.
+
+A **backend subscription** ``k`` is a channel with values for its parameters. A broker holds it once, however many of
+its clients asked: one cell of the table ``SUBSCRIPTIONS`` for each (k, broker), written before the first one's SUBACK.
+
+A **tick** of the pipeline executes all channels that are due, and commits their results to the results dataset at once:
+for each broker the rows of the subscriptions that it holds, in files of its own. Then it appends one **notice** to the
+log ``NOTICES``, under an id that follows from the tick's number. Brokers follow that log, and read their files.
+
+Every result of a tick has an **ordinal**, 0 … rows − 1. A result that several brokers are to deliver is in a file of
+each, with the same ordinal. Results of one k are delivered in the order of their ordinals. ``place`` makes one number
+of notice and ordinal: how far a subscriber has got is such a number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from tocsin.errors import Malformed
+
+SUBSCRIPTIONS: Final = "channel-subscriptions"  # the table's name, after the network's and a hyphen
+NOTICES: Final = "notices"  # the log's name, likewise; its one subject is ``{network}.notices``
+ORDINALS: Final = 1 << 20  # results that one notice can be about; a larger tick has several notices
+
+Value = str | int | float | bool
+
+
+class BackendSubscription(msgspec.Struct, frozen=True):
+    """The cell of (k, broker)."""
+
+    channel: str
+    values: tuple[
+        Value, ...
+    ]  # one for each parameter, in their order, of the parameter's type; dates and times as text
+    broker: str
+
+    @property
+    def k(self) -> str:
+        return k_of(self.channel, self.values)
+
+    @property
+    def key(self) -> str:
+        return f"{self.channel.lower()}.{self.k}.{self.broker}"
+
+
+def k_of(channel: str, values: tuple[Value, ...]) -> str:
+    """The id of a backend subscription: the same for the same channel and values, whoever asks."""
+    canonical = msgspec.json.encode([channel.lower(), *values])
+    return hashlib.blake2b(canonical, digest_size=12).hexdigest()
+
+
+class ResultFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file of the results dataset, with rows of one broker."""
+
+    broker: str
+    path: str  # within the dataset
+    rows: int
+    part: int = 0  # of the tick: what one task wrote
+    offset: int = 0  # the ordinal, of the tick's, at which the part begins
+
+
+class Execution(msgspec.Struct, frozen=True, array_like=True):
+    """One channel's part of a tick."""
+
+    channel: str
+    number: int
+    results: int
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """Results that are committed."""
+
+    tick: int
+    at_us: int
+    executions: tuple[Execution, ...]  # those with results
+    files: tuple[ResultFile, ...]
+    first: int = 0  # the ordinals that this notice is about are first … first + rows − 1 of the tick's
+    rows: int = 0
+    # The newest revision of the table of subscriptions that the tick knew: of a cell that is newer, the broker has no
+    # rows of its own, though others may have them. 0: not said.
+    seen: int = 0
+
+    @property
+    def id(self) -> str:
+        return f"tick-{self.tick}-{self.first}"
+
+
+def place(position: int, ordinal: int) -> int:
+    """How far: a notice's position in its log, and a result's ordinal from the notice's first."""
+    return position * ORDINALS + ordinal
+
+
+def position_of(place: int) -> int:
+    """The position of the notice that a place is in."""
+    return place // ORDINALS
+
+
+_encoder = msgspec.msgpack.Encoder()
+_subscriptions = msgspec.msgpack.Decoder(BackendSubscription)
+_notices = msgspec.msgpack.Decoder(Notice)
+
+
+def encode_subscription(subscription: BackendSubscription) -> bytes:
+    return _encoder.encode(subscription)
+
+
+def decode_subscription(data: bytes) -> BackendSubscription:
+    try:
+        return _subscriptions.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"not a backend subscription: {error}") from None
+
+
+def encode_notice(notice: Notice) -> bytes:
+    return _encoder.encode(notice)
+
+
+def decode_notice(data: bytes) -> Notice:
+    try:
+        return _notices.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"not a notice: {error}") from None

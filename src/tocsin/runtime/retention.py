@@ -1,0 +1,74 @@
+"""How far back logs are still needed, for whoever cleans up.
+
+Notices, and the results that they name, are needed by the stored sessions of clients that are away, or behind. A client
+without a session that lasts is promised nothing when it falls behind. The log of feeds is needed by feeds whose last
+append may have been cut short (``model.feeding``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from tocsin.core.channel_request import is_channel
+from tocsin.core.stored_session import StoredSession, decode_session
+from tocsin.errors import Malformed
+from tocsin.model.feeding import PREFIX, FeedCell, decode_cell, floor
+from tocsin.model.results import position_of
+from tocsin.ports import Log, Table
+
+LOOKS: Final = 16  # cells that are asked for at once: it is in no hurry
+
+
+async def retention_floor(sessions: Table, notices: Log) -> int:
+    """The oldest position of a notice that a session may still need; beyond the newest if none does.
+
+    Whoever subscribes later needs nothing that was there before, so that what is below stays so.
+    """
+    floor = await notices.last() + 1  # first: a session that is stored meanwhile is not below it
+    left = list(await sessions.keys())
+    while left:
+        some, left = left[:LOOKS], left[LOOKS:]
+        for cell in await asyncio.gather(*map(sessions.get, some)):
+            if cell is not None:
+                floor = min(floor, needed(cell.value))
+    return floor
+
+
+def needed(value: bytes) -> int:
+    """The oldest position that one stored session may need."""
+    try:
+        session = decode_session(value)
+    except Malformed as error:  # it is replaced when its client comes
+        structlog.get_logger().warning("a stored session is unreadable", problem=str(error))
+        return _NOTHING
+    return _oldest(session)
+
+
+_NOTHING: Final = 1 << 62
+
+
+def _oldest(session: StoredSession) -> int:
+    wants = any(is_channel(name) and each.qos for name, each in session.subscriptions.items())
+    if not wants or session.results is None:
+        return _NOTHING
+    return position_of(session.results.position + 1)
+
+
+async def feeds_floor(cells: Table, end: int) -> int:
+    """The position before which the log of feeds may be trimmed: ``end``, or less if a feed needs more.
+
+    ``end`` is asked for first, so that whatever lies before it was intended by now.
+    """
+    found: list[FeedCell] = []
+    for key in await cells.keys(PREFIX):
+        cell = await cells.get(key)
+        if cell is None:
+            continue
+        try:
+            found.append(decode_cell(cell.value))
+        except Malformed as error:  # its feed begins anew
+            structlog.get_logger().warning("a feed's cell is unreadable", key=key, problem=str(error))
+    return floor(found, end)

@@ -1,0 +1,188 @@
+"""Messages of the log as records, on the store in memory."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.unit.feeds.desk import NETWORK, Desk, running, until
+from tocsin.feeds import messages as module
+from tocsin.feeds.agent import Work
+from tocsin.feeds.live import Ear, Heard
+from tocsin.feeds.messages import MessageAgent
+from tocsin.model.catalogue import Column, Dataset, Feed, StreamSource, TopicSource
+from tocsin.model.subjects import subject_of
+from tocsin.ports import BATCH_MAX, PAYLOAD_MAX_BYTES, Record
+
+DATASET = Dataset("Data", (Column("topic", "STRING"), Column("metadata", "MAP<STRING, STRING>")))
+
+
+def agent(desk: Desk, work: Work, ear: Ear | None = None) -> MessageAgent:
+    return MessageAgent(work, desk.messages, NETWORK, live_max=4, ear=ear)
+
+
+async def started(desk: Desk) -> None:
+    """Wait until the feed has its cell: from there on it takes everything."""
+    async with asyncio.timeout(10):
+        while await desk.cells.get("feed.reports") is None:
+            await asyncio.sleep(0.002)
+
+
+async def test_messages_of_a_filter_that_come_after_the_beginning_are_taken_in_order() -> None:
+    desk = await Desk.open()
+    await desk.publish("a/x", {"n": "before"})
+    async with running(agent(desk, desk.work(TopicSource("a/#")))):
+        await started(desk)
+        for number, topic in enumerate(["a/x", "b/x", "a/y/z", "a"]):
+            await desk.publish(topic, {"n": number})
+        assert sorted(each["n"] for each in await desk.until_records(3)) == [0, 2, 3]
+
+
+async def test_a_feed_begins_where_its_definition_says() -> None:
+    desk = await Desk.open()
+    await desk.publish("a", {"n": 0})
+    since = await desk.publish("a", {"n": 1})
+    await desk.publish("a", {"n": 2})
+    work = desk.work(TopicSource("a"))
+    work = Work(
+        Feed("Reports", "Data", TopicSource("a"), since=since), work.outlet, work.figures, work.dataset
+    )
+    async with running(agent(desk, work)):
+        assert await desk.until_records(1) == [{"n": 2}]
+
+
+async def test_messages_are_judged_by_what_was_said_of_their_streams() -> None:
+    desk = await Desk.open()
+    work = desk.work(StreamSource("type = 'quake' AND strength > 3"), DATASET)
+    async with running(agent(desk, work)):
+        await started(desk)
+        await desk.publish("s/1", {"n": 0}, keys={"type": "quake", "strength": 2})
+        await desk.publish("s/2", {"n": 1}, keys={"type": "quake", "strength": 4})
+        await desk.publish("s/3", {"n": 2})
+        await desk.publish("s/2", {"n": 3}, keys={"type": "quake", "strength": 5})
+        found = await desk.until_records(2)
+    assert [each["n"] for each in found] == [1, 3]
+    assert found[0]["topic"] == "s/2"
+    assert found[0]["metadata"]["strength"] == "4"
+
+
+async def test_a_feed_goes_on_where_it_was() -> None:
+    desk = await Desk.open()
+    async with running(agent(desk, desk.work(TopicSource("a")))):
+        await started(desk)
+        await desk.publish("a", {"n": 0})
+        await desk.until_records(1)
+    await desk.publish("a", {"n": 1})
+    async with running(agent(desk, desk.work(TopicSource("a")))):
+        await desk.publish("a", {"n": 2})
+        assert [each["n"] for each in await desk.until_records(3)] == [0, 1, 2]
+        assert len({entry.id for entry in await desk.entries()}) == 3
+
+
+async def test_a_backlog_of_many_batches_is_taken_whole() -> None:
+    desk = await Desk.open()
+    async with running(agent(desk, desk.work(TopicSource("a")))):
+        await started(desk)
+    for number in range(2 * BATCH_MAX + 5):
+        await desk.publish("a", {"n": number})
+    work = desk.work(TopicSource("a"))
+    async with running(agent(desk, work)):
+        await until(lambda: work.figures.records == 2 * BATCH_MAX + 5, "the backlog")
+    assert work.outlet.marks == {f"{NETWORK}.m.a": 2 * BATCH_MAX + 5}
+
+
+async def test_what_is_no_object_goes_on_as_it_is_and_what_is_unreadable_is_left_out() -> None:
+    desk = await Desk.open()
+    async with running(agent(desk, desk.work(TopicSource("#")))):
+        await started(desk)
+        await desk.publish("a", b"21.5")
+        await desk.messages.append([Record(subject_of("a", NETWORK), b"damaged", "damaged")])
+        await desk.publish("$own/a", {"n": 0})
+        await desk.publish("a", b"7")
+        assert await desk.until_records(2) == [21.5, 7]
+
+
+async def test_a_record_that_the_log_does_not_take_is_cut() -> None:
+    desk = await Desk.open()
+    work = desk.work(TopicSource("#"), DATASET)
+    async with running(agent(desk, work)):
+        await started(desk)
+        topic = "a" + "/b" * 100  # which the record says twice more: that is too much
+        await desk.publish(topic, {"text": "x" * (PAYLOAD_MAX_BYTES - 400)})
+        await until(lambda: work.figures.records == 1, "the record")
+    (entry,) = await desk.entries()
+    assert len(entry.payload) == PAYLOAD_MAX_BYTES
+
+
+async def test_what_was_trimmed_before_it_was_taken_is_missed_and_the_rest_is_not() -> None:
+    desk = await Desk.open()
+    async with running(agent(desk, desk.work(TopicSource("a")))):
+        await started(desk)
+    for number in range(4):
+        await desk.publish("a", {"n": number})
+    await desk.messages.trim(before=3)
+    work = desk.work(TopicSource("a"))
+    async with running(agent(desk, work)):
+        assert [each["n"] for each in await desk.until_records(2)] == [2, 3]
+    assert work.figures.missed == 1
+
+
+async def test_a_quiet_feed_misses_nothing_when_others_messages_are_trimmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "SETTLE_S", 0.01)
+    monkeypatch.setattr(module, "LOOK_S", 0.02)
+    desk = await Desk.open()
+    work = desk.work(TopicSource("a"))
+    async with running(agent(desk, work)):
+        await started(desk)
+        for number in range(5):
+            await desk.publish("b", {"n": number})
+        await until(lambda: work.outlet.marks == {f"{NETWORK}.m.a": 5}, "the look")
+        async with asyncio.timeout(10):
+            while (await desk.cell()).marks != work.outlet.marks:
+                await asyncio.sleep(0.005)
+    await desk.messages.trim(before=6)
+    await desk.publish("a", {"n": 9})
+    again = desk.work(TopicSource("a"))
+    async with running(agent(desk, again)):
+        assert await desk.until_records(1) == [{"n": 9}]
+    assert again.figures.missed == 0
+
+
+async def test_lag_is_what_the_log_has_beyond_and_nothing_if_that_concerns_others() -> None:
+    desk = await Desk.open()
+    work = desk.work(TopicSource("a"))
+    idle = agent(desk, work)
+    async with running(idle):
+        await started(desk)
+    await desk.publish("b", {})
+    assert await idle.lag() == 0
+    await desk.publish("a", {})
+    await desk.publish("b", {})
+    assert await idle.lag() == 2
+
+
+class Whisper(Ear):
+    """An ear that hears what a test says."""
+
+    def __init__(self, messages: list[Heard]) -> None:
+        self.run = "run"
+        self._messages = messages
+
+    async def listen(self, hear) -> None:  # type: ignore[no-untyped-def]
+        for each in self._messages:
+            hear(each)
+        await asyncio.Event().wait()
+
+
+async def test_qos_0_messages_are_taken_too_and_the_oldest_go_if_there_are_too_many() -> None:
+    desk = await Desk.open()
+    work = desk.work(TopicSource("a"), DATASET)
+    heard = [Heard("a", b'{"n": %d}' % number, 0, {"room": "1"}) for number in range(6)]
+    async with running(agent(desk, work, Whisper(heard))):
+        found = await desk.until_records(4)
+    assert [each["n"] for each in found] == [2, 3, 4, 5]
+    assert found[0] == {"n": 2, "topic": "a", "metadata": {"room": "1"}}
+    assert (work.figures.dropped, work.figures.live) == (2, 4)
