@@ -1,0 +1,118 @@
+"""Datasets and results as Spark's DataFrames. The only module here that knows Spark.
+
+A frame reads the active files of a snapshot, with an explicit schema: Spark infers nothing and looks for no partitions.
+What was appended last and is small comes from memory instead.
+
+The rows of a keyed dataset that count are its changes, and those of the base that no change speaks of, if the
+changes are settled (see ``keyed``). Until they are, the greatest row of each key has to be found here, which takes
+twice as long.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tocsin.pipeline.storage.datasets import DatasetStore, Snapshot
+from tocsin.pipeline.storage.files import DataFile
+from tocsin.pipeline.storage.results import RESULTS_DDL, ResultsStore
+from tocsin.pipeline.storage.schema import DELETED, VERSION, Schema
+
+FRAMES_KEPT: Final = 64  # of files that do not change, so that Spark does not look at them again
+
+
+class Frames:
+    """DataFrames of a store's datasets."""
+
+    def __init__(self, spark: SparkSession, store: DatasetStore) -> None:
+        self._spark = spark
+        self._store = store
+        self._kept: OrderedDict[tuple[str, tuple[str, ...]], DataFrame] = OrderedDict()
+
+    def current(self, snapshot: Snapshot) -> DataFrame:
+        """The rows that count, with the dataset's columns."""
+        return self._rows(snapshot).select(*_quoted(snapshot.schema.columns))
+
+    def new(self, snapshot: Snapshot, since: int) -> DataFrame:
+        """Of the rows that count those that came after version ``since``, up to the snapshot's."""
+        schema = snapshot.schema
+        if snapshot.version <= since:
+            rows = self._empty(schema)
+        elif schema.keyed:
+            rows = self._rows(snapshot).where(F.col(VERSION) > since)
+        elif (recent := self._recent(snapshot, since)) is not None:
+            return self._spark.createDataFrame(recent, _ddl(schema, schema.columns))
+        else:
+            rows = self._read(snapshot, snapshot.since(since)).where(F.col(VERSION) > since)
+        return rows.select(*_quoted(schema.columns))
+
+    def _recent(self, snapshot: Snapshot, since: int) -> pa.Table | None:
+        name = snapshot.name.lower()
+        rows = self._store.recent.between(name, since, snapshot.version)
+        return None if rows is None else rows.select(snapshot.schema.columns)
+
+    def _rows(self, snapshot: Snapshot) -> DataFrame:
+        """The rows that count, with our columns."""
+        schema = snapshot.schema
+        if not schema.keyed:
+            return self._read(snapshot, snapshot.files)
+        base = self._read(snapshot, snapshot.base)
+        if not snapshot.changes:
+            return base.where(~F.col(DELETED))
+        changes = self._read(snapshot, snapshot.changes)
+        if not snapshot.settled:
+            changes = _newest(changes, schema)
+        if not snapshot.base:
+            return changes.where(~F.col(DELETED))
+        keys = F.broadcast(changes.select(*(F.col(f"`{name}`").alias(f"_key_{name}") for name in schema.key)))
+        same = [base[f"`{name}`"] == keys[f"`_key_{name}`"] for name in schema.key]
+        if not snapshot.settled and snapshot.late_before is not None:
+            changes = _newest(changes.union(base.join(keys, same, how="left_semi")), schema)
+        rest = base.join(keys, same, how="left_anti")
+        return rest.union(changes).where(~F.col(DELETED))
+
+    def _read(self, snapshot: Snapshot, files: Sequence[DataFile]) -> DataFrame:
+        if not files:
+            return self._empty(snapshot.schema)
+        paths = snapshot.paths(files)
+        key = (snapshot.schema.ddl, tuple(paths))
+        frame = self._kept.pop(key, None)
+        if frame is None:
+            frame = self._spark.read.schema(snapshot.schema.ddl).parquet(*paths)
+        self._kept[key] = frame
+        while len(self._kept) > FRAMES_KEPT:
+            self._kept.popitem(last=False)
+        return frame
+
+    def _empty(self, schema: Schema) -> DataFrame:
+        return self._spark.createDataFrame([], schema.ddl)
+
+
+def results(spark: SparkSession, store: ResultsStore) -> DataFrame:
+    """All results that are kept, each once, however many brokers had it."""
+    paths = store.paths()
+    if not paths:
+        return spark.createDataFrame([], RESULTS_DDL)
+    rows = spark.read.schema(RESULTS_DDL).parquet(*paths)
+    return rows.dropDuplicates(["tick", "part", "row"])
+
+
+def _newest(rows: DataFrame, schema: Schema) -> DataFrame:
+    """Of each key the greatest row; the order has no ties."""
+    order = F.struct(*_quoted(schema.order))
+    whole = F.struct(*_quoted(rows.columns))
+    best = rows.groupBy(*_quoted(schema.key)).agg(F.max_by(whole, order).alias("_row"))
+    return best.select("_row.*")
+
+
+def _quoted(names: Sequence[str]) -> list[str]:
+    return [f"`{name}`" for name in names]
+
+
+def _ddl(schema: Schema, columns: Sequence[str]) -> str:
+    return ", ".join(f"`{name}` {schema.type_of(name).text}" for name in columns)
