@@ -14,16 +14,16 @@ help: ## show the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: ## create or refresh .venv
-	@scripts/setup
+	@scripts/setup --extra spark
 
 demo: setup ## start a network on embedded defaults, send alerts across it, break it, and give the account
 	@$(BIN)/tocsin demo
 
 test: setup ## run the tests (Debian test programs are installed when missing and allowed)
-	@$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 test-slow: setup ## run the long suites: every fault at full length, ten thousand seeds
-	@$(BIN)/python -m pytest -n 2 -m slow $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow $(PYTEST_ARGS)
 
 check: setup ## lint, format check, types, import directions
 	@$(BIN)/ruff check .

@@ -7,7 +7,10 @@
     │   ├── DirectoryUnusable      a state directory cannot be written
     │   ├── AddressInvalid         an address of a broker cannot be read
     │   ├── ProgramMissing         a program that we start is not there
-    │   └── StateInUse             another network runs on the same state directory
+    │   ├── StateInUse             another network runs on the same state directory
+    │   ├── SchemaInvalid          a dataset cannot be stored as it is defined
+    │   ├── DatasetMissing         there is no dataset of that name
+    │   └── FileUnreadable         a file cannot be loaded into a dataset
     ├── StoreError
     │   ├── StoreUnavailable       retryable: no server, no leader, or no quorum just now; nothing was written
     │   ├── OutcomeUnknown         retryable with the same message ids: the answer did not arrive
@@ -15,6 +18,9 @@
     │   ├── Conflict               final: the expected position or revision is not the current one
     │   ├── Trimmed                final: the position asked for is no longer kept
     │   └── Refused                final: the request itself is not acceptable (too large, bad name)
+    ├── StorageUnusable            retryable: the files of datasets or results cannot be read or written just now
+    ├── SourceUnusable             retryable: the source of a feed cannot be read just now
+    ├── ResultsUnreachable         retryable: a broker cannot read results where they are stored
     ├── NoResponder                retryable: nobody serves that request subject
     ├── DeadlineExceeded           retryable: somebody serves it, but did not answer in time
     ├── BrokerUnreachable          retryable: no broker there, or it would not have us
@@ -24,6 +30,7 @@
     ├── AlreadySubscribed          final: this client has a subscription to that filter
     ├── MetadataInvalid            final: that cannot be said of a stream
     ├── QueryInvalid               final: a query over metadata cannot be read
+    ├── SqlInvalid                 final: a statement of the channel language cannot be read, or is not allowed
     ├── Unencodable                a packet of ours cannot be said in that version of the protocol
     └── WireError                  the peer sent bytes that break the protocol
         ├── Malformed              the bytes are not a packet
@@ -123,6 +130,52 @@ class StateInUse(OperatorError):
         )
 
 
+class SchemaInvalid(OperatorError):
+    """A dataset's definition names a type, key or column that cannot be stored."""
+
+
+class DatasetMissing(OperatorError):
+    """There is no dataset of that name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"there is no dataset {name}", "Make it with CREATE DATASET, or look at SHOW DATASETS"
+        )
+
+
+class FileUnreadable(OperatorError):
+    """A file that is to be loaded into a dataset cannot be read as what it seems to be."""
+
+    def __init__(self, path: str, problem: str, remedy: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: {problem}", remedy)
+
+
+class StorageUnusable(TocsinError):
+    """The file system under the datasets, or what is in it, does not allow what is to be done."""
+
+    fault = "environment"
+    retryable = True
+
+    def __init__(self, operation: str, reason: str) -> None:
+        self.operation = operation
+        self.reason = reason
+        super().__init__(f"{operation}: {reason}; see that the storage is there, is ours, and has room")
+
+
+class ResultsUnreachable(TocsinError):
+    """Results are committed, but cannot be read from here; the pipeline can send them instead."""
+
+    fault = "environment"
+    retryable = True
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"the results at {path} cannot be read here: {reason}; ask the pipeline for them")
+
+
 class StoreError(TocsinError):
     """The substrate could not do what was asked."""
 
@@ -190,6 +243,19 @@ class Refused(StoreError):
     def __init__(self, operation: str, reason: str) -> None:
         self.operation = operation
         super().__init__(f"{operation}: refused: {reason}")
+
+
+class SourceUnusable(TocsinError):
+    """The source of a feed cannot be read just now."""
+
+    fault = "environment"
+    retryable = True
+
+    def __init__(self, source: str, problem: str, remedy: str) -> None:
+        self.source = source
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{source}: {problem}. {remedy}.")
 
 
 class NoResponder(TocsinError):
@@ -294,6 +360,33 @@ class QueryInvalid(TocsinError):
         before, after = text[max(at - self._SHOWN, 0) : at], text[at : at + self._SHOWN]
         shown = "".join(character if character.isprintable() else " " for character in before + after)
         super().__init__(f"query, character {at + 1}: {problem}\n    {shown}\n    {' ' * len(before)}^")
+
+
+class SqlInvalid(TocsinError):
+    """A statement that cannot be read, that speaks of what is not there, or that is not allowed.
+
+    ``at`` is the character (from 0) of ``text`` that ``problem`` speaks about; ``line`` and ``column`` (from 1) say the
+    same to a person. ``remedy`` says what to write instead. ``str()`` shows the line, with a mark below it.
+    """
+
+    fault = "peer"
+    _SHOWN = 60  # characters of the line that are shown before the mark, and after it
+
+    def __init__(self, text: str, at: int, problem: str, remedy: str) -> None:
+        at = max(0, min(at, len(text)))
+        start = text.rfind("\n", 0, at) + 1
+        self.text = text
+        self.at = at
+        self.line = text.count("\n", 0, at) + 1
+        self.column = at - start + 1
+        self.problem = problem
+        self.remedy = remedy
+        before = text[max(start, at - self._SHOWN) : at]
+        after = text[at : at + self._SHOWN].split("\n", 1)[0]
+        shown = "".join(character if character.isprintable() else " " for character in before + after)
+        super().__init__(
+            f"line {self.line}, column {self.column}: {problem}; {remedy}\n    {shown}\n    {' ' * len(before)}^"
+        )
 
 
 class Unencodable(TocsinError):
