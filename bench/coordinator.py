@@ -48,7 +48,7 @@ from tocsin.core.coordination.signals import (
 )
 from tocsin.core.coordination.state import State
 from tocsin.core.machine import Effect
-from tocsin.model.message import COORDINATOR, broker_address, coordinator_address
+from tocsin.model.message import broker_address, coordinator_address
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.ports import Log, Table
 from tocsin.query import parse
@@ -173,7 +173,6 @@ async def measure_changes(directory: Path, changes: int, coordinators: int, serv
                 coordinator_address(str(number)),
                 store,
                 network=PLACES.network,
-                hears=(COORDINATOR,),
                 logs={PLACES.commands.name: log, PLACES.snapshots.name: snapshots},
                 tables=tables,
             )

@@ -209,7 +209,7 @@ class Forgetful(Participant):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._outgoing.__class__ = DropsThePending
+        self._submission._outgoing.__class__ = DropsThePending
 
 
 class DropsThePending(Outgoing):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +20,7 @@ from tocsin.errors import OperatorError
 from tocsin.lab.cqbs import run as experiments
 from tocsin.lab.cqbs.plan import Plan
 from tocsin.lab.cqbs.plan import plan as make_plan
-from tocsin.lab.cqbs.run import EXPERIMENTS, Results
+from tocsin.lab.cqbs.run import EXPERIMENTS, PARTS, Results
 from tocsin.lab.figures import HEADINGS
 from tocsin.lab.network import network_of
 from tocsin.lab.stage import Stage
@@ -51,7 +53,9 @@ def cqbs(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            "--only", metavar="NAME", help=f"Only this experiment: {', '.join(EXPERIMENTS)}. Repeatable."
+            "--only",
+            metavar="NAME",
+            help=f"Only this experiment: {', '.join(EXPERIMENTS)}; or {', '.join(PARTS)}. Repeatable.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of everything that chance decides.")] = 1,
@@ -59,8 +63,8 @@ def cqbs(
     """Repeat the three experiments of the CQBS paper on real processes, and hold the results against the paper's.
 
     `single`: one broker with 1, 10 and 100 subscribers. `coordinator`: 500 queries, 1 000 publishers that come and
-    change; with one coordinator, then with three whose leader is killed. `full`: three brokers and three
-    coordinators, 360 publishers that cycle among 30 subscribers. About 25 minutes in all.
+    change; with one coordinator (`alone`), then with three whose leader is killed (`replicated`). `full`: three
+    brokers and three coordinators, 360 publishers that cycle among 30 subscribers. About 25 minutes in all.
 
         tocsin lab cqbs --out results
 
@@ -70,16 +74,15 @@ def cqbs(
 
     Ctrl-C ends an experiment early and keeps what it has (twice: at once).
     """
-    unknown = [name for name in only or () if name not in EXPERIMENTS]
+    names = (*EXPERIMENTS, *PARTS)
+    unknown = [name for name in only or () if name not in names]
     if unknown:
-        raise OperatorError(
-            f"--only {unknown[0]!r} is no experiment", f"Name one of {', '.join(EXPERIMENTS)}"
-        )
+        raise OperatorError(f"--only {unknown[0]!r} is no experiment", f"Name one of {', '.join(names)}")
     plan = make_plan(quick=quick, scale=scale, minutes=minutes, seed=seed)
     experiments.make_directory(out)
     logs.configure("lab", network_of().log)
     try:
-        results = asyncio.run(_run(plan, out, tuple(only or EXPERIMENTS)))
+        results = asyncio.run(_run(plan, out, tuple(only or EXPERIMENTS), _command()))
     except asyncio.CancelledError:
         raise typer.Exit(CUT_SHORT) from None
     console = Console()
@@ -90,10 +93,22 @@ def cqbs(
     raise typer.Exit(CUT_SHORT if results.partial else 0)
 
 
-async def _run(plan: Plan, out: Path, only: tuple[str, ...]) -> Results:
+def _command() -> str:
+    """As it was given, but for the place of the results: that is nobody's business."""
+    words = iter(sys.argv[1:])
+    kept: list[str] = []
+    for word in words:
+        if word == "--out":
+            next(words, None)
+        elif not word.startswith("--out="):
+            kept.append(word)
+    return shlex.join(["tocsin", *kept])
+
+
+async def _run(plan: Plan, out: Path, only: tuple[str, ...], command: str) -> Results:
     with _progress() as tell:
         stage = Stage(out, tell)
-        running = asyncio.create_task(experiments.run(plan, stage, only))
+        running = asyncio.create_task(experiments.run(plan, stage, only, command))
 
         def interrupt() -> None:
             if stage.is_cut:

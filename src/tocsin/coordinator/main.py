@@ -11,7 +11,7 @@ from tocsin.config import Settings
 from tocsin.coordinator.status import describe, tell
 from tocsin.core.coordination.coordinator import Coordinator, Resigning
 from tocsin.core.coordination.places import Options, Places
-from tocsin.model.message import COORDINATOR, coordinator_address
+from tocsin.model.message import coordinator_address
 from tocsin.runtime.driver import Driver
 from tocsin.runtime.process import Process
 from tocsin.store.jetstream import JetStreamStore
@@ -41,7 +41,6 @@ async def serve(process: Process, name: str) -> None:
             coordinator_address(name),
             store,
             network=settings.network,
-            hears=(COORDINATOR,),
             logs={spec.name: await store.log(spec) for spec in (places.commands, places.snapshots)},
             tables={places.table.name: table},
         )
@@ -73,7 +72,7 @@ def options(settings: Settings) -> Options:
         suspect_after_us=settings.membership.suspect_after_ms * 1_000,
         lease_us=chosen.lease_s * 1_000_000,
         snapshot_every=chosen.snapshot_every,
-        limits=Limits(chosen.streams_max, chosen.queries_max, chosen.keep_s),
+        limits=Limits(chosen.streams_max, chosen.queries_max, chosen.keep_s, chosen.publishers_max),
     )
 
 

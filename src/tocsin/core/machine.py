@@ -116,6 +116,18 @@ class Send(Effect, frozen=True, kw_only=True):
     message: Message
 
 
+class Listen(Effect, frozen=True, kw_only=True):
+    """Hear what is sent to an address that several share → ``Received``, from about now on."""
+
+    address: Address
+
+
+class StopListening(Effect, frozen=True, kw_only=True):
+    """Hear no more of that address; what is under way may still come."""
+
+    address: Address
+
+
 class SetTimer(Effect, frozen=True, kw_only=True):
     """Fire ``name`` after ``delay_us``; a timer of that name that runs already is replaced."""
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, Literal
 
-from tocsin.config import Broker, Log, Nats, Settings
+from tocsin.config import Broker, Log, Nats, Pipeline, Settings
 from tocsin.core.supervision import Failure
 from tocsin.errors import OperatorError
 from tocsin.runtime import network
@@ -46,6 +46,7 @@ def network_of(
         coordinators=coordinators,
         nats=Nats(servers=servers),
         brokers=brokers,
+        pipeline=Pipeline(enabled="never"),
         log=Log(level="error"),
     )
 

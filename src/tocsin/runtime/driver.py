@@ -26,6 +26,7 @@ from tocsin.core.machine import (
     Followed,
     FollowLog,
     GetKey,
+    Listen,
     Machine,
     PutKey,
     ReadLog,
@@ -35,12 +36,13 @@ from tocsin.core.machine import (
     SetTimer,
     Started,
     Stop,
+    StopListening,
     TimerFired,
     TrimLog,
     Watched,
     WatchTable,
 )
-from tocsin.errors import Malformed, TocsinError, Trimmed
+from tocsin.errors import Malformed, StoreUnavailable, TocsinError, Trimmed
 from tocsin.model.message import Address
 from tocsin.ports import Log, Store, Table
 from tocsin.runtime.pump import Pump
@@ -58,7 +60,7 @@ def bus_subject(network: str, address: Address) -> str:
 
 
 class Driver:
-    """Runs one machine under one address; ``hears`` are addresses that it shares with others."""
+    """Runs one machine under one address."""
 
     def __init__(
         self,
@@ -68,7 +70,6 @@ class Driver:
         *,
         network: str,
         own: Callable[[Effect], None] = lambda effect: None,
-        hears: tuple[Address, ...] = (),
         logs: Mapping[str, Log] | None = None,
         tables: Mapping[str, Table] | None = None,
         incarnation: int | None = None,
@@ -77,7 +78,6 @@ class Driver:
         self._store = store
         self._network = network
         self._own = own
-        self._hears = (address, *hears)
         self._logs = logs or {}
         self._tables = tables or {}
         self._incarnation = secrets.randbits(48) if incarnation is None else incarnation
@@ -103,10 +103,9 @@ class Driver:
         self._ended = asyncio.get_running_loop().create_future()
         try:
             async with AsyncExitStack() as stack:
-                for address in self._hears:
-                    subject = bus_subject(self._network, address)
-                    messages = await stack.enter_async_context(self._store.bus.subscribe(subject))
-                    self._spawn(f"receive {address}", self._receive(messages))
+                subject = bus_subject(self._network, self._address)
+                messages = await stack.enter_async_context(self._store.bus.subscribe(subject))
+                self._spawn("receive", self._receive(messages))
                 self._spawn("send", self._send_all())
                 self.post(Started(cause=f"{self._address}:start", incarnation=self._incarnation))
                 await self._ended
@@ -148,6 +147,10 @@ class Driver:
                 self._end(None)
             case Append() | ReadLog() | TrimLog() | GetKey() | PutKey() | DeleteKey():
                 self._spawn(f"request {effect.request}", self._ask(effect))
+            case Listen(address=address):
+                self._spawn(f"listen {address}", self._listen(address))
+            case StopListening(address=address):
+                self._end_task(f"listen {address}")
             case FollowLog(log=name):
                 self._spawn(f"follow {name}", self._follow(effect))
             case WatchTable(table=name, prefix=prefix):
@@ -184,6 +187,16 @@ class Driver:
             else:
                 self.post(Received(cause=envelope.cause, sender=envelope.sender, message=envelope.message))
 
+    async def _listen(self, address: Address) -> None:
+        subject = bus_subject(self._network, address)
+        while True:
+            try:
+                async with self._store.bus.subscribe(subject) as messages:
+                    await self._receive(messages)
+                return
+            except StoreUnavailable as error:
+                self._log.debug("not heard yet", subject=subject, problem=str(error))
+
     async def _send_all(self) -> None:
         while True:
             await self._outbox_filled.wait()
@@ -194,9 +207,7 @@ class Driver:
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Start work under a name; work of that name that still runs is stopped."""
-        before = self._tasks.pop(name, None)
-        if before is not None:
-            before.cancel()
+        self._end_task(name)
         task = self._tasks[name] = asyncio.create_task(work, name=f"{self._address} {name}")
 
         def done(task: asyncio.Task[None]) -> None:
@@ -206,6 +217,11 @@ class Driver:
                 self._end(error)
 
         task.add_done_callback(done)
+
+    def _end_task(self, name: str) -> None:
+        task = self._tasks.pop(name, None)
+        if task is not None:
+            task.cancel()
 
     def _end(self, error: BaseException | None) -> None:
         if self._ended is None or self._ended.done():

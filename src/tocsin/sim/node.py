@@ -82,6 +82,7 @@ class Node:
         "disk",
         "handle",
         "life",
+        "listens",
         "machine",
         "make",
         "paths",
@@ -108,6 +109,7 @@ class Node:
         ] = {}  # by name; the object's identity says which setting is the valid one
         self.clock: LocalClock | None = None  # None: exactly right
         self.backlog: list[tuple[Act, Any]] = []  # what waits while paused, in order
+        self.listens: set[Address] = set()  # addresses that it shares with others
 
     def forget(self) -> None:
         """Lose what is volatile."""
@@ -115,6 +117,7 @@ class Node:
         self.handle = _nobody
         self.timers.clear()
         self.backlog.clear()
+        self.listens.clear()
 
 
 def _nobody(event: Event, now_us: int) -> list[Effect]:

@@ -64,6 +64,8 @@ class World(Lives):
         self._network_bits = self.streams.stream("network").bits
         self._carry: dict[type[Effect], Callable[[Node, Any], None]] = {
             Send: self._send,
+            kernel.Listen: self._listen,
+            kernel.StopListening: self._stop_listening,
             SetTimer: self._set_timer,
             CancelTimer: self._cancel_timer,
             Say: self._say,
@@ -97,7 +99,7 @@ class World(Lives):
         self.schedule.at(start_us, self._start, self._nodes[address], None)
 
     def group(self, address: Address, members: Sequence[Address]) -> None:
-        """An address whose messages go to every member, as a bus subject does."""
+        """An address whose messages go to every member that listens to it then, as those of a bus subject do."""
         if address in self._nodes:
             raise ValueError(f"the address {address!r} is a node's")
         self._groups[address] = tuple(members)
@@ -224,7 +226,14 @@ class World(Lives):
         if members is None:
             raise self.raised(node, effect.cause, LookupError(f"there is no address {effect.to!r}"))
         for member in members:
-            self._send(node, Send(to=member, message=effect.message, cause=effect.cause))
+            if effect.to in self._nodes[member].listens:
+                self._send(node, Send(to=member, message=effect.message, cause=effect.cause))
+
+    def _listen(self, node: Node, effect: kernel.Listen) -> None:
+        node.listens.add(effect.address)
+
+    def _stop_listening(self, node: Node, effect: kernel.StopListening) -> None:
+        node.listens.discard(effect.address)
 
     def _arrive(self, node: Node, event: Received) -> None:
         if node.status is not Status.RUNNING:

@@ -113,6 +113,7 @@ class Limits(msgspec.Struct, frozen=True, array_like=True, gc=False):
     streams_max: int = 1_000_000
     queries_max: int = 1_000_000
     keep_s: int = 604_800  # for which what was said of a stream outlives its last publisher
+    publishers_max: int = 1_000_000  # clients
 
 
 class Elected(Command, frozen=True, array_like=True, gc=False):

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from tests.unit.broker.door import DEADLINE_S, PLACES
 from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.coordination.places import Options
-from tocsin.model.message import COORDINATOR, coordinator_address
+from tocsin.model.message import coordinator_address
 from tocsin.runtime.driver import Driver
 from tocsin.store.memory import MemoryStore
 from tocsin.wire.commands import Limits
@@ -27,7 +27,6 @@ async def coordinator(store: MemoryStore, *, limits: Limits | None = None) -> As
         coordinator_address("coordinator"),
         store,
         network=PLACES.network,
-        hears=(COORDINATOR,),
         logs={spec.name: await store.log(spec) for spec in (PLACES.commands, PLACES.snapshots)},
         tables={PLACES.table.name: await store.table(PLACES.table)},
     )

@@ -71,8 +71,10 @@ async def test_one_leads_and_when_it_stops_another_does_at_once(
 def test_options_are_the_settings() -> None:
     settings = msgspec.structs.replace(
         Settings(),
-        coordinator=Coordinator(lease_s=3, snapshot_every=500, streams_max=7, queries_max=8, keep_s=9),
+        coordinator=Coordinator(
+            lease_s=3, snapshot_every=500, streams_max=7, queries_max=8, keep_s=9, publishers_max=10
+        ),
     )
     chosen = options(settings)
     assert (chosen.lease_us, chosen.snapshot_every, chosen.suspect_after_us) == (3_000_000, 500, 5_000_000)
-    assert chosen.limits == Limits(7, 8, 9)
+    assert chosen.limits == Limits(7, 8, 9, 10)

@@ -16,6 +16,7 @@ from tocsin.core.machine import (
     Followed,
     FollowLog,
     GetKey,
+    Listen,
     PutKey,
     ReadLog,
     Received,
@@ -24,6 +25,7 @@ from tocsin.core.machine import (
     SetTimer,
     Started,
     Stop,
+    StopListening,
     Stored,
     StoreFailed,
     TimerFired,
@@ -196,30 +198,46 @@ async def test_cancelling_the_run_leaves_no_task_behind() -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_a_machine_hears_addresses_that_it_shares_with_others() -> None:
+async def test_a_machine_hears_addresses_that_it_shares_with_others_while_it_listens() -> None:
     store = MemoryStore(MemoryServer())
-    heard: list[str] = []
+    heard: list[tuple[str, int]] = []
 
-    class Listener:
-        def __init__(self, name: str) -> None:
+    class Member:
+        def __init__(self, name: str, deaf_after: int) -> None:
             self.name = name
+            self.deaf_after = deaf_after
 
         def handle(self, event: Event, now_us: int) -> list[Effect]:
-            if isinstance(event, Received):
-                heard.append(self.name)
-                return [Stop(reason="heard")]
-            say: list[Effect] = [Send(to="all", message=Refresh("b", 1))]
-            return say if self.name == "two" else []
+            match event:
+                case Started():
+                    return [Listen(address="all")]
+                case Received(message=Refresh(incarnation=number)):
+                    heard.append((self.name, number))
+                    if number >= self.deaf_after:
+                        return [StopListening(address="all")]
+            return []
 
-    drivers = [
-        Driver(Listener(name), name, store, network="n", hears=("all",), incarnation=1)
-        for name in ("one", "two")
+    class Speaker:
+        number = 0
+
+        def handle(self, event: Event, now_us: int) -> list[Effect]:
+            if any(number >= 20 for _, number in heard):
+                return [Stop(reason="heard")]
+            self.number += len({name for name, _ in heard}) == 2  # both of them listen by now
+            say = Send(to="all", message=Refresh("b", self.number))
+            return [say, SetTimer(name="more", delay_us=1_000)]
+
+    members = [
+        Driver(Member(name, deaf_after), name, store, network="n")
+        for name, deaf_after in (("one", 3), ("two", 99))
     ]
-    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
-        for driver in drivers:
-            group.create_task(driver.run())
-            await asyncio.sleep(0)
-    assert sorted(heard) == ["one", "two"]
+    async with asyncio.timeout(DEADLINE_S):
+        running = [asyncio.create_task(driver.run()) for driver in members]
+        await Driver(Speaker(), "speaker", store, network="n").run()
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    assert 3 <= max(number for name, number in heard if name == "one") < 10, "what was under way may come"
     await store.close()
 
 

@@ -10,12 +10,14 @@ from tocsin.core.machine import (
     CancelTimer,
     Effect,
     Event,
+    Listen,
     Received,
     Say,
     Send,
     SetTimer,
     Started,
     Stop,
+    StopListening,
     TimerFired,
 )
 from tocsin.model.message import Message
@@ -67,12 +69,18 @@ def test_a_message_takes_its_latency_and_keeps_its_cause() -> None:
     assert (1 * MS, Received(sender="a", message=Ping(7), cause="c")) in b.seen
 
 
-def test_a_message_to_a_group_reaches_each_member() -> None:
-    a, b, c = Probe(on_start(Send(to="all", message=Ping()))), Probe(), Probe()
-    world = world_of(a=a, b=b, c=c)
-    world.group("all", ("b", "c"))
+def test_a_message_to_a_group_reaches_each_member_that_listens() -> None:
+    listen, speak = Listen(address="all"), Send(to="all", message=Ping())
+    a = Probe(lambda event, now_us: [speak] if now_us else [SetTimer(name="t", delay_us=9)])
+    b, c, d = Probe(on_start(listen)), Probe(on_start(listen)), Probe()
+    e = Probe(on_start(listen, StopListening(address="all")))
+    world = world_of(a=a, b=b, c=c, d=d, e=e)
+    world.group("all", ("b", "c", "d", "e"))
+    world.at(5, lambda: world.crash("c"))
+    world.at(6, lambda: world.restart("c"))  # it listens again
+    world.at(7, lambda: world.crash("b"))
     world.run_until(10 * MS)
-    assert len(b.events(Received)) == len(c.events(Received)) == 1
+    assert [len(each.events(Received)) for each in (b, c, d, e)] == [0, 1, 0, 0]
 
 
 def test_a_message_to_nobody_is_a_bug_of_the_machine() -> None:

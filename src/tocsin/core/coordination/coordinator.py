@@ -6,9 +6,11 @@
                 └──────────────────── conflict, lapsed ─────────────────────────┘
     any ──► stopped
 
-- **restoring**: the newest snapshot is read, if there is one; then the log is followed from there.
+- **restoring**: the newest snapshot is read, if there is one, and the state worked out from it, slice by slice; then
+  the log is followed from there.
 - **following**: a hot replica. Every batch is applied as it comes. When nobody holds the lease, it claims it.
-- **reading**: it holds the lease, and reads the log to its end, so that it knows all that was ever acknowledged.
+- **reading**: it holds the lease, and reads the log to its end, so that it knows all that was ever acknowledged. From
+  here on it hears what brokers say; who only follows has no use for that.
 - **opening**: it asks the log to take ``Elected`` there. Only if the log does, it leads.
 - **leading**: see ``leader``.
 
@@ -24,12 +26,13 @@ from typing import ClassVar, Final
 from tocsin.core.coordination import archivist as archive
 from tocsin.core.coordination import leader as lead
 from tocsin.core.coordination import lease as leases
+from tocsin.core.coordination import restorer as restoring
 from tocsin.core.coordination.archivist import Archivist
 from tocsin.core.coordination.election import Election
 from tocsin.core.coordination.leader import Leader
 from tocsin.core.coordination.lease import Lease
 from tocsin.core.coordination.places import Options, Places
-from tocsin.core.coordination.restorer import Restorer
+from tocsin.core.coordination.restorer import AGAIN, AGAIN_US, ANSWER_US, Restored, Restorer
 from tocsin.core.coordination.state import State
 from tocsin.core.machine import (
     CancelTimer,
@@ -38,11 +41,13 @@ from tocsin.core.machine import (
     Followed,
     FollowLog,
     Handler,
+    Listen,
     Received,
     Say,
     SetTimer,
     Started,
     Stop,
+    StopListening,
     Stored,
     StoreFailed,
     TableMachine,
@@ -51,20 +56,19 @@ from tocsin.core.machine import (
     WatchTable,
 )
 from tocsin.errors import Conflict, StoreFull, Trimmed
+from tocsin.model.message import COORDINATOR
 from tocsin.ports import Entry, Page
 from tocsin.wire.commands import decode_batch
 
-AGAIN_US: Final = 300_000  # before the store is asked again after a failure
-ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not there by then never comes
 # Followers write snapshots at once; the leader only if nobody has done so, for it has other things to do.
 LEADERS_PATIENCE_US: Final = 5_000_000
 PREFIX: Final = "core."  # of the keys that are watched
 HOLDING: Final = ("reading", "opening", "leading")
 TIMERS: Final = (
-    "renew",
-    "lapse",
-    "again",
-    "snapshot",
+    leases.RENEW,
+    leases.LAPSE,
+    AGAIN,
+    archive.SNAPSHOT,
     lead.CHECK,
     lead.APPEND,
     archive.ARCHIVE,
@@ -90,11 +94,10 @@ class Coordinator(TableMachine):
         self._options = options
         self._prefix = name  # of our records' ids: ours, and of this life
         self._count = 0  # of requests and records
-        self._claim = ""  # requests whose answers are awaited: for the lease
-        self._renewal = ""
+        self._claim = ""  # the request for the lease whose answer is awaited
         self._ready = False  # the watch has told everything
         self._lease = Lease(places.table.name, name, options.lease_us)
-        self._restorer = Restorer(places.snapshots.name, self._request)
+        self._restorer = Restorer(places.snapshots.name, self._request, options.slice_size)
         self._election = self.electing(name, places, options.limits, self._request, self._record_id)
         self._archivist = Archivist(places, options, self._request, self._record_id)
 
@@ -121,7 +124,7 @@ class Coordinator(TableMachine):
 
     def _await(self, asked: Effect) -> list[Effect]:
         """Something that is asked for, and asked for again if no answer comes."""
-        return [asked, SetTimer(cause=asked.cause, name="again", delay_us=ANSWER_US)]
+        return [asked, SetTimer(cause=asked.cause, name=AGAIN, delay_us=ANSWER_US)]
 
     # ── restoring ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -140,27 +143,14 @@ class Coordinator(TableMachine):
             return []
         if self._archivist.manifest is None:
             return self._restored(cause, State(), 0)
-        return self._await(self._restorer.begin(cause, self._archivist.manifest))
+        return self._restorer.begin(cause, self._archivist.manifest)
 
-    def _on_piece(self, event: Stored, now_us: int) -> list[Effect]:
-        if event.request != self._restorer.asked:
-            return []
-        page: Page = event.value
-        match self._restorer.take(event.cause, page):
-            case None:
-                return self._restore_later(event.cause)
-            case (replica, position):
-                return self._restored(event.cause, replica, position)
-            case Effect() as effect:
-                return self._await(effect)
+    def _on_piece(self, event: Stored | StoreFailed, now_us: int) -> list[Effect]:
+        return self._step(event.cause, self._restorer.answered(event))
 
-    def _not_restored(self, event: StoreFailed, now_us: int) -> list[Effect]:
-        return self._restore_later(event.cause) if event.request == self._restorer.asked else []
-
-    def _restore_later(self, cause: str) -> list[Effect]:
-        self.state = "restoring"
-        self._restorer.stop()
-        return [SetTimer(cause=cause, name="again", delay_us=AGAIN_US)]
+    def _step(self, cause: str, came: Restored | list[Effect]) -> list[Effect]:
+        """A step of restoring: perhaps it was the last."""
+        return self._restored(cause, *came) if isinstance(came, Restored) else came
 
     def _restored(self, cause: str, replica: State, position: int) -> list[Effect]:
         self.replica, self.position, self.state = replica, position, "following"
@@ -168,7 +158,7 @@ class Coordinator(TableMachine):
         facts = {"position": position, "streams": len(replica.presence.streams), "epoch": replica.epoch}
         log, subject = self._places.commands.name, self._places.commands_subject
         return [
-            CancelTimer(cause=cause, name="again"),
+            CancelTimer(cause=cause, name=AGAIN),
             Say(cause=cause, text="follows", facts=facts),
             FollowLog(cause=cause, log=log, subject=subject, start=position + 1),
             SetTimer(cause=cause, name="campaign", delay_us=AGAIN_US),
@@ -184,7 +174,8 @@ class Coordinator(TableMachine):
             return []
         batch = decode_batch(entry.payload)
         if batch.previous != self.position:
-            return self._restore_later(cause)  # what lies between is no longer kept
+            self.state = "restoring"  # what lies between is no longer kept
+            return self._restorer.later(cause)
         self.replica.follow(batch)
         self.position = entry.position
         return self._archivist.look(cause, self.replica, 0)
@@ -205,7 +196,7 @@ class Coordinator(TableMachine):
             self._archivist.watched(change)
         if change.kind == "ready":
             self._ready = True
-            if self.state == "restoring" and not self._restorer.asked:
+            if self.state == "restoring" and not self._restorer.busy:
                 return self._restore(event.cause)
         return self._campaign(event.cause, now_us)
 
@@ -227,8 +218,8 @@ class Coordinator(TableMachine):
         self._lease.granted(event.request, event.value)
         return [
             CancelTimer(cause=event.cause, name="campaign"),
-            SetTimer(cause=event.cause, name="renew", delay_us=self._lease.renew_us),
-            self._set_lapse(event.cause, now_us),
+            Listen(cause=event.cause, address=COORDINATOR),
+            *self._lease.held(event.cause, now_us),
             *self._read(event.cause),
         ]
 
@@ -262,7 +253,7 @@ class Coordinator(TableMachine):
         )
         facts = {"epoch": self.epoch, "position": position, "coordinator": self.name}
         return [
-            CancelTimer(cause=cause, name="again"),
+            CancelTimer(cause=cause, name=AGAIN),
             Say(cause=cause, text="leads", facts=facts),
             *self.leader.begin(cause),
         ]
@@ -271,8 +262,9 @@ class Coordinator(TableMachine):
 
     def _on_holding_answer(self, event: Stored | StoreFailed, now_us: int) -> list[Effect]:
         """An answer while we hold the lease: to its renewal, to the archivist, to the leader, or on the way there."""
-        if event.request == self._renewal:
-            return self._on_renewal(event, now_us)
+        if event.request == self._lease.renewal:
+            renewed = self._lease.renewed(event, now_us)
+            return self._step_down(event.cause, "the lease is not ours") if renewed is None else renewed
         if event.request == self._archivist.asked:
             return self._archivist.answered(event)
         if self.leader is not None:
@@ -284,18 +276,6 @@ class Coordinator(TableMachine):
         if self.state == "reading":
             return self._was_read(event.cause, event.value)
         return self._opened(event.cause, event.value[0], now_us)
-
-    def _on_renewal(self, event: Stored | StoreFailed, now_us: int) -> list[Effect]:
-        self._renewal = ""
-        if isinstance(event, StoreFailed):
-            lost = isinstance(event.error, Conflict)
-            return self._step_down(event.cause, "the lease is no longer ours") if lost else []
-        self._lease.granted(event.request, event.value)
-        return [self._set_lapse(event.cause, now_us)]
-
-    def _set_lapse(self, cause: str, now_us: int) -> Effect:
-        """Any event at that time would do: ``handle`` looks before each."""
-        return SetTimer(cause=cause, name="lapse", delay_us=max(0, self._lease.until_us - now_us))
 
     def _on_append_answer(self, leader: Leader, event: Stored | StoreFailed, now_us: int) -> list[Effect]:
         if event.request != leader.asked:
@@ -315,11 +295,12 @@ class Coordinator(TableMachine):
             return [*self._step_down(event.cause, str(event.error)), *self._restore(event.cause)]
         if isinstance(event.error, Conflict):
             return self._read(event.cause)
-        return [SetTimer(cause=event.cause, name="again", delay_us=AGAIN_US)]
+        return [SetTimer(cause=event.cause, name=AGAIN, delay_us=AGAIN_US)]
 
     def _step_down(self, cause: str, reason: str) -> list[Effect]:
-        self._renewal = ""
+        self._lease.renewal = ""
         effects: list[Effect] = [CancelTimer(cause=cause, name=name) for name in TIMERS]
+        effects.append(StopListening(cause=cause, address=COORDINATOR))
         if self.state == "leading":
             facts = {"epoch": self.epoch, "reason": reason}
             say = Say(cause=cause, text="steps down", level="warning", facts=facts)
@@ -349,14 +330,12 @@ class Coordinator(TableMachine):
             case archive.SNAPSHOT:
                 clean = self.state == "following" or (leader is not None and leader.idle)
                 return self._archivist.take(cause, self.replica, self.position, clean=clean)
-            case "again":
+            case restoring.AGAIN:
                 return self._ask_again(cause)
-            case "renew" if self.state in HOLDING:
-                self._renewal = self._request("renew")
-                return [
-                    self._lease.ask(cause, self._renewal, now_us, renew=True),
-                    SetTimer(cause=cause, name="renew", delay_us=self._lease.renew_us),
-                ]
+            case restoring.REBUILD if self.state == "restoring":
+                return self._step(cause, self._restorer.go_on(cause))
+            case leases.RENEW if self.state in HOLDING:
+                return self._lease.renew(cause, self._request(leases.RENEW), now_us)
             case archive.ARCHIVE:
                 return self._archivist.again(cause)
             case lead.CHECK if leader is not None:
@@ -395,7 +374,7 @@ class Coordinator(TableMachine):
         ("*", StoreFailed): _on_other_answer,
         ("*", Resigning): _resign,
         ("restoring", Stored): _on_piece,
-        ("restoring", StoreFailed): _not_restored,
+        ("restoring", StoreFailed): _on_piece,
         ("restoring", Followed): _ignore,
         ("claiming", Stored): _claimed,
         ("claiming", StoreFailed): _not_claimed,

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from tocsin.core.machine import DeleteKey, Effect, PutKey
+from tocsin.core.machine import DeleteKey, Effect, PutKey, SetTimer, Stored, StoreFailed
+from tocsin.errors import Conflict
 from tocsin.ports import Change
 
 KEY: Final = "core.leader"
+RENEW: Final = "renew"  # timers: to ask for longer
+LAPSE: Final = "lapse"  # … and when it ends; any event at that time would do
 RENEWALS: Final = 3  # in one lease's time: one may be lost
 MARGIN: Final = 10  # a tenth of it: clocks that drift so far are broken
 
@@ -28,6 +31,7 @@ class Lease:
         self._ttl_us = ttl_us
         self._revision = 0  # of the key, if it is ours
         self._asked_us: dict[str, int] = {}  # request → when; the newest only
+        self.renewal = ""  # the request for longer whose answer is awaited
         self.until_us = 0  # ours until then, by our clock
         self.holder: bytes | None = None  # as the table tells it
 
@@ -65,6 +69,29 @@ class Lease:
         self._revision = revision
         self.until_us = asked_us + self._ttl_us - self._ttl_us // MARGIN
         return True
+
+    def held(self, cause: str, now_us: int) -> list[Effect]:
+        """It is ours: when to ask for longer, and when it ends if nobody answers."""
+        return [SetTimer(cause=cause, name=RENEW, delay_us=self.renew_us), self._set_lapse(cause, now_us)]
+
+    def renew(self, cause: str, request: str, now_us: int) -> list[Effect]:
+        """Take it for longer."""
+        self.renewal = request
+        return [
+            self.ask(cause, request, now_us, renew=True),
+            SetTimer(cause=cause, name=RENEW, delay_us=self.renew_us),
+        ]
+
+    def renewed(self, event: Stored | StoreFailed, now_us: int) -> list[Effect] | None:
+        """The answer to a renewal; None if somebody else has the lease."""
+        self.renewal = ""
+        if isinstance(event, StoreFailed):
+            return None if isinstance(event.error, Conflict) else []
+        self.granted(event.request, event.value)
+        return [self._set_lapse(event.cause, now_us)]
+
+    def _set_lapse(self, cause: str, now_us: int) -> Effect:
+        return SetTimer(cause=cause, name=LAPSE, delay_us=max(0, self.until_us - now_us))
 
     def resign(self, cause: str, request: str) -> Effect:
         """Give it back, so that nobody has to wait for its end."""

@@ -16,12 +16,11 @@ from collections.abc import Collection, Mapping
 from typing import ClassVar, Final
 
 from tocsin.core import refuge
+from tocsin.core.coordination import submission
 from tocsin.core.coordination.clearing import CLEAR_US, Clearing
 from tocsin.core.coordination.inbox import Inbox
-from tocsin.core.coordination.outgoing import Outgoing
 from tocsin.core.coordination.picture import Picture
 from tocsin.core.coordination.places import Places
-from tocsin.core.coordination.roll import Roll
 from tocsin.core.coordination.signals import (
     AwaitDispatch,
     ClearTo,
@@ -34,6 +33,7 @@ from tocsin.core.coordination.signals import (
     Settled,
     StreamRefused,
 )
+from tocsin.core.coordination.submission import Submission
 from tocsin.core.machine import (
     CancelTimer,
     Effect,
@@ -54,15 +54,10 @@ from tocsin.core.machine import (
 from tocsin.model.message import COORDINATOR, Message
 from tocsin.model.network import BrokerInfo, Route, Scheme
 from tocsin.model.stream import Metadata
-from tocsin.wire.commands import CHANCE_BITS, Joined
-from tocsin.wire.commands import Left as Leave
+from tocsin.wire.commands import CHANCE_BITS
 from tocsin.wire.control import Beat, Clear, Expected, Pulse, Refresh, Seen, Unknown
 from tocsin.wire.notices import Notice, Refused, decode_notice
 
-COALESCE_US: Final = 2_000  # after what was said at once, further changes gather for so long
-RESEND_FIRST_US: Final = 300_000
-RESEND_MAX_US: Final = 3_000_000
-GO_BACK_US: Final = 50_000  # at most so often are commands repeated because one was lost before them
 ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not there by then never comes
 AGAIN_US: Final = 300_000
 HOLD_US: Final = 1_000_000  # that a notice waits for the message log
@@ -82,8 +77,7 @@ class Participant(TableMachine):
         self._log = places.commands.name
         self._subject = places.notices_subject(info.id)
         self._heartbeat_us = heartbeat_us
-        self._roll = Roll()
-        self._outgoing = Outgoing(info.id)
+        self._submission = Submission(info)
         self._chance = 0
         self._requests = 0
         self._asked = ""  # for the log's end, before joining
@@ -93,9 +87,6 @@ class Participant(TableMachine):
         self._clearing = Clearing()
         self._clear_to = 0  # number of the last of our commands that a leader has said to be clear …
         self._effective = 0  # … and of the last whose consequences were applied here
-        self._telling = False  # the timer runs
-        self._resend_us = RESEND_FIRST_US
-        self._went_back_us = -GO_BACK_US  # when commands were repeated because the leader had missed some
         self._heard_us: int | None = None  # when a leader said something
         self._load = 0
         self._refuges: tuple[BrokerInfo, ...] = ()  # where our clients can go, best first
@@ -108,12 +99,12 @@ class Participant(TableMachine):
     @property
     def interests(self) -> Collection[str]:
         """The filters that the broker's clients want now."""
-        return self._roll.filters.keys()
+        return self._submission.roll.filters.keys()
 
     @property
     def queries(self) -> Mapping[str, str]:
         """The queries that they ask now."""
-        return self._roll.queries
+        return self._submission.roll.queries
 
     @property
     def routes(self) -> Collection[Route]:
@@ -121,7 +112,7 @@ class Participant(TableMachine):
 
     @property
     def incarnation(self) -> int:
-        return self._outgoing.incarnation
+        return self._submission.incarnation
 
     def streams(self, query: str) -> Mapping[str, Metadata] | None:
         """The streams of a query, None before it was answered."""
@@ -161,7 +152,7 @@ class Participant(TableMachine):
         self._asked = ""
         self._chance += 1
         incarnation = end + 1 << CHANCE_BITS | self._chance & (1 << CHANCE_BITS) - 1  # never 0
-        self._outgoing.begin(incarnation, [Joined(self._info), *self._roll.all()])
+        said = self._submission.begin(event.cause, incarnation)
         self._inbox.begin()
         self._applied, self._behind_us = 0, None
         self._clear_to = self._effective = 0
@@ -169,7 +160,7 @@ class Participant(TableMachine):
             CancelTimer(cause=event.cause, name="again"),
             FollowLog(cause=event.cause, log=self._log, subject=self._subject, start=end + 1),
             *self._clear(event.cause, self._clearing.all()),
-            *self._send(event.cause),
+            *said,
         ]
 
     def _no_end(self, event: StoreFailed, now_us: int) -> list[Effect]:
@@ -180,18 +171,17 @@ class Participant(TableMachine):
     # ── what is said ────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_interests(self, event: InterestsChanged, now_us: int) -> list[Effect]:
-        self._roll.change_filters(event.added, event.removed)
+        self._submission.roll.change_filters(event.added, event.removed)
         return self._tell(event.cause)
 
     def _on_queries(self, event: QueriesChanged, now_us: int) -> list[Effect]:
         for query in event.removed:
             self.picture.forget(query)
-        self._roll.change_queries(event.added, event.removed)
+        self._submission.roll.change_queries(event.added, event.removed)
         return self._tell(event.cause)
 
     def _on_clients(self, event: ClientsChanged, now_us: int) -> list[Effect]:
-        self._roll.note(event.command)
-        number = self._outgoing.add(event.command, event.ticket)
+        number = self._submission.add(event.command, event.ticket)
         effects = self._tell(event.cause)
         if not self._is_led(now_us):
             return [*effects, *self._clear(event.cause, self._clearing.all(event.ticket))]
@@ -201,30 +191,7 @@ class Participant(TableMachine):
         return effects
 
     def _tell(self, cause: str) -> list[Effect]:
-        """Say what changed: at once, unless something was said just now."""
-        if self._telling or self.state == "new":
-            return []
-        self._telling = True
-        return [*self._say(cause), SetTimer(cause=cause, name="tell", delay_us=COALESCE_US)]
-
-    def _say(self, cause: str) -> list[Effect]:
-        if not self.incarnation:
-            return []  # it is all said on joining
-        for command in self._roll.changes():
-            self._outgoing.add(command)
-        return self._send(cause)
-
-    def _send(self, cause: str) -> list[Effect]:
-        messages = self._outgoing.send()
-        if not messages:
-            return []
-        resend = SetTimer(cause=cause, name="resend", delay_us=self._resend_us)
-        return [*(self._to_leader(cause, message) for message in messages), resend]
-
-    def _resend(self, cause: str) -> list[Effect]:
-        self._outgoing.repeat()
-        self._resend_us = min(RESEND_MAX_US, 2 * self._resend_us)
-        return self._send(cause)
+        return [] if self.state == "new" else self._submission.tell(cause)
 
     def _to_leader(self, cause: str, message: Message) -> Effect:
         return Send(cause=cause, to=COORDINATOR, message=message)
@@ -254,8 +221,7 @@ class Participant(TableMachine):
         effects: list[Effect] = []
         if message.epoch > self.epoch:
             self.epoch = message.epoch
-            self._resend_us = RESEND_FIRST_US
-            effects += self._resend(event.cause)  # whatever the last leader was sent, this one may not know
+            effects += self._submission.led_anew(event.cause)
         match message:
             case Pulse(noticed=noticed, refuges=refuges):
                 self._refuges = refuges
@@ -276,13 +242,9 @@ class Participant(TableMachine):
 
         If it lacks what was acknowledged, then nothing that we know of it holds.
         """
-        if number <= self._outgoing.applied:
+        if number <= self._submission.applied:
             return self._join_anew(cause)
-        if now_us - self._went_back_us < GO_BACK_US:
-            return []  # it said so of every message behind the one that was lost
-        self._went_back_us = now_us
-        self._outgoing.repeat()
-        return self._send(cause)
+        return self._submission.go_back(cause, now_us)
 
     def _compare(self, cause: str, noticed: int, now_us: int) -> list[Effect]:
         """The leader knows of so many notices; if they do not come, something is missing."""
@@ -321,24 +283,18 @@ class Participant(TableMachine):
                 cause=cause,
                 subject=item.subject,
                 problem=item.problem,
-                ticket=self._outgoing.ticket(item.number),
+                ticket=self._submission.ticket(item.number),
             )
             for item in notice.items
             if isinstance(item, Refused)
         ]
 
     def _acknowledge(self, cause: str, notice: Notice, now_us: int) -> list[Effect]:
-        effects: list[Effect] = []
-        if notice.applied > self._outgoing.applied:
-            self._heard_us = now_us
-            self._resend_us = RESEND_FIRST_US
-            ticket = self._outgoing.acknowledge(notice.applied)
-            if ticket:
-                effects.append(Settled(cause=cause, ticket=ticket))
-            if not len(self._outgoing):
-                effects.append(CancelTimer(cause=cause, name="resend"))
-            effects += self._send(cause)
-        return effects
+        if notice.applied <= self._submission.applied:
+            return []
+        self._heard_us = now_us
+        ticket, effects = self._submission.acknowledge(cause, notice.applied)
+        return [Settled(cause=cause, ticket=ticket), *effects] if ticket else effects
 
     def _apply(self, cause: str) -> list[Effect]:
         """Apply what came, as far as the message log was delivered."""
@@ -351,7 +307,7 @@ class Participant(TableMachine):
             self._applied = notice.number
             self._effective = max(self._effective, notice.applied)
             self.state = "member"
-            effects += self.picture.apply(notice.cause, notice.items, self._roll.queries, fresh=notice.fresh)
+            effects += self.picture.apply(notice.cause, notice.items, self.queries, fresh=notice.fresh)
             if notice.ask:
                 seen = Seen(self._info.id, self.incarnation, notice.number)
                 effects.append(self._to_leader(notice.cause, seen))
@@ -374,12 +330,10 @@ class Participant(TableMachine):
         match event.name:
             case "beat":
                 return self._beat(event.cause)
-            case "tell":
-                self._telling = False
-                said = self._say(event.cause)
-                return [*said, *self._tell(event.cause)] if said else []
-            case "resend":
-                return self._resend(event.cause)
+            case submission.TELL:
+                return self._submission.told(event.cause)
+            case submission.RESEND:
+                return self._submission.resend(event.cause)
             case "again" if self._asked:
                 return self._find_end(event.cause)
             case "clear":
@@ -395,11 +349,7 @@ class Participant(TableMachine):
 
     def _leave(self, event: Leaving, now_us: int) -> list[Effect]:
         self.state = "left"
-        if not self.incarnation:
-            return []
-        self._outgoing.add(Leave())
-        self._outgoing.repeat()
-        return [self._to_leader(event.cause, message) for message in self._outgoing.send()]
+        return self._submission.leave(event.cause)
 
     table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
         ("new", Started): _start,

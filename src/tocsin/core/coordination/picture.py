@@ -3,10 +3,13 @@
 ``apply`` takes the items of one notice and says what changed, as effects for the shell. A notice that is fresh tells
 everything; only what differs from what was known is passed on, so that a subscriber hears of each stream joined,
 left, joined … in turn, whatever was missed in between.
+
+Cost: a notice costs what it tells, and the peers; not the routes and streams that are there already.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from tocsin.core.coordination.signals import (
@@ -29,6 +32,7 @@ class Picture:
     def __init__(self) -> None:
         self.routes: dict[Route, None] = {}  # what the forwarding table holds, oldest first
         self.peers: dict[str, BrokerInfo] = {}  # of those routes
+        self._routes_to: Counter[str] = Counter()  # peer → how many routes lead there; never 0
         # Query → topic → metadata, of each query that was answered.
         self.sets: dict[str, dict[str, Metadata]] = {}
         self._describes = False  # something was ever said of streams that are published here
@@ -80,11 +84,16 @@ class Picture:
     ) -> list[Effect]:
         came = [route for route in added if route not in self.routes]
         went = [route for route in removed if route in self.routes]
+        for route in came:
+            self.routes[route] = None
+            self._routes_to[route.peer] += 1
         for route in went:
             del self.routes[route]
-        self.routes.update(dict.fromkeys(came))
+            self._routes_to[route.peer] -= 1
+            if not self._routes_to[route.peer]:
+                del self._routes_to[route.peer]
         known = {**self.peers, **infos}
-        peers = {peer: known[peer] for peer in sorted({route.peer for route in self.routes})}
+        peers = {peer: known[peer] for peer in sorted(self._routes_to)}
         if not came and not went and peers == self.peers:
             return []
         self.peers = peers

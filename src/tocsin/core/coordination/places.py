@@ -11,6 +11,8 @@ from tocsin.wire.commands import Limits
 
 # Entries of the command log, notices among them, that are kept before a snapshot: minutes of a busy network.
 MARGIN: Final = 10_000
+# Items of a snapshot, or streams of a query, that are put back at a time: some ten milliseconds.
+SLICE: Final = 200
 
 
 class Places(msgspec.Struct, frozen=True):
@@ -51,4 +53,5 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     lease_us: int
     snapshot_every: int  # commands
     margin: int = MARGIN
+    slice_size: int = SLICE
     limits: Limits = Limits()

@@ -11,7 +11,7 @@ Cost: a command costs the streams that it names; the end of a client or of a bro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tocsin.core.coordination.deadlines import Deadlines
@@ -285,10 +285,15 @@ class Presence:
     def restore_stream(self, topic: str, stream: Stream) -> None:
         self.streams[topic] = stream
         stream.metadata = _metadata(topic, stream)
-        for client_id in stream.publishers:
-            self.clients[client_id].topics[topic] = None
         if stream.absent_us is not None:
             self._absent.set(topic, stream.absent_us)
+
+    def restore_publishers(self, topic: str, publishers: Iterable[str]) -> None:
+        """Further ones of a stream that was restored, the latest last."""
+        stream = self.streams[topic]
+        for client_id in publishers:
+            self.clients[client_id].topics[topic] = None
+            stream.publishers[client_id] = None
 
     def all_present(self) -> Iterator[tuple[str, Keys]]:
         for topic, stream in self.streams.items():

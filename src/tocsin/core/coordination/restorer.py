@@ -1,4 +1,9 @@
-"""Reads the newest snapshot back, piece by piece.
+"""Reads the newest snapshot back: piece by piece, and then works the state out slice by slice.
+
+    idle ──► reading (pieces) ──► working (a slice at each REBUILD) ──► idle
+
+A large state takes seconds to work out. Between two slices other events have their turn, so that whoever restores
+still hears of the lease, and says how it is.
 
 What a manifest names may be gone by the time it is read, because a newer one took its place. Then there is
 nothing to be had of it, and whoever asked begins again with what the table says now.
@@ -6,55 +11,101 @@ nothing to be had of it, and whoever asked begins again with what the table says
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import Final, NamedTuple
 
 from tocsin.core.coordination import snapshot
 from tocsin.core.coordination.archivist import Manifest
 from tocsin.core.coordination.state import State
-from tocsin.core.machine import Effect, ReadLog
+from tocsin.core.machine import CancelTimer, Effect, ReadLog, Say, SetTimer, Stored, StoreFailed
 from tocsin.errors import Malformed
 from tocsin.ports import READ_MAX, Page
 
+AGAIN: Final = "again"  # timers: to ask again
+REBUILD: Final = "rebuild"  # … and for the next slice
+AGAIN_US: Final = 300_000  # before the store is asked again after a failure
+REST_US: Final = 100  # between two slices, for whatever else there is to do
+ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not there by then never comes
+
+
+class Restored(NamedTuple):
+    """A state, and the position that it is of."""
+
+    state: State
+    position: int
+
 
 class Restorer:
-    """One reading at a time."""
+    """One restoring at a time. Its methods say what to do next, or what came of it."""
 
-    def __init__(self, log: str, request: Callable[[str], str]) -> None:
+    def __init__(self, log: str, request: Callable[[str], str], slice_size: int) -> None:
         self._log = log
+        self._slice_size = slice_size
         self._request = request
-        self._manifest: Manifest | None = (
-            None  # the one that is being read, whatever the table says meanwhile
-        )
+        self._asked = ""
+        # The one that is being read, whatever the table says meanwhile.
+        self._manifest: Manifest | None = None
         self._pieces: list[bytes] = []
-        self.asked = ""
+        self._rebuilding: Generator[None, None, State] | None = None
 
-    def begin(self, cause: str, manifest: Manifest) -> Effect:
-        self._manifest, self._pieces = manifest, []
+    @property
+    def busy(self) -> bool:
+        """Whether it is at work, and not only waiting to begin again."""
+        return self._manifest is not None
+
+    def begin(self, cause: str, manifest: Manifest) -> list[Effect]:
+        self.stop()
+        self._manifest = manifest
         return self._read(cause, manifest.first)
 
     def stop(self) -> None:
-        self._manifest, self._pieces, self.asked = None, [], ""
+        self._manifest, self._pieces, self._asked, self._rebuilding = None, [], "", None
 
-    def take(self, cause: str, page: Page) -> tuple[State, int] | Effect | None:
-        """The state and the position that it is of; or what to ask next; None if the snapshot is unusable."""
-        manifest = self._manifest
-        assert manifest is not None
-        self._pieces += [entry.payload for entry in page.entries]
-        if len(self._pieces) < manifest.pieces:
-            return self._read(cause, page.next) if page.next <= page.last else None
-        try:
-            return snapshot.restore(self._pieces[: manifest.pieces]), manifest.position
-        except Malformed:
-            return None
+    def later(self, cause: str) -> list[Effect]:
+        """Let it be, and have it begun again in a while."""
+        self.stop()
+        return [SetTimer(cause=cause, name=AGAIN, delay_us=AGAIN_US)]
 
-    def _read(self, cause: str, start: int) -> Effect:
+    def answered(self, event: Stored | StoreFailed) -> Restored | list[Effect]:
+        """The store has answered somebody, perhaps us."""
+        if event.request != self._asked:
+            return []
+        self._asked = ""
+        return self._take(event.cause, event.value) if isinstance(event, Stored) else self.later(event.cause)
+
+    def _take(self, cause: str, page: Page) -> Restored | list[Effect]:
         assert self._manifest is not None
-        self.asked = self._request("restore")
-        return ReadLog(
+        self._pieces += [entry.payload for entry in page.entries]
+        if len(self._pieces) < self._manifest.pieces:
+            return self._read(cause, page.next) if page.next <= page.last else self.later(cause)
+        self._rebuilding = snapshot.rebuild(self._pieces[: self._manifest.pieces], self._slice_size)
+        next_slice = self.go_on(cause)
+        if isinstance(next_slice, Restored):
+            return next_slice
+        return [CancelTimer(cause=cause, name=AGAIN), *next_slice]
+
+    def go_on(self, cause: str) -> Restored | list[Effect]:
+        """Work out a slice more."""
+        if self._rebuilding is None:
+            return []
+        assert self._manifest is not None
+        try:
+            next(self._rebuilding)
+        except StopIteration as done:
+            return Restored(done.value, self._manifest.position)
+        except Malformed as error:
+            return [Say(cause=cause, level="error", text=str(error)), *self.later(cause)]
+        return [SetTimer(cause=cause, name=REBUILD, delay_us=REST_US)]
+
+    def _read(self, cause: str, start: int) -> list[Effect]:
+        assert self._manifest is not None
+        self._asked = self._request("restore")
+        read = ReadLog(
             cause=cause,
-            request=self.asked,
+            request=self._asked,
             log=self._log,
             subject=self._manifest.subject,
             start=start,
             limit=READ_MAX,
         )
+        return [read, SetTimer(cause=cause, name=AGAIN, delay_us=ANSWER_US)]

@@ -3,35 +3,51 @@
 What follows from the rest (routes, which streams satisfy which queries, what brokers want for how many reasons) is
 not kept, but worked out again: a snapshot can be wrong only about what was said.
 
+A snapshot is a sequence of items, each about one thing, in an order in which each can be put back when it is read:
+the head, lives, clients, queries, streams, members, and what those want. A piece holds whole items, so that neither
+reading nor working out has to be done at once: ``rebuild`` gives way after each slice of them.
+
 Cost: linear in brokers, clients, streams and queries, to write and to read; ``bench/coordinator.py`` measures both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
+from tocsin.core.coordination.places import SLICE
 from tocsin.core.coordination.presence import Client, Keys, Stream
 from tocsin.core.coordination.state import Member, State, wants_messages
+from tocsin.core.parts import split
 from tocsin.errors import Malformed
 from tocsin.model.network import BrokerInfo
 from tocsin.wire.commands import Limits
 
-PIECE_BYTES: Final = 512 << 10
+PIECE_BYTES: Final = 512 << 10  # before the item that passes it
 
 
-class _Member(msgspec.Struct, array_like=True, gc=False):
-    info: BrokerInfo
+class _Item(msgspec.Struct, array_like=True, gc=False):
+    """Base of what a snapshot holds; none is larger than half of what a record may be."""
+
+
+class _Head(_Item, array_like=True, tag=0, gc=False):
+    items: int  # that follow
+    epoch: int
+    clock_us: int
+    commands: int
+    limits: Limits
+
+
+class _Life(_Item, array_like=True, tag=1, gc=False):
+    """In order: the oldest are forgotten first."""
+
+    broker: str
     incarnation: int
-    applied: int
-    noticed: int
-    filters: list[str]
-    queries: list[str]
 
 
-class _Client(msgspec.Struct, array_like=True, gc=False):
+class _Client(_Item, array_like=True, tag=2, gc=False):
     id: str
     broker: str
     cluster: str
@@ -40,101 +56,191 @@ class _Client(msgspec.Struct, array_like=True, gc=False):
     until_us: int | None
 
 
-class _Stream(msgspec.Struct, array_like=True, gc=False):
+class _Query(_Item, array_like=True, tag=3, gc=False):
+    id: str
+    text: str
+
+
+class _Stream(_Item, array_like=True, tag=4, gc=False):
     topic: str
     keys: Keys
     origin: Keys
-    publishers: list[str]
+    publishers: tuple[str, ...]
     permanent: bool
     after: int
     absent_us: int | None
 
 
-class _Snapshot(msgspec.Struct, array_like=True, gc=False):
-    epoch: int
-    clock_us: int
-    commands: int
-    limits: Limits
-    lives: list[tuple[str, int]]  # in order: the oldest are forgotten first
-    members: list[_Member]
-    clients: list[_Client]
-    streams: list[_Stream]
-    queries: list[tuple[str, str]]
+class _Publishers(_Item, array_like=True, tag=5, gc=False):
+    """Further ones, of a stream that has very many."""
 
+    topic: str
+    publishers: tuple[str, ...]
+
+
+class _Member(_Item, array_like=True, tag=6, gc=False):
+    info: BrokerInfo
+    incarnation: int
+    applied: int
+    noticed: int
+
+
+class _Filters(_Item, array_like=True, tag=7, gc=False):
+    """Some of what a member wants."""
+
+    broker: str
+    filters: tuple[str, ...]
+
+
+class _Asked(_Item, array_like=True, tag=8, gc=False):
+    """Some of the queries that a member asks."""
+
+    broker: str
+    queries: tuple[str, ...]
+
+
+_AnyItem = _Head | _Life | _Client | _Query | _Stream | _Publishers | _Member | _Filters | _Asked
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Snapshot)
+_decoder = msgspec.msgpack.Decoder(list[_AnyItem])
+
+# ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def take(state: State) -> list[bytes]:
     """A snapshot, in pieces."""
+    encoded = [_encoder.encode(item) for item in _items(state)]
+    head = _Head(len(encoded), state.epoch, state.clock_us, state.commands, state.limits)
+    pieces: list[bytes] = []
+    run: list[msgspec.Raw] = []
+    size = 0
+    for raw in (_encoder.encode(head), *encoded):
+        run.append(msgspec.Raw(raw))
+        size += len(raw)
+        if size >= PIECE_BYTES:
+            pieces.append(_encoder.encode(run))
+            run, size = [], 0
+    return [*pieces, _encoder.encode(run)] if run else pieces
+
+
+def _items(state: State) -> Iterator[_Item]:
     presence = state.presence
-    data = _encoder.encode(
-        _Snapshot(
-            state.epoch,
-            state.clock_us,
-            state.commands,
-            state.limits,
-            list(state.lives.items()),
-            [
-                _Member(m.info, m.incarnation, m.applied, m.noticed, list(m.filters), list(m.queries))
-                for m in state.members.values()
-            ],
-            [
-                _Client(name, c.broker, c.cluster, c.expiry_s, c.epoch, c.until_us)
-                for name, c in presence.clients.items()
-            ],
-            [
-                _Stream(topic, s.keys, s.origin, list(s.publishers), s.permanent, s.after, s.absent_us)
-                for topic, s in presence.streams.items()
-            ],
-            [(query, state.matching.text(query)) for query in sorted(state.askers)],
-        )
-    )
-    return [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
+    for broker, incarnation in state.lives.items():
+        yield _Life(broker, incarnation)
+    for name, c in presence.clients.items():
+        yield _Client(name, c.broker, c.cluster, c.expiry_s, c.epoch, c.until_us)
+    for query in sorted(state.askers):
+        yield _Query(query, state.matching.text(query))
+    for topic, s in presence.streams.items():
+        first, *further = split(list(s.publishers), _bytes)
+        yield _Stream(topic, s.keys, s.origin, first, s.permanent, s.after, s.absent_us)
+        for run in further:
+            yield _Publishers(topic, run)
+    for m in state.members.values():
+        yield _Member(m.info, m.incarnation, m.applied, m.noticed)
+    for broker, member in state.members.items():
+        for filters in split(list(member.filters), _bytes):
+            yield _Filters(broker, filters)
+        for queries in split(list(member.queries), _bytes):
+            yield _Asked(broker, queries)
+
+
+def _bytes(text: str) -> int:
+    return 4 * len(text) + 8  # at most four bytes a character
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def restore(pieces: Iterable[bytes]) -> State:
     """The state that was taken; ``Malformed`` if these are not its pieces."""
-    try:
-        told = _decoder.decode(b"".join(pieces))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise Malformed(f"not a snapshot: {error}") from None
+    rebuilding = rebuild(pieces, SLICE)
+    while True:
+        try:
+            next(rebuilding)
+        except StopIteration as done:
+            state: State = done.value
+            return state
+
+
+def rebuild(pieces: Iterable[bytes], size: int) -> Generator[None, None, State]:
+    """The same in slices of that many items, or streams of a query; what it yields says nothing."""
     state = State()
-    state.epoch, state.clock_us, state.commands = told.epoch, told.clock_us, told.commands
-    state.limits = told.limits
-    state.lives = dict(told.lives)
-    _restore_presence(state, told)
-    for query, text in told.queries:
-        state.matching.add(query, text)
-    for topic, metadata in state.presence.all_present():
-        state.matching.change(topic, None, metadata)
-    for each in told.members:
-        state.interest.join(each.info)  # all of them first, so that routes are worked out once
-    for each in told.members:
-        _restore_member(state, each)
-    state.interest.settle()
+    expected: int | None = None
+    number = spent = 0
+    for piece in pieces:
+        for item in _decoded(piece):
+            if isinstance(item, _Head):
+                expected = item.items
+                state.epoch, state.clock_us, state.commands = item.epoch, item.clock_us, item.commands
+                state.limits = item.limits
+                continue
+            number += 1
+            try:
+                for cost in _put_back(state, item, size):
+                    spent += cost
+                    if spent >= size:
+                        spent = 0
+                        yield
+            except KeyError as error:
+                raise Malformed(f"not a snapshot: it does not say who {error} is") from None
+    if number != expected:
+        raise Malformed(f"not a snapshot: {number} items of {expected}")
     return state
 
 
-def _restore_presence(state: State, told: _Snapshot) -> None:
-    for each in told.clients:
-        client = Client(each.broker, each.cluster, each.expiry_s, each.epoch)
-        client.until_us = each.until_us
-        state.presence.restore_client(each.id, client)
-    for one in told.streams:
-        stream = Stream()
-        stream.keys, stream.origin, stream.publishers = one.keys, one.origin, dict.fromkeys(one.publishers)
-        stream.permanent, stream.after, stream.absent_us = one.permanent, one.after, one.absent_us
-        state.presence.restore_stream(one.topic, stream)
+def _decoded(piece: bytes) -> list[_AnyItem]:
+    try:
+        return _decoder.decode(piece)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise Malformed(f"not a snapshot: {error}") from None
 
 
-def _restore_member(state: State, told: _Member) -> None:
-    member = state.members[told.info.id] = Member(told.info, told.incarnation)
-    member.applied, member.noticed = told.applied, told.noticed
-    member.filters, member.queries = dict.fromkeys(told.filters), dict.fromkeys(told.queries)
-    state.interest.want(told.info.id, member.filters)
-    for query in member.queries:
-        state.askers.setdefault(query, {})[told.info.id] = None
-        if wants_messages(query):
-            state.interest.want(told.info.id, state.matching.topics(query))
+def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
+    """Do so, and say in between what it has cost."""
+    yield 1
+    match item:
+        case _Life(broker=broker, incarnation=incarnation):
+            state.lives[broker] = incarnation
+        case _Client():
+            client = Client(item.broker, item.cluster, item.expiry_s, item.epoch)
+            client.until_us = item.until_us
+            state.presence.restore_client(item.id, client)
+        case _Query():
+            state.matching.add(item.id, item.text)
+        case _Stream():
+            _put_back_stream(state, item)
+        case _Publishers(topic=topic, publishers=publishers):
+            state.presence.restore_publishers(topic, publishers)
+        case _Member(info=info):
+            member = state.members[info.id] = Member(info, item.incarnation)
+            member.applied, member.noticed = item.applied, item.noticed
+            state.interest.join(info)
+        case _Filters(broker=broker, filters=filters):
+            state.members[broker].filters.update(dict.fromkeys(filters))
+            yield from _want(state, broker, filters, size)
+        case _Asked(broker=broker, queries=queries):
+            for query in queries:
+                state.members[broker].queries[query] = None
+                state.askers.setdefault(query, {})[broker] = None
+                if wants_messages(query):
+                    yield from _want(state, broker, state.matching.topics(query), size)
+
+
+def _put_back_stream(state: State, told: _Stream) -> None:
+    stream = Stream()
+    stream.keys, stream.origin = told.keys, told.origin
+    stream.permanent, stream.after, stream.absent_us = told.permanent, told.after, told.absent_us
+    state.presence.restore_stream(told.topic, stream)
+    state.presence.restore_publishers(told.topic, told.publishers)
+    if stream.absent_us is None:
+        state.matching.change(told.topic, None, stream.metadata)
+
+
+def _want(state: State, broker: str, texts: Sequence[str], size: int) -> Iterator[int]:
+    """One reason more for each of these; nobody is told of the routes that follow."""
+    for start in range(0, len(texts), size):
+        run = texts[start : start + size]
+        state.interest.want(broker, run)
+        state.interest.settle()
+        yield len(run)

@@ -242,6 +242,12 @@ class State:
 
     def _declare(self, outcome: Outcome, info: BrokerInfo, number: int, command: Streams) -> None:
         client, presence, now_us = command.client, self.presence, self.clock_us
+        most = self.limits.publishers_max
+        if client and client not in presence.clients and len(presence.clients) >= most:
+            full = f"there are {most} clients that publish already"
+            for topic, _ in command.changes:
+                outcome.tell(info.id, notices.Refused(topic, full, number))
+            return
         if client and not presence.publish(client, info, command.expiry_s, command.epoch, now_us):
             client = ""  # it is elsewhere by now; what it said of its streams holds all the same
         for topic, diff in command.changes:

@@ -24,7 +24,10 @@ from tocsin.client.subscription import Subscription
 from tocsin.lab import worker
 from tocsin.lab.worker import Desk
 
-HEADER: Final = struct.Struct("<QIB")  # sent (monotonic, ns), number of the publisher, 1 if metadata change
+HEADER: Final = struct.Struct("<QIB")  # sent (monotonic, ns), number of the publisher, and one of these:
+STEADY: Final = 0  # metadata are as they were
+FIRST: Final = 1  # the stream's first message, with which its metadata come
+CHANGED: Final = 2  # other metadata come with it
 AT_ONCE: Final = 50  # clients that connect at a time
 NEWS_S: Final = 0.25
 ROW: Final = 5  # numbers of a sample: sent, arrived, subscriber, publisher, changed
@@ -141,9 +144,11 @@ async def _send(
             changes += 1
             at = (at + 1) % len(each.values)
             change_due = due + chance.uniform(*job.change_s)
-            await stream.publish(HEADER.pack(time.monotonic_ns(), number, 1), {each.key: each.values[at]})
+            payload = HEADER.pack(time.monotonic_ns(), number, CHANGED)
+            await stream.publish(payload, {each.key: each.values[at]})
         else:
-            await stream.publish(HEADER.pack(time.monotonic_ns(), number, sent[number] == 0))
+            kind = STEADY if sent[number] else FIRST
+            await stream.publish(HEADER.pack(time.monotonic_ns(), number, kind))
         sent[number] += 1
         due += period_s
     return changes

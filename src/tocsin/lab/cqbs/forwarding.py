@@ -14,14 +14,13 @@ from typing import Final
 
 import msgspec
 
-from tocsin.lab.cqbs.crowd import PublishersJob, SubscribersJob
+from tocsin.lab.cqbs.crowd import CHANGED, FIRST, PublishersJob, SubscribersJob
 from tocsin.lab.figures import Spread
 from tocsin.lab.stage import Stage
 from tocsin.lab.worker import News, Worker
 
 CROWD: Final = "tocsin.lab.cqbs.crowd"
 ARRIVE_S: Final = 5.0  # after the last message was sent
-STEADY: Final = "0"
 
 
 class Forwarded(msgspec.Struct, frozen=True):
@@ -33,7 +32,8 @@ class Forwarded(msgspec.Struct, frozen=True):
     arrived: int
     changes: int  # of metadata, after each stream's first
     all: Spread | None  # milliseconds from publish to arrival
-    changing: Spread | None  # of those that brought metadata with them, the first of each stream among them
+    first: Spread | None  # of the first of each stream
+    changing: Spread | None  # of those that brought other metadata with them
     dropped: int = 0  # by subscribers that were too slow to read
     partial: bool = False
 
@@ -69,7 +69,8 @@ async def forward(stage: Stage, words: str, crowd: SubscribersJob, job: Publishe
         arrived=arrived.count,
         changes=sent.found["changes"],
         all=Spread.of(latency for _, latency, _ in rows),
-        changing=Spread.of(latency for _, latency, changed in rows if changed),
+        first=Spread.of(latency for _, latency, kind in rows if kind == FIRST),
+        changing=Spread.of(latency for _, latency, kind in rows if kind == CHANGED),
         dropped=arrived.found["dropped"],
         partial=stage.is_cut,
     )
@@ -89,10 +90,10 @@ async def _arrive(subscribers: Worker, sent: int) -> None:
                 await subscribers.counted.wait()
 
 
-def read(path: Path) -> list[tuple[float, float, bool]]:
-    """When each message was sent (s), its latency (ms), and whether metadata changed with it."""
+def read(path: Path) -> list[tuple[float, float, int]]:
+    """When each message was sent (s), its latency (ms), and which kind it was (see ``crowd``)."""
     with path.open(newline="") as file:
         return [
-            (float(row["sent_s"]), float(row["latency_ms"]), row["changed"] != STEADY)
+            (float(row["sent_s"]), float(row["latency_ms"]), int(row["changed"]))
             for row in csv.DictReader(file)
         ]

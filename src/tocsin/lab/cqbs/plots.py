@@ -9,10 +9,12 @@ from typing import Any, Final
 
 from tocsin.lab.cqbs import coordinator, forwarding, paper
 from tocsin.lab.cqbs.coordinator import Coordinated
+from tocsin.lab.cqbs.crowd import CHANGED, FIRST
 from tocsin.lab.cqbs.paper import Published
 
 OURS: Final = "#c0392b"
 CHANGING: Final = "#27aae1"
+FIRSTS: Final = "#e67e22"
 REPLICATED: Final = "#1e8449"
 THEIRS: Final = "#555555"
 DPI: Final = 130
@@ -49,6 +51,10 @@ def _finish(axes: Any, title: str, label: str) -> None:
     axes.legend(fontsize=8, loc="upper right", markerscale=3)
 
 
+def _of(rows: list[tuple[float, float, int]], kind: int) -> list[tuple[float, float]]:
+    return [(sent, latency) for sent, latency, each in rows if each == kind]
+
+
 def draw_single(sizes: list[int], out: Path) -> None:
     """Figure 5: a panel for each number of subscribers."""
     pyplot = _pyplot()
@@ -58,7 +64,7 @@ def draw_single(sizes: list[int], out: Path) -> None:
     for axes, subscribers in zip(panels[:, 0], sizes, strict=True):
         rows = forwarding.read(out / f"single-{subscribers}.csv")
         _dots(axes, [(sent, latency) for sent, latency, _ in rows], OURS, "a message")
-        _dots(axes, [(s, latency) for s, latency, first in rows if first], CHANGING, "a stream's first", 6)
+        _dots(axes, _of(rows, FIRST), FIRSTS, "a stream's first", 6)
         _theirs(axes, paper.SINGLE.get(subscribers))
         _finish(axes, f"single broker, subscribers: {subscribers}", "forwarding latency (ms)")
     figure.savefig(out / "single.png", dpi=DPI)
@@ -98,7 +104,8 @@ def draw_full(out: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(10, 4.5), layout="constrained")
     rows = forwarding.read(out / "full.csv")
     _dots(axes, [(sent, latency) for sent, latency, _ in rows], OURS, "a message")
-    _dots(axes, [(s, latency) for s, latency, changed in rows if changed], CHANGING, "with a change", 6)
+    _dots(axes, _of(rows, FIRST), FIRSTS, "a stream's first", 6)
+    _dots(axes, _of(rows, CHANGED), CHANGING, "with a change", 6)
     _theirs(axes, paper.WHOLE)
     _finish(axes, "full system", "forwarding latency (ms)")
     figure.savefig(out / "full.png", dpi=DPI)

@@ -13,6 +13,8 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Collection
+from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +30,7 @@ from tocsin.lab.figures import Comparison, Spread, as_csv, markdown
 from tocsin.lab.stage import Stage
 
 EXPERIMENTS: Final = ("single", "coordinator", "full")
+PARTS: Final = ("alone", "replicated")  # of the second
 # What this project wants of itself.
 REPLICATED_TARGET: Final = (15.0, 40.0)  # mean and 95th percentile, ms
 WHOLE_TARGET: Final = (5.0, 5.0)
@@ -38,6 +41,8 @@ class Results(msgspec.Struct):
     """All that was found, and where."""
 
     plan: Plan
+    command: str  # that was given
+    day: str
     machine: dict[str, str | int]
     single: dict[int, Forwarded] = {}
     alone: Coordinated | None = None
@@ -61,22 +66,25 @@ def make_directory(out: Path) -> None:
         raise OperatorError(problem, "Give another place with --out DIR") from None
 
 
-async def run(plan: Plan, stage: Stage, only: Collection[str] = EXPERIMENTS) -> Results:
+async def run(
+    plan: Plan, stage: Stage, only: Collection[str] = EXPERIMENTS, command: str = "tocsin lab cqbs"
+) -> Results:
     """Those experiments, in order; what was found is written after each."""
     machine: dict[str, str | int] = {
+        "tocsin": metadata.version("tocsin"),
         "python": platform.python_version(),
         "machine": platform.machine(),
         "processors": os.cpu_count() or 0,
     }
-    results = Results(plan, machine)
+    results = Results(plan, command, f"{datetime.now(UTC):%d %B %Y}", machine)
     write(results, stage.out)
     if "single" in only and not stage.is_cut:
         results.single = await single.run(plan.single, plan.seed, stage)
         write(results, stage.out)
-    if "coordinator" in only and not stage.is_cut:
+    if {"coordinator", "alone"} & {*only} and not stage.is_cut:
         results.alone = await coordinator.run(plan.coordination, plan.seed, stage, coordinators=1, servers=1)
         write(results, stage.out)
-    if "coordinator" in only and not stage.is_cut:
+    if {"coordinator", "replicated"} & {*only} and not stage.is_cut:
         results.replicated = await coordinator.run(
             plan.coordination,
             plan.seed,
@@ -116,6 +124,7 @@ def comparisons(results: Results) -> list[Comparison]:
         rows.append(Comparison(name, "queries with a wrong set", f"of {coordinated.queries}", None, wrong))
     if results.full is not None:
         rows += _latencies("V-C", paper.WHOLE, results.full.all, WHOLE_TARGET)
+        rows += _latencies("V-C, a stream's first message", None, results.full.first)
         rows += _latencies("V-C, messages with a change", None, results.full.changing)
         rows.append(_lost("V-C", results.full))
     return rows
@@ -147,12 +156,20 @@ def heading(results: Results) -> str:
     return f"Measured with {results.plan.words}, all on one machine of {processors} processors.{cut}"
 
 
+def summary(results: Results) -> str:
+    """A page of its own: what was done, and the table."""
+    wrote = f"`{results.command}` wrote this page on {results.day}."
+    return (
+        f"# Figures of the CQBS experiments\n\n{wrote} {heading(results)}\n\n{markdown(comparisons(results))}"
+    )
+
+
 def write(results: Results, out: Path) -> None:
     rows = comparisons(results)
     text = msgspec.json.format(msgspec.json.encode(results), indent=2)
     (out / "results.json").write_bytes(text + b"\n")
     (out / "summary.csv").write_text(as_csv(rows))
-    (out / "summary.md").write_text(f"{heading(results)}\n\n{markdown(rows)}")
+    (out / "summary.md").write_text(summary(results))
 
 
 def draw(results: Results, out: Path) -> str:

@@ -19,21 +19,27 @@ from tocsin.core.coordination import archivist, lease, snapshot
 from tocsin.core.coordination.archivist import Manifest
 from tocsin.core.coordination.coordinator import Resigning
 from tocsin.core.coordination.leader import CHECK
+from tocsin.core.coordination.restorer import REBUILD
 from tocsin.core.coordination.state import State
 from tocsin.core.machine import (
     Append,
+    CancelTimer,
     DeleteKey,
     Effect,
     FollowLog,
+    Listen,
     PutKey,
     ReadLog,
+    Say,
     SetTimer,
     Stop,
+    StopListening,
     Stored,
     StoreFailed,
     TrimLog,
 )
 from tocsin.errors import TocsinError
+from tocsin.model.message import COORDINATOR
 from tocsin.ports import Entry, Page
 from tocsin.wire.commands import (
     Batch,
@@ -42,6 +48,7 @@ from tocsin.wire.commands import (
     Limits,
     Lost,
     Said,
+    Streams,
     decode_batch,
     encode_batch,
 )
@@ -109,6 +116,56 @@ def test_a_snapshot_that_is_gone_or_broken_is_looked_for_again() -> None:
     assert [each.name for each in of(SetTimer, effects)] == ["again"]
 
 
+def many() -> State:
+    state = State()
+    streams = tuple(Streams(f"client-{n}", 60, ((f"lamps/{n}", {"n": n}),)) for n in range(50))
+    state.apply(0, (Said("north", 7, 1, (Joined(NORTH), *streams)),))
+    return state
+
+
+def begin_rebuilding(desk: Desk, pieces: list[bytes]) -> list[Effect]:
+    """Start with a large snapshot, and hand it over."""
+    (asked,) = of(ReadLog, desk.start(Manifest(40, 9, "net.s.x", len(pieces), 3)))
+    entries = tuple(Entry(3 + i, "net.s.x", piece, str(i), 0) for i, piece in enumerate(pieces))
+    return desk.handle(Stored(request=asked.request, value=Page(entries, 4, 3)))
+
+
+def slices_until_it_follows(desk: Desk, effects: list[Effect]) -> int:
+    count = 0
+    while not of(FollowLog, effects):
+        assert [each.name for each in of(SetTimer, effects)] == [REBUILD]
+        assert desk.machine.state == "restoring"
+        effects = desk.fire(REBUILD)
+        count += 1
+    return count
+
+
+def test_a_large_state_is_worked_out_in_slices_between_which_others_have_their_turn() -> None:
+    desk = Desk(msgspec.structs.replace(OPTIONS, slice_size=5))
+    pieces = snapshot.take(many())
+    effects = begin_rebuilding(desk, pieces)
+    assert [each.name for each in of(CancelTimer, effects)] == ["again"], "it may take longer than an answer"
+    newer = Manifest(90, 19, "net.s.y", 1, 4)
+    assert desk.watch("put", archivist.KEY, msgspec.json.encode(newer), 3) == []
+    assert desk.watch("reset") == desk.watch("ready") == []
+    assert desk.follow(Batch(1, 0, 0, ())) == []
+    assert slices_until_it_follows(desk, effects) >= 100 // 5, "clients and streams"
+    assert snapshot.take(desk.machine.replica) == pieces
+    assert desk.machine.position == 40
+    assert desk.fire(REBUILD) == [], "that is over"
+
+
+def test_a_large_state_that_turns_out_to_be_broken_is_looked_for_again() -> None:
+    desk = Desk(msgspec.structs.replace(OPTIONS, slice_size=5))
+    *pieces, last = snapshot.take(many())
+    effects = begin_rebuilding(desk, [*pieces, last, b"\xff"])
+    while [each.name for each in of(SetTimer, effects)] == [REBUILD]:
+        effects = desk.fire(REBUILD)
+    assert [each.name for each in of(SetTimer, effects)] == ["again"]
+    assert [each.level for each in of(Say, effects)] == ["error"]
+    assert of(ReadLog, desk.fire("again"))
+
+
 def test_a_gap_means_to_restore() -> None:
     desk = Desk()
     desk.start()
@@ -152,6 +209,18 @@ def test_an_election_whose_outcome_is_not_known_is_asked_for_again_with_the_same
     assert of(Append, again)[0].records == of(Append, opening)[0].records
     desk.take(again)
     assert desk.machine.state == "leading"
+
+
+def test_brokers_are_listened_to_while_it_holds_the_lease_and_no_longer() -> None:
+    desk = Desk()
+    assert not of(Listen, desk.start())
+    effects = desk.claim()
+    assert [each.address for each in of(Listen, effects)] == [COORDINATOR], (
+        "before it leads: they may be quick"
+    )
+    desk.take(desk.read(effects))
+    effects = desk.follow(Batch(2, 0, 1, ()), record_id="c2-5-1")
+    assert [each.address for each in of(StopListening, effects)] == [COORDINATOR]
 
 
 def test_a_claim_that_is_refused_leaves_it_following() -> None:

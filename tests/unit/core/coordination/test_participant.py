@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import pytest
 
 from tests.unit.core.coordination.histories import HUB, NORTH, SOUTH
+from tests.unit.core.coordination.one_broker import BEAT_US, CHANGE, Broker, of, sent
 from tocsin.core.coordination.clearing import CLEAR_US
-from tocsin.core.coordination.participant import BEATS, BEHIND_US, GO_BACK_US, Participant
-from tocsin.core.coordination.places import Places
+from tocsin.core.coordination.participant import BEATS, BEHIND_US
 from tocsin.core.coordination.signals import (
     AwaitDispatch,
     ClearTo,
-    ClientsChanged,
     Dispatched,
     InterestsChanged,
-    Leaving,
     Loaded,
     QueriesChanged,
     QuerySetKnown,
@@ -27,108 +23,22 @@ from tocsin.core.coordination.signals import (
     StreamRefused,
 )
 from tocsin.core.machine import (
-    CancelTimer,
-    Effect,
-    Event,
-    Followed,
     FollowLog,
     IllegalEvent,
     ReadLog,
-    Received,
     Send,
     SetTimer,
     Started,
     Stored,
     StoreFailed,
-    TimerFired,
 )
 from tocsin.errors import StoreUnavailable
-from tocsin.model.message import COORDINATOR, Message
 from tocsin.model.network import BrokerInfo, Entrance, Role, Route, Scheme, Scope
 from tocsin.model.stream import Value
-from tocsin.ports import Entry, Page
+from tocsin.ports import Page
 from tocsin.wire import notices
-from tocsin.wire.commands import ClientBack, ClientGone, Interests, Joined, Left, Queries, Streams
-from tocsin.wire.control import Beat, Clear, Expected, Pulse, Refresh, Seen, Submit, Unknown
-
-BEAT_US = 1_000_000
-PLACES = Places("net")
-CHANGE = Streams("anna", 60, (("a", {"kind": "lamp"}),), 0, 3)
-EffectT = TypeVar("EffectT", bound=Effect)
-MessageT = TypeVar("MessageT", bound=Message)
-
-
-def of(kind: type[EffectT], effects: list[Effect]) -> list[EffectT]:
-    return [effect for effect in effects if isinstance(effect, kind)]
-
-
-def sent(kind: type[MessageT], effects: list[Effect]) -> list[MessageT]:
-    return [e.message for e in effects if isinstance(e, Send) and isinstance(e.message, kind)]
-
-
-class Broker:
-    """A participant with a clock."""
-
-    def __init__(self, info: BrokerInfo = NORTH) -> None:
-        self.machine = Participant(info, PLACES, BEAT_US)
-        self.now_us = 0
-        self._positions = 10
-        self.number = 0
-
-    def handle(self, event: Event) -> list[Effect]:
-        return self.machine.handle(event, self.now_us)
-
-    def start(self, last: int = 10) -> list[Effect]:
-        (read,) = of(ReadLog, self.handle(Started(incarnation=5)))
-        return self.handle(Stored(request=read.request, value=Page((), 1, last)))
-
-    def joined(self) -> Broker:
-        """It has joined and was told all that there is."""
-        self.start()
-        self.notice(applied=1, fresh=True)
-        return self
-
-    def led(self) -> Broker:
-        self.joined()
-        self.hear(Pulse(1, self.machine.incarnation, self.number))
-        return self
-
-    def fire(self, name: str) -> list[Effect]:
-        return self.handle(TimerFired(name=name))
-
-    def hear(self, message: Message) -> list[Effect]:
-        return self.handle(Received(sender=COORDINATOR, message=message))
-
-    def say(self, command: Streams | ClientGone | ClientBack, ticket: int) -> list[Effect]:
-        return self.handle(ClientsChanged(ticket=ticket, command=command))
-
-    def notice(
-        self,
-        *items: notices.Item,
-        applied: int = 0,
-        clear: int = 0,
-        fresh: bool = False,
-        ask: bool = False,
-        number: int | None = None,
-        incarnation: int | None = None,
-        epoch: int = 1,
-    ) -> list[Effect]:
-        self.number = self.number + 1 if number is None else number
-        self._positions += 1
-        payload = notices.encode_notice(
-            incarnation=self.machine.incarnation if incarnation is None else incarnation,
-            number=self.number,
-            epoch=epoch,
-            applied=applied,
-            clear=clear,
-            fresh=fresh,
-            more=False,
-            ask=ask,
-            items=tuple(map(notices.encode_item, items)),
-        )
-        entry = Entry(self._positions, "net.n.north", payload, f"id-{self._positions}", 0)
-        return self.handle(Followed(log="net-commands", entry=entry))
-
+from tocsin.wire.commands import ClientBack, Interests, Joined, Streams
+from tocsin.wire.control import Beat, Clear, Pulse, Refresh, Seen, Submit, Unknown
 
 # ── joining ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -195,70 +105,7 @@ def test_a_broker_that_was_counted_as_lost_joins_anew_and_says_all_again() -> No
     assert broker.hear(Unknown(1, old)) == [], "that life is over"
 
 
-# ── saying ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_change_is_said_at_once_and_a_burst_behind_it_together() -> None:
-    broker = Broker().joined()
-    (first,) = sent(Submit, broker.handle(InterestsChanged(added=("a",))))
-    assert (first.first, first.commands) == (2, (Interests(("a",)),))
-    assert sent(Submit, broker.handle(InterestsChanged(added=("b",)))) == []
-    assert sent(Submit, broker.handle(QueriesChanged(added=(("q", "x = 1"),)))) == []
-    (burst,) = sent(Submit, broker.fire("tell"))
-    assert (burst.first, burst.commands) == (3, (Interests(("b",)), Queries((("q", "x = 1"),))))
-    assert broker.fire("tell") == []
-
-
-def test_what_is_not_acknowledged_is_said_again_less_and_less_often() -> None:
-    broker = Broker()
-    effects = broker.start()
-    delays = []
-    for _ in range(6):
-        (timer,) = [each for each in of(SetTimer, effects) if each.name == "resend"]
-        delays.append(timer.delay_us)
-        effects = broker.fire("resend")
-        assert len(sent(Submit, effects)) == 1
-    assert delays == sorted(delays) and delays[0] < delays[-1] <= 3_000_000
-
-
-def test_an_acknowledgement_settles_and_stops_the_repeats() -> None:
-    broker = Broker().joined()
-    broker.say(CHANGE, 1)
-    effects = broker.notice(applied=2)
-    assert of(Settled, effects) == [Settled(ticket=1)]
-    assert CancelTimer(name="resend") in [CancelTimer(name=each.name) for each in of(CancelTimer, effects)]
-    assert sent(Submit, broker.fire("resend")) == []
-
-
-def test_a_new_leader_is_sent_what_the_old_one_may_have_taken_with_it() -> None:
-    broker = Broker().led()
-    broker.say(CHANGE, 1)
-    incarnation = broker.machine.incarnation
-    assert sent(Submit, broker.hear(Pulse(1, incarnation, 1))) == []
-    (again,) = sent(Submit, broker.hear(Pulse(2, incarnation, 1)))
-    assert again.commands == (CHANGE,)
-
-
-def test_a_leader_that_misses_something_is_sent_it() -> None:
-    broker = Broker().led()
-    broker.say(CHANGE, 1)
-    (again,) = sent(Submit, broker.hear(Expected(1, broker.machine.incarnation, 2)))
-    assert (again.first, again.commands) == (2, (CHANGE,))
-
-
-def test_a_leader_that_misses_several_is_sent_them_once() -> None:
-    broker = Broker().led()
-    broker.say(CHANGE, 1)
-    expected = Expected(1, broker.machine.incarnation, 2)
-    assert [len(sent(Submit, broker.hear(expected))) for _ in range(3)] == [1, 0, 0]
-    broker.now_us += GO_BACK_US
-    assert len(sent(Submit, broker.hear(expected))) == 1
-
-
-def test_a_leader_that_lacks_what_was_acknowledged_makes_it_join_anew() -> None:
-    broker = Broker().led()
-    effects = broker.hear(Expected(1, broker.machine.incarnation, 1))
-    assert of(ReadLog, effects) and not sent(Submit, effects)
+# ── the leader ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_deposed_leader_is_not_believed() -> None:
@@ -274,14 +121,6 @@ def test_a_beat_says_what_was_applied_and_how_full_the_broker_is() -> None:
     broker.handle(Loaded(load=250))
     (beat,) = sent(Beat, broker.fire("beat"))
     assert beat == Beat("north", broker.machine.incarnation, 1, 250)
-
-
-def test_it_leaves_with_all_that_it_has_said() -> None:
-    broker = Broker().joined()
-    broker.say(CHANGE, 1)
-    (submit,) = sent(Submit, broker.handle(Leaving()))
-    assert submit.commands == (CHANGE, Left())
-    assert broker.fire("beat") == [] and broker.machine.state == "left"
 
 
 # ── notices ─────────────────────────────────────────────────────────────────────────────────────────────────

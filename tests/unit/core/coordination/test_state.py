@@ -251,6 +251,18 @@ def test_too_many_streams_queries_and_keys_are_refused_in_words() -> None:
     assert refused == notices.Refused("one", f"a stream has at most {KEYS_MAX} keys", talk.numbers["north"])
 
 
+def test_too_many_publishers_are_refused_in_words_and_those_that_are_known_are_not() -> None:
+    talk = Talk("north", limits=Limits(publishers_max=1, keep_s=10))
+    talk.lamp("one", expiry_s=60)
+    talk.say("north", ClientAway("anna", 60))
+    (refused,) = of(notices.Refused, talk.lamp("two", "bert"), "north")
+    assert refused == notices.Refused("two", "there are 1 clients that publish already", 4)
+    assert not of(notices.Refused, talk.lamp("three", "anna"), "north")
+    assert set(talk.state.presence.streams) == {"one", "three"}
+    talk.say("north", ClientGone("anna"))
+    assert not of(notices.Refused, talk.lamp("two", "bert"), "north"), "there is room again"
+
+
 def test_an_absent_stream_makes_room_for_a_new_one() -> None:
     talk = Talk("north", limits=Limits(streams_max=1, keep_s=1_000))
     talk.lamp("one")

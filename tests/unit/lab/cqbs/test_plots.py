@@ -10,7 +10,7 @@ from tests.unit.lab.cqbs.test_run import results
 from tocsin.lab.cqbs import plots
 from tocsin.lab.cqbs.run import draw
 
-MESSAGES = "sent_s,latency_ms,subscriber,publisher,changed\n0,20,0,0,1\n0.2,0.5,0,0,0\n"
+MESSAGES = "sent_s,latency_ms,subscriber,publisher,changed\n0,20,0,0,1\n0.2,0.5,0,0,0\n0.4,9,0,0,2\n"
 NOTICES = "change,sent_s,latency_ms,subscriber,broker,kind\n1,0,5,0,dummy-1,joined\n2,21,900,0,dummy-1,left\n"
 
 

@@ -8,21 +8,33 @@ from pathlib import Path
 import pytest
 
 from tocsin.errors import OperatorError
+from tocsin.lab.cqbs import coordinator, single, whole
 from tocsin.lab.cqbs.coordinator import Coordinated
 from tocsin.lab.cqbs.forwarding import Forwarded
 from tocsin.lab.cqbs.plan import Plan
-from tocsin.lab.cqbs.run import Results, comparisons, heading, make_directory, write
+from tocsin.lab.cqbs.run import (
+    EXPERIMENTS,
+    Results,
+    comparisons,
+    heading,
+    make_directory,
+    run,
+    summary,
+    write,
+)
 from tocsin.lab.figures import Spread
+from tocsin.lab.stage import Stage
 
 CALM = Spread(samples=100, mean=5.0, p50=4.0, p95=9.0, p99=9.5, longest=9.9, deviation=1.0)
 ALL = Spread(samples=110, mean=50.0, p50=4.0, p95=900.0, p99=950.0, longest=999.0, deviation=10.0)
 
 
 def results(*, partial: bool = False) -> Results:
-    forwarded = Forwarded(1, 10, 1_000, 999, 7, CALM, ALL, partial=partial)
+    forwarded = Forwarded(1, 10, 1_000, 999, 7, CALM, ALL, CALM, partial=partial)
     replicated = Coordinated(3, 3, 90, 400, 0, 0, 50, 0, CALM, CALM, ALL, 10.0, 20.0, 3.0)
     machine: dict[str, str | int] = {"processors": 2}
-    return Results(Plan(), machine, {1: forwarded}, None, replicated, forwarded)
+    command, day = "tocsin lab cqbs --seed 7", "1 May 2026"
+    return Results(Plan(), command, day, machine, {1: forwarded}, None, replicated, forwarded)
 
 
 def test_every_figure_of_the_paper_stands_beside_ours() -> None:
@@ -35,6 +47,8 @@ def test_every_figure_of_the_paper_stands_beside_ours() -> None:
     gap = rows["V-B, replicated", "gap after the kill"]
     assert (gap.paper, gap.ours, gap.target) == (15.0, 3.0, 4.0)
     assert rows["V-C", "standard deviation"].paper == 891
+    assert rows["V-C, a stream's first message", "mean"].ours == 50.0
+    assert rows["V-C, messages with a change", "mean"].ours == 5.0
     assert not any(experiment.startswith("V-B, one") for experiment, _ in rows)
 
 
@@ -47,6 +61,46 @@ def test_the_files_hold_the_same_figures(tmp_path: Path) -> None:
         "| V-B, replicated | mean (ms) | 95.5 | 5 | 0.0524 | < 15 |" in (tmp_path / "summary.md").read_text()
     )
     assert len((tmp_path / "summary.csv").read_text().splitlines()) == len(comparisons(results())) + 1
+
+
+def test_the_summary_is_a_page_that_says_which_command_wrote_it() -> None:
+    page = summary(results())
+    assert page.startswith("# ")
+    assert "`tocsin lab cqbs --seed 7` wrote this page on 1 May 2026. Measured with the paper's" in page
+
+
+@pytest.mark.parametrize(
+    ("only", "ran"),
+    [
+        (("alone",), ["alone"]),
+        (("replicated", "full"), ["replicated", "full"]),
+        (("coordinator",), ["alone", "replicated"]),
+        (EXPERIMENTS, ["single", "alone", "replicated", "full"]),
+    ],
+)
+async def test_only_what_was_named_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: tuple[str, ...], ran: list[str]
+) -> None:
+    done: list[str] = []
+    found = results()
+
+    async def run_single(*_: object) -> dict[int, Forwarded]:
+        done.append("single")
+        return found.single
+
+    async def run_coordinator(*_: object, coordinators: int, servers: int) -> Coordinated | None:
+        done.append("alone" if coordinators == 1 else "replicated")
+        return found.replicated
+
+    async def run_whole(*_: object) -> Forwarded | None:
+        done.append("full")
+        return found.full
+
+    monkeypatch.setattr(single, "run", run_single)
+    monkeypatch.setattr(coordinator, "run", run_coordinator)
+    monkeypatch.setattr(whole, "run", run_whole)
+    await run(Plan(), Stage(tmp_path, lambda words, part: None), only)
+    assert done == ran
 
 
 def test_what_was_cut_short_is_said_to_be() -> None:

@@ -48,11 +48,36 @@ OPTIONS = Options(
     lease_us=2 * MILLION,
     snapshot_every=25,  # so that a run sees several
     margin=20,  # so that whoever is a little behind misses something
+    slice_size=3,  # so that much happens while somebody restores
     limits=Limits(keep_s=KEEP_S),
 )
 ACTIONS = 150
 TROUBLE_US = 25 * MILLION
 SETTLE_US = 25 * MILLION
+
+
+MakeCoordinator = Callable[[str, Places, Options], Coordinator]
+MakeParticipant = Callable[[BrokerInfo, Places, int], Participant]
+
+
+def add_coordinators(world: World, coordinator: MakeCoordinator) -> None:
+    """With their logs and their table."""
+    world.log(PLACES.commands)
+    world.log(PLACES.snapshots)
+    world.table(PLACES.table)
+    for address in COORDINATORS:
+        name = address.replace("/", "-")
+        world.add(address, lambda _disk, name=name: coordinator(name, PLACES, OPTIONS))  # type: ignore[misc]
+    world.group(COORDINATOR, COORDINATORS)
+
+
+def add_participants(world: World, participant: MakeParticipant) -> None:
+    """Those of the brokers."""
+    for info in BROKERS:
+        world.add(
+            broker_address(info.id),
+            lambda _disk, info=info: participant(info, PLACES, HEARTBEAT_US),  # type: ignore[misc]
+        )
 
 
 @scenario(
@@ -64,23 +89,13 @@ SETTLE_US = 25 * MILLION
 )
 def build(
     world: World,
-    coordinator: Callable[[str, Places, Options], Coordinator] = Coordinator,
-    participant: Callable[[BrokerInfo, Places, int], Participant] = Participant,
+    coordinator: MakeCoordinator = Coordinator,
+    participant: MakeParticipant = Participant,
 ) -> list[Invariant]:
     """Fill a world; ``coordinator`` and ``participant`` are the machines to use, so that a variant can be tried."""
-    world.log(PLACES.commands)
-    world.log(PLACES.snapshots)
-    world.table(PLACES.table)
-    for address in COORDINATORS:
-        name = address.replace("/", "-")
-        world.add(address, lambda _disk, name=name: coordinator(name, PLACES, OPTIONS))  # type: ignore[misc]
-    world.group(COORDINATOR, COORDINATORS)
+    add_coordinators(world, coordinator)
     shells = Shells(world, BROKERS)
-    for info in BROKERS:
-        world.add(
-            broker_address(info.id),
-            lambda _disk, info=info: participant(info, PLACES, HEARTBEAT_US),  # type: ignore[misc]
-        )
+    add_participants(world, participant)
     clients = Clients(world, shells, ACTIONS, TROUBLE_US)
     history = OneHistory(PLACES.commands.name, PLACES.commands_subject)
     return [

@@ -12,16 +12,19 @@ from collections.abc import Callable
 
 from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.coordination.participant import Participant
-from tocsin.core.coordination.places import Options, Places
 from tocsin.core.gate import Gate
 from tocsin.core.listing import Listing
-from tocsin.model.message import COORDINATOR, broker_address
-from tocsin.model.network import BrokerInfo
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import AllRunning, Invariant
 from tocsin.sim.plan import Profile
 from tocsin.sim.scenario import scenario
-from tocsin.sim.scenarios.coordination import BROKERS, COORDINATORS, HEARTBEAT_US, OPTIONS, PLACES
+from tocsin.sim.scenarios.coordination import (
+    BROKERS,
+    MakeCoordinator,
+    MakeParticipant,
+    add_coordinators,
+    add_participants,
+)
 from tocsin.sim.scenarios.streams.brokers import Brokers, Go
 from tocsin.sim.scenarios.streams.clients import Clients
 from tocsin.sim.scenarios.streams.promises import Complete, InTurn, NothingWaits
@@ -41,24 +44,14 @@ SETTLE_US = 20 * MILLION
 )
 def build(
     world: World,
-    participant: Callable[[BrokerInfo, Places, int], Participant] = Participant,
+    participant: MakeParticipant = Participant,
     gate: Callable[[int, Callable[[], int]], Gate[Go]] = Gate,
     listing: Callable[[], Listing] = Listing,
-    coordinator: Callable[[str, Places, Options], Coordinator] = Coordinator,
+    coordinator: MakeCoordinator = Coordinator,
 ) -> list[Invariant]:
     """Fill a world; the others are what to use, so that a variant can be tried."""
-    world.log(PLACES.commands)
-    world.log(PLACES.snapshots)
-    world.table(PLACES.table)
-    for address in COORDINATORS:
-        name = address.replace("/", "-")
-        world.add(address, lambda _disk, name=name: coordinator(name, PLACES, OPTIONS))  # type: ignore[misc]
-    world.group(COORDINATOR, COORDINATORS)
+    add_coordinators(world, coordinator)
     brokers = Brokers(world, BROKERS, gate, listing)
-    for info in BROKERS:
-        world.add(
-            broker_address(info.id),
-            lambda _disk, info=info: participant(info, PLACES, HEARTBEAT_US),  # type: ignore[misc]
-        )
+    add_participants(world, participant)
     clients = Clients(world, brokers, ACTIONS, TROUBLE_US)
     return [InTurn(brokers), Complete(brokers, clients), NothingWaits(brokers), AllRunning()]
