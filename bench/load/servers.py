@@ -179,6 +179,8 @@ def tocsin(directory: Path) -> Iterator[Server]:
         'brokers=[{"id": "bench", "cluster": "bench"}]',
         "--set",
         f"limits.connections_max={CONNECTIONS_MAX}",
+        "--set",
+        "pipeline.enabled=never",
     ]
     argv = [sys.executable, "-P", "-m", "tocsin", "up", *options]
     with _started(argv, directory, piped=True) as process:

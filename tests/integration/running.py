@@ -19,10 +19,12 @@ AGAIN_S = 0.1  # between two tries of a best-effort publish
 
 
 @contextlib.contextmanager
-def up(*options: str, level: str = "warning") -> Iterator[dict[str, Any]]:
-    """A network that leaves nothing, with ports that were free; what its ready line says."""
+def up(*options: str, level: str = "warning", spark: bool = False) -> Iterator[dict[str, Any]]:
+    """A network that leaves nothing, with ports that were free, and no Spark unless asked; its ready line."""
     command = [sys.executable, "-m", "tocsin", "up", "--ephemeral", "--auto-ports", *options]
-    process = subprocess.Popen([*command, "--set", f"log.level={level}"], stdout=subprocess.PIPE, text=True)
+    sets = (f"log.level={level}", f"pipeline.enabled={'always' if spark else 'never'}")
+    command += [word for each in sets for word in ("--set", each)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         yield json.loads(_read_line(process.stdout))

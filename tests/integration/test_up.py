@@ -27,7 +27,7 @@ from tocsin.runtime import janitor
 from tocsin.store.server import plan_servers
 
 DEADLINE_S = 90.0
-COMMAND = (sys.executable, "-P", "-m", "tocsin", "up")
+COMMAND = (sys.executable, "-P", "-m", "tocsin", "up", "--set", "pipeline.enabled=never")
 ONE_BROKER = ("--set", 'brokers=[{"id": "a", "cluster": "c"}]')
 
 

@@ -65,6 +65,7 @@ def main(argv: list[str] | None = None) -> int:
             "access.rules": str(rules),
             "limits.keep_alive_max_s": "60",  # one test wants to be told so
             "log.level": "error",
+            "pipeline.enabled": "never",
         }
         settings = [part for key, value in wanted.items() for part in ("--set", f"{key}={value}")]
         command = [sys.executable, "-m", "tocsin", "up", "--ephemeral", "--auto-ports", *settings]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket
 
 from tocsin.broker.frames import Frames
 from tocsin.broker.journal import Journal
-from tocsin.broker.links import NO_MAXIMUM
+from tocsin.broker.reading import message_frame, read_messages, read_results, result_frame, too_large
 from tocsin.broker.replay import Replay
 from tocsin.broker.retained import Kept as Remembered
 from tocsin.core.attendance import (
@@ -20,7 +19,6 @@ from tocsin.core.attendance import (
     Answered,
     Attendance,
     AwaitSave,
-    BatchRead,
     Began,
     ClaimsForgotten,
     ClaimsSettled,
@@ -29,9 +27,7 @@ from tocsin.core.attendance import (
     Ended,
     Gone,
     Kept,
-    Offered,
     ReadBatch,
-    ReadFailed,
     ReleaseAsked,
     Reply,
     Subscribed,
@@ -39,10 +35,10 @@ from tocsin.core.attendance import (
     Usurped,
     Writable,
 )
+from tocsin.core.attendance_signals import DeliverResult, ReadResults
 from tocsin.core.delivery import Delivery
 from tocsin.core.forwarding import Subscription
-from tocsin.core.grant import Grant, grant
-from tocsin.core.inquiry import is_inquiry, read_inquiry
+from tocsin.core.grant import Grant
 from tocsin.core.machine import (
     CancelTimer,
     DeleteKey,
@@ -57,15 +53,15 @@ from tocsin.core.machine import (
 from tocsin.core.session import TakenOver
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
-from tocsin.errors import TocsinError
-from tocsin.model.publication import Publication
 from tocsin.ports import Entry, Table
 from tocsin.runtime.points import AFTER_SEND, BEFORE_SEND, IN_REPLAY, reach
 from tocsin.runtime.pump import Pump
 from tocsin.runtime.requests import outcome
 from tocsin.runtime.timers import Timers
 from tocsin.wire.codec import Version, encode
-from tocsin.wire.topics import matches
+
+if TYPE_CHECKING:
+    from tocsin.broker.channels import Channels
 
 
 class Connected(Protocol):
@@ -94,6 +90,7 @@ class Attendant:
 
     __slots__ = (
         "_cause",
+        "_channels",
         "_connection",
         "_departed",
         "_gone",
@@ -117,9 +114,11 @@ class Attendant:
         sessions: Table,
         cause: str,
         settle: Callable[[str, str, int], None],
+        channels: Channels,
     ) -> None:
         self._connection = connection
         self._journal = journal
+        self._channels = channels
         self._settle = settle  # told the group, the client and the position of a message that it is done with
         self._tables = {SESSIONS: sessions}
         self._cause = cause
@@ -154,6 +153,7 @@ class Attendant:
                 session=session,
                 revision=revision,
                 tail=self._journal.tail,
+                results_tail=self._channels.results.tail,
                 claims=claims,
                 cause=self._cause,
             )
@@ -228,7 +228,12 @@ class Attendant:
     def depart(self) -> None:
         """Nothing is offered to the client from now on; everything up to here was."""
         self._departed = True
+        self._pass()
+
+    def _pass(self) -> None:
+        """Everything that was dispatched up to now was offered, if it was for the client."""
         self._machine.passed(self._journal.tail)
+        self._machine.results.passed(self._channels.results.done)
 
     async def end(self, expiry_s: int) -> None:
         """The connection is over; returns when what it leaves is stored, or cannot be."""
@@ -257,17 +262,23 @@ class Attendant:
 
     def offer(self, entry: Entry, granted: Grant, frames: Frames) -> None:
         """The hot path: an entry that the journal has just brought."""
-        if self._too_large(frames, granted):
+        if too_large(self._connection, frames, granted):
             return
         packet_id, repeat = self._machine.offer(entry.position, granted.qos)
         if packet_id:
             reach(BEFORE_SEND)
             self._connection.queue(frames.of(self._connection.version, granted, packet_id, repeat))
 
-    def _too_large(self, frames: Frames, granted: Grant) -> bool:
-        """Whether the client takes no packet of that size: it is then as good as delivered (MQTT 5, 3.1.2.11.4)."""
-        most = self._connection.send_max_bytes
-        return most < NO_MAXIMUM and len(frames.of(self._connection.version, granted, 1)) > most
+    def offer_result(self, place: int, granted: Grant, frames: Frames) -> None:
+        """The same of a result that a notice has just brought; at QoS 0 it is sent once."""
+        if too_large(self._connection, frames, granted):
+            return
+        packet_id, repeat = 0, False
+        if granted.qos:
+            packet_id, repeat = self._machine.results.offer(place, self._machine.congested)
+        if packet_id or not granted.qos:
+            reach(BEFORE_SEND)
+            self._connection.queue(frames.of(self._connection.version, granted, packet_id, repeat))
 
     def replay(self, kept: Iterable[tuple[Remembered, Grant]]) -> None:
         """Send retained messages: at QoS 0 at once, above as the window has room."""
@@ -277,23 +288,21 @@ class Attendant:
 
     def _on_timer(self, name: str, cause: str) -> None:
         if not self._departed:
-            self._machine.passed(
-                self._journal.tail
-            )  # so that what is stored does not lag behind a quiet client
+            self._pass()  # so that what is stored does not lag behind a quiet client
         self._post(TimerFired(name=name, cause=cause))
 
     # ── the machine's effects ───────────────────────────────────────────────────────────────────────────────
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Deliver():
+            case Deliver() | DeliverResult():
                 self._deliver(effect)
             case Reply(packet=packet):
                 self._connection.queue(encode(packet, self._connection.version))
             case ClaimsSettled(claims=claims):
                 for group, position, _ in claims:
                     self._settle(group, self._connection.client_id, position)
-            case ReadBatch():
+            case ReadBatch() | ReadResults():
                 self._spawn(self._read(effect))
             case PutKey() | GetKey() | DeleteKey():
                 self._spawn(self._ask(effect))
@@ -320,45 +329,21 @@ class Attendant:
     async def _ask(self, request: PutKey | GetKey | DeleteKey) -> None:
         self._post(await outcome(request, {}, self._tables))
 
-    async def _read(self, asked: ReadBatch) -> None:
-        tail = self._journal.tail
-        if not asked.filters:
-            self._post(BatchRead(entries=(), next=tail + 1, tail=tail, cause=asked.cause))
-            return
-        try:
-            batch = await self._journal.read(_read_for(asked.filters), asked.start)
-        except TocsinError as error:
-            self._post(ReadFailed(error=error, cause=asked.cause))
-            return
-        offered = [each for entry in batch.entries if (each := self._offered(entry)) is not None]
-        self._post(BatchRead(entries=offered, next=batch.next, tail=self._journal.tail, cause=asked.cause))
-        self._look()
+    async def _read(self, asked: ReadBatch | ReadResults) -> None:
+        connection, subscriptions = self._connection, self.subscriptions
+        if isinstance(asked, ReadBatch):
+            self._post(await read_messages(asked, self._journal, connection, subscriptions))
+            self._look()
+        else:
+            self._post(await read_results(asked, self._channels, connection, subscriptions))
 
-    def _offered(self, entry: Entry) -> Offered | None:
-        """An entry of a batch, if the client is to get it above QoS 0."""
-        publication = self._journal.publication(entry)
-        if publication is None or publication.expired(_waited_s(entry)):
-            return None
-        if not self._connection.may_receive(publication.topic):
-            return None
-        granted = self._grant(publication, entry.position)
-        if granted is None or not granted.qos or self._too_large(Frames(publication, 0), granted):
-            return None
-        return Offered(entry, granted.qos)
-
-    def _grant(self, publication: Publication, position: int) -> Grant | None:
-        subscriptions = [s for name, s in self.subscriptions.items() if _concerns(name, publication)]
-        return grant(subscriptions, publication, position, self._connection.client_id)
-
-    def _deliver(self, effect: Deliver) -> None:
-        publication = self._journal.publication(effect.entry)
-        assert publication is not None, "it was offered just now"
-        granted = self._grant(publication, effect.entry.position)
-        assert granted is not None, "it was offered just now"
-        frames = Frames(publication, _waited_s(effect.entry))
+    def _deliver(self, effect: Deliver | DeliverResult) -> None:
         reach(IN_REPLAY)
-        frame = frames.of(self._connection.version, granted, effect.packet_id, effect.repeat)
-        self._connection.queue(frame)
+        connection, subscriptions = self._connection, self.subscriptions
+        if isinstance(effect, Deliver):
+            connection.queue(message_frame(effect, self._journal, connection, subscriptions))
+        else:
+            connection.queue(result_frame(effect, self._channels, connection, subscriptions))
 
     # ── upkeep ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -375,20 +360,3 @@ class Attendant:
         if not task.cancelled() and (error := task.exception()) is not None:
             structlog.get_logger().error("attending a client failed", exc_info=error, cause=self._cause)
             self._connection.post(TakenOver(cause=self._cause))
-
-
-def _read_for(names: Sequence[str]) -> Sequence[str]:
-    """The filters to read the log for: whether a query concerns an entry, only the entry tells."""
-    return ("#",) if any(map(is_inquiry, names)) else names
-
-
-def _concerns(name: str, publication: Publication) -> bool:
-    """Whether a subscription is for a message: by its topic, or by what was said of its stream at the time."""
-    if not is_inquiry(name):
-        return matches(name, publication.topic)
-    inquiry = read_inquiry(name)
-    return not inquiry.listing and inquiry.query.matches(publication.metadata)
-
-
-def _waited_s(entry: Entry) -> float:
-    return max(0.0, time.time() - entry.at_us / 1e6)

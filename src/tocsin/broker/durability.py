@@ -11,20 +11,21 @@ import structlog
 
 from tocsin.broker.arrivals import Arrivals
 from tocsin.broker.attendant import Attendant, Connected
+from tocsin.broker.channels import Channels
 from tocsin.broker.groups import Groups
 from tocsin.broker.journal import Journal
 from tocsin.broker.retained import Retained
+from tocsin.broker.retaining import Retaining
 from tocsin.broker.sessions import Sessions
 from tocsin.core.stored_session import StoredSession
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
-from tocsin.model.subjects import MESSAGES, fits
+from tocsin.model.subjects import fits, messages_log
 from tocsin.ports import Bus, Delivery, Entry, Log, LogSpec, Store, TableSpec
+from tocsin.store.results import ResultsReader
 
 WILLS_MAX: Final = 1_000  # that wait for their time; each may hold a packet of the largest size
 ROOM_MIN_BYTES: Final = 1 << 26  # the least that the message log is opened with
-RETAIN_ATTEMPTS: Final = 5
-RETAIN_RETRY_S: Final = 0.5
 
 
 class Durability:
@@ -36,6 +37,7 @@ class Durability:
         retained: Retained,
         sessions: Sessions,
         groups: Groups,
+        channels: Channels,
         bus: Bus,
         *,
         network: str,
@@ -45,8 +47,10 @@ class Durability:
     ) -> None:
         self.journal = journal
         self.retained = retained
+        self.retaining = Retaining(retained, journal, self._spawn)
         self.sessions = sessions
         self.groups = groups
+        self.channels = channels
         self._broker = broker
         self._life = life  # differs at every start of the broker
         self._arrivals = Arrivals(
@@ -74,19 +78,14 @@ class Durability:
         retained_max: int,
         groups_max: int,
         members_max: int,
+        results: ResultsReader | None = None,
         session_over: Callable[[str], None] = lambda client: None,
         dispatch: Callable[[Entry, Publication], None],
         announce: Callable[[Publication], None],
         pressure: Callable[[bool], None],
         unwanted: Callable[[int], None],
     ) -> Durability:
-        spec = LogSpec(
-            name=f"{network}-messages",
-            subjects=(f"{network}.{MESSAGES}.>",),
-            max_age_s=keep_s,
-            max_bytes=keep_bytes,
-        )
-        log = await _open_within(store, spec)
+        log = await _open_within(store, messages_log(network, keep_s, keep_bytes))
         journal = Journal(log, network, records_max=commits_max, dispatch=dispatch, pressure=pressure)
         await journal.open()
         retained = Retained(await store.table(TableSpec(name=f"{network}-retained")), retained_max)
@@ -101,16 +100,22 @@ class Durability:
         )
         await groups.open()
 
+        channels = await Channels.open(store, table, network=network, broker=broker, reader=results)
+
         def over(session: StoredSession) -> None:
             groups.session_over(session)
+            channels.holding.over(session)
             session_over(session.client)
 
-        sessions = Sessions(table, store.bus, network=network, broker=broker, over=over)
+        sessions = Sessions(
+            table, store.bus, network=network, broker=broker, over=over, holding=channels.holding
+        )
         return cls(
             journal,
             retained,
             sessions,
             groups,
+            channels,
             store.bus,
             network=network,
             broker=broker,
@@ -143,11 +148,15 @@ class Durability:
             group.create_task(self.journal.follow())
             group.create_task(self.retained.watch())
             group.create_task(self.groups.run())
+            group.create_task(self.channels.holding.run())
+            group.create_task(self.channels.results.follow())
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def attend(self, connection: Connected, cause: str) -> Attendant:
-        return Attendant(connection, self.journal, self.sessions.table, cause, self.groups.settle)
+        return Attendant(
+            connection, self.journal, self.sessions.table, cause, self.groups.settle, self.channels
+        )
 
     def prefix(self) -> str:
         """For the record ids of one connection: never given out twice."""
@@ -217,12 +226,20 @@ class Durability:
 
     def publish(self, publication: Publication) -> None:
         """A message that nobody waits for: a will."""
-        if publication.retain:
-            self.retain(publication)
         if publication.qos == 0:
+            if publication.retain:
+                self.retaining.keep(publication)
             self._announce(publication)
         elif fits(publication.topic):
-            self.journal.commit(publication, self.prefix(), lambda error: None)
+            place = self.retaining.expect(publication.topic) if publication.retain else None
+
+            def stored(error: TocsinError | None) -> None:
+                if place is not None and error is None:
+                    self.retaining.keep(publication, place=place)
+                elif place is not None:
+                    self.retaining.withdraw(place)
+
+            self.journal.commit(publication, self.prefix(), stored)
 
     def delay_will(self, client: str, publication: Publication, delay_s: int) -> None:
         """Publish a will after a while, unless the client comes back for its session.
@@ -243,32 +260,7 @@ class Durability:
             if not came_back:
                 self.publish(publication)
 
-    # ── retained messages ───────────────────────────────────────────────────────────────────────────────────
-
-    def retain(
-        self, publication: Publication, done: Callable[[TocsinError | None], None] = lambda error: None
-    ) -> None:
-        """Keep a message as its topic's newest; ``done`` when that is durable or has failed."""
-        if fits(publication.topic):
-            self._spawn(self._retain(publication, done))
-        else:
-            done(None)
-
-    async def _retain(self, publication: Publication, done: Callable[[TocsinError | None], None]) -> None:
-        for attempt in range(RETAIN_ATTEMPTS):
-            try:
-                await self.retained.put(publication)
-            except TocsinError as error:
-                if not error.retryable or attempt == RETAIN_ATTEMPTS - 1:
-                    self._log.warning(
-                        "a message was not retained", stream=publication.topic, problem=str(error)
-                    )
-                    done(error)
-                    return
-                await asyncio.sleep(RETAIN_RETRY_S)
-            else:
-                done(None)
-                return
+    # ── upkeep ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

@@ -63,6 +63,10 @@ class Journal:
         """Find where the log ends: what comes after is dispatched."""
         self.tail = await self._log.last()
 
+    async def end(self) -> int:
+        """The newest position of the log, as the log has it: what was dispatched here may be behind."""
+        return await self._log.last()
+
     # ── committing ──────────────────────────────────────────────────────────────────────────────────────────
 
     def commit(self, publication: Publication, record_id: str, done: Done) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -18,7 +19,7 @@ from tocsin.broker.links import Link
 from tocsin.broker.listener import Listener, listening_socket
 from tocsin.broker.sources import Sources
 from tocsin.broker.websocket import framed
-from tocsin.config import Broker
+from tocsin.config import Broker, Settings
 from tocsin.core.admission import Admission
 from tocsin.core.coordination.participant import Participant
 from tocsin.core.coordination.places import Places
@@ -41,6 +42,7 @@ from tocsin.runtime.guard import Guard
 from tocsin.runtime.process import Process
 from tocsin.runtime.pump import now_us
 from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.results import ResultsReader
 
 SECRET_KEY: Final = "link-secret"
 REPORT_S: Final = 1.0
@@ -93,6 +95,11 @@ def _info(configured: Broker) -> BrokerInfo:
     )
 
 
+def results_directory(settings: Settings) -> Path:
+    """Where the results of channels are, for brokers that reach the pipeline's storage."""
+    return Path(settings.pipeline.storage or Path(settings.state) / "datasets").absolute() / "results"
+
+
 async def network_secret(table: Table) -> bytes:
     """The secret by which brokers of one network know each other: made by whoever needs it first."""
     cell = await table.get(SECRET_KEY)
@@ -132,6 +139,7 @@ class _Broker:
             cluster=own.cluster,
             secret=secret,
             queries_changed=self._queries_changed,
+            filters_max=settings.limits.filters_max,
         )
         self._exchange.sources = Sources(
             self._driver.post,
@@ -168,6 +176,7 @@ class _Broker:
             retained_max=settings.limits.retained_max,
             groups_max=settings.limits.groups_max,
             members_max=settings.limits.group_members_max,
+            results=ResultsReader(results_directory(settings)),
             session_over=self._exchange.sources.session_over,
             dispatch=self._exchange.take,
             announce=self._exchange.announce,

@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 import structlog
 
-from tocsin.core.attendance import TTL_MARGIN_US
+from tocsin.broker.holding import Holding
+from tocsin.core.custody import TTL_MARGIN_US
 from tocsin.core.delivery import Progress
 from tocsin.core.stored_session import (
     FOREVER_S,
@@ -54,8 +55,10 @@ class Sessions:
         network: str,
         broker: str,
         over: Callable[[StoredSession], None] = lambda session: None,
+        holding: Holding | None = None,
     ) -> None:
         self.table = table
+        self._holding = holding  # of the channels in sessions
         self._bus = bus
         self._network = network
         self._broker = broker
@@ -92,22 +95,35 @@ class Sessions:
                     broker=self._broker,
                     owner=owner,
                     progress=Progress(tail + 1),
+                    home=self._broker,
                 )
             else:
-                session = msgspec.structs.replace(before, epoch=epoch, broker=self._broker, expiry_s=expiry_s)
-            try:
-                revision = await self.table.compare_and_set(
-                    key,
-                    encode_session(session),
-                    revision=0 if cell is None else cell.revision,
-                    ttl_s=_ttl_s(session),
+                session = msgspec.structs.replace(
+                    before, epoch=epoch, broker=self._broker, home=self._broker, expiry_s=expiry_s
                 )
+            try:
+                revision = await self._claim(session, cell, None if clean else before)
             except Conflict:
                 continue
             if before is not None and clean:
                 self._over(before)
             return session, revision, before is not None and not clean
         raise Lost(client)
+
+    async def _claim(self, session: StoredSession, cell: Cell | None, resumed: StoredSession | None) -> int:
+        """Write a session as ours. What one that goes on has of channels is held here before that."""
+        revision = 0 if cell is None else cell.revision
+        key, value, ttl_s = session_key(session.client), encode_session(session), _ttl_s(session)
+        if resumed is None or self._holding is None:
+            return await self.table.compare_and_set(key, value, revision=revision, ttl_s=ttl_s)
+        try:
+            await self._holding.prepare(resumed)
+            revision = await self.table.compare_and_set(key, value, revision=revision, ttl_s=ttl_s)
+        except BaseException:
+            self._holding.abandon(resumed)
+            raise
+        self._holding.moved(resumed)
+        return revision
 
     async def discard(self, client: str, owner: str) -> None:
         """A client came that wants no session: an old one, if it is its own, is forgotten."""

@@ -1,7 +1,7 @@
-"""What one connection subscribes to: filters, queries and groups; and SUBACK, which is sent when what it says is so.
+"""What one connection subscribes to: filters, queries, groups, channels; and SUBACK, sent when what it says is so.
 
-A subscription is durable before it is acknowledged, a member of a group is one (``broker.partaking``), and a query is
-answered (``broker.inquiring``). Retained messages come after that.
+A subscription is durable before it is acknowledged, a member of a group is one (``broker.partaking``), a query is
+answered (``broker.inquiring``), and a channel is held (``broker.channelling``). Retained messages come after that.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from typing import Protocol
 import msgspec
 from mqtt5 import RetainHandling, SubAckPacket
 
+from tocsin.broker.channelling import Channelling
 from tocsin.broker.exchange import Exchange, Subscriber
 from tocsin.broker.inquiring import Inquiring
 from tocsin.broker.partaking import Partaking, Refused
 from tocsin.core.access import Rights
+from tocsin.core.channel_request import is_channel
 from tocsin.core.forwarding import Subscription
 from tocsin.core.grant import Grant
 from tocsin.core.inquiry import is_inquiry
@@ -36,6 +38,10 @@ class Client(Subscriber, Protocol):
         """Send frames with this tick's others."""
         ...
 
+    def sever(self) -> None:
+        """Break the connection."""
+        ...
+
     def acknowledge(self, packet: SubAckPacket, refused: Refused) -> None:
         """Send a SUBACK, in which some subscriptions are refused after all."""
         ...
@@ -44,26 +50,41 @@ class Client(Subscriber, Protocol):
 class Subscribing:
     """See the module's text."""
 
-    __slots__ = ("_cause", "_client", "_exchange", "_inquiring", "_part")
+    __slots__ = (
+        "_cause",
+        "_channelling",
+        "_client",
+        "_excess",
+        "_exchange",
+        "_inquiring",
+        "_part",
+        "_session",
+    )
 
     def __init__(self, client: Client, exchange: Exchange, cause: str) -> None:
         self._client = client
         self._exchange = exchange
         self._cause = cause
+        self._excess: dict[int, tuple[str, str]] = {}  # of one SUBSCRIBE: filters for which there is no room
         # Made when needed: most clients need neither.
         self._part: Partaking | None = None
         self._inquiring: Inquiring | None = None
+        self._channelling: Channelling | None = None
+        self._session = ""  # the uid of the stored one
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def rejoin(self, session: StoredSession) -> tuple[tuple[str, Claim], ...]:
         """Be a member again of the groups in a stored session; what the client has of each."""
+        self._session = session.uid
         return await self._partaking(session).resume(session)
 
     def restore(self) -> None:
         """Have what a stored session is subscribed to."""
         for name, subscription in self._client.attendant.subscriptions.items():
-            self._exchange.subscribe(self._client, name, subscription)
+            self._exchange.subscribe(self._client, name, subscription, bound=False)
+            if is_channel(name):
+                self._channels()
 
     def begin(self) -> None:
         """The client of a stored session is welcomed."""
@@ -80,6 +101,15 @@ class Subscribing:
         """The connection is over; its session is kept for so long."""
         if self._part is not None:
             self._part.end(expiry_s)
+        if self._channelling is not None:
+            self._channelling.end(expiry_s)
+
+    def _channels(self) -> Channelling:
+        if self._channelling is None:
+            durability = self._exchange.durability
+            session = self._session or f"{durability.groups.life} {self._cause}"  # nobody else's
+            self._channelling = Channelling(durability.channels, self._client, session)
+        return self._channelling
 
     def _partaking(self, session: StoredSession | None = None) -> Partaking:
         if self._part is None:
@@ -92,6 +122,9 @@ class Subscribing:
     def subscribe(self, asked: Subscribe) -> None:
         """One subscription of a SUBSCRIBE; ``acknowledge`` follows."""
         attendant, name = self._client.attendant, asked.name
+        if is_channel(name):
+            self._channels().subscribe(asked)
+            return
         subscription = Subscription(
             asked.no_local,
             asked.subscription_id,
@@ -102,7 +135,10 @@ class Subscribing:
         before = attendant.subscriptions.get(name)
         if before is not None:  # its options change; it is not a new one
             subscription = msgspec.structs.replace(subscription, since=before.since)
-        self._exchange.subscribe(self._client, name, subscription)
+        if not self._exchange.subscribe(self._client, name, subscription):
+            most = self._exchange.interests.most
+            self._excess[asked.index] = (name, f"this broker's clients have {most} different filters already")
+            return
         attendant.subscribed(name, subscription)
         wanted = asked.retain_handling == RetainHandling.SEND_ALWAYS or (
             asked.retain_handling == RetainHandling.SEND_IF_SUBSCRIPTION_NOT_EXISTS and not asked.existed
@@ -119,6 +155,8 @@ class Subscribing:
         self._client.attendant.unsubscribed(name)
         if self._part is not None:
             self._part.unsubscribe(name)
+        if self._channelling is not None:
+            self._channelling.unsubscribe(name)
 
     def _inquire(self, asked: Subscribe, subscription: Subscription | None) -> None:
         """A query is answered when its SUBACK is sent; with a subscription, by retained messages as well."""
@@ -136,9 +174,18 @@ class Subscribing:
 
     def acknowledge(self, packet: SubAckPacket) -> None:
         """Have a SUBACK sent when what it says is so."""
-        send: Callable[[SubAckPacket, Refused], None] = self._client.acknowledge
+        excess, self._excess = self._excess, {}
+
+        def send(packet: SubAckPacket, refused: Refused) -> None:
+            self._client.acknowledge(packet, {**excess, **refused})
+
+        self._send_when_so(packet, send if excess else self._client.acknowledge)
+
+    def _send_when_so(self, packet: SubAckPacket, send: Callable[[SubAckPacket, Refused], None]) -> None:
         if self._inquiring is not None:
             send = self._inquiring.acknowledging(send)
+        if self._channelling is not None:
+            send = self._channelling.acknowledging(send)
         if self._part is not None:
             self._part.acknowledge(packet, send)
         else:
@@ -149,6 +196,8 @@ class Subscribing:
         for name, _ in refused.values():
             self._exchange.unsubscribe(self._client, name)
             self._client.attendant.unsubscribed(name)
+            if self._channelling is not None:
+                self._channelling.unsubscribe(name)
 
     def _replay(self, topic_filter: str, subscription: Subscription) -> None:
         identifiers = () if subscription.identifier is None else (subscription.identifier,)

@@ -26,6 +26,7 @@ STYLES: dict[Health, str] = {
     "stopping": "dim",
     "stopped": "dim",
 }
+ADDRESS_FACTS = ("spark", "metrics", "http")  # of the pipeline's Spark and figures; of the feeder's door
 FACTS_MAX = 3  # what fits beside the rest on a terminal of 120 columns
 REFRESH_US = 900_000  # a little less than the second between two refreshes of ``tocsin up``
 
@@ -77,7 +78,8 @@ class JsonBoard:
             "seconds": round(seconds, 3),
             "nats": self._network.nats,
             "brokers": self._network.brokers,
-            "pids": {row.name: row.pid for row in rows},
+            "feeder": self._network.feeder,
+            "pids": {row.name: row.pid for row in rows if row.pid is not None},
         }
         with contextlib.suppress(OSError):  # nobody reads: the network runs all the same
             sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
@@ -87,9 +89,12 @@ class JsonBoard:
 class LiveBoard:
     """For people: a table that is kept up to date, with the log above it."""
 
-    def __init__(self, network: NetworkFile, state: str, console: Console | None = None) -> None:
+    def __init__(
+        self, network: NetworkFile, state: str, console: Console | None = None, *, hint: str = ""
+    ) -> None:
         self._network = network
         self._state = state
+        self._hint = hint  # what the operator might want to know besides; empty if nothing
         self._ready_after_s: float | None = None
         self._shown: list[tuple[Health, str, int | None]] = []
         self._shown_us = 0
@@ -126,12 +131,13 @@ class LiveBoard:
         return (
             f"ready after {self._ready_after_s:.1f} s; state and logs in {self._state}\n"
             f"listen: tocsin sub --at {first.host}:{first.port} '#'      stop: Ctrl-C (twice: at once)"
+            + (f"\n{self._hint}" if self._hint else "")
         )
 
 
-def board(network: NetworkFile, state: str) -> Board:
+def board(network: NetworkFile, state: str, *, hint: str = "") -> Board:
     """The board for where standard output leads."""
-    return LiveBoard(network, state) if sys.stdout.isatty() else JsonBoard(network, state)
+    return LiveBoard(network, state, hint=hint) if sys.stdout.isatty() else JsonBoard(network, state)
 
 
 def table(rows: tuple[Row, ...], network: NetworkFile, now_us: int) -> Table:
@@ -142,12 +148,12 @@ def table(rows: tuple[Row, ...], network: NetworkFile, now_us: int) -> Table:
         shown.add_column(heading, overflow="fold")
     for row in rows:
         broker = described.get(row.name)
-        role = f"{broker.role} of {broker.cluster}" if broker else ""
-        address = "\n".join(broker.urls()) if broker else _server_address(row, network)
+        role = f"{broker.role} of {broker.cluster}" if broker else str(row.facts.get("role", ""))
+        address = "\n".join(broker.urls()) if broker else _other_address(row, network)
         shown.add_row(
             row.name,
-            role,
-            address,
+            Text(role),
+            Text(address),
             Text(row.health, style=STYLES[row.health]),
             "" if row.pid is None else str(row.pid),
             "" if row.pid is None else _duration((now_us - row.since_us) // SECOND_US),
@@ -157,8 +163,11 @@ def table(rows: tuple[Row, ...], network: NetworkFile, now_us: int) -> Table:
     return shown
 
 
-def _server_address(row: Row, network: NetworkFile) -> str:
-    """Embedded servers are the first rows, in the order of their addresses."""
+def _other_address(row: Row, network: NetworkFile) -> str:
+    """Embedded servers are the first rows, in the order of their addresses; others say where they are."""
+    told = [row.facts[name] for name in ADDRESS_FACTS if row.facts.get(name)]
+    if told:
+        return "\n".join(map(str, told))
     number = row.name.rpartition("-")[2]
     if row.stage != 0 or not number.isdigit() or not 0 < int(number) <= len(network.nats):
         return ""

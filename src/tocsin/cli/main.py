@@ -21,6 +21,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "pub": ("tocsin.cli.publish", "publish"),
     "sub": ("tocsin.cli.subscribe", "subscribe"),
     "streams": ("tocsin.cli.streams", "streams"),
+    "sql": ("tocsin.cli.sql", "sql"),
+    "channel": ("tocsin.cli.channel", "app"),
+    "dataset": ("tocsin.cli.dataset", "app"),
+    "feed": ("tocsin.cli.feed", "app"),
     "doctor": ("tocsin.cli.doctor", "doctor"),
     "config": ("tocsin.cli.config", "app"),
     "user": ("tocsin.cli.user", "app"),
@@ -29,6 +33,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "lab": ("tocsin.cli.lab", "app"),
     "broker": ("tocsin.cli.broker", "broker"),
     "coordinator": ("tocsin.cli.coordinator", "app"),
+    "pipeline": ("tocsin.cli.pipeline", "pipeline"),
+    "feeder": ("tocsin.cli.feeder", "feeder"),
 }
 HELP = """Tocsin tells people and machines what they asked to be told, and keeps telling them while brokers fail.
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
+import structlog
 import typer
 
 from tocsin.cli.board import Board, board
@@ -18,13 +19,14 @@ from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
 from tocsin.config import Settings
 from tocsin.core.supervision import Failure
 from tocsin.errors import OperatorError
-from tocsin.runtime import logs, network
+from tocsin.runtime import extra, logs, network
 from tocsin.runtime.directory import StateDirectory
 from tocsin.runtime.ephemeral import ephemeral_directory
 from tocsin.runtime.pump import now_us
 from tocsin.runtime.supervisor import Supervisor, log_path
 
 REFRESH_S = 1.0
+NO_SPARK = "no datasets and channels here, for Spark is not installed: pip install 'tocsin[spark]'"
 REFUSED = 2  # the exit code of a child that the operator has to help
 
 
@@ -43,6 +45,9 @@ def up(
 ) -> None:
     """Start a network on this machine: NATS, a coordinator and the brokers of the settings, each a process.
 
+    Where the extra `tocsin[spark]` is installed, the pipeline (datasets, feeds, channels) and the feeder are started
+    too. The network is ready when its brokers are; the pipeline's row says when Spark is.
+
     It shows the addresses and the health of every process, restarts those that end, and stops all of them in
     order on Ctrl-C (twice: at once). Started again on the same state directory it goes on where it was.
 
@@ -58,6 +63,10 @@ def up(
 
         tocsin up -c tocsin.toml --set nats.servers=3
 
+    Without Spark, though it is installed:
+
+        tocsin up --set pipeline.enabled=never
+
     If standard output is no terminal, one JSON line says when everything is ready and where; the log is on
     standard error.
     """
@@ -65,11 +74,14 @@ def up(
         raise OperatorError("--ephemeral and --state exclude each other", "Give one of them")
     settings = read(config, sets, state).settings
     logs.configure("up", settings.log)
+    hint = NO_SPARK if settings.pipeline.enabled == "auto" and extra.missing() else ""
     with _directory(settings, ephemeral) as directory:
         settings = network.prepare(settings, directory, auto_ports=auto_ports)
         file = network.addresses(settings)
         directory.write_network(file)
-        with board(file, str(directory.path)) as shown:
+        if hint:
+            structlog.get_logger().info(hint)
+        with board(file, str(directory.path), hint=hint) as shown:
             failure = asyncio.run(_look_after(settings, directory, shown))
         raise typer.Exit(0 if failure is None else _explain(failure, directory, ephemeral))
 

@@ -7,7 +7,9 @@ Nothing here reads files, the environment or a clock: the command line hands in 
 from tocsin.config.broker import DEFAULT_BROKERS, LISTENERS, Broker, Role
 from tocsin.config.catalogue import PREFIX, SECRET_KEYS, SETTINGS, Setting, value_of
 from tocsin.config.coordinator import Coordinator
+from tocsin.config.feeds import Feeds
 from tocsin.config.loading import File, Loaded, load
+from tocsin.config.pipeline import Pipeline, Spark
 from tocsin.config.schema import (
     Access,
     Limits,
@@ -31,6 +33,7 @@ __all__ = [
     "Access",
     "Broker",
     "Coordinator",
+    "Feeds",
     "File",
     "Limits",
     "Loaded",
@@ -38,10 +41,12 @@ __all__ = [
     "Membership",
     "Messages",
     "Nats",
+    "Pipeline",
     "Role",
     "Section",
     "Setting",
     "Settings",
+    "Spark",
     "Tls",
     "from_json",
     "load",

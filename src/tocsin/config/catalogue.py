@@ -12,11 +12,12 @@ import msgspec
 from msgspec import inspect
 
 from tocsin.config.broker import Broker
+from tocsin.config.pipeline import HEAP
 from tocsin.config.schema import Settings
 from tocsin.config.section import NAME
 
 PREFIX = "TOCSIN_"
-SECRET_KEYS = frozenset({"nats.token"})  # never printed
+SECRET_KEYS = frozenset({"nats.token", "feeds.password"})  # never printed
 # Variables with our prefix that are no settings: a child's line to its parent, the server program to start, a test's
 # wish, and the password of `tocsin pub` and `tocsin sub`.
 NOT_SETTINGS = frozenset({"TOCSIN_STATUS_FD", "TOCSIN_NATS_SERVER", "TOCSIN_KILL_AT", "TOCSIN_PASSWORD"})
@@ -45,6 +46,8 @@ def _words(kind: inspect.Type) -> str:
             return f"a number from {low:g} to {high:g}"
         case inspect.LiteralType(values=values):
             return " or ".join(str(value) for value in values)
+        case inspect.StrType(pattern=pattern) if pattern == HEAP:
+            return "a whole number of megabytes or gigabytes, such as 512m or 2g"
         case inspect.StrType(pattern=pattern) if pattern == NAME:
             return "a name of lower-case letters, digits and inner hyphens, at most 63 characters"
         case inspect.StrType(max_length=int(length)):
@@ -57,6 +60,8 @@ def _words(kind: inspect.Type) -> str:
             return f"a list of at most {length} tables"
         case inspect.VarTupleType(max_length=length):
             return f"a list of at most {length} texts"
+        case inspect.DictType(max_length=length):
+            return f"a table of at most {length} texts"
     raise AssertionError(f"no words for {kind}")
 
 
@@ -72,7 +77,8 @@ def _walk(cls: type[msgspec.Struct], prefix: str) -> list[Setting]:
             continue
         assert isinstance(field.type, inspect.Metadata), f"{key} has no description"
         words = (field.type.extra_json_schema or {})["description"]
-        found.append(Setting(key, field.default, words, _words(field.type.type), types[field.name]))
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        found.append(Setting(key, default, words, _words(field.type.type), types[field.name]))
     return found
 
 

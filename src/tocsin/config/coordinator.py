@@ -34,6 +34,15 @@ class Coordinator(Section, frozen=True, kw_only=True):
     queries_max: Annotated[
         int, Meta(ge=1, le=10_000_000, description="Different queries of the whole network.")
     ] = 1_000_000
+    publishers_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000_000,
+            description="Clients of the whole network that publish, also those away; the topics of further ones "
+            "are no streams.",
+        ),
+    ] = 1_000_000
     keep_s: Annotated[
         int,
         Meta(

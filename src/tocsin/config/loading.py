@@ -27,6 +27,11 @@ from tocsin.errors import SettingError
 DEFAULT = "default"
 FLAG = "flag"
 MASK = "***"
+# What text from the environment or a flag cannot say otherwise, with an example of each.
+AS_JSON = {
+    "brokers": 'an array such as [{"id": "north-1", "cluster": "north", "port": 1883}]',
+    "spark.conf": 'an object such as {"spark.executor.memory": "4g"}',
+}
 
 
 class File(msgspec.Struct, frozen=True):
@@ -58,7 +63,7 @@ def load(
     """Read settings; raises ``SettingError`` at the first value that cannot be used.
 
     ``flags`` maps dotted keys to values. Text is understood as in the environment: lists of texts are separated
-    by commas, ``brokers`` is a JSON array.
+    by commas, ``brokers`` is a JSON array and ``spark.conf`` a JSON object.
     """
     values: dict[str, Any] = {}
     origins = dict.fromkeys(SETTINGS, DEFAULT)
@@ -102,7 +107,7 @@ def _not_toml(file: File, message: str) -> SettingError:
     where = where.rstrip(")")
     found = re.match(r"line (\d+)", where)
     line = lines[min(int(found[1]), len(lines)) - 1] if found else lines[-1]
-    shown = MASK if "token" in line else line.strip()[:80]
+    shown = MASK if "token" in line or "password" in line else line.strip()[:80]
     return SettingError(
         where,
         shown,
@@ -149,7 +154,7 @@ def _nearest(key: str, known: Iterable[str], where: str) -> str:
 
 
 def _shown(key: str, value: object) -> object:
-    return MASK if key in SECRET_KEYS or "token" in key else value
+    return MASK if key in SECRET_KEYS or "token" in key or "password" in key else value
 
 
 def _converted(setting: Setting, given: _Given) -> Any:
@@ -163,16 +168,12 @@ def _parsed(setting: Setting, given: _Given) -> Any:
     """Text for a list, as a list; everything else as it is."""
     if not isinstance(given.value, str):
         return given.value
-    if setting.key == "brokers":
+    if (example := AS_JSON.get(setting.key)) is not None:
         try:
             return msgspec.json.decode(given.value)
         except msgspec.DecodeError as error:
             raise SettingError(
-                setting.key,
-                given.value,
-                given.source,
-                f"not JSON: {error}",
-                'Give an array such as [{"id": "north-1", "cluster": "north", "port": 1883}]',
+                setting.key, given.value, given.source, f"not JSON: {error}", f"Give {example}"
             ) from None
     if isinstance(setting.default, tuple) and not _from_a_file(given):
         return [part.strip() for part in given.value.split(",") if part.strip()]

@@ -20,9 +20,9 @@ Every setting has a default. It is replaced by the settings file, that by the en
 | environment: `{PREFIX}`, sections joined by two underscores | `{PREFIX}NATS__PORT=4333` |
 | flag | `--set nats.port=4333` |
 
-Lists are separated by commas in the environment and in flags. A value that cannot be used, or a key that does not
-exist, is refused in one sentence (exit code 2) before anything starts. `tocsin config show` prints the settings in
-effect and where each came from.
+Lists are separated by commas in the environment and in flags; `spark.conf` is a JSON object there. A value that
+cannot be used, or a key that does not exist, is refused in one sentence (exit code 2) before anything starts.
+`tocsin config show` prints the settings in effect and where each came from.
 """
 
 BROKERS = """## Brokers
@@ -71,6 +71,6 @@ def _default(setting: Setting) -> str:
         return "required"
     if setting.key == "brokers":
         return "two clusters of three, see `tocsin config show`"
-    if setting.default in ("", ()):
+    if setting.default in ("", (), {}):
         return "empty"
     return f"`{setting.default}`"

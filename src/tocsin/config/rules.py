@@ -25,6 +25,7 @@ def check(settings: Settings, origins: Mapping[str, str]) -> None:
         _check_tls,
         _check_access,
         _check_membership,
+        _check_feeds,
     ):
         rule(settings, origins)
 
@@ -161,7 +162,7 @@ def _check_ports(settings: Settings, origins: Mapping[str, str]) -> None:
         for other, other_host, other_port in taken:
             overlap = host == other_host or host in WILDCARDS or other_host in WILDCARDS
             if port == other_port and overlap:
-                source = origins["nats.port" if key.startswith("nats") else "brokers"]
+                source = origins.get(key, origins["brokers"])
                 raise SettingError(
                     key,
                     port,
@@ -181,6 +182,11 @@ def _listeners(settings: Settings) -> Iterator[tuple[str, str, int]]:
         for name, port in broker.ports().items():
             if port:
                 yield f"brokers[{index}].{name}", broker.host, port
+    for name in ("http_port", "https_port"):
+        if (port := getattr(settings.feeds, name)) > 0:
+            yield f"feeds.{name}", settings.feeds.http_host, port
+    if settings.pipeline.metrics_port > 0:
+        yield "pipeline.metrics_port", settings.pipeline.metrics_host, settings.pipeline.metrics_port
 
 
 def _check_tls(settings: Settings, origins: Mapping[str, str]) -> None:
@@ -236,4 +242,26 @@ def _check_membership(settings: Settings, origins: Mapping[str, str]) -> None:
             origins["membership.suspect_after_ms"],
             f"is less than two heartbeats of {membership.heartbeat_ms} ms: one late one would raise an alarm",
             f"Choose at least {least}, or a shorter membership.heartbeat_ms",
+        )
+
+
+def _check_feeds(settings: Settings, origins: Mapping[str, str]) -> None:
+    feeds = settings.feeds
+    _check_host("feeds.http_host", feeds.http_host, origins["feeds.http_host"])
+    _check_host("pipeline.metrics_host", settings.pipeline.metrics_host, origins["pipeline.metrics_host"])
+    if feeds.https_port >= 0 and not settings.tls.certificate:
+        raise SettingError(
+            "feeds.https_port",
+            feeds.https_port,
+            origins["feeds.https_port"],
+            "a TLS listener needs a certificate",
+            "Set tls.certificate and tls.key",
+        )
+    if feeds.password and not feeds.username:
+        raise SettingError(
+            "feeds.username",
+            "",
+            origins["feeds.username"],
+            "feeds.password is of no use without it",
+            "Name the user",
         )

@@ -14,6 +14,8 @@ from msgspec import Meta
 
 from tocsin.config.broker import DEFAULT_BROKERS, Broker
 from tocsin.config.coordinator import Coordinator
+from tocsin.config.feeds import Feeds
+from tocsin.config.pipeline import Pipeline, Spark
 from tocsin.config.section import NAME, Section
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -94,6 +96,15 @@ class Limits(Section, frozen=True, kw_only=True):
     subscriptions_per_client: Annotated[
         int, Meta(ge=1, le=1_000_000, description="Topic filters that one client may hold.")
     ] = 1_000
+    filters_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000_000,
+            description="Different topic filters of all clients of one broker; the whole network knows them. "
+            "Clients that come back keep theirs.",
+        ),
+    ] = 250_000
     streams_per_client: Annotated[
         int,
         Meta(
@@ -333,6 +344,9 @@ class Settings(Section, frozen=True, kw_only=True):
     messages: Messages = Messages()
     membership: Membership = Membership()
     coordinator: Coordinator = Coordinator()
+    pipeline: Pipeline = Pipeline()
+    spark: Spark = Spark()
+    feeds: Feeds = Feeds()
     log: Log = Log()
 
     def broker(self, broker_id: str) -> Broker | None:

@@ -6,11 +6,11 @@ leaves is stored. It is lost when another broker has the client; from then on it
 
 **Deliveries** above QoS 0 come from the log (``core.delivery``). While the client keeps up, the shell offers entries as
 the log brings them (``offer``: the hot path, no event). When its window is full, or its connection is congested, it is
-behind: the machine asks for batches of the log (``ReadBatch``) until it has caught up.
+behind: the machine asks for batches of the log (``ReadBatch``) until it has caught up. Results of channels are a second
+track beside it (``core.results_track``), with places instead of positions.
 
 **The stored session** is one cell (``core.custody``). Whoever waits for a change to be durable (SUBACK, PUBREL,
-PUBCOMP) waits for the next write that contains it; changes that nobody waits for are written within SAVE_AFTER_US, and
-the cell is refreshed before it expires.
+PUBCOMP) waits for the next write that contains it; changes that nobody waits for are written soon.
 
 **Record ids.** A message of the client goes into the log under an id that is used once. At QoS 2 the id is stored with
 the session before the message is appended, so that its repeat has the same one, whoever serves the client by then.
@@ -46,35 +46,24 @@ from tocsin.core.attendance_signals import ReadBatch as ReadBatch
 from tocsin.core.attendance_signals import ReadFailed as ReadFailed
 from tocsin.core.attendance_signals import ReleaseAsked as ReleaseAsked
 from tocsin.core.attendance_signals import Reply as Reply
+from tocsin.core.attendance_signals import ResultsFailed as ResultsFailed
+from tocsin.core.attendance_signals import ResultsRead as ResultsRead
 from tocsin.core.attendance_signals import Subscribed as Subscribed
 from tocsin.core.attendance_signals import Unsubscribed as Unsubscribed
 from tocsin.core.attendance_signals import Usurped as Usurped
 from tocsin.core.attendance_signals import Writable as Writable
 from tocsin.core.catching_up import CatchingUp
-from tocsin.core.custody import AGAIN_US, SAVE_AGAIN, Custody
+from tocsin.core.channel_request import is_channel
+from tocsin.core.custody import SAVE_AGAIN, TTL_MARGIN_US, Custody
 from tocsin.core.custody import SESSIONS as SESSIONS
-from tocsin.core.delivery import WAIT, Delivery, Progress
+from tocsin.core.delivery import RESULTS, WAIT, Delivery, Progress
 from tocsin.core.forwarding import Subscription
-from tocsin.core.machine import (
-    Effect,
-    Event,
-    Handler,
-    Say,
-    SetTimer,
-    Stored,
-    StoreFailed,
-    TableMachine,
-    TimerFired,
-)
+from tocsin.core.machine import Effect, Event, Handler, Stored, StoreFailed, TableMachine, TimerFired
 from tocsin.core.record_ids import RecordIds
-from tocsin.core.stored_session import FOREVER_S, StoredSession
+from tocsin.core.results_track import ResultsTrack, checkpoint_later
+from tocsin.core.stored_session import StoredSession
 from tocsin.errors import Trimmed
 
-SAVE_SOON: Final = "save soon"
-READ_AGAIN: Final = "read again"
-REFRESH: Final = "refresh"
-SAVE_AFTER_US: Final = 1_000_000  # progress that nobody waits for is written at most so often
-TTL_MARGIN_US: Final = 30_000_000  # a connected client's cell is kept so much longer than its expiry
 LAST_TRIES: Final = 3  # failures in storing what an ended connection leaves, before it is left as it is
 WINDOW_MAX: Final = 1_000  # unacknowledged messages of one client, whatever it offers
 
@@ -88,10 +77,9 @@ class Attendance(TableMachine):
         self._delivery: Delivery | None = None  # none before the first subscription above QoS 0
         self._receive_max = 1
         self._catching_up: CatchingUp | None = None  # of these deliveries
+        self.results = ResultsTrack()
         self._custody: Custody | None = None  # None: nothing is stored
         self._record_ids = RecordIds("")
-        self._soon = False  # the SAVE_SOON timer runs
-        self._overdue = False  # … or ran out during a write
         self._expiry_s = 0  # when ending: how long the session is kept
         self._leaving = False  # when ending: the last write is under way
         self._last_failures = 0
@@ -115,14 +103,21 @@ class Attendance(TableMachine):
         for group, claim in event.claims:
             if claim.packet_id:
                 delivery.restore(claim.packet_id, group, claim.position)
-        if session.expiry_s < FOREVER_S:
-            effects.append(self._refresh_later(session, event.cause))
+        effects += self._custody.refresh_later(event.cause)
+        if session.results is not None:
+            effects += self._follow_results(session.results, event.results_tail, event.cause)
         return [*effects, *self._settle_claims(event.cause), *self._catch_up(event.cause)]
 
     def _deliver_from(self, progress: Progress, *, durable: bool) -> Delivery:
         delivery = self._delivery = Delivery(progress, receive_max=self._receive_max, durable=durable)
         self._catching_up = CatchingUp(delivery)
+        self.results.link(delivery)
         return delivery
+
+    def _follow_results(self, progress: Progress, tail: int, cause: str) -> list[Effect]:
+        durable, receive_max = self._custody is not None, self._receive_max
+        self.results.begin(progress, tail, self._delivery, receive_max=receive_max, durable=durable)
+        return [checkpoint_later(cause)] if durable else []
 
     @property
     def inbound_ids(self) -> tuple[int, ...]:
@@ -136,6 +131,10 @@ class Attendance(TableMachine):
         if before is not None and before.qos:  # what it is still to get is not lost (MQTT 5, section 3.8.4)
             subscription = msgspec.structs.replace(subscription, since=min(before.since, subscription.since))
         self.subscriptions[event.topic_filter] = subscription
+        if is_channel(event.topic_filter):
+            since, known = subscription.since, self.results.subscribed(subscription)
+            began = [] if known else self._follow_results(Progress(since + 1), since, event.cause)
+            return [*began, *self._save_soon(event.cause)]
         if self._catching_up is not None:
             self._catching_up.subscribed(subscription)
         elif subscription.qos:
@@ -184,7 +183,8 @@ class Attendance(TableMachine):
         return WAIT if self._delivery is None else self._delivery.extra(qos)
 
     def _on_answer(self, event: Answered, now_us: int) -> list[Effect]:
-        reply, waits = hear(self._delivery, event.packet)
+        track = self.results.delivery if event.packet.packet_id in RESULTS else self._delivery
+        reply, waits = hear(track, event.packet)
         effects: list[Effect] = [] if reply is None else [Reply(packet=reply, cause=event.cause)]
         if waits and self._urgent:
             effects += self._save(event.cause)
@@ -221,29 +221,29 @@ class Attendance(TableMachine):
     # ── catching up ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _catch_up(self, cause: str) -> list[Effect]:
-        if self._catching_up is None or self.congested:
+        if self.congested:
             return []
-        return [*self._catching_up.ask(self.subscriptions, cause)]
+        messages = [] if self._catching_up is None else self._catching_up.ask(self.subscriptions, cause)
+        return [*messages, *self.results.ask(self.subscriptions, cause)]
 
-    def _on_batch(self, event: BatchRead, now_us: int) -> list[Effect]:
-        catching_up = self._catching_up
+    def _reader(self, event: Event) -> CatchingUp | None:
+        of_results = isinstance(event, ResultsRead | ResultsFailed)
+        return self.results.catching_up if of_results else self._catching_up
+
+    def _on_batch(self, event: BatchRead | ResultsRead, now_us: int) -> list[Effect]:
+        catching_up = self._reader(event)
         if catching_up is None or not catching_up.reading:
             return []
         sent, all_of_it = catching_up.take(event, self.congested)
         effects: list[Effect] = [*sent, *self._save_soon(event.cause)]
         return [*effects, *self._catch_up(event.cause)] if all_of_it else effects
 
-    def _on_read_failure(self, event: ReadFailed, now_us: int) -> list[Effect]:
-        error, catching_up = event.error, self._catching_up
+    def _on_read_failure(self, event: ReadFailed | ResultsFailed, now_us: int) -> list[Effect]:
+        catching_up = self._reader(event)
         if catching_up is None or not catching_up.reading:
             return []
-        if not isinstance(error, Trimmed):
-            catching_up.failed()
-            return [SetTimer(name=READ_AGAIN, delay_us=AGAIN_US, cause=event.cause)]
-        catching_up.trimmed(error.oldest)
-        words = "messages were trimmed before a client got them"
-        said = Say(text=words, level="warning", facts={"problem": str(error)}, cause=event.cause)
-        return [said, *self._catch_up(event.cause)]
+        effects = catching_up.failed(event.error, event.cause)
+        return [*effects, *self._catch_up(event.cause)] if isinstance(event.error, Trimmed) else effects
 
     # ── storing ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -259,17 +259,13 @@ class Attendance(TableMachine):
         return self._save(cause)
 
     def _save_soon(self, cause: str) -> list[Effect]:
-        if self._custody is None or self._soon:
-            return []
-        self._soon = True
-        return [SetTimer(name=SAVE_SOON, delay_us=SAVE_AFTER_US, cause=cause)]
+        return [] if self._custody is None else self._custody.soon(cause)
 
     def _save(self, cause: str) -> list[Effect]:
         """Write everything as it is now, unless a write is under way; then once that is done."""
         custody = self._custody
         if custody is None or custody.busy:
             return []
-        self._overdue = False
         session = self._current(custody)
         if self._delivery is not None:
             self._delivery.save()
@@ -281,6 +277,7 @@ class Attendance(TableMachine):
             stored,
             subscriptions=dict(self.subscriptions),
             progress=stored.progress if self._delivery is None else self._delivery.progress(),
+            results=self.results.progress(stored.results),
             inbound=dict(self._record_ids.inbound),
             received=tuple(self._record_ids.kept),
             sought=dict(self._record_ids.sought),
@@ -315,7 +312,7 @@ class Attendance(TableMachine):
         effects += self._settle_claims(cause)
         if tickets:
             effects.append(Durable(tickets=tickets, cause=cause))
-        if custody.awaited or self._urgent or self._overdue:
+        if custody.awaited or self._urgent:
             effects += self._save(cause)
         return [*effects, *self._catch_up(cause)]
 
@@ -332,20 +329,19 @@ class Attendance(TableMachine):
         match event.name:
             case "save soon":
                 return self._save_if_stale(event.cause)
+            case "checkpoint":
+                return [checkpoint_later(event.cause), *self._save_if_stale(event.cause)]
             case "save again":
                 return self._try_again(event, now_us)
             case "read again":
                 return self._catch_up(event.cause)
             case "refresh" if self._custody is not None:
-                later = self._refresh_later(self._custody.session, event.cause)
-                return [later, *self._save(event.cause)]
+                return [*self._custody.refresh_later(event.cause), *self._save(event.cause)]
         return []
 
     def _save_if_stale(self, cause: str) -> list[Effect]:
-        self._soon = False
         custody = self._custody
-        self._overdue = custody is not None and custody.busy
-        if custody is None or custody.busy or self._current(custody) == custody.session:
+        if custody is None or not custody.due() or self._current(custody) == custody.session:
             return []
         return self._save(cause)
 
@@ -353,11 +349,6 @@ class Attendance(TableMachine):
         if event.name != SAVE_AGAIN or self._custody is None:
             return []
         return self._custody.again(event.cause)
-
-    def _refresh_later(self, session: StoredSession, cause: str) -> Effect:
-        """A third of the time that the cell is kept: two refreshes may fail."""
-        kept_us = max(1, session.expiry_s) * 1_000_000 + TTL_MARGIN_US
-        return SetTimer(name=REFRESH, delay_us=kept_us // 3, cause=cause)
 
     # ── ending ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -393,6 +384,8 @@ class Attendance(TableMachine):
         ("attending", ClaimsForgotten): _forget_claims,
         ("attending", BatchRead): _on_batch,
         ("attending", ReadFailed): _on_read_failure,
+        ("attending", ResultsRead): _on_batch,
+        ("attending", ResultsFailed): _on_read_failure,
         ("attending", Writable): lambda self, event, now_us: self._catch_up(event.cause),
         ("attending", Stored): _on_stored,
         ("attending", StoreFailed): _on_store_failure,

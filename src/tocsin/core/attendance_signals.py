@@ -6,7 +6,7 @@ Beside these it uses the kernel's: timers, and the requests of one table's keys.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket, PubRelPacket
@@ -29,13 +29,14 @@ class Began(Event, frozen=True, kw_only=True):
     session: StoredSession | None = None
     revision: int = 0
     tail: int  # the newest position that was dispatched here
+    results_tail: int = 0  # the same of results: a place
     claims: tuple[
         tuple[str, Claim], ...
     ] = ()  # what it has as a member of groups, each with the group's name
 
 
 class Subscribed(Event, frozen=True, kw_only=True):
-    """The client subscribed; ``since`` of the subscription is where the log was."""
+    """The client subscribed; ``since`` of the subscription is where the log was, or, of a channel, the results were."""
 
     topic_filter: str
     subscription: Subscription
@@ -84,14 +85,49 @@ class BatchRead(Event, frozen=True, kw_only=True):
     tail: int
 
 
+class ResultsRead(Event, frozen=True, kw_only=True):
+    """The same of results, by place."""
+
+    entries: Sequence[ResultOffered]
+    next: int
+    tail: int
+
+
 class Offered(msgspec.Struct, frozen=True):
     """An entry that matches, and at which QoS the client gets it."""
 
     entry: Entry
     qos: int
 
+    @property
+    def position(self) -> int:
+        return self.entry.position
+
+    def sent(self, packet_id: int, repeat: bool, cause: str) -> Effect:
+        return Deliver(entry=self.entry, packet_id=packet_id, qos=self.qos, repeat=repeat, cause=cause)
+
+
+class ResultOffered(msgspec.Struct, frozen=True):
+    """A result, its place, and the subscription that it is for, at QoS 1."""
+
+    position: int
+    name: str
+    result: Any  # the shell's affair
+    qos: int = 1
+
+    def sent(self, packet_id: int, repeat: bool, cause: str) -> Effect:
+        return DeliverResult(
+            name=self.name, result=self.result, packet_id=packet_id, repeat=repeat, cause=cause
+        )
+
 
 class ReadFailed(Event, frozen=True, kw_only=True):
+    error: TocsinError
+
+
+class ResultsFailed(Event, frozen=True, kw_only=True):
+    """Results could not be read."""
+
     error: TocsinError
 
 
@@ -108,7 +144,7 @@ class Ended(Event, frozen=True, kw_only=True):
 # Those that mean nothing any more when the connection is over.
 OF_THE_CONNECTION: Final[tuple[type[Event], ...]] = (
     *(Subscribed, Unsubscribed, AwaitSave, Kept, ReleaseAsked, Answered),
-    *(BatchRead, ReadFailed, Writable, ClaimsForgotten),
+    *(BatchRead, ReadFailed, ResultsRead, ResultsFailed, Writable, ClaimsForgotten),
 )
 # What may still come when nothing is done about it any more.
 AFTERWARDS: Final[list[tuple[str, type[Event]]]] = [
@@ -128,6 +164,15 @@ class Deliver(Effect, frozen=True, kw_only=True):
     repeat: bool
 
 
+class DeliverResult(Effect, frozen=True, kw_only=True):
+    """Send a result to the client, for the subscription of that name."""
+
+    name: str
+    result: Any
+    packet_id: int
+    repeat: bool
+
+
 class Reply(Effect, frozen=True, kw_only=True):
     """Send PUBREL to the client."""
 
@@ -144,6 +189,13 @@ class ReadBatch(Effect, frozen=True, kw_only=True):
     """Read the log for these filters → ``BatchRead`` or ``ReadFailed``."""
 
     filters: tuple[str, ...]
+    start: int
+
+
+class ReadResults(Effect, frozen=True, kw_only=True):
+    """Read results for these subscriptions, from a place on → ``ResultsRead`` or ``ResultsFailed``."""
+
+    names: tuple[str, ...]
     start: int
 
 

@@ -5,81 +5,93 @@ meanwhile was not looked for: entries beyond its ``since`` are read again, for i
 in the log, before the read is answered.
 
 A batch ends where the window is full, or the connection congested; the rest is read again when there is room.
+
+Results of channels are read in the same way, by place instead of by position, for the names of subscriptions instead of
+filters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
-from tocsin.core.attendance_signals import BatchRead, Deliver, ReadBatch
+from tocsin.core.attendance_signals import BatchRead, ReadBatch, ReadResults, ResultsRead
+from tocsin.core.custody import AGAIN_US
 from tocsin.core.delivery import SETTLED, WAIT, Delivery
 from tocsin.core.forwarding import Subscription
-from tocsin.wire.topics import SHARE_PREFIX
+from tocsin.core.machine import Effect, Say, SetTimer
+from tocsin.errors import TocsinError, Trimmed
+from tocsin.wire.topics import CHANNEL_PREFIX, SHARE_PREFIX
+
+READ_AGAIN: Final = "read again"  # one timer for both: who fires it asks both
 
 
 class CatchingUp:
-    """The reading of the log for one client's deliveries."""
+    """The reading of the log, or of ``results``, for one client's deliveries."""
 
-    __slots__ = ("_below", "_delivery", "reading")
+    __slots__ = ("_below", "_delivery", "_results", "reading")
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: Delivery, *, results: bool = False) -> None:
         self.reading = False
         self._delivery = delivery
+        self._results = results
         self._below: int | None = None  # the batch under way knows all subscriptions only below this position
 
-    def ask(self, subscriptions: Mapping[str, Subscription], cause: str) -> list[ReadBatch]:
+    def ask(self, subscriptions: Mapping[str, Subscription], cause: str) -> list[Effect]:
         """The batch to read now, if one has to be."""
         delivery = self._delivery
         if self.reading or not delivery.behind:
             return []
         filters = tuple(
-            name
-            for name, subscription in subscriptions.items()
-            if subscription.qos and not name.startswith(SHARE_PREFIX)  # a group's come as claims
+            name for name, subscription in subscriptions.items() if subscription.qos and self._concerns(name)
         )
         if not filters:
             delivery.live = True  # a subscription to come is for what comes after it, and that is offered
             return []
         self.reading = True
         self._below = None
+        if self._results:
+            return [ReadResults(names=filters, start=delivery.next, cause=cause)]
         return [ReadBatch(filters=filters, start=delivery.next, cause=cause)]
+
+    def _concerns(self, name: str) -> bool:
+        if self._results:
+            return name.startswith(CHANNEL_PREFIX)
+        return not name.startswith((SHARE_PREFIX, CHANNEL_PREFIX))  # a group's come as claims
 
     def subscribed(self, subscription: Subscription) -> None:
         if self.reading:
             bound = subscription.since + 1
             self._below = bound if self._below is None else min(bound, self._below)
 
-    def take(self, batch: BatchRead, congested: bool) -> tuple[list[Deliver], bool]:
+    def take(self, batch: BatchRead | ResultsRead, congested: bool) -> tuple[list[Effect], bool]:
         """What to send of a batch, and whether that is all of it: if not, something has to happen before the rest."""
         self.reading = False
         delivery = self._delivery
         end = batch.next if self._below is None else min(batch.next, self._below)
-        sent: list[Deliver] = []
+        sent: list[Effect] = []
         for offered in batch.entries:
-            entry = offered.entry
-            if not delivery.next <= entry.position < end:
+            position = offered.position
+            if not delivery.next <= position < end:
                 continue
             if congested:
-                delivery.fall_behind(entry.position)
+                delivery.fall_behind(position)
                 return sent, False
-            identifier = delivery.offer(entry.position, offered.qos)
+            identifier = delivery.offer(position, offered.qos)
             if identifier == WAIT:
                 return sent, False
             if identifier != SETTLED:
-                repeat = delivery.is_repeat(entry.position)
-                sent.append(
-                    Deliver(
-                        entry=entry, packet_id=identifier, qos=offered.qos, repeat=repeat, cause=batch.cause
-                    )
-                )
+                sent.append(offered.sent(identifier, delivery.is_repeat(position), batch.cause))
         delivery.passed(end - 1)
         delivery.live = delivery.next > batch.tail
         return sent, True
 
-    def trimmed(self, oldest: int) -> None:
-        """Everything before that position is lost."""
+    def failed(self, error: TocsinError, cause: str) -> list[Effect]:
+        """The batch could not be read: again in a while, or (``Trimmed``) everything before a position is lost."""
         self.reading = False
-        self._delivery.passed(oldest - 1)
-
-    def failed(self) -> None:
-        self.reading = False
+        if not isinstance(error, Trimmed):
+            return [SetTimer(name=READ_AGAIN, delay_us=AGAIN_US, cause=cause)]
+        self._delivery.passed(error.oldest - 1)
+        what = "results" if self._results else "messages"
+        words = f"{what} were trimmed before a client got them"
+        return [Say(text=words, level="warning", facts={"problem": str(error)}, cause=cause)]

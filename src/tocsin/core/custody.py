@@ -1,4 +1,5 @@
-"""The writing of one cell by the one that has it: a write at a time, compare-and-set, until it has surely happened.
+"""The writing of one cell by the one that has it: when, and then a write at a time, compare-and-set, until it has
+surely happened.
 
 A write expects the revision that the last one made. It is tried, with the same bytes, until one try has moved the
 revision; only then the next write begins. So a try whose answer was lost and that takes effect late can do no harm:
@@ -15,7 +16,8 @@ its revision is the past's.
 Our bytes are nobody else's: they name the broker and the epoch.
 
 Whoever waits for something to be durable leaves a **ticket**. Tickets wait for the next write that begins, because
-one that is under way may not contain what they stand for.
+one that is under way may not contain what they stand for. A change that nobody waits for is written within
+SAVE_AFTER_US (the owner's SAVE_SOON timer, then ``due``), and the cell is written anew before it expires (REFRESH).
 """
 
 from __future__ import annotations
@@ -32,6 +34,10 @@ SAVE: Final = "save"
 CHECK: Final = "check"
 FORGET: Final = "forget"
 SAVE_AGAIN: Final = "save again"
+SAVE_SOON: Final = "save soon"
+REFRESH: Final = "refresh"
+SAVE_AFTER_US: Final = 1_000_000  # progress that nobody waits for is written at most so often
+TTL_MARGIN_US: Final = 30_000_000  # a connected client's cell is kept so much longer than its expiry
 AGAIN_US: Final = 1_000_000  # before a failed request is tried once more: no burden on a store in trouble
 
 Outcome = Literal["written", "lost", "forgotten", "failed", "under way"]
@@ -44,7 +50,9 @@ class Custody:
         "_bytes",
         "_forgetting",
         "_key",
+        "_overdue",
         "_revision",
+        "_soon",
         "_tickets",
         "_tickets_written",
         "_ttl_us",
@@ -62,6 +70,8 @@ class Custody:
         self._ttl_us: int | None = None
         self._unsure = False  # a try of the write under way may have taken effect, or still will
         self._forgetting = False
+        self._soon = False  # the SAVE_SOON timer runs
+        self._overdue = False  # … or ran out during a write
         self._tickets: list[int] = []  # wait for the next write
         self._tickets_written: tuple[int, ...] = ()  # wait for the write under way
 
@@ -71,17 +81,40 @@ class Custody:
 
     @property
     def awaited(self) -> bool:
-        """Whether somebody waits for a write that has not begun."""
-        return bool(self._tickets)
+        """Whether there is to be another write: somebody waits for it, or it is overdue."""
+        return bool(self._tickets) or self._overdue
 
     def wait(self, ticket: int) -> None:
         self._tickets.append(ticket)
+
+    # ── when ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def soon(self, cause: str) -> list[Effect]:
+        """Something has changed that nobody waits for."""
+        if self._soon:
+            return []
+        self._soon = True
+        return [SetTimer(name=SAVE_SOON, delay_us=SAVE_AFTER_US, cause=cause)]
+
+    def due(self) -> bool:
+        """SAVE_SOON ran out: whether to write now; if a write is under way, the next is overdue."""
+        self._soon = False
+        self._overdue = self.busy
+        return not self.busy
+
+    def refresh_later(self, cause: str) -> list[Effect]:
+        """A third of the time that the cell is kept: two refreshes may fail."""
+        if self.session.expiry_s >= FOREVER_S:
+            return []
+        kept_us = max(1, self.session.expiry_s) * 1_000_000 + TTL_MARGIN_US
+        return [SetTimer(name=REFRESH, delay_us=kept_us // 3, cause=cause)]
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def write(self, session: StoredSession, margin_us: int, cause: str) -> Effect:
         """Write the session; it is kept for its expiry and this margin, unless it is written again."""
         assert not self.busy, "one write at a time"
+        self._overdue = False
         self.writing = session
         self._bytes = encode_session(session)
         self._ttl_us = (

@@ -1,4 +1,4 @@
-"""Delivering from the log to one client at QoS 1 and 2: positions, packet ids, and what must survive.
+"""Delivering from a log to one client at QoS 1 and 2: positions, packet ids, and what must survive.
 
 A client's messages are those entries of the log that match its subscriptions, in the order of the log. Instead of a
 queue there is a **position**: everything up to it is settled. Beyond it there is a window of at most ``receive_max``
@@ -23,6 +23,10 @@ session after a crash sees that the client has the message.
 QoS 2: that the client has received a message (PUBREC) must be durable before PUBREL lets the client forget its id.
 ``pubrec`` therefore says "not yet", and ``saved`` gives the ids whose PUBREL may go.
 
+**Tracks.** A client may be delivered to from two logs: messages, and results of channels (``core.results_track``). Each
+has positions and a part of the packet ids of its own, so that an answer tells which is meant; ``beside`` makes one
+window of both.
+
 Invariants: the window is within its bound, with what is reserved; whatever is below ``next``, not in the window and not
 to be sent again is settled; stored progress never claims a message settled that the client has not acknowledged.
 """
@@ -36,7 +40,10 @@ import msgspec
 
 PACKET_IDS: Final = 65_535
 EXTRA_IDS: Final = 1_000  # of them are for messages that are not from the log: no window is larger
-POSITION_IDS: Final = PACKET_IDS - EXTRA_IDS
+# … for results. Their positions are notice × 2^20 + ordinal: this prime puts the results of one notice side by side,
+# and those of the next notices far away (2^20 is about 0.38 of it, modulo it), so that few wait for each other's ids.
+RESULT_IDS: Final = 15_797
+POSITION_IDS: Final = PACKET_IDS - EXTRA_IDS - RESULT_IDS  # … and for the others
 
 WAIT: Final = -1  # what ``offer`` says: no room, keep it in the log
 SETTLED: Final = 0  # … the client has it already
@@ -55,14 +62,36 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
         return min(self.unsettled, default=self.next) - 1
 
 
+class Ids(msgspec.Struct, frozen=True):
+    """The packet ids of a track."""
+
+    first: int
+    count: int
+
+    def __contains__(self, identifier: int) -> bool:
+        return self.first <= identifier < self.first + self.count
+
+    def of(self, position: int) -> int:
+        return position % self.count + self.first
+
+
+MESSAGES: Final = Ids(1, POSITION_IDS)
+RESULTS: Final = Ids(POSITION_IDS + 1, RESULT_IDS)
+
+
 def packet_id(position: int) -> int:
-    return position % POSITION_IDS + 1
+    """Of a message."""
+    return MESSAGES.of(position)
 
 
 class Delivery:
     """See the module's text."""
 
-    def __init__(self, progress: Progress, *, receive_max: int, durable: bool) -> None:
+    def __init__(
+        self, progress: Progress, *, receive_max: int, durable: bool, ids: Ids | None = None
+    ) -> None:
+        self.beside: Delivery | None = None  # the client's other track
+        self._ids = ids or MESSAGES
         self.next = progress.position + 1  # the first position that was not looked at on this connection
         self.live = False
         self._durable = durable  # whether progress is stored, so that PUBREL has to wait for it
@@ -92,8 +121,12 @@ class Delivery:
     @property
     def room(self) -> bool:
         """Whether the client takes one more: until PUBACK or PUBCOMP a message counts (MQTT 5, section 4.9)."""
-        under_way = len(self._window) + len(self._received) + len(self._releasing) + len(self._reserved)
-        return under_way < self._receive_max
+        beside = 0 if self.beside is None else self.beside.under_way
+        return self.under_way + beside < self._receive_max
+
+    @property
+    def under_way(self) -> int:
+        return len(self._window) + len(self._received) + len(self._releasing) + len(self._reserved)
 
     @property
     def behind(self) -> bool:
@@ -109,7 +142,7 @@ class Delivery:
         if position < self._sent_below and position not in self._again:
             self.next = position + 1
             return SETTLED
-        identifier = packet_id(position)
+        identifier = self._ids.of(position)
         if not self.room or self._taken(identifier):
             self.next = position
             self.live = False

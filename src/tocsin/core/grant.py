@@ -37,3 +37,9 @@ def grant(
             identifiers.append(subscription.identifier)
         retain = retain or (subscription.retain_as_published and publication.retain)
     return None if qos < 0 else Grant(qos, tuple(identifiers), retain)
+
+
+def grant_of_results(subscription: Subscription) -> Grant:
+    """How a client gets the results of a channel that it subscribed to."""
+    identifier = subscription.identifier
+    return Grant(min(1, subscription.qos), () if identifier is None else (identifier,), False)

@@ -45,6 +45,10 @@ class StoredSession(msgspec.Struct, frozen=True):
     sought: dict[
         int, tuple[int, str]
     ] = {}  # the others → (position, topic): the log has it behind that, or not
+    home: str = ""  # the broker that served it last, or does: who holds its subscriptions to channels
+    results: Progress | None = (
+        None  # of channels, in places (``model.results.place``); None: it never had any
+    )
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -3,7 +3,8 @@
 Every filter is judged by itself: a bad one is refused with its own reason code, and the others are granted, each
 with the QoS that was asked for. A filter that is subscribed again replaces its options. ``$share/group/filter`` is a
 subscription of its own beside ``filter``. A query (``core.inquiry``) is granted to everybody: whether a client may
-receive a stream is asked of each stream.
+receive a stream is asked of each stream. A channel is granted here if it can be read, at QoS 1 at most; whether there
+is one, with such parameters, and whether the client may have it, the shell finds out.
 
 Invariant: never more than ``subscriptions_max`` subscriptions, but for restored ones; all valid.
 """
@@ -21,6 +22,7 @@ from mqtt5 import (
     UnsubscribePacket,
 )
 
+from tocsin.core.channel_request import is_channel, read_request
 from tocsin.core.handshake import SessionLimits
 from tocsin.core.inquiry import is_inquiry, read_inquiry
 from tocsin.core.publishing import Permission
@@ -106,6 +108,9 @@ class Subscriptions:
                 if read_inquiry(name).listing:
                     granted = SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE
             else:
+                if is_channel(name):
+                    read_request(name)
+                    granted = SubAckReasonCode(min(int(granted), 1))
                 read = parse_filter(
                     name, max_bytes=limits.topic_max_bytes, max_levels=limits.topic_max_levels
                 )
@@ -113,6 +118,9 @@ class Subscriptions:
             return None, SubAckReasonCode.TOPIC_FILTER_INVALID, error.problem
         if read.group is not None and is_inquiry(read.pattern):
             problem = "a query cannot be shared; subscribe to it without $share"
+            return None, SubAckReasonCode.TOPIC_FILTER_INVALID, problem
+        if read.group is not None and is_channel(read.pattern):
+            problem = "a channel cannot be shared; subscribe to it without $share"
             return None, SubAckReasonCode.TOPIC_FILTER_INVALID, problem
         if read.group is not None and wanted.no_local:
             raise ProtocolViolation("a shared subscription has the option no local")
@@ -122,7 +130,8 @@ class Subscriptions:
                 SubAckReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
                 "shared subscriptions are not offered",
             )
-        if self._may is not None and not is_inquiry(name) and not self._may(read.pattern):
+        own_rules = is_inquiry(name) or is_channel(name)
+        if self._may is not None and not own_rules and not self._may(read.pattern):
             problem = f"not authorized: the client may not subscribe to {read.pattern!r}"
             return None, REFUSED, problem
         if name not in self._names and len(self._names) >= limits.subscriptions_max:

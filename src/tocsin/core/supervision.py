@@ -1,8 +1,8 @@
 """How one parent looks after its child processes: start in order, restart with patience, stop in order.
 
 Children belong to **stages**: the store's servers, then the coordinator, then the brokers. A stage is started
-when every child of the stages before it is ready; stages are stopped the other way round, each with a time of
-grace before it is killed.
+when every child of the stages before it is ready, or not ``awaited``; stages are stopped the other way round, each
+with a time of grace before it is killed.
 
 The parent::
 
@@ -55,11 +55,12 @@ NO_FACTS: Mapping[str, object] = MappingProxyType({})
 
 
 class Child(msgspec.Struct, frozen=True):
-    """One child to look after. ``reports`` says whether it tells its own health, as our processes do."""
+    """One child to look after. ``reports``: it tells its own health. ``awaited``: the network is not ready without."""
 
     name: str
     stage: int
     reports: bool = True
+    awaited: bool = True
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -137,7 +138,7 @@ class SignalChild(Effect, frozen=True, kw_only=True):
 
 
 class AllReady(Effect, frozen=True, kw_only=True):
-    """Every child is ready for the first time."""
+    """Every child that is awaited is ready for the first time."""
 
 
 # ── the machine ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -199,7 +200,9 @@ class Supervision(TableMachine):
     def _advance(self, now_us: int, cause: str) -> list[Effect]:
         """Begin stages until one has somebody to wait for; announce when there is none left."""
         effects: list[Effect] = []
-        while all(ward.health == "ready" for ward in self._of_stages(0, self._stage)):
+        while all(
+            ward.health == "ready" or not ward.child.awaited for ward in self._of_stages(0, self._stage)
+        ):
             if self._stage == self._last_stage:
                 self.state = "running"
                 return [*effects, AllReady(cause=cause)]
@@ -269,7 +272,7 @@ class Supervision(TableMachine):
         ward.problem = event.words or describe_exit(event.code)
         facts: dict[str, object] = {"child": event.child, "code": event.code, "problem": ward.problem}
         effects: list[Effect] = [*self._without_timers(ward, event.cause)]
-        if self.state == "starting" and ward.failures >= START_ATTEMPTS:
+        if self.state == "starting" and ward.child.awaited and ward.failures >= START_ATTEMPTS:
             self.failure = Failure(event.child, event.code, ward.problem)
             ward.health = "stopped"
             said = Say(text="child does not start; giving up", level="error", facts=facts, cause=event.cause)

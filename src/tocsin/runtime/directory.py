@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from tocsin.config import Role
+from tocsin.config import Role, Settings
 from tocsin.errors import DirectoryUnusable, OperatorError, StateInUse
 
 REMAINS_WAIT_S = 20.0  # children of a killed parent end within their grace of 10 s
@@ -52,6 +52,14 @@ class BrokerAddress(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
+class FeederAddress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where the feeder listens for records: over HTTP, and over TLS, unless the port is -1."""
+
+    host: str
+    http_port: int = -1
+    https_port: int = -1
+
+
 class NetworkFile(msgspec.Struct, frozen=True):
     """What ``network.json`` holds. ``pid`` is the parent's; the file outlives it."""
 
@@ -59,6 +67,8 @@ class NetworkFile(msgspec.Struct, frozen=True):
     pid: int
     nats: tuple[str, ...]
     brokers: tuple[BrokerAddress, ...]
+    feeder: FeederAddress | None = None  # None: this machine has no pipeline, and so no feeder
+    storage: str = ""  # where that pipeline keeps datasets
 
 
 class StateDirectory:
@@ -169,6 +179,11 @@ def _alive(pid: int) -> bool:
         return False
     except psutil.AccessDenied:
         return True
+
+
+def datasets_directory(settings: Settings) -> Path:
+    """Where a pipeline with these settings keeps datasets."""
+    return Path(settings.pipeline.storage or Path(settings.state) / "datasets").absolute()
 
 
 def read_token(path: Path) -> str:

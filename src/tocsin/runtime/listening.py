@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tocsin.config import Settings
+from tocsin.config import Feeds, Pipeline, Settings
 from tocsin.errors import OperatorError, PortTaken
-from tocsin.runtime.directory import NetworkFile
+from tocsin.runtime.directory import FeederAddress, NetworkFile
 
 CHOSEN_FROM = 20_000  # above the ports that programs commonly have by name
 CHOSEN_BELOW = 32_768  # Linux takes outgoing ports from here on (ip_local_port_range)
@@ -26,7 +26,8 @@ def settle(settings: Settings, *, auto: bool = False, previous: NetworkFile | No
     """Settings in which every listener has a port that was free just now.
 
     Ports that are given are checked (``PortTaken``). Ports of 0, with ``auto`` all, are chosen: as they were
-    in the ``previous`` life of this network if they are still free. A listener of port -1 stays away.
+    in the ``previous`` life of this network if they are still free. A listener of port -1 stays away, and so do the
+    feeder's unless ``pipeline.enabled`` is ``always``.
     """
     kept = {broker.id: broker for broker in previous.brokers} if previous else {}
     used: set[int] = set()
@@ -53,7 +54,38 @@ def settle(settings: Settings, *, auto: bool = False, previous: NetworkFile | No
             used.add(port)
             ports[name] = port
         brokers.append(msgspec.structs.replace(broker, **ports))
-    return msgspec.structs.replace(settings, nats=nats, brokers=tuple(brokers))
+    feeds, pipeline = settings.feeds, settings.pipeline
+    if pipeline.enabled == "always":
+        feeds = _settle_feeder(feeds, auto, previous.feeder if previous else None, used)
+        pipeline = _settle_metrics(pipeline, auto, used)
+    return msgspec.structs.replace(
+        settings, nats=nats, brokers=tuple(brokers), feeds=feeds, pipeline=pipeline
+    )
+
+
+def _settle_metrics(pipeline: Pipeline, auto: bool, used: set[int]) -> Pipeline:
+    host, port = pipeline.metrics_host, pipeline.metrics_port
+    if port < 0:
+        return pipeline
+    if not auto and port:
+        _check(host, port, "the pipeline's metrics", "pipeline.metrics_port")
+        return pipeline
+    return msgspec.structs.replace(pipeline, metrics_port=_choose(host, 0, used))
+
+
+def _settle_feeder(feeds: Feeds, auto: bool, kept: FeederAddress | None, used: set[int]) -> Feeds:
+    ports = {}
+    for name in ("http_port", "https_port"):
+        port: int = getattr(feeds, name)
+        if port < 0:
+            continue
+        if auto or not port:
+            port = _choose(feeds.http_host, max(0, getattr(kept, name, 0)), used)
+        else:
+            _check(feeds.http_host, port, "the feeder", f"feeds.{name}")
+        used.add(port)
+        ports[name] = port
+    return msgspec.structs.replace(feeds, **ports)
 
 
 def _port_of(previous: NetworkFile | None) -> int:
@@ -86,9 +118,10 @@ def _check(host: str, port: int, wanted_by: str, setting: str) -> None:
         raise PortTaken(host, port, wanted_by, setting)
     reason = error.strerror or str(error)
     section = setting.rpartition(".")[0]
+    host_key = {"feeds": "http_host", "pipeline": "metrics_host"}.get(section, "host")
     raise OperatorError(
         f"{wanted_by} cannot listen on {host}:{port}: {reason[:1].lower()}{reason[1:]}",
-        f"Give an address of this machine ({section}.host) and a port that you may use ({setting})",
+        f"Give an address of this machine ({section}.{host_key}) and a port that you may use ({setting})",
     )
 
 

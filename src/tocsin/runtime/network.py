@@ -1,7 +1,8 @@
 """A network on one machine: which processes it is made of, and how settings become those of this machine.
 
-Three stages, each started when the one before is ready: the embedded NATS servers (none if ``nats.urls`` names
-others), the coordinators, the brokers.
+Stages, each started when the one before is ready: the embedded NATS servers (none if ``nats.urls`` names others), the
+coordinators, the brokers, and where Spark is installed the pipeline and the feeder. The network is ready when its
+brokers are: Spark takes its time, and nobody who publishes or subscribes waits for it.
 """
 
 from __future__ import annotations
@@ -14,25 +15,36 @@ import msgspec
 from tocsin.config import Settings, to_json
 from tocsin.core.supervision import Child
 from tocsin.model.message import broker_address
-from tocsin.runtime import leash
-from tocsin.runtime.directory import BrokerAddress, NetworkFile, StateDirectory, read_network
+from tocsin.runtime import extra, leash
+from tocsin.runtime.directory import (
+    BrokerAddress,
+    FeederAddress,
+    NetworkFile,
+    StateDirectory,
+    datasets_directory,
+    read_network,
+)
 from tocsin.runtime.guard import Guard
 from tocsin.runtime.listening import settle
 from tocsin.runtime.supervisor import Plan
 from tocsin.store.server import ServerPlan, find_program, plan_servers, wait_ready
 
-STORE_STAGE, COORDINATOR_STAGE, BROKER_STAGE = 0, 1, 2
+STORE_STAGE, COORDINATOR_STAGE, BROKER_STAGE, PIPELINE_STAGE = 0, 1, 2, 3
 PROBE_DEADLINE_S = 10.0  # of one try; tries are repeated while the server lives
 
 
 def prepare(settings: Settings, directory: StateDirectory, *, auto_ports: bool) -> Settings:
-    """The settings of this run: an absolute directory, a secret, and ports that are free."""
-    nats = settings.nats
+    """The settings of this run: an absolute directory, a secret, free ports, and whether there is a pipeline."""
+    nats, pipeline = settings.nats, settings.pipeline
+    if pipeline.enabled == "always":
+        extra.check_installed()
+    elif pipeline.enabled == "auto":
+        pipeline = msgspec.structs.replace(pipeline, enabled="never" if extra.missing() else "always")
     if not nats.urls:
         find_program()  # before anything is started: a missing program is the operator's to put right
         nats = msgspec.structs.replace(nats, token=nats.token or directory.token())
     Guard(settings).close()  # refuses files of users, rules and certificates that cannot be used
-    settings = msgspec.structs.replace(settings, state=str(directory.path), nats=nats)
+    settings = msgspec.structs.replace(settings, state=str(directory.path), nats=nats, pipeline=pipeline)
     return settle(settings, auto=auto_ports, previous=read_network(directory.path))
 
 
@@ -42,11 +54,15 @@ def addresses(settings: Settings) -> NetworkFile:
         BrokerAddress(broker.id, broker.cluster, broker.role, broker.reachable_at(), **broker.ports())
         for broker in settings.brokers
     )
-    return NetworkFile(settings.network, os.getpid(), settings.nats.addresses(), brokers)
+    feeds, feeder, storage = settings.feeds, None, ""
+    if settings.pipeline.enabled == "always":
+        feeder = FeederAddress(feeds.http_host, feeds.http_port, feeds.https_port)
+        storage = str(datasets_directory(settings))
+    return NetworkFile(settings.network, os.getpid(), settings.nats.addresses(), brokers, feeder, storage)
 
 
 def plans(settings: Settings, directory: StateDirectory) -> tuple[Plan, ...]:
-    """The children of the network; writes the configuration of the embedded servers."""
+    """The children, from settings that were prepared; writes the configuration of the embedded servers."""
     nats, handover = settings.nats, to_json(settings)
     servers: tuple[ServerPlan, ...] = ()
     if not nats.urls:
@@ -62,6 +78,11 @@ def plans(settings: Settings, directory: StateDirectory) -> tuple[Plan, ...]:
         *(
             Plan(Child(broker_address(broker.id), BROKER_STAGE), own_command("broker", broker.id), handover)
             for broker in settings.brokers
+        ),
+        *(
+            Plan(Child(name, PIPELINE_STAGE, awaited=False), own_command(name), handover)
+            for name in ("pipeline", "feeder")
+            if settings.pipeline.enabled == "always"
         ),
     )
 

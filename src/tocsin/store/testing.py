@@ -17,7 +17,7 @@ from tocsin.errors import StoreUnavailable
 from tocsin.store.server import ServerPlan, plan_servers
 
 STOP_S: Final = 10.0  # how long a server may take to stop before it is killed
-TOKEN: Final = "a token for tests"
+TOKEN: Final = "a-token-for-tests"
 
 
 class LocalServers:

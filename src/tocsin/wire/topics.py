@@ -25,6 +25,7 @@ SHARE_PREFIX = "$share/"
 META_PREFIX = "$meta/"  # what is published there is said of a stream, and goes to nobody
 QUERY_PREFIX = "$query/"  # the messages of the streams that satisfy a query
 STREAMS_PREFIX = "$streams/"  # the set of these streams
+CHANNEL_PREFIX = "$channel/"  # the results of a channel, with values for its parameters
 
 _QUOTED_MAX = 80  # characters of a bad topic that an error repeats
 _MEMO = 4_096  # topics that are remembered: they repeat, message after message

@@ -34,6 +34,7 @@ from tocsin.model.message import broker_address
 from tocsin.model.network import BrokerInfo, Role, Scheme
 from tocsin.runtime.driver import Driver
 from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.results import ResultsReader
 from tocsin.wire.codec import V5, Decoder, Version, encode
 
 PacketT = TypeVar("PacketT")
@@ -63,11 +64,13 @@ class Door:
         broker: str = OWN.id,
         cluster: str = OWN.cluster,
         takes_part: bool = False,
+        results: ResultsReader | None = None,
     ) -> None:
         self.refuges: dict[Scheme, str] = {}  # where clients are sent that cannot be here
         self._broker = broker
         self._info = msgspec.structs.replace(OWN, id=broker, cluster=cluster)
         self._takes_part = takes_part
+        self._results = results
         self._limits = limits
         self.store = store or MemoryStore(MemoryServer())
         self.interests: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
@@ -78,6 +81,7 @@ class Door:
             cluster=cluster,
             secret=SECRET,
             queries_changed=self._queries,
+            filters_max=limits.filters_max,
         )
         self.exchange.sources = Sources(
             lambda event: self.driver.post(event),
@@ -137,6 +141,7 @@ class Door:
             retained_max=1_000,
             groups_max=self._limits.groups_max,
             members_max=self._limits.group_members_max,
+            results=self._results,
             session_over=self.exchange.sources.session_over,
             dispatch=self.exchange.take,
             announce=self.exchange.announce,

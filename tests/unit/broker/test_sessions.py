@@ -72,7 +72,7 @@ async def test_a_session_is_resumed_with_all_that_was_stored(network: Network) -
     await hold.write(stored)
     again, resumed = await take(network.broker("south-1"))
     assert resumed
-    assert again.session == msgspec.structs.replace(stored, broker="south-1", epoch=2)
+    assert again.session == msgspec.structs.replace(stored, broker="south-1", epoch=2, home="south-1")
 
 
 async def test_a_clean_start_discards_what_was_stored(network: Network) -> None:

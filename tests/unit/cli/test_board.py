@@ -121,3 +121,31 @@ def test_a_terminal_that_is_gone_stops_nobody() -> None:
     with LiveBoard(NETWORK, "/state", Console(file=io.StringIO(), force_terminal=True)) as shown:
         shown._live.console.file = Gone()
         shown.show(ROWS, 0)
+
+
+def test_the_pipeline_is_shown_with_its_spark_and_the_feeder_with_its_door() -> None:
+    facts = {"role": "Spark 4.3.0 on local[*]", "spark": "http://127.0.0.1:4040", "channels": 3, "tick": 41}
+    pipeline = Row("pipeline", 3, "ready", "", 13, 0, 0, 0, facts)
+    feeder = Row("feeder", 3, "ready", "", 14, 0, 0, 0, {"http": "http://127.0.0.1:8480", "feeds": 2})
+    line = line_of("pipeline", (pipeline, feeder))
+    for words in ("Spark 4.3.0 on local[*]", "http://127.0.0.1:4040", "3 channels", "41 tick"):
+        assert words in line
+    assert "http://127.0.0.1:8480" in line_of("feeder", (pipeline, feeder))
+
+
+def test_a_pipeline_that_is_not_there_yet_has_no_process_id_in_the_ready_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    waiting = Row("pipeline", 3, "starting", "", None, 0, 0, 0, {})
+    JsonBoard(NETWORK, "/state").ready((*ROWS, waiting), 1.0)
+    line = json.loads(capsys.readouterr().out)
+    assert "pipeline" not in line["pids"] and line["feeder"] is None
+
+
+def test_the_foot_says_how_to_get_what_is_missing() -> None:
+    console = Console(file=io.StringIO(), width=160, force_terminal=True)
+    with LiveBoard(NETWORK, "/state", console, hint="Spark is not installed") as shown:
+        shown.ready(ROWS, 1.0)
+        shown.show(ROWS, 0)
+    assert isinstance(console.file, io.StringIO)
+    assert "Spark is not installed" in console.file.getvalue()

@@ -118,10 +118,12 @@ def packet(number: int, *, packet_id: int | None = 1, payload: bytes = b"{}", **
     return PublishPacket("t", payload, qos=qos, packet_id=packet_id, user_properties=list(said.items()))
 
 
-async def test_a_result_that_comes_again_is_acknowledged_and_not_given_twice() -> None:
+async def test_a_result_that_comes_again_is_acknowledged_and_not_given_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     settled: list[PublishPacket] = []
     client = AsyncClient()
-    client.settle = settled.extend  # type: ignore[method-assign]
+    monkeypatch.setattr(client, "settle", settled.extend)
     near = Notifications(client, "t", 1, 10)
     first, again = packet(1, packet_id=1), packet(1, packet_id=7)
     near.take("t", first)

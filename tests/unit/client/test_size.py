@@ -9,7 +9,15 @@ from pathlib import Path
 from tocsin import client
 
 CORE = ("session.py", "arrivals.py")  # what is said to a broker and when; what is done with what it sends
-SHELLS = ("aio.py", "blocking.py", "answers.py", "subscription.py", "stream.py")  # a program's handles
+SHELLS = (
+    "aio.py",
+    "blocking.py",
+    "answers.py",
+    "subscription.py",
+    "stream.py",
+    "channel.py",
+    "sql.py",
+)  # a program's handles
 VALUES = ("values.py", "message.py", "options.py", "address.py", "streamset.py", "__init__.py")
 PACKAGE = Path(client.__file__).parent
 LINES_MAX = 250

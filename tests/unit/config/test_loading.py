@@ -82,12 +82,14 @@ def test_text_from_the_environment_becomes_the_type_of_the_setting() -> None:
             "TOCSIN_NATS__SERVERS": "3",
             "TOCSIN_NATS__TOKEN": "12345",
             "TOCSIN_BROKERS": '[{"id": "a", "cluster": "c", "port": 1}]',
+            "TOCSIN_SPARK__CONF": '{"spark.executor.memory": "4g"}',
         }
     ).settings
     assert loaded.nats.urls == ("nats://a:4222", "nats://b:4222")
     assert loaded.limits.connect_deadline_s == 2.5
     assert loaded.nats.servers == 3
     assert loaded.nats.token == "12345"
+    assert loaded.spark.conf == {"spark.executor.memory": "4g"}
     assert [(broker.id, broker.role, broker.port) for broker in loaded.brokers] == [("a", "edge", 1)]
 
 
@@ -132,6 +134,7 @@ def test_brokers_on_the_port_of_servers_that_run_elsewhere_are_no_clash() -> Non
 def test_settings_survive_the_way_to_a_child(port: int, servers: int, token: str, level: str) -> None:
     brokers = [{"id": "a", "cluster": "c"}]
     flags = {"nats.port": port, "nats.servers": servers, "nats.token": token, "log.level": level}
+    flags["feeds.http_port"] = -1  # which could have the same port
     settings = load(flags={**flags, "brokers": brokers}).settings
     assert from_json(to_json(settings)) == settings
     assert {key: value_of(settings, key) for key in flags} == flags
@@ -160,6 +163,8 @@ def test_a_refusal_names_key_value_source_problem_and_remedy(refused: Refusal) -
         ('[nats]\nurls = "nats://a:1"', "nats.urls"),
         ("[nats]\nurls = [1]", "nats.urls"),
         ("[nats]\ndeadline_s = nan", "nats.deadline_s"),
+        ("[spark.conf]\n'spark.cores.max' = 4", "spark.conf"),
+        ("[spark]\nconf = 'spark.cores.max=4'", "spark.conf"),
         ('brokers = "x"', "brokers"),
         ("brokers = [1]", "brokers"),
         ("[brokers]\nid = 1", "brokers"),
@@ -180,6 +185,7 @@ def test_a_wrong_type_in_the_file_is_refused(refused: Refusal, text: str, key: s
         ("coordinator.snapshot_every", [99, 10_000_001]),
         ("coordinator.streams_max", [0, 10_000_001]),
         ("coordinator.queries_max", [0, 10_000_001]),
+        ("coordinator.publishers_max", [0, 10_000_001]),
         ("coordinator.keep_s", [-1, 315_360_001]),
         ("nats.port", [-1, 65_536]),
         ("nats.servers", [0, 2, 4]),
@@ -190,6 +196,7 @@ def test_a_wrong_type_in_the_file_is_refused(refused: Refusal, text: str, key: s
         ("limits.connect_deadline_s", [0.0, 301]),
         ("limits.connections_max", [0, 1_000_001]),
         ("limits.subscriptions_per_client", [0, 1_000_001]),
+        ("limits.filters_max", [0, 10_000_001]),
         ("limits.streams_per_client", [-1, 1_000_001]),
         ("limits.topic_max_bytes", [15, 65_536]),
         ("limits.topic_depth_max", [0, 1_025]),
@@ -217,6 +224,31 @@ def test_a_wrong_type_in_the_file_is_refused(refused: Refusal, text: str, key: s
         ("access.anonymous", ["", "sometimes"]),
         ("membership.heartbeat_ms", [49, 60_001]),
         ("membership.suspect_after_ms", [99, 600_001]),
+        ("pipeline.enabled", ["", "yes"]),
+        ("pipeline.storage", ["x" * 4_097]),
+        ("pipeline.tick_ms", [9, 60_001]),
+        ("pipeline.continuous_ms", [-1, 600_001]),
+        ("pipeline.channels_per_tick", [0, 10_001]),
+        ("pipeline.ingest_batch", [0, 1_000_001]),
+        ("pipeline.results_keep_s", [599, 315_360_001]),
+        ("pipeline.execution_deadline_s", [0.9, 86_401]),
+        ("spark.master", ["", "x" * 513]),
+        ("spark.heap", ["", "2", "0g", "2t", "2 g", "2G"]),
+        ("pipeline.metrics_port", [-2, 65_536]),
+        ("spark.packages", [["a:b:1"] * 65]),
+        ("spark.ui_port", [-2, 65_536]),
+        ("spark.start_deadline_s", [0.5, 3_601]),
+        ("spark.conf", [{"spark.x": 1}, {f"spark.{n}": "" for n in range(501)}, [], '["a"]']),
+        ("feeds.http_port", [-2, 65_536]),
+        ("feeds.https_port", [-2, 65_536]),
+        ("feeds.body_max_bytes", [1_023, (4 << 20) + 1]),
+        ("feeds.waiting_max_bytes", [(1 << 20) - 1, (1 << 32) + 1]),
+        ("feeds.connections_max", [0, 100_001]),
+        ("feeds.request_deadline_s", [0.9, 3_601]),
+        ("feeds.live_max", [0, 1_000_001]),
+        ("feeds.folder_poll_s", [0.0, 3_601]),
+        ("feeds.username", ["x" * 129]),
+        ("feeds.password", ["x" * 513]),
         ("log.level", ["loud"]),
         ("log.format", ["xml"]),
     ],
@@ -230,7 +262,12 @@ def test_values_out_of_bounds_are_refused(refused: Refusal, key: str, values: li
 def test_every_setting_with_bounds_has_a_test_of_them() -> None:
     mark = next(m for m in test_values_out_of_bounds_are_refused.pytestmark if m.name == "parametrize")  # type: ignore[attr-defined]
     tested = {key for key, _ in mark.args[1]}
-    assert set(SETTINGS) - tested == {"brokers", "nats.host"}  # these have rules of their own, tested below
+    assert set(SETTINGS) - tested == {
+        "brokers",
+        "nats.host",
+        "feeds.http_host",
+        "pipeline.metrics_host",
+    }  # these have rules of their own, tested below
 
 
 def test_text_that_is_no_number_is_refused_with_its_variable(refused: Refusal) -> None:
@@ -399,6 +436,23 @@ def test_a_token_is_not_repeated_however_it_is_wrong(refused: Refusal, text: str
     assert "12345678" not in str(refused(text))
 
 
+@pytest.mark.parametrize("text", ["[feeds]\npassword = 12345678", "[feeds]\npasword = 12345678"])
+def test_a_password_is_not_repeated_however_it_is_wrong(refused: Refusal, text: str) -> None:
+    assert "12345678" not in str(refused(text))
+
+
+def test_the_door_of_feeds_needs_a_host_and_a_port_of_its_own(refused: Refusal) -> None:
+    assert refused(flags={"feeds.http_host": "a b"}).key == "feeds.http_host"
+    error = refused(flags={"feeds.http_port": 1883})
+    assert error.key == "feeds.http_port" and "uses the same port" in error.problem
+
+
+def test_the_figures_of_the_pipeline_need_a_host_and_a_port_of_their_own(refused: Refusal) -> None:
+    assert refused(flags={"pipeline.metrics_host": "a b"}).key == "pipeline.metrics_host"
+    error = refused(flags={"pipeline.metrics_port": 1883})
+    assert error.key == "pipeline.metrics_port" and "uses the same port" in error.problem
+
+
 def test_three_servers_beyond_the_last_port_are_refused(refused: Refusal) -> None:
     error = refused(flags={"nats.port": 65_534, "nats.servers": 3})
     assert error.key == "nats.port" and "65533" in error.remedy
@@ -412,6 +466,8 @@ def test_three_servers_beyond_the_last_port_are_refused(refused: Refusal) -> Non
         ({"tls.client_certificates": "required"}, "tls.client_ca"),
         ({"tls.client_certificates": "optional"}, "tls.client_ca"),
         ({"access.anonymous": "never"}, "access.anonymous"),
+        ({"feeds.https_port": 0}, "feeds.https_port"),
+        ({"feeds.password": "hush"}, "feeds.username"),
     ],
 )
 def test_half_of_what_belongs_together_is_refused(

@@ -12,7 +12,6 @@ from mqtt5 import (
 )
 
 from tocsin.core.attendance import (
-    REFRESH,
     Answered,
     Attendance,
     AwaitSave,
@@ -26,7 +25,7 @@ from tocsin.core.attendance import (
     Unsubscribed,
     Writable,
 )
-from tocsin.core.custody import SAVE, SAVE_AGAIN
+from tocsin.core.custody import REFRESH, SAVE, SAVE_AGAIN
 from tocsin.core.forwarding import Subscription
 from tocsin.core.machine import (
     Effect,
@@ -78,10 +77,22 @@ class Attended:
     """An attendance whose effects are at hand."""
 
     def __init__(
-        self, session: StoredSession | None = SESSION, *, receive_max: int = 10, tail: int = 0
+        self,
+        session: StoredSession | None = SESSION,
+        *,
+        receive_max: int = 10,
+        tail: int = 0,
+        results_tail: int = 0,
     ) -> None:
         self.machine = Attendance()
-        began = Began(receive_max=receive_max, prefix="p", session=session, revision=7, tail=tail)
+        began = Began(
+            receive_max=receive_max,
+            prefix="p",
+            session=session,
+            revision=7,
+            tail=tail,
+            results_tail=results_tail,
+        )
         self.first = self.machine.handle(began, 0)
 
     def tell(self, event: Event) -> list[Effect]:

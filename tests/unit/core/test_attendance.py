@@ -28,10 +28,6 @@ from tests.unit.core.attended import (
 )
 from tocsin.core.attendance import (
     LAST_TRIES,
-    REFRESH,
-    SAVE_AFTER_US,
-    SAVE_SOON,
-    TTL_MARGIN_US,
     Attendance,
     AwaitSave,
     BatchRead,
@@ -48,7 +44,17 @@ from tocsin.core.attendance import (
     Usurped,
     Writable,
 )
-from tocsin.core.custody import CHECK, FORGET, SAVE, SAVE_AGAIN, SESSIONS
+from tocsin.core.custody import (
+    CHECK,
+    FORGET,
+    REFRESH,
+    SAVE,
+    SAVE_AFTER_US,
+    SAVE_AGAIN,
+    SAVE_SOON,
+    SESSIONS,
+    TTL_MARGIN_US,
+)
 from tocsin.core.delivery import WAIT, Progress, packet_id
 from tocsin.core.forwarding import Subscription
 from tocsin.core.machine import (

@@ -7,7 +7,6 @@ from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket, PubRecReasonCode
 
 from tests.unit.core.attended import SESSION, Attended, of, one, session_of
 from tocsin.core.attendance import (
-    SAVE_SOON,
     Attendance,
     Began,
     ClaimsForgotten,
@@ -17,6 +16,7 @@ from tocsin.core.attendance import (
     Reply,
     Subscribed,
 )
+from tocsin.core.custody import SAVE_SOON
 from tocsin.core.delivery import PACKET_IDS, Delivery, Progress
 from tocsin.core.forwarding import Subscription
 from tocsin.core.machine import PutKey

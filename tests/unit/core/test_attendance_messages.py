@@ -19,8 +19,6 @@ from tests.unit.core.attended import (
     session_of,
 )
 from tocsin.core.attendance import (
-    READ_AGAIN,
-    SAVE_SOON,
     AwaitSave,
     Deliver,
     Durable,
@@ -33,6 +31,8 @@ from tocsin.core.attendance import (
     Unsubscribed,
     Writable,
 )
+from tocsin.core.catching_up import READ_AGAIN
+from tocsin.core.custody import SAVE_SOON
 from tocsin.core.delivery import Progress, packet_id
 from tocsin.core.forwarding import Subscription
 from tocsin.core.machine import (

@@ -5,10 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.core.attendance_signals import BatchRead, Offered, ReadBatch
-from tocsin.core.catching_up import CatchingUp
+from tests.unit.core.attended import of, one
+from tocsin.core.attendance_signals import BatchRead, Deliver, Offered, ReadBatch
+from tocsin.core.catching_up import READ_AGAIN, CatchingUp
+from tocsin.core.custody import AGAIN_US
 from tocsin.core.delivery import Delivery, Progress
 from tocsin.core.forwarding import Subscription
+from tocsin.core.machine import Say, SetTimer
+from tocsin.errors import StoreUnavailable, Trimmed
 from tocsin.ports import Entry
 
 ONE = {"a": Subscription(qos=1), "zero": Subscription(qos=0)}
@@ -28,7 +32,8 @@ def test_one_batch_at_a_time_for_the_filters_above_qos_0() -> None:
     catching_up, _ = behind()
     assert catching_up.ask(ONE, "c") == [ReadBatch(filters=("a",), start=1, cause="c")]
     assert catching_up.ask(ONE, "c") == []
-    catching_up.failed()
+    again = SetTimer(name=READ_AGAIN, delay_us=AGAIN_US, cause="c")
+    assert catching_up.failed(StoreUnavailable("read", "no leader"), "c") == [again]
     assert len(catching_up.ask(ONE, "c")) == 1
 
 
@@ -42,8 +47,12 @@ def test_a_batch_up_to_the_tail_is_the_last() -> None:
     catching_up, delivery = behind()
     catching_up.ask(ONE, "")
     sent, whole = catching_up.take(batch(2, 3, to=5, tail=9), False)
-    assert ([each.entry.position for each in sent], whole, delivery.live) == ([2, 3], True, False)
-    assert catching_up.ask(ONE, "")[0].start == 5
+    assert ([each.entry.position for each in of(sent, Deliver)], whole, delivery.live) == (
+        [2, 3],
+        True,
+        False,
+    )
+    assert one(catching_up.ask(ONE, ""), ReadBatch).start == 5
     catching_up.take(batch(to=12, tail=11), False)
     assert delivery.live
 
@@ -52,7 +61,7 @@ def test_a_batch_stops_where_the_window_is_full_or_the_connection_congested() ->
     catching_up, delivery = behind(receive_max=1)
     catching_up.ask(ONE, "")
     sent, whole = catching_up.take(batch(2, 3, to=5, tail=9), False)
-    assert ([each.entry.position for each in sent], whole, delivery.next) == ([2], False, 3)
+    assert ([each.entry.position for each in of(sent, Deliver)], whole, delivery.next) == ([2], False, 3)
     catching_up, delivery = behind()
     catching_up.ask(ONE, "")
     assert catching_up.take(batch(2, 3, to=5, tail=9), True) == ([], False)
@@ -66,7 +75,7 @@ def test_a_subscription_during_the_read_bounds_what_the_batch_is_good_for() -> N
     catching_up.subscribed(Subscription(qos=1, since=3))
     catching_up.subscribed(Subscription(qos=1, since=4))
     sent, whole = catching_up.take(batch(2, 4, to=9, tail=4), False)
-    assert ([each.entry.position for each in sent], whole) == ([2], True)
+    assert ([each.entry.position for each in of(sent, Deliver)], whole) == ([2], True)
     assert (delivery.next, delivery.live) == (4, False)
     catching_up.ask(ONE, "")
     catching_up.take(batch(4, to=9, tail=8), False)
@@ -76,8 +85,9 @@ def test_a_subscription_during_the_read_bounds_what_the_batch_is_good_for() -> N
 def test_what_was_trimmed_is_passed_over() -> None:
     catching_up, delivery = behind()
     catching_up.ask(ONE, "")
-    catching_up.trimmed(20)
-    assert catching_up.ask(ONE, "")[0].start == 20
+    [said] = catching_up.failed(Trimmed("messages", 1, 20), "")
+    assert isinstance(said, Say) and said.level == "warning"
+    assert one(catching_up.ask(ONE, ""), ReadBatch).start == 20
     assert delivery.progress() == Progress(20)
 
 
@@ -95,12 +105,12 @@ def test_everything_that_matches_is_sent_once_and_in_order(
     sent: list[int] = []
     window: list[int] = []
     for size, congested, answers in [*steps, *[(4, False, 5)] * 40]:
-        for asked in catching_up.ask(ONE, ""):
+        for asked in of(catching_up.ask(ONE, ""), ReadBatch):
             found = [each for each in log if each >= asked.start][:size]
             end = found[-1] + 1 if len(found) == size else last + 1
             got, _ = catching_up.take(batch(*found, to=end, tail=last), congested)
-            sent += [each.entry.position for each in got]
-            window += [each.packet_id for each in got]
+            sent += [each.entry.position for each in of(got, Deliver)]
+            window += [each.packet_id for each in of(got, Deliver)]
         for _ in range(min(answers, len(window))):
             assert delivery.puback(window.pop(0))
         assert len(window) <= receive_max

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tocsin.core.custody import CHECK, FORGET, SAVE, SAVE_AGAIN, Custody
+from tocsin.core.custody import (
+    CHECK,
+    FORGET,
+    REFRESH,
+    SAVE,
+    SAVE_AFTER_US,
+    SAVE_AGAIN,
+    SAVE_SOON,
+    TTL_MARGIN_US,
+    Custody,
+)
 from tocsin.core.machine import DeleteKey, GetKey, PutKey, SetTimer, Stored, StoreFailed
 from tocsin.core.stored_session import FOREVER_S, StoredSession, encode_session
 from tocsin.errors import Conflict, OutcomeUnknown, Refused, StoreFull, StoreUnavailable, TocsinError
@@ -45,6 +55,31 @@ def test_a_write_that_happened_frees_the_way_and_its_tickets() -> None:
     assert custody.take_tickets() == (1,)
     assert custody.take_tickets() == ()
     assert custody.awaited, "the second waits for the next"
+
+
+def test_a_change_that_nobody_waits_for_is_due_in_a_while_and_once() -> None:
+    custody = Custody(AFTER, 7)
+    assert custody.soon("c") == [SetTimer(name=SAVE_SOON, delay_us=SAVE_AFTER_US, cause="c")]
+    assert custody.soon("c") == []
+    assert custody.due()
+    assert not custody.awaited
+    assert custody.soon("c") != [], "the next change"
+
+
+def test_what_is_due_during_a_write_is_overdue_until_the_next_begins() -> None:
+    custody = writing()
+    custody.soon("")
+    assert not custody.due()
+    custody.stored(Stored(request=SAVE, value=8))
+    assert custody.awaited
+    custody.write(BEFORE, 0, "")
+    assert not custody.awaited
+
+
+def test_a_cell_that_expires_is_refreshed_in_time() -> None:
+    kept_us = 60_000_000 + TTL_MARGIN_US
+    assert Custody(AFTER, 7).refresh_later("c") == [SetTimer(name=REFRESH, delay_us=kept_us // 3, cause="c")]
+    assert Custody(BEFORE, 7).refresh_later("c") == [], "it is kept for ever"
 
 
 def test_two_writes_at_a_time_are_a_mistake() -> None:

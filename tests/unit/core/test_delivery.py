@@ -14,6 +14,7 @@ from tocsin.core.delivery import (
     SETTLED,
     WAIT,
     Delivery,
+    Ids,
     Progress,
     packet_id,
 )
@@ -142,7 +143,7 @@ def test_an_id_of_qos_2_is_used_again_only_when_it_is_stored_that_the_client_for
 def test_messages_that_are_not_of_the_log_have_ids_of_their_own() -> None:
     some = delivery(receive_max=EXTRA_IDS)
     extras = {some.extra(1) for _ in range(EXTRA_IDS)}
-    assert extras == set(range(POSITION_IDS + 1, PACKET_IDS + 1))
+    assert extras == set(range(PACKET_IDS - EXTRA_IDS + 1, PACKET_IDS + 1))
     assert some.extra(1) == WAIT
     assert max(packet_id(position) for position in range(2 * PACKET_IDS)) == POSITION_IDS
     assert some.puback(PACKET_IDS)
@@ -401,7 +402,7 @@ def test_every_message_arrives_in_order_qos_2_exactly_once(
 ) -> None:
     """Also with so few packet ids that positions share them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "POSITION_IDS", packet_ids)
+        patch.setattr(module, "MESSAGES", Ids(1, packet_ids))
         tell(log, receive_max, story)
 
 

@@ -168,6 +168,30 @@ def test_a_slow_start_is_said_and_waited_for(parent: Parent) -> None:
     assert parent.row("nats").problem == ""
 
 
+WITH_PIPELINE = (*CHILDREN, Child("pipeline", 3, awaited=False))
+
+
+def test_a_child_that_is_not_awaited_is_started_last_and_holds_up_nobody() -> None:
+    parent = Parent(WITH_PIPELINE)
+    parent.start()
+    for child in ("nats", "coordinator", "north"):
+        parent.report(child)
+    assert parent.report("south") == [StartChild(child="pipeline", run=1), AllReady()]
+    assert parent.machine.state == "running"
+    assert AllReady() not in parent.report("pipeline")
+    assert signalled(parent.do(StopAsked())) == [("pipeline", "terminate")]
+    assert signalled(parent.end("pipeline", 0)) == [("north", "terminate"), ("south", "terminate")]
+
+
+def test_a_child_that_is_not_awaited_is_never_given_up() -> None:
+    parent = Parent((Child("pipeline", 0, awaited=False), *CHILDREN[1:]))
+    assert started(parent.start()) == ["pipeline", "coordinator"]
+    for _ in range(START_ATTEMPTS + 1):
+        assert signalled(parent.end("pipeline", 2, "no Java")) == []
+        assert started(parent.fire("restart/pipeline")) == ["pipeline"]
+    assert parent.machine.state == "starting" and parent.machine.failure is None
+
+
 # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from tocsin.config import Broker, Nats, Settings
+from tocsin.config import Broker, Feeds, Nats, Pipeline, Settings
 from tocsin.errors import OperatorError, PortTaken
-from tocsin.runtime.directory import BrokerAddress, NetworkFile
+from tocsin.runtime.directory import BrokerAddress, FeederAddress, NetworkFile
 from tocsin.runtime.listening import CHOSEN_BELOW, CHOSEN_FROM, is_free, settle
 
 
@@ -96,3 +96,26 @@ def test_a_chosen_tls_port_is_kept_across_lives() -> None:
     assert settle(settings, previous=before).brokers[0] == first
     without = NetworkFile("n", 1, (), (BrokerAddress("a", "c", "edge", "127.0.0.1", first.port),))
     assert settle(settings, previous=without).brokers[0].tls_port >= CHOSEN_FROM
+
+
+def test_the_feeder_gets_ports_only_where_it_is_started(taken: int) -> None:
+    feeds = Feeds(http_port=taken, https_port=0)
+    settings = msgspec.structs.replace(network(0), feeds=feeds, pipeline=Pipeline(enabled="always"))
+    with pytest.raises(PortTaken) as caught:
+        settle(settings)
+    assert "the feeder" in caught.value.problem and "feeds.http_port" in caught.value.remedy
+    settled = settle(settings, auto=True).feeds
+    assert (
+        settled.http_port != settled.https_port and min(settled.http_port, settled.https_port) >= CHOSEN_FROM
+    )
+    previous = NetworkFile("n", 1, (), (), FeederAddress("127.0.0.1", settled.http_port, settled.https_port))
+    assert settle(settings, auto=True, previous=previous).feeds == settled
+    without = msgspec.structs.replace(settings, pipeline=Pipeline(enabled="never"))
+    assert settle(without).feeds == feeds
+    with pytest.raises(PortTaken, match="metrics"):
+        measured = Pipeline(enabled="always", metrics_port=taken)
+        settle(msgspec.structs.replace(network(0), feeds=Feeds(http_port=-1), pipeline=measured))
+    chosen = settle(msgspec.structs.replace(network(0), pipeline=measured), auto=True).pipeline
+    assert chosen.metrics_port != taken and chosen.metrics_port >= CHOSEN_FROM
+    closed = msgspec.structs.replace(settings, feeds=Feeds(http_port=-1))
+    assert settle(closed, auto=True).feeds == closed.feeds

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tocsin.config import Broker, Nats, Settings, from_json
+from tocsin.config import Broker, Feeds, Nats, Pipeline, Settings, from_json
 from tocsin.errors import ProgramMissing
-from tocsin.runtime import network
-from tocsin.runtime.directory import StateDirectory
+from tocsin.runtime import extra, network
+from tocsin.runtime.directory import FeederAddress, StateDirectory
 
 BROKERS = (Broker(id="a", cluster="c", host="0.0.0.0"), Broker(id="b", cluster="c", role="routing"))
 
@@ -26,7 +26,8 @@ def directory(tmp_path: Path) -> Iterator[StateDirectory]:
 
 @pytest.fixture
 def settings(directory: StateDirectory) -> Settings:
-    return network.prepare(Settings(brokers=BROKERS, nats=Nats(port=0)), directory, auto_ports=False)
+    chosen = Settings(brokers=BROKERS, nats=Nats(port=0), pipeline=Pipeline(enabled="never"))
+    return network.prepare(chosen, directory, auto_ports=False)
 
 
 def test_settings_become_those_of_this_machine(settings: Settings, directory: StateDirectory) -> None:
@@ -91,3 +92,40 @@ def test_clients_are_told_addresses_that_they_can_reach(settings: Settings) -> N
     assert file.pid == os.getpid()
     assert [(broker.id, broker.host) for broker in file.brokers] == [("a", "127.0.0.1"), ("b", "127.0.0.1")]
     assert file.nats == settings.nats.addresses()
+    assert file.feeder is None
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, package: str | None) -> None:
+    """A machine on which this package of the extra is missing."""
+    monkeypatch.setattr(extra, "missing", lambda: package)
+
+
+def test_where_spark_is_installed_the_pipeline_and_the_feeder_come_last_and_nobody_waits_for_them(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(monkeypatch, None)
+    chosen = Settings(brokers=BROKERS, nats=Nats(port=0), feeds=Feeds(http_port=0))
+    settings = network.prepare(chosen, directory, auto_ports=False)
+    plans = network.plans(settings, directory)
+    assert [(plan.child.name, plan.child.stage) for plan in plans if not plan.child.awaited] == [
+        ("pipeline", network.PIPELINE_STAGE),
+        ("feeder", network.PIPELINE_STAGE),
+    ]
+    assert [plan.argv[-1] for plan in plans[-2:]] == ["pipeline", "feeder"]
+    assert all(from_json(plan.handover) == settings for plan in plans[-2:])
+    file = network.addresses(settings)
+    assert file.feeder == FeederAddress("127.0.0.1", settings.feeds.http_port)
+    assert file.storage == str(directory.path / "datasets")
+
+
+def test_where_spark_is_not_installed_there_is_no_pipeline_unless_it_is_asked_for(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(monkeypatch, "pyspark")
+    chosen = Settings(brokers=BROKERS, nats=Nats(port=0))
+    settings = network.prepare(chosen, directory, auto_ports=False)
+    assert all(plan.child.awaited for plan in network.plans(settings, directory))
+    asked = msgspec.structs.replace(chosen, pipeline=Pipeline(enabled="always"))
+    with pytest.raises(ProgramMissing) as caught:
+        network.prepare(asked, directory, auto_ports=False)
+    assert "pyspark" in caught.value.problem and "tocsin[spark]" in caught.value.remedy

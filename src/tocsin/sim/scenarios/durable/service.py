@@ -43,6 +43,7 @@ from tocsin.core.machine import (
     Stored,
     StoreFailed,
 )
+from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import (
     FOREVER_S,
     StoredSession,
@@ -123,9 +124,11 @@ class Service:
                 expiry_s=FOREVER_S,
                 broker=self._broker.address,
                 progress=Progress(self._broker.tail + 1),
+                home=self._broker.address,
             )
         else:
-            session = msgspec.structs.replace(before, epoch=before.epoch + 1, broker=self._broker.address)
+            own = self._broker.address
+            session = msgspec.structs.replace(before, epoch=before.epoch + 1, broker=own, home=own)
         self._taking = session
         put = PutKey(
             request="take",
@@ -134,7 +137,13 @@ class Service:
             value=encode_session(session),
             revision=0 if cell is None else cell.revision,
         )
-        self._broker.ask(put, lambda event: self._on_taken(event, before is not None))
+        self.claim(
+            before, lambda: self._broker.ask(put, lambda event: self._on_taken(event, before is not None))
+        )
+
+    def claim(self, before: StoredSession | None, go: Callable[[], None]) -> None:
+        """What has to be so before a session is taken."""
+        go()
 
     def _on_taken(self, event: Stored | StoreFailed, present: bool) -> None:
         if not self.open:
@@ -145,13 +154,21 @@ class Service:
             else:
                 self.close()
             return
+        self.taken(event.value, present)
+
+    def taken(self, revision: int, present: bool) -> None:
+        """The session is ours."""
+        self.welcome(revision, present)
+
+    def welcome(self, revision: int, present: bool, claims: tuple[tuple[str, Claim], ...] = ()) -> None:
         self._send(Connack(present))
         began = Began(
             receive_max=RECEIVE_MAX,
             prefix=self.name,
             session=self._taking,
-            revision=event.value,
+            revision=revision,
             tail=self._broker.tail,
+            claims=claims,
         )
         self.tell(began)
         self._inbound.restore(self.machine.inbound_ids)

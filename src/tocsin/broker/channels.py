@@ -1,0 +1,190 @@
+"""Channels at one broker: who here is subscribed to which, and the results on their way to them.
+
+A client is subscribed under a **name**, which is the topic of what it gets, byte for byte: so every client library
+finds the subscription that a message is for. Results come by ``k``; which names mean it is known to the holdings.
+
+A result is sent as a CloudEvent in the binary mode of its MQTT 5 binding: attributes are user properties, the payload
+is the result as JSON. MQTT 3.1.1 has the payload alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tocsin.broker.frames import Frames
+from tocsin.broker.holding import Holding
+from tocsin.broker.result_source import Result, ResultSource
+from tocsin.broker.results import Results
+from tocsin.core.forwarding import Subscription
+from tocsin.core.grant import grant_of_results
+from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.publication import Publication
+from tocsin.model.results import Notice
+from tocsin.ports import Store, Table
+from tocsin.store.results import ResultsReader
+from tocsin.wire.topics import FilterInvalid
+
+if TYPE_CHECKING:
+    from tocsin.broker.attendant import Attendant
+
+EVENT_TYPE: Final = "tocsin.channel.result"
+
+
+class Receiver(Protocol):
+    """Whose rights are asked for."""
+
+    def may_receive(self, topic: str) -> bool: ...
+
+
+class Taker(Receiver, Protocol):
+    """A client's connection, as it is seen from here."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def attendant(self) -> Attendant: ...
+
+
+class Channels:
+    """See the module's text."""
+
+    def __init__(self, holding: Holding, network: str) -> None:
+        self.holding = holding
+        self.results: Results  # set by ``open``
+        self._network = network
+        self._takers: dict[str, dict[Taker, Subscription]] = {}  # by name
+        self._names: dict[Taker, dict[str, None]] = {}
+        self._topics: dict[str, str] = {}  # name → the topic that rules of access are about
+
+    @classmethod
+    async def open(
+        cls, store: Store, sessions: Table, *, network: str, broker: str, reader: ResultsReader | None
+    ) -> Channels:
+        places = ChannelPlaces(network)
+        holding = Holding(
+            await store.table(places.catalogue),
+            await store.table(places.subscriptions),
+            sessions,
+            store.bus,
+            network=network,
+            broker=broker,
+        )
+        channels = cls(holding, network)
+        holding.changed = channels._topics.clear
+        channels.results = Results(
+            await store.log(places.notices),
+            places.notices_subject,
+            ResultSource(reader, store.bus, places.service("results")),
+            broker,
+            unseen=holding.machine.unseen,
+            dispatch=channels.dispatch,
+        )
+        await holding.open()
+        await channels.results.open()
+        return channels
+
+    def statistics(self) -> dict[str, int]:
+        return {**self.holding.machine.statistics(), "results": self.results.dispatched}
+
+    # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def problem(self, taker: Taker, name: str) -> str | None:
+        """Why a client cannot have a subscription; None if it can."""
+        machine = self.holding.machine
+        try:
+            bound = machine.check(name)
+        except FilterInvalid as error:
+            return error.problem
+        if not taker.may_receive(bound.topic):
+            return f"not authorized: the client may not subscribe to {bound.topic!r}"
+        for other in self._names.get(taker, ()):
+            meaning = machine.meaning(other)
+            if other != name and meaning is not None and meaning.k == bound.k:
+                return f"the client is subscribed to the same as {other!r}"
+        return None
+
+    def subscribe(self, taker: Taker, name: str, subscription: Subscription) -> None:
+        self.results.expected()
+        self._takers.setdefault(name, {})[taker] = subscription
+        self._names.setdefault(taker, {})[name] = None
+
+    def unsubscribe(self, taker: Taker, name: str) -> None:
+        takers = self._takers.get(name, {})
+        if takers.pop(taker, None) is None:
+            return
+        if not takers:
+            del self._takers[name]
+            self._topics.pop(name, None)
+        names = self._names[taker]
+        del names[name]
+        if not names:
+            del self._names[taker]
+
+    def forget(self, taker: Taker) -> None:
+        for name in tuple(self._names.get(taker, ())):
+            self.unsubscribe(taker, name)
+
+    def may_receive(self, taker: Receiver, name: str) -> bool:
+        """Whether the rules of access let a client have what it is subscribed to."""
+        topic = self._topics.get(name)
+        if topic is None:
+            meaning = self.holding.machine.meaning(name)
+            topic = self._topics[name] = name if meaning is None else meaning.topic
+        return taker.may_receive(topic)
+
+    # ── results ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def dispatch(self, place: int, notice: Notice, result: Result) -> None:
+        """A result that a notice has brought: to every client here that wants it."""
+        for name in self.holding.machine.names(result.k):
+            takers = self._takers.get(name)
+            if takers:
+                frames = Frames(self.publication(name, notice, result), 0)
+                for taker, subscription in takers.items():
+                    if place > subscription.since and self.may_receive(taker, name):
+                        taker.attendant.offer_result(place, grant_of_results(subscription), frames)
+
+    def publication(self, name: str, notice: Notice, result: Result) -> Publication:
+        """A result as it is sent to those who subscribed under a name."""
+        return Publication(
+            name,
+            result.payload,
+            1,
+            "",
+            payload_format=1,
+            content_type="application/json",
+            user_properties=self._attributes(notice, result),
+        )
+
+    def _attributes(self, notice: Notice, result: Result) -> tuple[tuple[str, str], ...]:
+        priority = (("priority", str(result.priority)),) if result.priority else ()
+        return (
+            ("specversion", "1.0"),
+            ("id", f"{notice.tick}-{notice.first + result.ordinal}"),
+            ("source", f"/{self._network}/channels/{result.channel}"),
+            ("type", EVENT_TYPE),
+            ("time", _written(notice.at_us)),
+            ("channel", result.channel),
+            ("execution", str(result.execution)),
+            *priority,
+        )
+
+    def meant(self, names: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """k → (name, channel in small letters) of the names that mean something now; of several for one k the first."""
+        found: dict[str, tuple[str, str]] = {}
+        for name in names:
+            meaning = self.holding.machine.meaning(name)
+            if meaning is not None:
+                found.setdefault(meaning.k, (name, meaning.channel.lower()))
+        return found
+
+
+@lru_cache(16)  # many results are of one tick
+def _written(at_us: int) -> str:
+    return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

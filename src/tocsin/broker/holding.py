@@ -1,0 +1,324 @@
+"""The shell of ``core.holdings``: the channels that are defined, and the backend subscriptions that this broker holds.
+
+Channels are read when the broker opens and watched from then on. A broker that takes a session from another tells that
+one over the bus, by the session's uid and client; it is a hint, and the other looks for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
+from typing import Any, Final, Literal
+
+import structlog
+
+from tocsin.core.channel_request import is_channel, read_request
+from tocsin.core.holdings import (
+    CellFound,
+    Defined,
+    Doubted,
+    Held,
+    Holdings,
+    Left,
+    LookAt,
+    Looked,
+    Scan,
+    Scanned,
+    SessionFound,
+    Undefined,
+    Unwanted,
+    Wanted,
+)
+from tocsin.core.machine import DeleteKey, Effect, PutKey, Say, SetTimer, Started, TimerFired
+from tocsin.core.stored_session import StoredSession, decode_session, session_key
+from tocsin.errors import Malformed, TocsinError
+from tocsin.model.catalogue import Channel, decode_definition
+from tocsin.model.results import SUBSCRIPTIONS, BackendSubscription
+from tocsin.ports import Bus, Cell, Change, Delivery, Table
+from tocsin.runtime.pump import Pump
+from tocsin.runtime.requests import outcome
+from tocsin.runtime.timers import Timers
+from tocsin.wire.topics import FilterInvalid
+
+PREFIX: Final = "channel."  # of the keys of channels in the catalogue
+LOOKS: Final = 16  # cells that a scan asks for at once: it is in no hurry
+
+
+class Holding:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        catalogue: Table,
+        subscriptions: Table,
+        sessions: Table,
+        bus: Bus,
+        *,
+        network: str,
+        broker: str,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.machine = Holdings(broker)
+        self._catalogue = catalogue
+        self._tables = {SUBSCRIPTIONS: subscriptions}
+        self._sessions = sessions
+        self._bus = bus
+        self._network = network
+        self._broker = broker
+        self.changed = changed  # told when a channel is defined, or is no more
+        self._defined: set[str] = set()  # keys
+        self._post = Pump(self.machine, self._carry_out).post
+        self._timers = Timers(lambda name, cause: self._post(TimerFired(name=name, cause=cause)))
+        self._tickets = 0
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._log = structlog.get_logger()
+
+    async def open(self) -> None:
+        """Read the channels that there are."""
+        for key in await self._catalogue.keys(PREFIX):
+            await self._read(key)
+
+    async def run(self) -> None:
+        """Watch, scan and hear what other brokers say, for as long as the broker lives."""
+        try:
+            async with (
+                self._bus.subscribe(self._subject(self._broker)) as words,
+                asyncio.TaskGroup() as group,
+            ):
+                group.create_task(self._hear(words))
+                group.create_task(self._watch())
+                self._post(Started(incarnation=0, cause=f"{self._broker}:start"))
+        finally:
+            self._timers.close()
+            for task in self._tasks:
+                task.cancel()
+
+    # ── definitions ─────────────────────────────────────────────────────────────────────────────────────────
+
+    async def refresh(self, name: str) -> None:
+        """Look for the channel of a subscription: it may be so new that the watch has not told of it."""
+        try:
+            await self._read(f"{PREFIX}{read_request(name).channel.lower()}")
+        except TocsinError as error:
+            self._log.info("a channel could not be looked for", subscription=name, problem=str(error))
+
+    async def _read(self, key: str) -> None:
+        cell = await self._catalogue.get(key)
+        if cell is not None:
+            self._define(key, cell.value)
+
+    async def _watch(self) -> None:
+        stale: set[str] = set()
+        async for change in self._catalogue.watch(PREFIX):
+            match change.kind:
+                case "reset":
+                    stale = set(self._defined)
+                case "ready":
+                    for key in stale:
+                        self._undefine(key)
+                    stale = set()
+                case _:
+                    stale.discard(change.key)
+                    self._on_change(change)
+
+    def _on_change(self, change: Change) -> None:
+        if change.kind == "put":
+            self._define(change.key, change.value)
+        else:
+            self._undefine(change.key)
+
+    def _define(self, key: str, value: bytes) -> None:
+        try:
+            channel = decode_definition(value)
+        except Malformed as error:
+            self._log.error("a channel's definition is unreadable", key=key, problem=str(error))
+            return
+        known = self.machine.channels.get(channel.name.lower())
+        if isinstance(channel, Channel) and (known is None or known.version <= channel.version):
+            self._defined.add(key)
+            self._post(Defined(channel=channel, cause=f"{self._broker}:{key}"))
+            self.changed()
+
+    def _undefine(self, key: str) -> None:
+        self._defined.discard(key)
+        self._post(Undefined(name=key.removeprefix(PREFIX), cause=f"{self._broker}:{key}"))
+        self.changed()
+
+    # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def hold(
+        self, session: str, client: str, names: Collection[str], *, every: bool = False
+    ) -> asyncio.Future[None]:
+        """Hold what these subscriptions mean (``every``: and nothing else of the session's); done when it is stored."""
+        self._tickets += 1
+        held = self._waiting[self._tickets] = asyncio.get_running_loop().create_future()
+        ticket, named = self._tickets, tuple(names)
+        self._post(
+            Wanted(session=session, client=client, names=named, all=every, ticket=ticket, cause=session)
+        )
+        return held
+
+    def release(self, session: str, names: Iterable[str]) -> None:
+        self._post(Unwanted(session=session, names=tuple(names), cause=session))
+
+    def leave(self, session: str, expiry_s: int) -> None:
+        """The connection is over; the session is kept for so long."""
+        self._post(Left(session=session, expiry_s=expiry_s, cause=session))
+
+    async def prepare(self, session: StoredSession) -> None:
+        """A session is about to be taken: hold what it is subscribed to first. Then ``moved`` or ``abandon``."""
+        await self.hold(session.uid, session.client, _channels(session), every=True)
+
+    def moved(self, session: StoredSession) -> None:
+        """It was taken; ``session`` is as it was before."""
+        if _channels(session):
+            self._tell(session)
+
+    def abandon(self, session: StoredSession) -> None:
+        """It was not taken."""
+        self.leave(session.uid, max(1, session.expiry_s))
+        self._post(Doubted(session=session.uid, client=session.client, cause=session.uid))
+
+    def over(self, session: StoredSession) -> None:
+        """A stored session is no more."""
+        if _channels(session):
+            self.leave(session.uid, 0)
+            self._tell(session)
+
+    def _tell(self, session: StoredSession) -> None:
+        if session.home not in ("", self._broker):
+            self._spawn(self._say(self._subject(session.home), f"{session.uid} {session.client}"))
+
+    async def _say(self, subject: str, words: str) -> None:
+        try:
+            await self._bus.publish(subject, words.encode())
+        except TocsinError as error:  # the hourly scan there finds it
+            self._log.info("a broker was not told of a session", subject=subject, problem=str(error))
+
+    async def _hear(self, words: AsyncIterator[Delivery]) -> None:
+        async for word in words:
+            uid, _, client = word.payload.decode(errors="replace").partition(" ")
+            self._post(Doubted(session=uid, client=client, cause=f"{self._broker}:told {uid}"))
+
+    def _subject(self, broker: str) -> str:
+        return f"{self._network}.holders.{broker}"
+
+    # ── the machine's effects ───────────────────────────────────────────────────────────────────────────────
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case PutKey() | DeleteKey():
+                self._spawn(self._ask(effect))
+            case Held(tickets=tickets):
+                for ticket in tickets:
+                    waiting = self._waiting.pop(ticket)
+                    if not waiting.done():
+                        waiting.set_result(None)
+            case SetTimer(name=name, delay_us=delay_us, cause=cause):
+                self._timers.set(name, delay_us, cause)
+            case LookAt():
+                self._spawn(self._look(effect))
+            case Scan():
+                self._spawn(self._scan(effect))
+            case Say(text=text, level=level, facts=facts, cause=cause):
+                getattr(self._log, level)(text, cause=cause, **facts)
+            case _:
+                raise AssertionError(f"no way to carry out {effect}")
+
+    async def _ask(self, request: PutKey | DeleteKey) -> None:
+        self._post(await outcome(request, {}, self._tables))
+
+    async def _look(self, asked: LookAt) -> None:
+        try:
+            looked = await self._looked(asked)
+        except TocsinError as error:  # the hourly scan looks again
+            self._log.info("a session could not be looked at", subscriber=asked.client, problem=str(error))
+            return
+        self._post(looked)
+
+    async def _looked(self, asked: LookAt) -> Looked:
+        session = _decoded(await self._sessions.get(session_key(asked.client)))
+        home: Literal["here", "elsewhere", "nowhere"] = "nowhere"
+        names: tuple[str, ...] = ()
+        ready, expiry_s = True, 0
+        if session is not None and session.uid == asked.session:
+            home = "here" if session.home == self._broker else "elsewhere"
+            names, expiry_s = _channels(session), session.expiry_s
+            if home == "elsewhere" and not await self._holds(session.home, names):
+                ready = False
+                self._tell(session)
+        return Looked(
+            session=asked.session,
+            client=asked.client,
+            visits=asked.visits,
+            home=home,
+            ready=ready,
+            names=names,
+            expiry_s=expiry_s,
+            cause=asked.cause,
+        )
+
+    async def _holds(self, broker: str, names: Iterable[str]) -> bool:
+        """Whether a broker has the cells of these subscriptions, as far as they mean something."""
+        keys: list[str] = []
+        for name in names:
+            with contextlib.suppress(FilterInvalid):
+                bound = self.machine.check(name)
+                keys.append(BackendSubscription(bound.channel, bound.values, broker).key)
+        cells = [cell async for cell in _cells(self._tables[SUBSCRIPTIONS], keys)]
+        return len(cells) == len(keys)
+
+    async def _scan(self, asked: Scan) -> None:
+        cells, suffix = self._tables[SUBSCRIPTIONS], f".{self._broker}"
+        try:
+            own = [key for key in await cells.keys() if key.endswith(suffix)]
+            async for cell in _cells(cells, own):
+                self._post(CellFound(key=cell.key, revision=cell.revision, cause=asked.cause))
+            async for cell in _cells(self._sessions, await self._sessions.keys()):
+                self._found(_decoded(cell), asked.cause)
+        except TocsinError as error:
+            self._log.warning("the sessions could not be looked through", problem=str(error))
+            self._post(Scanned(whole=False, cause=asked.cause))
+        else:
+            self._post(Scanned(whole=True, cause=asked.cause))
+
+    def _found(self, session: StoredSession | None, cause: str) -> None:
+        if session is None or session.home != self._broker or not (names := _channels(session)):
+            return
+        self._post(
+            SessionFound(
+                session=session.uid,
+                client=session.client,
+                names=names,
+                expiry_s=session.expiry_s,
+                cause=cause,
+            )
+        )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _channels(session: StoredSession) -> tuple[str, ...]:
+    return tuple(filter(is_channel, session.subscriptions))
+
+
+def _decoded(cell: Cell | None) -> StoredSession | None:
+    try:
+        return None if cell is None else decode_session(cell.value)
+    except Malformed:
+        return None  # whoever takes it says so
+
+
+async def _cells(table: Table, keys: Collection[str]) -> AsyncIterator[Cell]:
+    """The cells of these keys that are still there."""
+    left = list(keys)
+    while left:
+        some, left = left[:LOOKS], left[LOOKS:]
+        for cell in await asyncio.gather(*map(table.get, some)):
+            if cell is not None:
+                yield cell

@@ -1,0 +1,170 @@
+"""What one client gets of what is read for it: entries of the message log, and results of channels.
+
+A client that is behind has both read in batches. Whatever is not for it (its rights, the size that it takes, what it
+subscribed to and since when) is left out here; the rest is offered to its attendance.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from tocsin.broker.frames import Frames
+from tocsin.broker.links import NO_MAXIMUM
+from tocsin.core.attendance_signals import (
+    BatchRead,
+    Deliver,
+    DeliverResult,
+    Offered,
+    ReadBatch,
+    ReadFailed,
+    ReadResults,
+    ResultOffered,
+    ResultsFailed,
+    ResultsRead,
+)
+from tocsin.core.forwarding import Subscription
+from tocsin.core.grant import Grant, grant, grant_of_results
+from tocsin.core.inquiry import is_inquiry, read_inquiry
+from tocsin.errors import TocsinError
+from tocsin.model.publication import Publication
+from tocsin.model.results import Notice
+from tocsin.ports import Entry
+from tocsin.wire.codec import Version
+from tocsin.wire.topics import matches
+
+if TYPE_CHECKING:
+    from tocsin.broker.channels import Channels
+    from tocsin.broker.journal import Journal
+    from tocsin.broker.result_source import Result
+
+Subscriptions = Mapping[str, Subscription]
+
+
+class Recipient(Protocol):
+    """The connection, as it is seen from here."""
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def version(self) -> Version: ...
+
+    @property
+    def send_max_bytes(self) -> int: ...
+
+    def may_receive(self, topic: str) -> bool: ...
+
+
+def too_large(recipient: Recipient, frames: Frames, granted: Grant) -> bool:
+    """Whether the client takes no packet of that size: it is then as good as delivered (MQTT 5, 3.1.2.11.4)."""
+    most, packet_id = recipient.send_max_bytes, 1 if granted.qos else 0
+    return most < NO_MAXIMUM and len(frames.of(recipient.version, granted, packet_id)) > most
+
+
+# ── messages ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def read_messages(
+    asked: ReadBatch, journal: Journal, recipient: Recipient, subscriptions: Subscriptions
+) -> BatchRead | ReadFailed:
+    """The next batch of the log."""
+    if not asked.filters:
+        return BatchRead(entries=(), next=journal.tail + 1, tail=journal.tail, cause=asked.cause)
+    try:
+        batch = await journal.read(_read_for(asked.filters), asked.start)
+    except TocsinError as error:
+        return ReadFailed(error=error, cause=asked.cause)
+    each = (_offered(entry, journal, recipient, subscriptions) for entry in batch.entries)
+    offered = [one for one in each if one is not None]
+    return BatchRead(entries=offered, next=batch.next, tail=journal.tail, cause=asked.cause)
+
+
+def _offered(
+    entry: Entry, journal: Journal, recipient: Recipient, subscriptions: Subscriptions
+) -> Offered | None:
+    """An entry of a batch, if the client is to get it above QoS 0."""
+    publication = journal.publication(entry)
+    if publication is None or publication.expired(_waited_s(entry)):
+        return None
+    if not recipient.may_receive(publication.topic):
+        return None
+    granted = _grant(publication, entry.position, recipient, subscriptions)
+    if granted is None or not granted.qos or too_large(recipient, Frames(publication, 0), granted):
+        return None
+    return Offered(entry, granted.qos)
+
+
+def message_frame(
+    effect: Deliver, journal: Journal, recipient: Recipient, subscriptions: Subscriptions
+) -> bytes:
+    """An entry that was offered, as it is sent."""
+    publication = journal.publication(effect.entry)
+    assert publication is not None, "it was offered just now"
+    granted = _grant(publication, effect.entry.position, recipient, subscriptions)
+    assert granted is not None, "it was offered just now"
+    frames = Frames(publication, _waited_s(effect.entry))
+    return frames.of(recipient.version, granted, effect.packet_id, effect.repeat)
+
+
+def _grant(
+    publication: Publication, position: int, recipient: Recipient, subscriptions: Subscriptions
+) -> Grant | None:
+    concerned = [s for name, s in subscriptions.items() if _concerns(name, publication)]
+    return grant(concerned, publication, position, recipient.client_id)
+
+
+def _read_for(names: Sequence[str]) -> Sequence[str]:
+    """The filters to read the log for: whether a query concerns an entry, only the entry tells."""
+    return ("#",) if any(map(is_inquiry, names)) else names
+
+
+def _concerns(name: str, publication: Publication) -> bool:
+    """Whether a subscription is for a message: by its topic, or by what was said of its stream at the time."""
+    if not is_inquiry(name):
+        return matches(name, publication.topic)
+    inquiry = read_inquiry(name)
+    return not inquiry.listing and inquiry.query.matches(publication.metadata)
+
+
+def _waited_s(entry: Entry) -> float:
+    return max(0.0, time.time() - entry.at_us / 1e6)
+
+
+# ── results ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def read_results(
+    asked: ReadResults, channels: Channels, recipient: Recipient, subscriptions: Subscriptions
+) -> ResultsRead | ResultsFailed:
+    """The next batch of results."""
+    meant = channels.meant(asked.names)
+    try:
+        batch = await channels.results.read({k: channel for k, (_, channel) in meant.items()}, asked.start)
+    except TocsinError as error:
+        return ResultsFailed(error=error, cause=asked.cause)
+    offered: list[ResultOffered] = []
+    for place, notice, result in batch.results:
+        name = meant[result.k][0]
+        subscription = subscriptions.get(name)
+        if subscription is None or not subscription.qos or place <= subscription.since:
+            continue
+        frames = Frames(channels.publication(name, notice, result), 0)
+        if channels.may_receive(recipient, name) and not too_large(
+            recipient, frames, grant_of_results(subscription)
+        ):
+            offered.append(ResultOffered(place, name, (notice, result)))
+    return ResultsRead(entries=offered, next=batch.next, tail=channels.results.tail, cause=asked.cause)
+
+
+def result_frame(
+    effect: DeliverResult, channels: Channels, recipient: Recipient, subscriptions: Subscriptions
+) -> bytes:
+    """A result that was offered, as it is sent."""
+    notice: Notice
+    result: Result
+    notice, result = effect.result
+    frames = Frames(channels.publication(effect.name, notice, result), 0)
+    granted = grant_of_results(subscriptions[effect.name])
+    return frames.of(recipient.version, granted, effect.packet_id, effect.repeat)

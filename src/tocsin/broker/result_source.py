@@ -1,0 +1,131 @@
+"""Where a broker reads results: the files of the results dataset, or, where it cannot reach them, the pipeline.
+
+    rows = source.rows(notice, broker, ks, start)       an iterator of results, in the order of ordinals, each once
+    some = await source.some(rows, 500)                 the next ones, read in a thread
+
+What is asked of the pipeline, on ``{network}.pipeline.results``, as JSON: ``notice`` (msgpack, in hex), ``broker``,
+``ks`` (beside the broker's own, from whichever broker's files), ``from_ordinal``, ``limit_bytes``. The answer has
+``rows``, each [ordinal, channel, execution, k, priority, payload], and ``next``, the ordinal to go on with, or null; or
+``error`` in words, and ``gone`` if it is for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from tocsin.errors import Malformed, ResultsUnreachable, Trimmed
+from tocsin.model.results import Notice, encode_notice
+from tocsin.ports import Bus
+from tocsin.store.results import Result as Result
+from tocsin.store.results import ResultsReader
+
+FETCH_BYTES: Final = 800_000  # of one answer: under what the bus carries
+FETCH_DEADLINE_S: Final = 10.0
+
+
+class _Asked(msgspec.Struct):
+    notice: str
+    broker: str
+    ks: list[str]
+    from_ordinal: int
+    limit_bytes: int = FETCH_BYTES
+
+
+class _Fetched(msgspec.Struct):
+    rows: list[tuple[int, str, int, str, int, str]] = []
+    next: int | None = None
+    error: str | None = None
+    gone: bool = False  # the results are no longer kept
+
+
+class Rows:
+    """A notice's results, from an ordinal on."""
+
+    __slots__ = ("broker", "files", "ks", "notice", "start")
+
+    def __init__(self, notice: Notice, broker: str, ks: Collection[str], start: int) -> None:
+        self.notice = notice
+        self.broker = broker
+        self.ks = ks
+        self.start: int | None = start  # None: there are no more
+        self.files: Iterator[Result] | None = None
+
+
+class ResultSource:
+    """See the module's text. Without a ``reader`` everything comes over the bus."""
+
+    def __init__(self, reader: ResultsReader | None, bus: Bus, subject: str) -> None:
+        self._reader = reader
+        self._bus = bus
+        self._subject = subject
+        self._warm = False
+
+    def warm(self) -> None:
+        """Results will be read soon: load what reads files, which takes a second, in a thread."""
+        if self._reader is not None and not self._warm:
+            self._warm = True
+            asyncio.get_running_loop().run_in_executor(None, _load)
+
+    def rows(self, notice: Notice, broker: str, ks: Collection[str], start: int) -> Rows:
+        """The results for a broker (none, if it is empty), and those of some ks from any broker's files."""
+        return Rows(notice, broker, ks, start)
+
+    async def some(self, rows: Rows, limit: int) -> list[Result]:
+        """The next ones, none if there are no more. ``Trimmed`` if they are gone; others may go well later."""
+        if rows.start is None:
+            return []
+        if self._reader is None:
+            return await self._fetch(rows, limit)
+        try:
+            found = await asyncio.to_thread(self._read, self._reader, rows, limit)
+        except ResultsUnreachable:
+            rows.files = None
+            return await self._fetch(rows, limit)
+        rows.start = found[-1].ordinal + 1 if len(found) == limit else None
+        return found
+
+    @staticmethod
+    def _read(reader: ResultsReader, rows: Rows, limit: int) -> list[Result]:
+        if rows.files is None:
+            start = rows.start or 0
+            own = reader.read(rows.notice, rows.broker, start=start) if rows.broker else iter(())
+            rows.files = _merged(own, reader.find(rows.notice, rows.ks, start=start)) if rows.ks else own
+        return list(islice(rows.files, limit))
+
+    async def _fetch(self, rows: Rows, limit: int) -> list[Result]:
+        asked = _Asked(encode_notice(rows.notice).hex(), rows.broker, sorted(rows.ks), rows.start or 0)
+        answer = await self._bus.request(
+            self._subject, msgspec.json.encode(asked), deadline_s=FETCH_DEADLINE_S
+        )
+        try:
+            fetched = msgspec.json.decode(answer, type=_Fetched)
+        except msgspec.DecodeError as error:
+            raise Malformed(f"the pipeline's answer about results cannot be read: {error}") from None
+        if fetched.gone:
+            raise Trimmed("results", rows.notice.tick, rows.notice.tick + 1)
+        if fetched.error is not None:
+            raise ResultsUnreachable(self._subject, fetched.error)
+        found = [Result(*row[:5], row[5].encode()) for row in fetched.rows[:limit]]
+        rows.start = found[-1].ordinal + 1 if len(fetched.rows) > limit else fetched.next
+        return found
+
+
+def _load() -> None:
+    with contextlib.suppress(ImportError):  # who reads says so
+        import pyarrow.parquet  # noqa: F401
+
+
+def _merged(*sorted_results: Iterable[Result]) -> Iterator[Result]:
+    """Both in one order, and what is in both once."""
+    last = -1
+    for result in heapq.merge(*sorted_results, key=lambda each: each.ordinal):
+        if result.ordinal != last:
+            last = result.ordinal
+            yield result

@@ -1,0 +1,85 @@
+"""How operators' commands reach the pipeline: over the bus of the network that settings or a state directory name."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import msgspec
+import typer
+
+from tocsin.cli.sources import process_settings
+from tocsin.client.sql import Pipeline, connect
+from tocsin.errors import OperatorError, StoreUnavailable
+from tocsin.runtime.directory import datasets_directory, read_network
+
+WaitOption = Annotated[
+    float,
+    typer.Option(
+        "--wait",
+        metavar="SECONDS",
+        min=0.0,
+        max=3_600.0,
+        help="How long a pipeline that does not answer yet, as when Spark starts, is waited for.",
+    ),
+]
+WAIT_S = 15.0
+Done = TypeVar("Done")
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A network, for an operator."""
+
+    servers: tuple[str, ...]
+    token: str
+    network: str
+    storage: Path  # of its datasets, if it is on this machine
+
+
+def find(config: Path | None, sets: list[str] | None, state: str | None) -> Found:
+    """The network that runs on the state directory, or the one that the settings name."""
+    settings = process_settings(config, sets, state)
+    token, storage = settings.nats.token, datasets_directory(settings)
+    if not settings.nats.urls and (file := read_network(Path(settings.state))) is not None:
+        known = file.storage and not settings.pipeline.storage
+        return Found(file.nats, token, file.network, Path(file.storage) if known else storage)
+    return Found(settings.nats.addresses(), token, settings.network, storage)
+
+
+def reach(
+    config: Path | None, sets: list[str] | None, state: str | None, wait_s: float
+) -> AbstractAsyncContextManager[Pipeline]:
+    """The pipeline of that network."""
+    found = find(config, sets, state)
+
+    def on_wait() -> None:
+        if sys.stderr.isatty():
+            print("the pipeline does not answer yet; waiting …", file=sys.stderr)
+
+    return connect(found.servers, token=found.token, network=found.network, wait_s=wait_s, on_wait=on_wait)
+
+
+def ask(
+    reached: AbstractAsyncContextManager[Pipeline], question: Callable[[Pipeline], Awaitable[Done]]
+) -> Done:
+    """Put one question to a pipeline; ``OperatorError`` if there is nobody."""
+
+    async def asked() -> Done:
+        async with reached as pipeline:
+            return await question(pipeline)
+
+    try:
+        return asyncio.run(asked())
+    except StoreUnavailable as error:
+        raise unreachable(error) from None
+
+
+def unreachable(error: StoreUnavailable) -> OperatorError:
+    return OperatorError(
+        f"the network cannot be reached: {error}",
+        "Start it with `tocsin up`, name its state directory with --state, or its servers with --set nats.urls=…",
+    )

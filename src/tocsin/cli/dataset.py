@@ -1,0 +1,167 @@
+"""``tocsin dataset``: which datasets there are, how large they are, and files into them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from tocsin.cli.asking import WAIT_S, Found, WaitOption, find, reach, unreachable
+from tocsin.cli.listing import (
+    ConfigOption,
+    JsonOption,
+    NameArgument,
+    Shown,
+    check_name,
+    figure,
+    print_description,
+    print_list,
+)
+from tocsin.cli.sources import SetOption, StateOption
+from tocsin.errors import DatasetMissing, OperatorError, StoreUnavailable
+from tocsin.model.catalogue import Dataset, decode_definition, is_name
+from tocsin.model.channel_places import ChannelPlaces
+from tocsin.runtime import extra
+from tocsin.store.jetstream import JetStreamStore
+
+if TYPE_CHECKING:
+    from tocsin.pipeline.storage.loading import Loaded
+
+app = typer.Typer(help="Show datasets, and load files into them.", no_args_is_help=True)
+CONNECT_S: Final = 5.0
+COLUMNS: Final = (
+    Shown("dataset", lambda row: str(row["name"])),
+    Shown("key", lambda row: ", ".join(row["key"])),
+    figure("rows"),
+    figure("files"),
+    figure("bytes"),
+    figure("version"),
+    figure("quarantined"),
+    Shown("lag", lambda row: f"{row['lag_records']:,}", number=True),
+)
+
+
+@app.command("list")
+def list_datasets(
+    json: JsonOption = False,
+    wait: WaitOption = WAIT_S,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """List datasets: rows, files and bytes, records that did not fit, and records that wait to be taken in."""
+    print_list(reach(config, sets, state, wait), "dataset", COLUMNS, json)
+
+
+@app.command()
+def describe(
+    name: NameArgument,
+    json: JsonOption = False,
+    wait: WaitOption = WAIT_S,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """Show a dataset's columns and its statement, and how it is."""
+    print_description(reach(config, sets, state, wait), "dataset", name, json)
+
+
+@app.command()
+def load(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="CSV, JSON, JSON lines, GeoJSON or Parquet.")],
+    into: Annotated[
+        str, typer.Option("--into", metavar="NAME", help="The dataset; without it, as the file is called.")
+    ] = "",
+    again: Annotated[
+        bool, typer.Option("--again", help="Load it once more, though it has been loaded already.")
+    ] = False,
+    json: JsonOption = False,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """Load a file into a dataset. It is done on a machine that has the storage; Spark need not run.
+
+        tocsin dataset load shelters.csv --into Shelters
+
+    A load that was interrupted goes on where it was when it is repeated. A file that was loaded does nothing, unless
+    `--again` says so. Rows that do not fit go to the dataset's quarantine. Channels see new rows within seconds.
+    """
+    extra.check_installed()
+    name = into or path.stem
+    if not into and not is_name(name):
+        raise OperatorError(f"{name!r} is no name of a dataset", "Say which it is with --into NAME")
+    check_name("dataset", name)
+    found = find(config, sets, state)
+    if not found.storage.is_dir():
+        raise OperatorError(
+            f"there are no datasets in {found.storage}",
+            "Run this where the pipeline's storage is, and name it with --state DIR or --set pipeline.storage=DIR",
+        )
+    try:
+        dataset = asyncio.run(definition(found, name))
+    except StoreUnavailable as error:
+        raise unreachable(error) from None
+    done = _load(found.storage, path, dataset, again)
+    if json:
+        typer.echo(msgspec.json.encode(done).decode())
+        return
+    typer.echo(_account(done, path, dataset.name))
+
+
+async def definition(found: Found, name: str) -> Dataset:
+    """A dataset as it is defined; ``DatasetMissing``."""
+    store = await JetStreamStore.connect(
+        found.servers, token=found.token, name="tocsin dataset", deadline_s=CONNECT_S
+    )
+    try:
+        table = await store.table(ChannelPlaces(found.network).catalogue)
+        cell = await table.get(f"dataset.{name.lower()}")
+    finally:
+        await store.close()
+    known = None if cell is None else decode_definition(cell.value)
+    if not isinstance(known, Dataset):
+        raise DatasetMissing(name)
+    return known
+
+
+def _load(storage: Path, path: Path, dataset: Dataset, again: bool) -> Loaded:
+    from tocsin.pipeline.storage.landing import Landing  # they import what only the extra brings
+    from tocsin.pipeline.storage.loading import Progress as Step
+    from tocsin.pipeline.storage.loading import load as load_file
+
+    landing = Landing(storage)
+    landing.create(dataset)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(path.name, total=None)
+
+        def progress(step: Step) -> None:
+            words = f"{path.name}: {step.rows:,} rows"
+            bar.update(task, completed=step.bytes_read, total=step.bytes_total, description=words)
+
+        return load_file(
+            landing,
+            path,
+            dataset.name,
+            now_us=lambda: time.time_ns() // 1_000,
+            again=again,
+            progress=progress,
+        )
+
+
+def _account(done: Loaded, path: Path, dataset: str) -> str:
+    if done.repeated:
+        return f"{path} is in {dataset} already; --again loads it once more"
+    words = f"{done.rows:,} rows of {path} are in {dataset}"
+    if done.quarantined:
+        words += f"; {done.quarantined:,} did not fit and are in its quarantine"
+    if done.ignored:
+        words += f"; columns that it does not have: {', '.join(sorted(done.ignored))}"
+    return words

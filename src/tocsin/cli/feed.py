@@ -1,0 +1,76 @@
+"""``tocsin feed``: what fills datasets, and how far that is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import typer
+
+from tocsin.cli.asking import WAIT_S, WaitOption, reach
+from tocsin.cli.listing import (
+    ConfigOption,
+    JsonOption,
+    NameArgument,
+    Row,
+    Shown,
+    figure,
+    print_description,
+    print_list,
+    words,
+)
+from tocsin.cli.sources import SetOption, StateOption
+
+app = typer.Typer(help="Show feeds.", no_args_is_help=True)
+
+
+def _agent(row: Row) -> str:
+    """The agent's state; without a feeder nobody reads the feed's source."""
+    return "no feeder" if row["agent"] is None else str(row["agent"]["state"])
+
+
+def _behind(row: Row) -> str:
+    """What the source has and the agent has not taken; empty if nobody knows."""
+    lag = -1 if row["agent"] is None else row["agent"]["lag"]
+    return "" if lag < 0 else f"{lag:,}"
+
+
+def _error(row: Row) -> str:
+    return str(row["error"] or (row["agent"] or {}).get("error", ""))
+
+
+COLUMNS: Final = (
+    Shown("feed", lambda row: str(row["name"])),
+    words("dataset"),
+    words("source"),
+    Shown("agent", _agent),
+    Shown("behind", _behind, number=True),
+    figure("lag"),
+    figure("records"),
+    figure("quarantined"),
+    Shown("error", _error),
+)
+
+
+@app.command("list")
+def list_feeds(
+    json: JsonOption = False,
+    wait: WaitOption = WAIT_S,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """List feeds: what their source still has (behind), what waits for the pipeline (lag), and what did not fit."""
+    print_list(reach(config, sets, state, wait), "feed", COLUMNS, json)
+
+
+@app.command()
+def describe(
+    name: NameArgument,
+    json: JsonOption = False,
+    wait: WaitOption = WAIT_S,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """Show where a feed's records come from and go to, and how it is."""
+    print_description(reach(config, sets, state, wait), "feed", name, json)

@@ -1,0 +1,164 @@
+"""The pipeline's SQL for programs: scripts in, answers out, over the network's own bus.
+
+The bus is for operators: who may connect to the network's NATS may define, change and drop everything. A client that
+has a broker's address only uses channels (``$channel/…``), for which brokers check who it is.
+
+    async with connect(["nats://127.0.0.1:4222"], token="…") as pipeline:
+        reply = await pipeline.run("SELECT kind, count(*) AS n FROM Reports GROUP BY kind")
+        for row in reply.results[0].objects():
+            print(row["kind"], row["n"])
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from tocsin.errors import Malformed, NoResponder, OperatorError, SqlInvalid, TocsinError
+from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.feeding import status_subject
+from tocsin.ports import Bus
+from tocsin.store.jetstream import JetStreamStore
+
+ROWS: Final = 1_000
+DEADLINE_S: Final = 300.0  # a question about much data takes its time; beyond it nobody is listening any more
+CONNECT_S: Final = 5.0
+STATUS_S: Final = 30.0
+AGAIN_S: Final = 0.2
+
+Q = TypeVar("Q")
+
+
+class Heading(msgspec.Struct, frozen=True):
+    """A column of a table."""
+
+    name: str
+    type: str = "STRING"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of one statement: a table, or words."""
+
+    statement: str
+    columns: tuple[Heading, ...] = ()
+    rows: tuple[tuple[Any, ...], ...] = ()
+    more: bool = False  # there are rows that are not here
+    message: str = ""
+
+    def names(self) -> list[str]:
+        """The columns' names, each once: a second ``n`` is ``n_2``."""
+        found: list[str] = []
+        for heading in self.columns:
+            name, number = heading.name, 1
+            while name in found:
+                number += 1
+                name = f"{heading.name}_{number}"
+            found.append(name)
+        return found
+
+    def objects(self) -> Iterator[dict[str, Any]]:
+        """The rows, by the columns' names."""
+        names = self.names()
+        return (dict(zip(names, row, strict=True)) for row in self.rows)
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why a script stopped, and where: lines and columns from 1; 0: nowhere in particular."""
+
+    message: str
+    line: int = 0
+    column: int = 0
+    remedy: str = ""
+
+    def error(self, text: str) -> TocsinError:
+        """As an error about the script."""
+        if self.line:
+            lines = text.split("\n")
+            at = sum(len(each) + 1 for each in lines[: self.line - 1]) + self.column - 1
+            return SqlInvalid(text, at, self.message, self.remedy)
+        return TocsinError(f"{self.message}; {self.remedy}" if self.remedy else self.message)
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """The answers up to the first problem."""
+
+    results: tuple[Answer, ...] = ()
+    error: Problem | None = None
+
+
+class Pipeline:
+    """The pipeline of a network, from outside."""
+
+    def __init__(self, bus: Bus, network: str, *, wait_s: float, on_wait: Callable[[], None]) -> None:
+        self._bus = bus
+        self._network = network
+        self._places = ChannelPlaces(network)
+        self._wait_s = wait_s
+        self._on_wait = on_wait
+
+    async def run(self, text: str, *, limit: int = ROWS, deadline_s: float = DEADLINE_S) -> Reply:
+        """Do what a script says; what is wrong with it is in the reply.
+
+        ``OperatorError`` if no pipeline answers, ``DeadlineExceeded`` if it does not in time.
+        """
+        asked = msgspec.json.encode({"text": text, "limit": limit})
+        return _read(await self._ask(self._places.service("sql"), asked, deadline_s), Reply)
+
+    async def status(self) -> dict[str, Any]:
+        """How Spark, channels, datasets and feeds are, as ``docs/reference/pipeline.md`` says."""
+        return _read(await self._ask(self._places.service("status"), b"{}", STATUS_S), dict[str, Any])
+
+    async def feeder_status(self) -> dict[str, Any]:
+        """How the agents of feeds are; nothing if there is no feeder."""
+        try:
+            said = await self._bus.request(status_subject(self._network), b"{}", deadline_s=STATUS_S)
+        except NoResponder:
+            return {"feeds": [], "http": ""}
+        return _read(said, dict[str, Any])
+
+    async def _ask(self, subject: str, asked: bytes, deadline_s: float) -> bytes:
+        """Spark may be starting: somebody who waits is answered as soon as it is there."""
+        waited, loop = False, asyncio.get_running_loop()
+        until = loop.time() + self._wait_s
+        while True:
+            try:
+                return await self._bus.request(subject, asked, deadline_s=deadline_s)
+            except NoResponder:
+                if loop.time() >= until:
+                    raise OperatorError(
+                        f"no pipeline answers in the network {self._network}",
+                        "Start it with `tocsin up` or `tocsin pipeline` (it needs the extra `tocsin[spark]`), or wait "
+                        "for Spark to be ready",
+                    ) from None
+            if not waited:
+                waited = True
+                self._on_wait()
+            await asyncio.sleep(AGAIN_S)
+
+
+@asynccontextmanager
+async def connect(
+    servers: Sequence[str],
+    *,
+    token: str = "",
+    network: str = "tocsin",
+    wait_s: float = 0.0,
+    on_wait: Callable[[], None] = lambda: None,
+) -> AsyncIterator[Pipeline]:
+    """The pipeline of the network whose NATS servers these are; for ``wait_s`` it need not answer yet."""
+    store = await JetStreamStore.connect(tuple(servers), token=token, name="tocsin sql", deadline_s=CONNECT_S)
+    try:
+        yield Pipeline(store.bus, network, wait_s=wait_s, on_wait=on_wait)
+    finally:
+        await store.close()
+
+
+def _read(said: bytes, kind: type[Q]) -> Q:
+    try:
+        return msgspec.json.decode(said, type=kind)
+    except msgspec.DecodeError as error:
+        raise Malformed(f"the pipeline's answer cannot be read: {error}") from None

@@ -1,0 +1,222 @@
+"""The cells of the backend subscriptions that one broker holds: which are stored, and the writing of the others.
+
+    absent ──wanted──► put ──Stored──► stored ──unwanted──► delete (of that revision) ──► absent
+
+A request whose outcome is not known is asked again before anything else. A put that may have happened is put once more,
+also if nobody wants the cell any longer: so its revision is known, and only a known revision is ever deleted. A delete
+that may have happened, or may still happen, can do no harm to a newer cell.
+
+Nothing is deleted before a scan was whole (``scanned``): until then it is not known who wants what. What that first
+scan finds, and somebody wants, is taken for stored; what a later one finds and nobody knew of is deleted, or put anew.
+
+Invariants: one request at a time for each cell; a ticket is answered when the cells of all that it waits for are
+stored, or are not wanted any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from tocsin.core.channel_request import Bound
+from tocsin.core.holdings_signals import Held
+from tocsin.core.machine import DeleteKey, Effect, PutKey, Say, SetTimer, Stored, StoreFailed
+from tocsin.errors import Conflict, OutcomeUnknown
+from tocsin.model.results import SUBSCRIPTIONS, BackendSubscription, encode_subscription
+
+AGAIN: Final = "again"
+ORPHAN: Final = "orphan "  # before the key: requests about cells that nobody knew
+AGAIN_US: Final = 1_000_000  # before failed requests are tried once more
+
+
+class _Cell(msgspec.Struct):
+    """The cell of one k."""
+
+    k: str
+    subscription: BackendSubscription
+    names: dict[str, None] = {}  # wanted ones that mean it
+    revision: int = 0  # 0: there is none
+    sure: bool = True  # that it is of this revision, or not there
+    asked: str = ""  # "put" or "delete": under way, or to be tried again
+    tickets: dict[int, None] = {}
+    found: bool = True  # since the last scan began, by it or by a write of ours
+
+    @property
+    def stored(self) -> bool:
+        """Whether the cell is there, and nothing of ours is about to take it away."""
+        return self.revision > 0 and self.sure and self.asked != "delete"
+
+
+class HeldCells:
+    """See the module's text."""
+
+    def __init__(self, broker: str) -> None:
+        self._broker = broker
+        self._cells: dict[str, _Cell] = {}  # by k
+        self._keys: dict[str, _Cell] = {}  # the same, by their keys
+        self._may_delete = False
+        self._orphans: dict[str, int] = {}  # keys that a scan found and of which nothing is known → revision
+        self._dropped: dict[
+            str, None
+        ] = {}  # keys that were deleted since the scan began, which may not know it
+        self._waiting: dict[int, int] = {}  # ticket → for how many cells it waits
+        self._unseen: dict[
+            str, int
+        ] = {}  # k → revision (0: not stored), while no tick is known to have seen it
+        self._failed: dict[str, None] = {}  # keys to try again
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def names(self, k: str) -> Iterable[str]:
+        """The wanted names that mean k."""
+        cell = self._cells.get(k)
+        return () if cell is None else cell.names
+
+    def unseen(self, seen: int) -> set[str]:
+        """The ks whose cells a tick did not know that knew the table up to this revision."""
+        if seen:
+            self._unseen = {k: revision for k, revision in self._unseen.items() if not 0 < revision <= seen}
+        return set(self._unseen)
+
+    # ── who wants what ──────────────────────────────────────────────────────────────────────────────────────
+
+    def want(self, name: str, bound: Bound, cause: str) -> list[Effect]:
+        k = bound.k
+        cell = self._cells.get(k)
+        if cell is None:
+            subscription = BackendSubscription(bound.channel, bound.values, self._broker)
+            found = self._orphans.pop(subscription.key, 0)
+            revision = 0 if self._may_delete else found  # later, a delete of ours may be on its way to it
+            cell = self._cells[k] = self._keys[subscription.key] = _Cell(k, subscription, revision=revision)
+            self._unseen[k] = revision
+        cell.names[name] = None
+        return self._settle(cell, cause)
+
+    def unwant(self, name: str, bound: Bound, cause: str) -> list[Effect]:
+        cell = self._cells[bound.k]
+        del cell.names[name]
+        return self._settle(cell, cause)
+
+    def wait(self, ticket: int, ks: Iterable[str], cause: str) -> list[Effect]:
+        """Answer the ticket when these are stored."""
+        pending = [self._cells[k] for k in dict.fromkeys(ks) if not self._cells[k].stored]
+        if not pending:
+            return [Held(tickets=(ticket,), cause=cause)]
+        self._waiting[ticket] = len(pending)
+        for cell in pending:
+            cell.tickets[ticket] = None
+        return []
+
+    def _answer(self, cell: _Cell, cause: str) -> list[Effect]:
+        done: list[int] = []
+        for ticket in cell.tickets:
+            self._waiting[ticket] -= 1
+            if not self._waiting[ticket]:
+                del self._waiting[ticket]
+                done.append(ticket)
+        cell.tickets.clear()
+        return [Held(tickets=tuple(done), cause=cause)] if done else []
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _settle(self, cell: _Cell, cause: str) -> list[Effect]:
+        """Ask for what makes the cell as it should be, unless something is asked already."""
+        if cell.asked:
+            return []
+        if cell.names:
+            return self._answer(cell, cause) if cell.stored else [self._put(cell, cause)]
+        answered = self._answer(cell, cause)  # nobody waits for what nobody wants
+        if not cell.revision and cell.sure:
+            self._drop(cell)
+            return answered
+        if not cell.revision:
+            return [*answered, self._put(cell, cause)]
+        if not self._may_delete:
+            return answered
+        cell.asked = "delete"
+        self._unseen[cell.k] = 0
+        key = cell.subscription.key
+        return [*answered, _delete(key, key, cell.revision, cause)]
+
+    def _put(self, cell: _Cell, cause: str) -> Effect:
+        cell.asked, key = "put", cell.subscription.key
+        value = encode_subscription(cell.subscription)
+        return PutKey(request=key, table=SUBSCRIPTIONS, key=key, value=value, cause=cause)
+
+    def _drop(self, cell: _Cell) -> None:
+        del self._cells[cell.k], self._keys[cell.subscription.key]
+        self._unseen.pop(cell.k, None)
+        self._dropped[cell.subscription.key] = None
+
+    def stored(self, event: Stored) -> list[Effect]:
+        cell = self._keys.get(event.request)
+        if cell is None or not cell.asked:
+            return []  # an orphan is deleted, of which nothing is to be known
+        put, cell.asked, cell.sure, cell.found = cell.asked == "put", "", True, True
+        cell.revision = event.value if put else 0
+        self._unseen[cell.k] = cell.revision
+        return self._settle(cell, event.cause)
+
+    def failed(self, event: StoreFailed) -> list[Effect]:
+        cell, error = self._keys.get(event.request), event.error
+        if cell is None or not cell.asked:
+            return []
+        if isinstance(error, Conflict):  # it is gone, or a younger process of our name has written it
+            cell.asked, cell.sure, cell.revision = "", True, 0
+            return self._settle(cell, event.cause)
+        if isinstance(error, OutcomeUnknown):
+            cell.sure = False
+            cell.revision = 0 if cell.asked == "put" else cell.revision
+        words = "a subscription to a channel is not stored yet"
+        said = Say(text=words, level="warning", facts={"problem": str(error)}, cause=event.cause)
+        first = not self._failed
+        self._failed[event.request] = None
+        return [said, SetTimer(name=AGAIN, delay_us=AGAIN_US, cause=event.cause)] if first else []
+
+    def again(self, cause: str) -> list[Effect]:
+        """What failed, once more."""
+        failed, self._failed = self._failed, {}
+        effects: list[Effect] = []
+        for key in failed:
+            cell = self._keys.get(key)
+            if cell is not None:
+                cell.asked = ""
+                self._unseen[cell.k] = cell.revision if cell.stored else 0
+                effects += self._settle(cell, cause)
+        return effects
+
+    # ── scans ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def scan(self) -> None:
+        """What is there is looked for anew."""
+        self._orphans, self._dropped = {}, {}
+        for cell in self._cells.values():
+            cell.found = False
+
+    def found(self, key: str, revision: int) -> None:
+        """The scan found a cell of ours."""
+        cell = self._keys.get(key)
+        if cell is not None:
+            cell.found = True
+        elif key not in self._dropped:
+            self._orphans[key] = revision
+
+    def scanned(self, cause: str) -> list[Effect]:
+        """The scan is over, so that all who want something are known: delete what nobody wants, and write once more
+        what should have been found."""
+        self._may_delete = True
+        effects: list[Effect] = []
+        for cell in tuple(self._cells.values()):
+            if cell.stored and not cell.found and not cell.asked:
+                cell.revision = 0
+            if not cell.names or not cell.stored:
+                effects += self._settle(cell, cause)
+        orphans, self._orphans = self._orphans, {}
+        return [*effects, *(_delete(ORPHAN + key, key, revision, cause) for key, revision in orphans.items())]
+
+
+def _delete(request: str, key: str, revision: int, cause: str) -> Effect:
+    return DeleteKey(request=request, table=SUBSCRIPTIONS, key=key, revision=revision, cause=cause)

@@ -1,0 +1,377 @@
+"""The backend subscriptions that one broker holds: channels, the sessions that are subscribed to them, and since when.
+
+A broker holds ``k`` while any session that it serves, or served last, is subscribed to it: sessions of connected
+clients, and stored ones of clients that are away (their **home** is here). For the pipeline (k, broker) is one cell of
+the table ``SUBSCRIPTIONS`` (``core.held_cells``), however many sessions want it.
+
+Several **names** (subscriptions as clients wrote them) may mean one k; what a name means follows from the channel's
+definition, and is found again when that changes. A name that means nothing just now is kept, and holds nothing.
+
+**After a start** nothing is known of the sessions of clients that are away, nor of the cells that are there. So the
+broker looks through both (``Scan``) in the background, and nothing is deleted before that is done. Later it does so
+every hour, and finds what it was not told: sessions that went elsewhere or expired, cells that nobody wants.
+
+**Moving.** Whoever takes a session has its cells stored before it takes it, and then tells the old home (``Doubted``),
+which looks for itself (``LookAt``): words are hints, the stored session counts. The old home lets go when it has seen
+the cells of the new one; if they are not there (the session was taken by a write that took effect after its broker had
+given up), it tells the new home, and looks again. What is seen counts only if the client was not here in between.
+
+**Unseen.** Of a tick that began before a cell was stored the broker has no rows of its own. The notice says which
+revision of the table the tick knew; ``unseen`` are the ks whose rows have to be looked for among the other brokers'.
+
+Invariant: a cell is given up only when every session that was known to want it has said so, has ended, or was seen to
+be elsewhere; and not before a whole scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
+from typing import ClassVar, Final
+
+import msgspec
+
+from tocsin.core.channel_request import Bound, bind, read_request
+from tocsin.core.held_cells import AGAIN, HeldCells
+from tocsin.core.holdings_signals import CellFound as CellFound
+from tocsin.core.holdings_signals import Defined as Defined
+from tocsin.core.holdings_signals import Doubted as Doubted
+from tocsin.core.holdings_signals import Held as Held
+from tocsin.core.holdings_signals import Left as Left
+from tocsin.core.holdings_signals import LookAt as LookAt
+from tocsin.core.holdings_signals import Looked as Looked
+from tocsin.core.holdings_signals import Scan as Scan
+from tocsin.core.holdings_signals import Scanned as Scanned
+from tocsin.core.holdings_signals import SessionFound as SessionFound
+from tocsin.core.holdings_signals import Undefined as Undefined
+from tocsin.core.holdings_signals import Unwanted as Unwanted
+from tocsin.core.holdings_signals import Wanted as Wanted
+from tocsin.core.machine import (
+    Effect,
+    Event,
+    Handler,
+    SetTimer,
+    Started,
+    Stored,
+    StoreFailed,
+    TableMachine,
+    TimerFired,
+)
+from tocsin.model.catalogue import Channel
+from tocsin.wire.topics import FilterInvalid
+
+EXPIRY: Final = "expiry"
+SCAN: Final = "scan"
+SCAN_AGAIN_US: Final = 10_000_000  # before a scan that failed is made once more
+SCAN_EVERY_US: Final = 3_600_000_000
+LOOK_AGAIN_US: Final = 5_000_000  # at a session whose new home does not hold what it should
+EXPIRY_MARGIN_US: Final = 60_000_000  # after its time, before a session is looked for: clocks differ
+
+
+class UnknownChannel(FilterInvalid):
+    """No channel of that name is defined."""
+
+    def __init__(self, topic: str, channel: str) -> None:
+        super().__init__(topic, "there is no such channel")
+        self.channel = channel
+        self.problem = f"there is no channel {channel!r}; SHOW CHANNELS lists those that there are"
+
+
+class _Session(msgspec.Struct):
+    client: str
+    names: dict[str, None] = {}
+    here: bool = True  # connected
+    visits: int = 1  # how often it was here: what was seen of it between two is old
+    expires_us: int = 0  # when away: not before
+    doubted: bool = False  # while it was here somebody said that it is not
+    touched: bool = True  # something is known of it that a scan under way may not know
+
+
+class Holdings(TableMachine):
+    """See the module's text."""
+
+    state = "holding"
+
+    def __init__(self, broker: str, scan_every_us: int = SCAN_EVERY_US) -> None:
+        self._scan_every_us = scan_every_us
+        self.channels: dict[str, Channel] = {}  # by name, in small letters
+        self._cells = HeldCells(broker)
+        self._sessions: dict[str, _Session] = {}
+        self._wanting: dict[str, dict[str, None]] = {}  # name → the sessions that have it
+        self._of_channel: dict[str, dict[str, None]] = {}  # channel, in small letters → wanted names
+        self._bound: dict[str, Bound] = {}  # what names mean
+        self._expiring: list[tuple[int, str]] = []  # heap of when a session that is away is to be looked for
+        self._expected: dict[str, int] = {}  # of the sessions in it, which of their times counts
+        self._scanning = False
+
+    # ── what is asked from here ─────────────────────────────────────────────────────────────────────────────
+
+    def check(self, name: str) -> Bound:
+        """What a subscription means. Raises ``FilterInvalid``: ``UnknownChannel``, or why it does not fit."""
+        request = read_request(name)
+        channel = self.channels.get(request.channel.lower())
+        if channel is None:
+            raise UnknownChannel(name, request.channel)
+        return bind(request, channel)
+
+    def meaning(self, name: str) -> Bound | None:
+        """What a wanted name means; None: nothing, just now."""
+        return self._bound.get(name)
+
+    def names(self, k: str) -> Iterable[str]:
+        """The wanted names that mean k."""
+        return self._cells.names(k)
+
+    def unseen(self, seen: int) -> set[str]:
+        """The ks whose cells a tick did not know that knew the table up to this revision."""
+        return self._cells.unseen(seen)
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "channels": len(self.channels),
+            "channel_subscriptions": len(self._cells),
+            "channel_sessions": len(self._sessions),
+        }
+
+    # ── definitions ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _define(self, event: Defined, now_us: int) -> list[Effect]:
+        self.channels[event.channel.name.lower()] = event.channel
+        return self._rebind(event.channel.name.lower(), event.cause)
+
+    def _undefine(self, event: Undefined, now_us: int) -> list[Effect]:
+        self.channels.pop(event.name.lower(), None)
+        return self._rebind(event.name.lower(), event.cause)
+
+    def _rebind(self, channel: str, cause: str) -> list[Effect]:
+        effects: list[Effect] = []
+        for name in self._of_channel.get(channel, {}):
+            before, after = self._bound.get(name), self._meaning(name)
+            if _k(before) == _k(after):
+                continue
+            if after is not None:
+                self._bound[name] = after
+                effects += self._cells.want(name, after, cause)
+            else:
+                del self._bound[name]
+            if before is not None:
+                effects += self._cells.unwant(name, before, cause)
+        return effects
+
+    def _meaning(self, name: str) -> Bound | None:
+        try:
+            return self.check(name)
+        except FilterInvalid:
+            return None
+
+    # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _want(self, event: Wanted, now_us: int) -> list[Effect]:
+        session = self._sessions.get(event.session)
+        if session is None:
+            session = self._sessions[event.session] = _Session(event.client)
+        elif not session.here:
+            session.visits += 1
+        session.here = session.touched = True
+        effects = self._add(event.session, session, event.names, event.cause)
+        if event.all or not session.names:
+            effects += self._keep_only(event.session, session, event.names, event.cause)
+        if event.ticket:
+            ks = [bound.k for name in event.names if (bound := self._bound.get(name)) is not None]
+            effects += self._cells.wait(event.ticket, ks, event.cause)
+        return effects
+
+    def _add(self, uid: str, session: _Session, names: Iterable[str], cause: str) -> list[Effect]:
+        effects: list[Effect] = []
+        for name in names:
+            session.names[name] = None
+            first = name not in self._wanting
+            self._wanting.setdefault(name, {})[uid] = None
+            if first:
+                self._of_channel.setdefault(_channel(name), {})[name] = None
+                if (bound := self._meaning(name)) is not None:
+                    self._bound[name] = bound
+                    effects += self._cells.want(name, bound, cause)
+        return effects
+
+    def _unwant(self, event: Unwanted, now_us: int) -> list[Effect]:
+        session = self._sessions.get(event.session)
+        return [] if session is None else self._remove(event.session, session, event.names, event.cause)
+
+    def _remove(self, uid: str, session: _Session, names: Iterable[str], cause: str) -> list[Effect]:
+        effects: list[Effect] = []
+        for name in [each for each in names if each in session.names]:
+            del session.names[name]
+            wanting = self._wanting[name]
+            del wanting[uid]
+            if not wanting:
+                effects += self._forget(name, cause)
+        if not session.names:
+            del self._sessions[uid]
+        return effects
+
+    def _keep_only(self, uid: str, session: _Session, names: Iterable[str], cause: str) -> list[Effect]:
+        """Whatever else it had, it gave up elsewhere."""
+        left = set(names)
+        return self._remove(uid, session, [each for each in session.names if each not in left], cause)
+
+    def _forget(self, name: str, cause: str) -> list[Effect]:
+        """Nobody has this name any more."""
+        del self._wanting[name]
+        of_channel = self._of_channel[_channel(name)]
+        del of_channel[name]
+        if not of_channel:
+            del self._of_channel[_channel(name)]
+        bound = self._bound.pop(name, None)
+        return [] if bound is None else self._cells.unwant(name, bound, cause)
+
+    def _leave(self, event: Left, now_us: int) -> list[Effect]:
+        session = self._sessions.get(event.session)
+        if session is None:
+            return []
+        if not event.expiry_s:
+            return self._remove(event.session, session, session.names, event.cause)
+        session.here, session.touched = False, True
+        effects = self._expire(event.session, session, event.expiry_s, now_us, event.cause)
+        return [*effects, *self._look_at(event.session, session, event.cause)] if session.doubted else effects
+
+    def _doubt(self, event: Doubted, now_us: int) -> list[Effect]:
+        session = self._sessions.get(event.session)
+        if session is None:
+            return [LookAt(session=event.session, client=event.client, visits=0, cause=event.cause)]
+        session.doubted = True
+        return [] if session.here else self._look_at(event.session, session, event.cause)
+
+    def _look_at(self, uid: str, session: _Session, cause: str) -> list[Effect]:
+        return [LookAt(session=uid, client=session.client, visits=session.visits, cause=cause)]
+
+    def _on_look(self, event: Looked, now_us: int) -> list[Effect]:
+        session = self._sessions.get(event.session)
+        if session is None:
+            known = event.home == "here"
+            return self._adopt(event.session, event.client, event, now_us) if known else []
+        if session.here or session.visits != event.visits:
+            return []
+        session.doubted = False
+        if event.home == "here":
+            return self._set(event.session, session, event.names, event.cause)
+        if event.home == "elsewhere" and not event.ready:
+            return self._expect(event.session, session, now_us + LOOK_AGAIN_US, now_us, event.cause)
+        return self._remove(event.session, session, session.names, event.cause)
+
+    def _set(self, uid: str, session: _Session, names: tuple[str, ...], cause: str) -> list[Effect]:
+        """What a stored session has that was not here since it was looked for."""
+        effects = self._add(uid, session, names, cause)
+        return [*effects, *self._keep_only(uid, session, names, cause)]
+
+    def _adopt(self, uid: str, client: str, found: SessionFound | Looked, now_us: int) -> list[Effect]:
+        """A stored session has its home here, and was not known."""
+        if not found.names:
+            return []
+        session = self._sessions[uid] = _Session(client, here=False)
+        effects = self._add(uid, session, found.names, found.cause)
+        return [*effects, *self._expire(uid, session, found.expiry_s, now_us, found.cause)]
+
+    # ── scans ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _scan(self, cause: str) -> list[Effect]:
+        if self._scanning:
+            return []
+        self._scanning = True
+        self._cells.scan()
+        for session in self._sessions.values():
+            session.touched = session.here
+        return [Scan(cause=cause)]
+
+    def _on_cell(self, event: CellFound, now_us: int) -> list[Effect]:
+        self._cells.found(event.key, event.revision)
+        return []
+
+    def _on_session(self, event: SessionFound, now_us: int) -> list[Effect]:
+        known = self._sessions.get(event.session)
+        if known is not None and known.touched:
+            return []
+        if known is not None:
+            known.touched = True
+            return self._set(event.session, known, event.names, event.cause)
+        return self._adopt(event.session, event.client, event, now_us)
+
+    def _on_scanned(self, event: Scanned, now_us: int) -> list[Effect]:
+        self._scanning = False
+        if not event.whole:
+            self._cells.scan()
+            return [SetTimer(name=SCAN, delay_us=SCAN_AGAIN_US, cause=event.cause)]
+        effects: list[Effect] = [SetTimer(name=SCAN, delay_us=self._scan_every_us, cause=event.cause)]
+        for uid, session in self._sessions.items():
+            if not session.touched:
+                effects += self._look_at(uid, session, event.cause)
+        return [*effects, *self._cells.scanned(event.cause)]
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _expire(self, uid: str, session: _Session, expiry_s: int, now_us: int, cause: str) -> list[Effect]:
+        """Look for a session when its time is over."""
+        return self._expect(uid, session, now_us + expiry_s * 1_000_000 + EXPIRY_MARGIN_US, now_us, cause)
+
+    def _expect(self, uid: str, session: _Session, at_us: int, now_us: int, cause: str) -> list[Effect]:
+        """Look for a session then, and not before."""
+        session.expires_us = at_us
+        if self._expected.get(uid, at_us + 1) <= at_us:
+            return []  # when its turn comes it is put off
+        self._expected[uid] = at_us
+        heappush(self._expiring, (at_us, uid))
+        return self._wake(now_us, cause) if self._expiring[0][1] == uid else []
+
+    def _wake(self, now_us: int, cause: str) -> list[Effect]:
+        if not self._expiring:
+            return []
+        return [SetTimer(name=EXPIRY, delay_us=max(1, self._expiring[0][0] - now_us), cause=cause)]
+
+    def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        match event.name:
+            case "again":
+                assert event.name == AGAIN
+                return self._cells.again(event.cause)
+            case "scan":
+                return self._scan(event.cause)
+        effects: list[Effect] = []
+        while self._expiring and self._expiring[0][0] <= now_us:
+            at_us, uid = heappop(self._expiring)
+            if self._expected.get(uid) != at_us:
+                continue
+            del self._expected[uid]
+            session = self._sessions.get(uid)
+            if session is None or session.here:
+                continue
+            if session.expires_us > now_us:
+                self._expected[uid] = session.expires_us
+                heappush(self._expiring, (session.expires_us, uid))
+            else:
+                effects += self._look_at(uid, session, event.cause)
+        return [*effects, *self._wake(now_us, event.cause)]
+
+    table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {
+        ("*", Started): lambda self, event, now_us: self._scan(event.cause),
+        ("*", Defined): _define,
+        ("*", Undefined): _undefine,
+        ("*", Wanted): _want,
+        ("*", Unwanted): _unwant,
+        ("*", Left): _leave,
+        ("*", Doubted): _doubt,
+        ("*", Looked): _on_look,
+        ("*", CellFound): _on_cell,
+        ("*", SessionFound): _on_session,
+        ("*", Scanned): _on_scanned,
+        ("*", Stored): lambda self, event, now_us: self._cells.stored(event),
+        ("*", StoreFailed): lambda self, event, now_us: self._cells.failed(event),
+        ("*", TimerFired): _on_timer,
+    }
+
+
+def _k(bound: Bound | None) -> str | None:
+    return None if bound is None else bound.k
+
+
+def _channel(name: str) -> str:
+    """The channel of a valid name, in small letters."""
+    return read_request(name).channel.lower()

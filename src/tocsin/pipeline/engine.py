@@ -1,0 +1,385 @@
+"""Executions on Spark: what due channels ask, in as few jobs as they have shapes, and the files that come out of it.
+
+Channels of one template that read the same news are one **group**, and one job. The query's rows go through Python
+tasks that write them, as they come, into files of the results dataset (``pipeline.writer``); what comes back to the
+driver is the list of files. Nothing is committed here: ``pipeline.tick`` does that.
+
+A group that fails is run again channel by channel, so that one's fault is not the others'. A job that takes longer
+than its deadline is stopped and has failed.
+
+All methods are called from one thread at a time, but ``execute`` runs groups side by side in threads of its own.
+Spark resolves the names of views when a query is handed to it, so that only this is done under a lock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+import structlog
+
+from tocsin.model.catalogue import Channel, ParameterType
+from tocsin.pipeline.failures import ExecutionFailed, first_words
+from tocsin.pipeline.plan import Compiled, Selection, Template, results_view
+from tocsin.pipeline.storage.datasets import DatasetStore, Snapshot
+from tocsin.pipeline.storage.frames import Frames
+from tocsin.pipeline.storage.frames import results as result_frame
+from tocsin.pipeline.storage.parts import Part, Place
+from tocsin.pipeline.storage.results import ResultsStore
+from tocsin.pipeline.subscriptions import Subscriptions
+from tocsin.pipeline.tables import Member, TemplateTable, row_values
+from tocsin.pipeline.writer import WRITTEN_DDL, Running, Writer, written
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SIDE_BY_SIDE: Final = 4  # jobs at a time: their fixed costs overlap, their tasks share the cores
+PARTS_PER_GROUP: Final = 1 << 14  # numbers for the tasks of one group, of 2³¹
+
+
+class Due(msgspec.Struct, frozen=True):
+    """A channel that runs now: its number, and of each dataset that it reads as NEW what it has read."""
+
+    channel: str
+    execution: int
+    since: dict[str, int]
+
+
+class Done(msgspec.Struct, frozen=True):
+    """How it went. ``read``: of each dataset that it read as NEW the version up to which it did."""
+
+    channel: str
+    execution: int
+    read: dict[str, int]
+    results: int = 0
+    matched: int = 0  # subscriptions with results
+    took_us: int = 0
+    error: str = ""
+
+
+class _Group(msgspec.Struct):
+    template: Template
+    due: list[Due]
+    number: int = 0
+
+
+class Run(msgspec.Struct, frozen=True):
+    """All of a tick."""
+
+    done: tuple[Done, ...]
+    parts: tuple[Part, ...]
+
+
+class Engine:
+    """Channels, compiled, with their subscriptions."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: DatasetStore,
+        subscriptions: Subscriptions,
+        *,
+        results: Path,
+        directory: Path,
+        run: str,
+        deadline_s: float,
+    ) -> None:
+        self._spark = spark
+        self._store = store
+        self._subscriptions = subscriptions
+        self._results = results  # where the results dataset is
+        self._name = run  # of this run of the pipeline: part of the names of files
+        self._directory = directory  # of the tables of subscriptions
+        self._deadline_s = deadline_s
+        self._frames = Frames(spark, store)
+        self._compiled: dict[str, Compiled] = {}
+        self._tables: dict[str, TemplateTable] = {}
+        self._views = threading.Lock()
+        self._selects = itertools.count(1)
+        self._jobs = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="execution")
+        self._folder = ThreadPoolExecutor(1, thread_name_prefix="fold")
+        self._log = structlog.get_logger()
+        shutil.rmtree(directory, ignore_errors=True)
+
+    # ── what there is ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def define(self, compiled: Compiled) -> None:
+        """A channel, new or changed. One whose query is the same keeps its table."""
+        channel, template = compiled.channel, compiled.template
+        old = self._compiled.get(channel.name.lower())
+        if old is not None and old.template.id == template.id and old.constants == compiled.constants:
+            self._compiled[channel.name.lower()] = compiled
+            return
+        self.drop(channel.name)
+        self._compiled[channel.name.lower()] = compiled
+        table = self._tables.get(template.id)
+        if table is None:
+            table = self._tables[template.id] = TemplateTable(
+                self._spark,
+                self._directory / template.id,
+                [parameter.type for parameter in channel.parameters],
+                _constant_types(template),
+                self._folder,
+            )
+        self._subscriptions.take_changes(channel.name)
+        table.join(_member(compiled), self._subscriptions.of(channel.name))
+
+    def drop(self, name: str) -> None:
+        old = self._compiled.pop(name.lower(), None)
+        if old is None:
+            return
+        template = old.template.id
+        self._tables[template].leave(name)
+        if not any(each.template.id == template for each in self._compiled.values()):
+            self._tables.pop(template).close()
+
+    def invalid(self, name: str) -> int:
+        """Subscriptions of a channel whose values do not fit its parameters."""
+        compiled = self._compiled.get(name.lower())
+        table = None if compiled is None else self._tables.get(compiled.template.id)
+        if compiled is None or table is None:
+            return 0
+        return table.invalid.get(_member(compiled).key, 0)
+
+    def reads(self, name: str) -> Sequence[Any]:
+        return self._compiled[name.lower()].template.reads
+
+    def shape(self, name: str) -> str:
+        return self._compiled[name.lower()].template.id
+
+    def close(self) -> None:
+        self._jobs.shutdown(cancel_futures=True)
+        self._folder.shutdown()
+        for table in self._tables.values():
+            table.close()
+
+    # ── a tick ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def execute(self, due: Iterable[Due], *, tick: int, at_us: int) -> Run:
+        """Run what is due; one that fails has an ``error``, and no rows."""
+        groups = self._grouped(due)
+        snapshots = {name: self._store.snapshot(name) for name in self._read_by(groups)}
+        self._catch_up(groups)
+        done: list[Done] = []
+        parts: list[Part] = []
+        for outcome in self._jobs.map(lambda group: self._attempt(group, snapshots, tick, at_us), groups):
+            done += outcome.done
+            parts += outcome.parts
+        return Run(tuple(done), tuple(parts))
+
+    def _grouped(self, due: Iterable[Due]) -> list[_Group]:
+        groups: dict[tuple[str, tuple[tuple[str, int], ...]], _Group] = {}
+        for each in due:
+            template = self._compiled[each.channel.lower()].template
+            key = (template.id, tuple(sorted(each.since.items())))
+            groups.setdefault(key, _Group(template, [])).due.append(each)
+        for number, group in enumerate(groups.values()):
+            group.number = number
+        return list(groups.values())
+
+    def _read_by(self, groups: Iterable[_Group]) -> set[str]:
+        return {read.dataset.lower() for group in groups for read in group.template.reads}
+
+    def fold(self) -> None:
+        """Put all subscriptions into the bases of their tables, now."""
+        self._catch_up([_Group(each.template, []) for each in self._compiled.values()], now=True)
+
+    def _catch_up(self, groups: Iterable[_Group], *, now: bool = False) -> None:
+        """Bring the tables of subscriptions up to date."""
+        for template_id in {group.template.id for group in groups}:
+            table = self._tables[template_id]
+            members = [each for each in self._compiled.values() if each.template.id == template_id]
+            for compiled in members:
+                name = compiled.channel.name
+                table.change(
+                    _member(compiled), self._subscriptions.take_changes(name), self._subscriptions.of(name)
+                )
+            table.tend(
+                {_member(each).key: self._subscriptions.of(each.channel.name) for each in members}, now=now
+            )
+
+    def _attempt(self, group: _Group, snapshots: Mapping[str, Snapshot], tick: int, at_us: int) -> Run:
+        try:
+            first_part = group.number * PARTS_PER_GROUP
+            return self._run(group, snapshots, tick, at_us, f"tick {tick}, group {group.number}", first_part)
+        except Exception as error:
+            if len(group.due) == 1:
+                return Run((self._failure(group.due[0], error),), ())
+            self._log.warning(
+                "channels of one shape failed together, and are run one by one",
+                channels=[each.channel for each in group.due],
+                problem=first_words(error),
+            )
+        done: list[Done] = []
+        parts: list[Part] = []
+        for each in group.due:
+            alone = _Group(group.template, [each], group.number)
+            first_part = max((part.part + 1 for part in parts), default=group.number * PARTS_PER_GROUP)
+            try:
+                run = self._run(alone, snapshots, tick, at_us, f"tick {tick}, {each.channel}", first_part)
+            except Exception as error:
+                done.append(self._failure(each, error))
+            else:
+                done += run.done
+                parts += run.parts
+        return Run(tuple(done), tuple(parts))
+
+    def _failure(self, due: Due, error: Exception) -> Done:
+        return Done(due.channel, due.execution, due.since, error=first_words(error))
+
+    def _run(
+        self,
+        group: _Group,
+        snapshots: Mapping[str, Snapshot],
+        tick: int,
+        at_us: int,
+        name: str,
+        first_part: int,
+    ) -> Run:
+        began = perf_counter()
+        members = {_member(self._compiled[each.channel.lower()]).key: each for each in group.due}
+        table = self._tables[group.template.id]
+        read = {
+            each.dataset.lower(): snapshots[each.dataset.lower()].version
+            for each in group.template.reads
+            if each.new
+        }
+        with self._views:
+            subscriptions = table.frame(members)
+            if subscriptions is None:  # nobody to tell
+                return Run(tuple(Done(each.channel, each.execution, read) for each in group.due), ())
+            found = self._query(group, subscriptions, snapshots, at_us)
+        running = {}
+        for key, each in members.items():
+            channel = self._compiled[each.channel.lower()].channel
+            running[key] = Running(channel.name, each.execution, channel.priority)
+        place = Place(str(self._results), tick, self._name, at_us)
+        writer = Writer(place, first_part, running, table.holders())
+        parts, matched = written([self._collect(found.mapInArrow(writer, WRITTEN_DDL), name)])
+        took_us = int((perf_counter() - began) * 1e6)
+        return Run(tuple(_done(each, read, parts, matched, took_us) for each in group.due), tuple(parts))
+
+    def _query(
+        self, group: _Group, subscriptions: DataFrame, snapshots: Mapping[str, Snapshot], at_us: int
+    ) -> DataFrame:
+        """The group's rows, their columns as one text of JSON. Under the lock of the views."""
+        template = group.template
+        if "_now" in template.sql:
+            # A row beside every other: as a literal it would have Spark compile anew at each execution.
+            now = self._spark.sql(f"SELECT timestamp_micros(at) AS _now FROM VALUES ({at_us}L) AS t(at)")
+            subscriptions = subscriptions.crossJoin(now)
+        subscriptions.createOrReplaceTempView(f"subs_{template.id}")
+        for read in template.reads:
+            snapshot = snapshots[read.dataset.lower()]
+            if read.new:
+                since = group.due[0].since.get(read.dataset.lower(), snapshot.version)
+                self._frames.new(snapshot, since).createOrReplaceTempView(f"new_{read.dataset.lower()}")
+            else:
+                self._frames.current(snapshot).createOrReplaceTempView(f"data_{read.dataset.lower()}")
+        found = self._spark.sql(template.sql)
+        columns = [name for name in found.columns if name not in ("_channel", "_k", "_rank", "_priority")]
+        fields = ", ".join(f"{_text(name)}, {_name(name)}" for name in columns)
+        return found.selectExpr(
+            "_channel",
+            "_k",
+            "CAST(_rank AS BIGINT) AS _rank",
+            "CAST(_priority AS INT) AS _priority",
+            f"to_json(named_struct({fields}), map('ignoreNullFields', 'false')) AS payload",
+        )
+
+    # ── for people ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def select(
+        self, selection: Selection, channels: Mapping[str, Channel], results: ResultsStore, limit: int
+    ) -> pa.Table:
+        """The first rows of a query that is run once. From any thread."""
+        with self._views:
+            for read in selection.reads:
+                snapshot = self._store.snapshot(read.dataset)
+                self._frames.current(snapshot).createOrReplaceTempView(f"data_{read.dataset.lower()}")
+            if selection.results:
+                result_frame(self._spark, results).createOrReplaceTempView("results")
+            for name in selection.results:
+                view = self._spark.sql(results_view(channels[name.lower()]))
+                view.createOrReplaceTempView(f"results_{name.lower()}")
+            found = self._spark.sql(selection.sql)
+        return self._collect(found.limit(limit), f"select {next(self._selects)}")
+
+    def explain(self, name: str) -> str:
+        """Spark's own plan of a channel, over its subscriptions as they are. In the engine's thread."""
+        compiled = self._compiled[name.lower()]
+        template = compiled.template
+        self._catch_up([_Group(template, [])])
+        snapshots = {each.dataset.lower(): self._store.snapshot(each.dataset) for each in template.reads}
+        with self._views:
+            table = self._tables[template.id]
+            subscriptions = table.frame([_member(compiled).key]) or table.empty()
+            due = Due(name, 0, {read: snapshot.version for read, snapshot in snapshots.items()})
+            found = self._query(_Group(template, [due]), subscriptions, snapshots, 0)
+            return str(found._jdf.queryExecution().executedPlan().toString())
+
+    def _collect(self, frame: DataFrame, name: str) -> pa.Table:
+        """The rows of a small frame, or ``ExecutionFailed`` when the deadline has passed."""
+        context = self._spark.sparkContext
+        context.setJobGroup(name, name, interruptOnCancel=True)
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            context.cancelJobGroup(name)
+
+        timer = threading.Timer(self._deadline_s, stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            return frame.toArrow()
+        except Exception as error:
+            if late.is_set():
+                raise ExecutionFailed(
+                    f"it took longer than {self._deadline_s:g} s and was stopped"
+                ) from error
+            raise
+        finally:
+            timer.cancel()
+
+
+def _done(
+    due: Due, read: dict[str, int], parts: Iterable[Part], matched: Mapping[str, int], took_us: int
+) -> Done:
+    name = due.channel.lower()
+    return Done(
+        due.channel,
+        due.execution,
+        read,
+        results=sum(
+            each.results for part in parts for each in part.executions if each.channel.lower() == name
+        ),
+        matched=sum(count for channel, count in matched.items() if channel.lower() == name),
+        took_us=took_us,
+    )
+
+
+def _member(compiled: Compiled) -> Member:
+    constants = row_values(_constant_types(compiled.template), compiled.constants)
+    assert constants is not None, f"the constants of {compiled.channel.name} are of other types than it says"
+    return Member(compiled.channel.name, constants)
+
+
+def _constant_types(template: Template) -> list[ParameterType]:
+    return [each.type for each in template.subscription_columns if each.name.startswith("c")]  # type: ignore[misc]
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _name(value: str) -> str:
+    return "`" + value.replace("`", "``") + "`"

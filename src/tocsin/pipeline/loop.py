@@ -1,0 +1,165 @@
+"""The pipeline's loop: take in what feeds brought, run the channels that are due, and wait for either.
+
+Everything that uses Spark, the storage or the subscriptions runs in one thread, one call after the other: a slice of
+an ingest, a tick, a change of a definition. So none of them sees another half done. Slices are bounded, and ticks
+take turns with them: neither a backlog nor a busy channel starves the other.
+
+Beside the loop, each in its own task: the watch of the subscriptions, the log of feeds, the lease, upkeep of the
+datasets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from tocsin.errors import StorageUnusable
+from tocsin.pipeline.ingest import Ingest
+from tocsin.pipeline.shop import Shop
+from tocsin.pipeline.status import Figures
+from tocsin.pipeline.tick import Ticker
+from tocsin.ports import Change, Table
+
+CHANGES_MAX: Final = 100_000  # of subscriptions that wait to be applied; beyond it the watch waits
+APPLY_MAX: Final = 50_000  # of them that are applied between two ticks
+WRITE_S: Final = 2.0  # between two writes of what is not urgent
+RETRY_S: Final = 1.0
+
+
+class Loop:
+    """Runs until it is cancelled."""
+
+    def __init__(
+        self,
+        shop: Shop,
+        ticker: Ticker,
+        ingest: Ingest,
+        figures: Figures,
+        *,
+        tick_s: float,
+        clock: Callable[[], int],
+        woken: asyncio.Event,
+    ) -> None:
+        self._shop = shop
+        self._ticker = ticker
+        self._ingest = ingest
+        self._figures = figures
+        self._tick_s = tick_s
+        self._clock = clock
+        self._woken = woken
+        self._changes: deque[Change] = deque()
+        self._applied = asyncio.Event()  # there is room for more changes
+        self.ready = asyncio.Event()  # all subscriptions are known, and ticks are made
+        self.executed = 0
+        self._log = structlog.get_logger()
+
+    # ── beside the loop ─────────────────────────────────────────────────────────────────────────────────────────
+
+    async def watch(self, table: Table) -> None:
+        """Follow the table of subscriptions."""
+        async for change in table.watch():
+            self._changes.append(change)
+            self._woken.set()
+            while len(self._changes) >= CHANGES_MAX:
+                self._applied.clear()
+                await self._applied.wait()
+
+    async def look_around(self, every_s: float = WRITE_S) -> None:
+        """Write down what is not urgent, and see what others have loaded into datasets."""
+        while True:
+            await asyncio.sleep(every_s)
+            await self._shop.progress.write()
+            for name in list(self._shop.catalogue.datasets):
+                before = self._shop.versions.get(name, 0)
+                await self._shop.see(name)
+                if self._shop.versions.get(name, 0) != before:
+                    self._woken.set()
+
+    # ── the loop ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        while True:
+            began = asyncio.get_running_loop().time()
+            self._woken.clear()
+            await self._apply()
+            ingested = await self._take_in()
+            ticked = await self._tick() if self._shop.subscriptions.ready else False
+            if not (ingested or ticked or self._changes):
+                await self._wait()
+            pause_s = began + self._tick_s - asyncio.get_running_loop().time()
+            if pause_s > 0:
+                await asyncio.sleep(pause_s)
+
+    async def _apply(self) -> None:
+        """Bring the subscriptions up to date, with at most so many changes at once."""
+        if not self._changes:
+            return
+        some = [self._changes.popleft() for _ in range(min(APPLY_MAX, len(self._changes)))]
+
+        def apply() -> None:
+            for change in some:
+                self._shop.subscriptions.apply(change)
+
+        await self._shop.call(apply)
+        self._applied.set()
+        if self._shop.subscriptions.ready:
+            self.ready.set()
+
+    async def _take_in(self) -> bool:
+        entries = self._ingest.take()
+        if not entries:
+            return False
+        try:
+            feeds = dict(self._shop.catalogue.feeds)
+            landed = await self._shop.call(lambda: self._ingest.land(entries, feeds))
+        except StorageUnusable as error:
+            self._ingest.give_back(entries)
+            self._log.warning("records of feeds cannot be stored yet", problem=str(error))
+            await asyncio.sleep(RETRY_S)
+            return False
+        self._shop.progress.note_ingested(self._ingest.position)
+        for dataset, version in landed.versions.items():
+            self._shop.saw(dataset, version)
+        return True
+
+    async def _tick(self) -> bool:
+        schedule = self._shop.schedule
+        turns = schedule.take(self._clock())
+        if not turns:
+            return False
+        for turn in turns:
+            if turn.skipped:
+                self._log.warning("executions were skipped", channel=turn.channel, skipped=turn.skipped)
+        before = self._shop.progress.tick
+        done = await self._ticker.run(
+            [turn.channel for turn in turns], self._shop.versions, self._shop.subscriptions.revision
+        )
+        now_us = self._clock()
+        for each in done:
+            self._figures.note(each)
+            if each.error:
+                held_us = schedule.failed(each.channel, now_us, each.error)
+                self._log.warning(
+                    "a channel failed", channel=each.channel, problem=each.error, again_in_s=held_us / 1e6
+                )
+            else:
+                schedule.done(each.channel, now_us, read=each.read, cost_us=each.took_us)
+        self.executed += len(done)
+        if self._shop.progress.tick != before:
+            self._log.debug("tick", tick=self._shop.progress.tick, channels=len(done))
+        return True
+
+    async def _wait(self) -> None:
+        """Until something comes, or a channel is due."""
+        now_us = self._clock()
+        due_us = self._shop.schedule.next_us(now_us)
+        timeout = None if due_us is None else max((due_us - now_us) / 1e6, 0.0)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._woken.wait()
+        except TimeoutError:
+            return

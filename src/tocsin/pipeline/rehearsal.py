@@ -1,0 +1,68 @@
+"""A short Spark session that makes the archive of classes (``pipeline.archive``); run as a script by the pipeline.
+
+It does once what every start does first (``pipeline.play``). The file appears whole: it is made under another name,
+and one rehearsal at a time makes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from tocsin import config
+from tocsin.pipeline import archive
+from tocsin.pipeline.play import play
+from tocsin.pipeline.spark import Options, Spark
+
+SETTINGS = config.Spark(master="local[1]", heap="512m", ui_port=0)
+
+
+def rehearse(path: Path, java_options: str) -> bool:
+    """Make the archive; False if somebody else is at it, or it could not be made."""
+    with path.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        partial = path.with_suffix(f".{os.getpid()}")
+        with tempfile.TemporaryDirectory(prefix="tocsin-rehearsal-") as directory:
+            work = Path(directory)
+            options = Options(
+                settings=SETTINGS,
+                work=work / "work",
+                log=work / "spark.log",
+                cache=path.parent,
+                java_options=java_options,
+                archive=False,
+            )
+            spark = _Rehearsal(options, partial)
+            spark.launch()
+            spark.connect()
+            play(spark.session, work / "play", encore=True)
+            spark.stop(grace_s=120.0)
+        if not partial.exists():
+            return False
+        partial.replace(path)
+        return True
+
+
+class _Rehearsal(Spark):
+    """Spark whose Java writes an archive when it ends."""
+
+    def __init__(self, options: Options, path: Path) -> None:
+        super().__init__(options)
+        self._path = path
+
+    def conf(self) -> dict[str, str]:
+        assert self.java is not None
+        conf = super().conf()
+        conf["spark.driver.extraJavaOptions"] += f" {archive.make(self.java, self._path)}"
+        return conf
+
+
+if __name__ == "__main__":
+    os.nice(19)
+    sys.exit(0 if rehearse(Path(sys.argv[1]), sys.argv[2]) else 1)

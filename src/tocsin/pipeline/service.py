@@ -1,0 +1,174 @@
+"""The pipeline on the bus: scripts, its status, results for brokers that cannot read the storage, and a run now.
+
+Everything is asked and answered in JSON, on ``{network}.pipeline.…``: see ``docs/reference/pipeline.md``. Nothing
+that is asked can end the pipeline, and no answer is larger than the bus carries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from typing import Final, TypeVar
+
+import msgspec
+import structlog
+
+from tocsin.errors import Malformed, TocsinError, Trimmed
+from tocsin.model.catalogue import TEXT_MAX_BYTES
+from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.results import decode_notice
+from tocsin.pipeline.answers import ROWS_DEFAULT, ROWS_MAX, Problem, Reply, encode_reply
+from tocsin.pipeline.desk import Desk
+from tocsin.pipeline.failures import first_words
+from tocsin.pipeline.status import Status
+from tocsin.ports import Bus, Delivery
+from tocsin.store.results import Result, ResultsReader
+
+SCRIPT_MAX_BYTES: Final = 8 * TEXT_MAX_BYTES
+FETCH_MAX_BYTES: Final = 800_000
+KS_MAX: Final = 10_000  # that a broker may ask for at once
+ROW_OVERHEAD: Final = 120  # of a row beside its payload
+
+Q = TypeVar("Q")
+
+
+class AskedScript(msgspec.Struct, frozen=True):
+    text: str
+    limit: int = ROWS_DEFAULT
+    user: str = ""
+
+
+class AskedResults(msgspec.Struct, frozen=True):
+    notice: str  # msgpack, in hex
+    broker: str = ""
+    ks: tuple[str, ...] = ()
+    from_ordinal: int = 0
+    limit_bytes: int = FETCH_MAX_BYTES
+
+
+class AskedRun(msgspec.Struct, frozen=True):
+    channel: str
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    rows: tuple[tuple[int, str, int, str, int, str], ...] = ()
+    next: int | None = None
+    error: str | None = None
+    gone: bool = False
+
+
+class Service:
+    """Answers while ``serve`` lasts."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        places: ChannelPlaces,
+        desk: Desk,
+        reader: ResultsReader,
+        status: Callable[[], Awaitable[Status]],
+        threads: Executor,
+    ) -> None:
+        self._bus = bus
+        self._places = places
+        self._desk = desk
+        self._reader = reader
+        self._status = status
+        self._threads = threads
+
+    @contextlib.asynccontextmanager
+    async def serve(self) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            for verb, answer in (
+                ("sql", self._sql),
+                ("status", self._tell),
+                ("results", self._results),
+                ("run", self._run),
+            ):
+                await stack.enter_async_context(self._bus.serve(self._places.service(verb), answer))
+            yield
+
+    async def _sql(self, delivery: Delivery) -> bytes:
+        try:
+            asked = _read(delivery, AskedScript)
+        except Malformed as error:
+            return encode_reply(Reply(error=Problem(error.problem)))
+        if len(asked.text.encode()) > SCRIPT_MAX_BYTES:
+            remedy = f"at most {SCRIPT_MAX_BYTES} bytes; run it in several pieces"
+            return encode_reply(Reply(error=Problem("the script is too long", remedy=remedy)))
+        return encode_reply(await self._script(asked.text, min(max(asked.limit, 0), ROWS_MAX)))
+
+    async def _script(self, text: str, limit: int) -> Reply:
+        """A bug of ours costs one answer, and leaves a trace in the log."""
+        try:
+            return await self._desk.run(text, limit=limit)
+        except Exception as error:
+            structlog.get_logger().error("a script ended in a bug", script=text, exc_info=True)
+            problem = f"this went wrong on our side: {type(error).__name__}: {first_words(error)}"
+            return Reply(error=Problem(problem, remedy="see the pipeline's log"))
+
+    async def _run(self, delivery: Delivery) -> bytes:
+        try:
+            asked = _read(delivery, AskedRun)
+        except Malformed as error:
+            return encode_reply(Reply(error=Problem(error.problem)))
+        quoted = "`" + asked.channel.replace("`", "``") + "`"
+        return encode_reply(await self._script(f"RUN CHANNEL {quoted}", 0))
+
+    async def _tell(self, delivery: Delivery) -> bytes:
+        return msgspec.json.encode(await self._status())
+
+    async def _results(self, delivery: Delivery) -> bytes:
+        try:
+            asked = _read(delivery, AskedResults)
+            if len(asked.ks) > KS_MAX:
+                raise Malformed(f"more than {KS_MAX} subscriptions at once")
+            fetched = await asyncio.get_running_loop().run_in_executor(
+                self._threads, lambda: fetch(self._reader, asked)
+            )
+        except Trimmed as error:
+            fetched = Fetched(error=str(error), gone=True)
+        except TocsinError as error:
+            fetched = Fetched(error=str(error))
+        return msgspec.json.encode(fetched)
+
+
+def _read(delivery: Delivery, kind: type[Q]) -> Q:
+    try:
+        return msgspec.json.decode(delivery.payload, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"what was asked cannot be read: {error}") from None
+
+
+def fetch(reader: ResultsReader, asked: AskedResults) -> Fetched:
+    """The results that a broker asks for, as many as fit; at least one, if there is any."""
+    try:
+        notice = decode_notice(bytes.fromhex(asked.notice))
+    except ValueError as error:
+        raise Malformed(f"the notice cannot be read: {error}") from None
+    bound = min(max(asked.limit_bytes, 0), FETCH_MAX_BYTES)
+    own = reader.read(notice, asked.broker, start=asked.from_ordinal) if asked.broker else iter(())
+    others = reader.find(notice, asked.ks, start=asked.from_ordinal)
+    rows: list[tuple[int, str, int, str, int, str]] = []
+    size = 0
+    for each in _merged(own, others):
+        # JSON within JSON: quotes are escaped.
+        size += len(each.payload) + each.payload.count(b'"') + each.payload.count(b"\\") + ROW_OVERHEAD
+        if rows and size > bound:
+            return Fetched(tuple(rows), next=each.ordinal)
+        rows.append(
+            (each.ordinal, each.channel, each.execution, each.k, each.priority, each.payload.decode())
+        )
+    return Fetched(tuple(rows))
+
+
+def _merged(*ordered: Iterable[Result]) -> Iterator[Result]:
+    """All in one order, and what is in several once."""
+    last = -1
+    for result in heapq.merge(*ordered, key=lambda each: each.ordinal):
+        if result.ordinal != last:
+            last = result.ordinal
+            yield result

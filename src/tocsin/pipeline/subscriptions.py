@@ -1,0 +1,137 @@
+"""Who subscribed to what: the table of backend subscriptions, as the pipeline holds it.
+
+A watch of the table is applied change by change. For each channel there is k → ``Held``: the values, and the brokers
+that hold k. What changed since somebody last asked is remembered by channel, so that the tables that Spark joins with
+(``pipeline.tables``) follow at the cost of the changes. When the watch begins anew, what it does not repeat is gone.
+
+Names of channels are those of keys: in lower case. A cell that cannot be read is left out and counted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from tocsin.errors import Malformed
+from tocsin.model.results import Value, decode_subscription
+from tocsin.ports import Change
+
+K_CHARS: Final = 24  # of an id (model.results.k_of)
+
+
+class Held:
+    """A backend subscription and those who hold it. ``brokers`` is replaced, never changed."""
+
+    __slots__ = ("brokers", "values")
+
+    def __init__(self, values: tuple[Value, ...], brokers: tuple[str, ...]) -> None:
+        self.values = values
+        self.brokers = brokers  # sorted; at least one
+
+
+class Subscriptions:
+    """All of a network's."""
+
+    def __init__(self) -> None:
+        self.ready = False  # everything that there was when the watch began is here
+        self.malformed = 0
+        self.revision = 0  # the newest of the table that was applied
+        self._held: dict[str, dict[str, Held]] = {}
+        self._changed: dict[str, set[str]] = {}
+        self._fresh: set[str] | None = None  # keys that a watch which began anew has repeated so far
+        self._broker_sets: dict[
+            tuple[str, ...], tuple[str, ...]
+        ] = {}  # one object for each set: there are few
+
+    def __len__(self) -> int:
+        return sum(map(len, self._held.values()))
+
+    def of(self, channel: str) -> Mapping[str, Held]:
+        """k → who holds it; not to be kept."""
+        return self._held.get(channel.lower(), {})
+
+    def channels(self) -> tuple[str, ...]:
+        return tuple(self._held)
+
+    def take_changes(self, channel: str) -> set[str]:
+        """The ks of a channel that came, went or moved since this was asked last."""
+        return self._changed.pop(channel.lower(), set())
+
+    def apply(self, change: Change) -> None:
+        """What the watch says next."""
+        self.revision = max(self.revision, change.revision)
+        match change.kind:
+            case "put":
+                self._put(change.key, change.value)
+            case "delete":
+                self._delete(change.key)
+            case "reset":
+                self._fresh = set() if self.ready else None  # the first time there is nothing old
+            case "ready":
+                self._forget_unrepeated()
+                self.ready = True
+
+    def _put(self, key: str, value: bytes) -> None:
+        parts = _parts(key)
+        try:
+            subscription = decode_subscription(value)
+            if parts is None or subscription.key != key:
+                raise Malformed(f"the cell {key!r} holds {subscription.key!r}")
+        except Malformed:
+            self.malformed += 1
+            return
+        channel, k, broker = parts
+        if self._fresh is not None:
+            self._fresh.add(key)
+        of_channel = self._held.setdefault(channel, {})
+        held = of_channel.get(k)
+        if held is None:
+            of_channel[k] = Held(subscription.values, self._set((broker,)))
+        elif broker in held.brokers:
+            return
+        else:
+            held.brokers = self._set((*held.brokers, broker))
+        self._changed.setdefault(channel, set()).add(k)
+
+    def _delete(self, key: str) -> None:
+        parts = _parts(key)
+        if parts is None:
+            return
+        channel, k, broker = parts
+        held = self._held.get(channel, {}).get(k)
+        if held is None or broker not in held.brokers:
+            return
+        left = tuple(each for each in held.brokers if each != broker)
+        if left:
+            held.brokers = self._set(left)
+        else:
+            del self._held[channel][k]
+            if not self._held[channel]:
+                del self._held[channel]
+        self._changed.setdefault(channel, set()).add(k)
+
+    def _set(self, brokers: tuple[str, ...]) -> tuple[str, ...]:
+        ordered = tuple(sorted(map(sys.intern, brokers)))
+        return self._broker_sets.setdefault(ordered, ordered)
+
+    def _forget_unrepeated(self) -> None:
+        fresh, self._fresh = self._fresh, None
+        if fresh is None:
+            return
+        for key in [key for key in self._keys() if key not in fresh]:
+            self._delete(key)
+
+    def _keys(self) -> Iterator[str]:
+        for channel, of_channel in self._held.items():
+            for k, held in of_channel.items():
+                for broker in held.brokers:
+                    yield f"{channel}.{k}.{broker}"
+
+
+def _parts(key: str) -> tuple[str, str, str] | None:
+    """``channel.k.broker``."""
+    parts = key.split(".")
+    if len(parts) != 3 or len(parts[1]) != K_CHARS or not parts[0] or not parts[2]:
+        return None
+    return sys.intern(parts[0]), parts[1], parts[2]

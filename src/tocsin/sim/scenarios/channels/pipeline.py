@@ -1,0 +1,175 @@
+"""The pipeline: a tick makes results for what is held, commits them at once, and then says so in a notice.
+
+It is killed between any two of these steps. What is committed has a notice in the end: when it starts it compares both.
+Which subscriptions there are it knows by watching their table, a little late.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tocsin.core.machine import (
+    Append,
+    Effect,
+    Event,
+    ReadLog,
+    SetTimer,
+    Started,
+    Stored,
+    StoreFailed,
+    TimerFired,
+    Watched,
+    WatchTable,
+)
+from tocsin.model.message import Address
+from tocsin.model.results import decode_subscription
+from tocsin.ports import READ_MAX, Change, Page, Record
+from tocsin.sim.scenarios.channels.wire import (
+    FILES,
+    NOTICES,
+    SUBSCRIPTIONS,
+    Notice,
+    Part,
+    Row,
+    files_subject,
+    notice_of,
+    part_of,
+)
+
+TICK_MASK = 0x7FFFF  # up to half a second from one tick to the next
+AGAIN_US = 300_000
+RESULTS_MAX = 3  # of one k in one tick
+LOOK_US = 4_000_000
+DEADLINE_US = 6_000_000  # of a request: longer than the store's own
+
+
+class Pipeline:
+    """The machine. It makes results until ``until_us``."""
+
+    def __init__(self, address: Address, until_us: int) -> None:
+        self.address = address
+        self._until_us = until_us
+        self._chance = 0
+        self._held: dict[str, tuple[str, str]] = {}  # key → (k, broker)
+        self._held_anew: dict[str, tuple[str, str]] | None = None  # the same, while it is told anew
+        self._seen = 0
+        self._tick = -1  # the newest that is committed; -1 until it is known
+        self._noticed = -1
+        self._committed: list[Part] = []  # of that tick
+        self._end = 0  # of the log of files
+        self._asked = ""  # the request under way
+        self._asked_us = 0
+        self._count = 0
+        self._looked_us = 0
+
+    def handle(self, event: Event, now_us: int) -> list[Effect]:
+        match event:
+            case Started():
+                self._chance = event.incarnation
+                return [WatchTable(table=SUBSCRIPTIONS.name, cause=self.address), *self._think()]
+            case Watched(change=change):
+                self._on_change(change)
+            case TimerFired():
+                return [*self._think(), *self._go_on(now_us)]
+            case Stored(request=request) if request == self._asked:
+                self._asked = ""
+                return self._on_stored(event, now_us)
+            case StoreFailed(request=request) if request == self._asked:
+                self._asked = ""
+                self._tick = self._noticed = -1  # look anew at what there is
+        return []
+
+    def _on_change(self, change: Change) -> None:
+        """What is held; while all of it is told anew, what was known before counts."""
+        match change.kind:
+            case "reset":
+                self._held_anew = {}
+            case "ready" if self._held_anew is not None:
+                self._held, self._held_anew = self._held_anew, None
+                self._seen = max(self._seen, change.revision)
+            case "put":
+                cell = decode_subscription(change.value)
+                held = self._held if self._held_anew is None else self._held_anew
+                held[change.key] = (cell.k, cell.broker)
+            case "delete" if self._held_anew is None:
+                self._held.pop(change.key, None)
+        if self._held_anew is None:
+            self._seen = max(self._seen, change.revision)
+
+    def _draw(self, mask: int) -> int:
+        self._chance = (self._chance * 6_364_136_223_846_793_005 + 1) & ((1 << 64) - 1)
+        return (self._chance >> 40) & mask
+
+    def _think(self) -> list[Effect]:
+        return [SetTimer(name="think", delay_us=AGAIN_US + self._draw(TICK_MASK), cause=self.address)]
+
+    def _request(self, name: str, now_us: int) -> str:
+        self._count += 1
+        self._asked, self._asked_us = f"{name}#{self._count}", now_us
+        return self._asked
+
+    def _go_on(self, now_us: int) -> list[Effect]:
+        """The next step: know what is committed, say it in a notice, make more."""
+        if self._asked and now_us - self._asked_us < DEADLINE_US:
+            return []
+        if self._tick < 0:
+            return [self._read("files", FILES.name, now_us)]
+        if self._noticed < 0:
+            return [self._read("notices", NOTICES.name, now_us)]
+        if self._noticed < self._tick:
+            return [self._notify(now_us)]
+        if now_us < self._until_us:
+            return self._execute(now_us)
+        if now_us - self._looked_us > LOOK_US:  # a commit may have taken effect after its answer was given up
+            self._looked_us = now_us
+            self._tick = self._noticed = -1
+        return []
+
+    def _read(self, name: str, log: str, now_us: int) -> Effect:
+        request = self._request(name, now_us)
+        return ReadLog(request=request, log=log, subject=">", start=0, limit=READ_MAX, cause=self.address)
+
+    def _on_stored(self, event: Stored, now_us: int) -> list[Effect]:
+        if isinstance(event.value, Page):
+            page = event.value
+            assert page.next > page.last, "a run has few enough of them"
+            if event.request.startswith("files"):
+                parts = [part_of(entry) for entry in page.entries]
+                self._tick = max((part.tick for part in parts), default=0)
+                self._committed = [part for part in parts if part.tick == self._tick]
+                self._end = page.last
+            else:
+                self._noticed = max((notice_of(entry).tick for entry in page.entries), default=0)
+        elif event.request.startswith("commit"):
+            self._tick += 1
+            self._end = max(event.value)
+        else:
+            self._noticed = self._tick
+        return self._go_on(now_us) if self._noticed < self._tick else []
+
+    def _execute(self, now_us: int) -> list[Effect]:
+        rows: dict[str, list[Row]] = {}
+        ordinal = 0
+        for k in sorted({k for k, _ in self._held.values()}):
+            for _ in range(self._draw(0xFF) % (RESULTS_MAX + 1)):
+                for broker in sorted({broker for of, broker in self._held.values() if of == k}):
+                    rows.setdefault(broker, []).append(Row(ordinal, k))
+                ordinal += 1
+        if not rows:
+            return []
+        tick, seen = self._tick + 1, self._seen
+        self._committed = [Part(tick, seen, broker, tuple(each)) for broker, each in rows.items()]
+        records = tuple(
+            Record(files_subject(tick), msgspec.msgpack.encode(part), f"{tick} {part.broker} {now_us}")
+            for part in self._committed
+        )
+        request = self._request("commit", now_us)
+        cause = f"{self.address}#{tick}"
+        return [Append(request=request, log=FILES.name, records=records, expected=self._end, cause=cause)]
+
+    def _notify(self, now_us: int) -> Effect:
+        tick, seen = self._tick, self._committed[0].seen
+        notice = Notice(tick, seen, tuple(part.broker for part in self._committed))
+        record = Record(NOTICES.subjects[0], msgspec.msgpack.encode(notice), f"tick-{tick}")
+        request = self._request("notice", now_us)
+        return Append(request=request, log=NOTICES.name, records=(record,), cause=f"{self.address}#{tick}")

@@ -1,0 +1,175 @@
+"""What the delivery of channels promises."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from tocsin.core.machine import Say
+from tocsin.core.stored_session import decode_session, session_key
+from tocsin.model.message import Address
+from tocsin.model.results import decode_subscription
+from tocsin.ports import Change, Entry
+from tocsin.sim.invariants import Invariant
+from tocsin.sim.scenarios.channels.broker import ChannelBroker, channels_of
+from tocsin.sim.scenarios.channels.clients import ChannelClient
+from tocsin.sim.scenarios.channels.wire import FILES, NOTICES, SUBSCRIPTIONS, meant_by, notice_of, part_of
+from tocsin.sim.scenarios.durable.promises import OnlyTheUsurpedStop, SessionsLast
+from tocsin.sim.scenarios.durable.wire import SESSIONS
+from tocsin.sim.world import World
+
+Subscription = tuple[Address, str]  # client and name
+
+
+class Arrive(Invariant):
+    """Results of what a client is subscribed to: all of them, in order; and of nothing else."""
+
+    name = "subscribers get every result, in order, and none that they do not want"
+
+    def __init__(self) -> None:
+        self._rows: dict[int, dict[int, str]] = {}  # tick → ordinal → k
+        self._ticks: list[int] = []  # with a notice, in the order of the notices
+        self._due: dict[Subscription, int] = {}  # those to come, from this one of the notices on
+        self._unwanted: set[Subscription] = set()
+        self._seen: dict[Subscription, dict[int, None]] = {}
+        self._on_connection: dict[Address, tuple[object, set[tuple[str, int]]]] = {}
+
+    def attach(self, world: World) -> None:
+        self._world = world
+        world.observers.on_entry(FILES.name, self._on_file)
+        world.observers.on_entry(NOTICES.name, self._on_notice)
+        world.observers.on_say("subscribed", self._on_subscribed)
+        world.observers.on_say("unsubscribing", self._on_unsubscribing)
+        world.observers.on_say("unsubscribed", self._on_unsubscribed)
+        world.observers.on_say("took", self._on_took)
+
+    def _on_file(self, entry: Entry) -> None:
+        part = part_of(entry)
+        for row in part.rows:
+            self._rows.setdefault(part.tick, {})[row.ordinal] = row.k
+
+    def _on_notice(self, entry: Entry) -> None:
+        tick = notice_of(entry).tick
+        if tick in self._ticks:
+            self.broken(f"there are two notices of tick {tick}")
+        self._ticks.append(tick)
+
+    def _on_subscribed(self, client: Address, say: Say) -> None:
+        subscription = (client, str(say.facts["name"]))
+        self._due[subscription] = len(self._ticks)
+        self._unwanted.discard(subscription)
+
+    def _on_unsubscribing(self, client: Address, say: Say) -> None:
+        self._due.pop((client, str(say.facts["name"])), None)
+
+    def _on_unsubscribed(self, client: Address, say: Say) -> None:
+        self._unwanted.add((client, str(say.facts["name"])))
+
+    def _on_took(self, client: Address, say: Say) -> None:
+        name, number = str(say.facts["name"]), cast(int, say.facts["number"])
+        subscription, (tick, ordinal) = (client, name), divmod(number, 1_000)
+        machine = self._client(client)
+        if subscription in self._unwanted and name not in machine.wanted:
+            self.broken(f"{client} got result {number} of {name}, and has unsubscribed")
+        if self._rows.get(tick, {}).get(ordinal) != meant_by(name):
+            self.broken(f"{client} got result {number} as one of {name}, and it is none")
+        connection, got = self._on_connection.get(client, (None, set()))
+        if connection != say.facts["connection"]:
+            got = set()
+            self._on_connection[client] = (say.facts["connection"], got)
+        if (name, number) in got:
+            self.broken(f"{client} got result {number} of {name} again on one connection")
+        got.add((name, number))
+        seen = self._seen.setdefault(subscription, {})
+        if number not in seen and seen and number < max(seen):
+            self.broken(f"{client} got result {number} of {name} after {max(seen)}")
+        seen[number] = None
+
+    def _client(self, address: Address) -> ChannelClient:
+        return cast(ChannelClient, self._world.machine(address))
+
+    def finish(self, world: World) -> None:
+        for (client, name), since in self._due.items():
+            seen = self._seen.get((client, name), {})
+            for tick in self._ticks[since:]:
+                for ordinal, k in self._rows[tick].items():
+                    if k == meant_by(name) and tick * 1_000 + ordinal not in seen:
+                        self.broken(f"{client} never got result {tick * 1_000 + ordinal} of {name}")
+        if set(self._rows) != set(self._ticks):
+            self.broken("some results have no notice")
+
+
+class StayHeld(Invariant):
+    """What a client was told to be subscribed to, some broker holds for it: so every tick makes results for it."""
+
+    name = "what is subscribed to is held"
+
+    def __init__(self) -> None:
+        self._cells: dict[str, str] = {}  # key → k
+        self._promised: dict[Subscription, None] = {}
+
+    def attach(self, world: World) -> None:
+        world.observers.on_change(SUBSCRIPTIONS.name, self._on_change)
+        world.observers.on_say("subscribed", self._on_subscribed)
+        world.observers.on_say("unsubscribing", self._on_unsubscribing)
+
+    def _on_change(self, change: Change) -> None:
+        if change.kind == "put":
+            self._cells[change.key] = decode_subscription(change.value).k
+        elif change.kind == "delete":
+            self._cells.pop(change.key, None)
+            self._look()
+
+    def _on_subscribed(self, client: Address, say: Say) -> None:
+        self._promised[client, str(say.facts["name"])] = None
+        self._look()
+
+    def _on_unsubscribing(self, client: Address, say: Say) -> None:
+        self._promised.pop((client, str(say.facts["name"])), None)
+
+    def _look(self) -> None:
+        held = set(self._cells.values())
+        for client, name in self._promised:
+            if meant_by(name) not in held:
+                self.broken(f"{client} is subscribed to {name}, and nobody holds it")
+
+
+class Tidy(Invariant):
+    """In the end each home holds what its sessions want, and nobody holds anything else; and all is acknowledged.
+
+    Who serves a client may not have heard that a write of another broker took the session, late: it holds as well.
+    """
+
+    name = "in the end what is held is what is wanted, and everything is settled"
+
+    def finish(self, world: World) -> None:
+        wanted: set[tuple[str, str]] = set()
+        for address in world.addresses:
+            if not isinstance(world.machine(address), ChannelClient):
+                continue
+            cell = world.store.tables[SESSIONS.name].get(session_key(address), world.now_us)
+            if cell is None:
+                self.broken(f"{address} has no session")
+            session = decode_session(cell.value)
+            wanted |= {(meant_by(name), session.home) for name in channels_of(session)}
+            if session.results is not None and session.results.unsettled:
+                self.broken(f"results for {address} are not settled: {session.results}")
+        table = world.store.tables[SUBSCRIPTIONS.name]
+        cells = [table.get(key, world.now_us) for key in table.keys("", world.now_us)]
+        held = [decode_subscription(cell.value) for cell in cells if cell is not None]
+        there = {(each.k, each.broker) for each in held}
+        if not wanted <= there <= wanted | self._served(world):
+            self.broken(f"held: {sorted(there)}; wanted: {sorted(wanted)}")
+
+    def _served(self, world: World) -> set[tuple[str, str]]:
+        found: set[tuple[str, str]] = set()
+        for address in world.addresses:
+            broker = world.machine(address)
+            if isinstance(broker, ChannelBroker):
+                for service in broker.services.values():
+                    names = service.machine.subscriptions if service.open else ()
+                    found |= {(meant_by(name), address) for name in names}
+        return found
+
+
+def promises() -> list[Invariant]:
+    return [Arrive(), StayHeld(), SessionsLast(), OnlyTheUsurpedStop(), Tidy()]

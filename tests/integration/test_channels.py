@@ -1,0 +1,200 @@
+"""Channels across brokers of a real network, on real NATS, with a pipeline that is written by hand: cells, files and
+notices. Brokers are killed; clients move."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as paho
+import pytest
+from mqtt5 import (
+    ConnAckPacket,
+    ConnectPacket,
+    PubAckPacket,
+    PublishPacket,
+    QoS,
+    SubAckPacket,
+    SubscribePacket,
+    TopicFilter,
+)
+
+from tests.integration.running import DEADLINE_S, Heard, until, up
+from tests.integration.test_first_message import PahoClient
+from tests.unit.broker.door import Peer
+from tests.unit.broker.pipeline import NEAR, WIDE, Pipeline
+from tocsin.model.results import k_of
+from tocsin.store.jetstream import JetStreamStore
+from tocsin.wire.codec import V5
+
+pytest.importorskip("pyarrow", reason="the extra spark is not installed")
+
+ONE = QoS.AT_LEAST_ONCE
+ALICE = "$channel/Near/alice"
+FOR_ALICE = ("Near", ("alice",))
+K_ALICE = k_of("Near", ("alice",))
+
+Connect = Callable[..., Awaitable[Peer]]
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("datasets")
+
+
+@pytest.fixture(scope="module")
+def ready(storage: Path) -> Iterator[dict[str, Any]]:
+    with up("--set", "pipeline.enabled=never", "--set", f"pipeline.storage={storage}") as told:
+        yield told
+
+
+@pytest.fixture
+async def pipeline(ready: dict[str, Any], storage: Path) -> AsyncIterator[Pipeline[JetStreamStore]]:
+    token = (Path(ready["state"]) / "token").read_text().strip()
+    store = await JetStreamStore.connect(ready["nats"], token=token)
+    made = Pipeline(store, storage / "results", network="tocsin")
+    made.ticks = await (await store.log(made.places.notices)).last()  # of earlier tests
+    await made.define(NEAR, WIDE)
+    yield made
+    await store.close()
+
+
+@pytest.fixture
+async def connect(ready: dict[str, Any]) -> AsyncIterator[Connect]:
+    """Connects a client to a broker, tried until it is there."""
+    brokers = {each["id"]: (each["host"], each["port"]) for each in ready["brokers"]}
+    peers: list[Peer] = []
+
+    async def attempt(broker: str, client_id: str, expiry_s: int) -> bool:
+        try:
+            reader, writer = await asyncio.open_connection(*brokers[broker])
+            peers.append(Peer(reader, writer, V5))
+            peers[-1].send(
+                ConnectPacket(client_id, clean_start=not expiry_s, session_expiry_interval=expiry_s)
+            )
+            return int((await peers[-1].receive(ConnAckPacket)).reason_code) == 0
+        except OSError:
+            return False
+
+    async def connect(broker: str, client_id: str, expiry_s: int = 0) -> Peer:
+        async with asyncio.timeout(DEADLINE_S):
+            while not await attempt(broker, client_id, expiry_s):
+                await asyncio.sleep(0.1)
+        return peers[-1]
+
+    yield connect
+    for peer in peers:
+        peer.writer.transport.abort()
+    for _ in range(3):  # for the loop to end what was aborted
+        await asyncio.sleep(0)
+
+
+async def subscribe(peer: Peer, name: str = ALICE) -> None:
+    peer.send(SubscribePacket(1, [TopicFilter(name, max_qos=ONE)]))
+    answer = await peer.first(SubAckPacket)
+    assert int(answer.reason_codes[0]) == 1, answer.reason_str
+
+
+async def take(peer: Peer, count: int) -> list[int]:
+    found = []
+    for _ in range(count):
+        packet = await peer.first(PublishPacket)
+        peer.send(PubAckPacket(packet.packet_id or 0))
+        found.append(json.loads(packet.payload)["n"])
+    return found
+
+
+async def held(pipeline: Pipeline[JetStreamStore], k: str, brokers: set[str]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while (await pipeline.held()).get(k, set()) != brokers:
+            await asyncio.sleep(0.05)
+
+
+async def test_a_client_moves_between_brokers_and_misses_nothing(
+    pipeline: Pipeline[JetStreamStore], connect: Connect
+) -> None:
+    first = await connect("north-1", "mover", expiry_s=600)
+    await subscribe(first)
+    assert (await pipeline.held())[K_ALICE] == {"north-1"}
+    await pipeline.tick({FOR_ALICE: [{"n": 1}]})
+    assert await take(first, 1) == [1]
+    first.close()
+    await pipeline.tick({FOR_ALICE: [{"n": 2}, {"n": 3}]})
+    known, seen = await pipeline.held(), await pipeline.seen()
+    second = await connect("south-1", "mover", expiry_s=600)
+    assert await take(second, 2) == [2, 3]
+    await pipeline.tick({FOR_ALICE: [{"n": 4}]}, held=known, seen=seen)  # it began before the move
+    assert await take(second, 1) == [4]
+    await held(pipeline, K_ALICE, {"south-1"})
+    await pipeline.tick({FOR_ALICE: [{"n": 5}]})
+    assert await take(second, 1) == [5]
+
+
+async def test_a_broker_that_is_killed_holds_on_to_what_its_sessions_want(
+    ready: dict[str, Any], pipeline: Pipeline[JetStreamStore], connect: Connect
+) -> None:
+    bob, k_bob = ("Near", ("bob",)), k_of("Near", ("bob",))
+    lasting = await connect("north-2", "lasting", expiry_s=600)
+    passing = await connect("north-2", "passing")
+    await subscribe(lasting, "$channel/Near/bob")
+    await subscribe(passing, "$channel/Near/carol")
+    await pipeline.tick({bob: [{"n": 1}]})
+    await lasting.first(PublishPacket)  # and not acknowledged
+    os.kill(ready["pids"]["broker/north-2"], signal.SIGKILL)
+    await pipeline.tick({bob: [{"n": 2}]})
+    await held(pipeline, k_of("Near", ("carol",)), set())  # found by the scan after the restart
+    assert (await pipeline.held())[k_bob] == {"north-2"}
+    await pipeline.tick({bob: [{"n": 3}]})
+    again = await connect("north-2", "lasting", expiry_s=600)
+    assert await take(again, 3) == [1, 2, 3]
+
+
+async def test_results_that_cannot_be_reached_come_over_the_bus(
+    pipeline: Pipeline[JetStreamStore], connect: Connect, storage: Path
+) -> None:
+    peer = await connect("north-1", "remote")
+    await subscribe(peer, "$channel/Wide/5/flood")
+    hidden = storage / "hidden"
+    async with pipeline.serve():
+        pipeline.root = hidden  # no broker knows of this one
+        await pipeline.tick({("Wide", (5.0, "flood")): [{"n": number} for number in range(5)]})
+        assert await take(peer, 5) == list(range(5))
+
+
+def test_mosquitto_sub_and_mqtt_311_get_results_as_json(
+    ready: dict[str, Any], debian_program: Callable[[str, str], str], storage: Path
+) -> None:
+    program = debian_program("mosquitto_sub", "mosquitto-clients")
+    broker = ready["brokers"][0]
+    name = "$channel/Near/dora"
+    sub = Heard([program, "-h", broker["host"], "-p", str(broker["port"]), "-v", "-q", "1", "-t", name])
+    old = PahoClient((broker["host"], broker["port"]), paho.MQTTv311, name)
+
+    async def tick() -> bool:
+        token = (Path(ready["state"]) / "token").read_text().strip()
+        store = await JetStreamStore.connect(ready["nats"], token=token)
+        try:
+            made = Pipeline(store, storage / "results", network="tocsin")
+            made.ticks = await (await store.log(made.places.notices)).last()
+            await made.define(NEAR)
+            if k_of("Near", ("dora",)) not in await made.held():
+                return False
+            await asyncio.sleep(0.5)  # mosquitto_sub does not say when it is subscribed
+            await made.tick({("Near", ("dora",)): [{"n": 1, "text": "grüße"}]})
+            return True
+        finally:
+            await store.close()
+
+    try:
+        until(lambda: asyncio.run(tick()), lambda: None, "a subscription")
+        until(lambda: bool(sub.lines) and bool(old.heard), lambda: None, "the result")
+    finally:
+        sub.stop()
+        old.stop()
+    said = json.loads(sub.lines[0].removeprefix(f"{name} "))
+    assert said == json.loads(old.heard[0][1]) == {"n": 1, "text": "grüße"}

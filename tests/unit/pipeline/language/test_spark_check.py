@@ -1,0 +1,98 @@
+"""Spark has the last word: what it accepts has columns with types, what it refuses is said where it stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from tests.unit.pipeline.language.oracle import channel
+from tests.unit.pipeline.language.rooms import DATASETS
+from tocsin.errors import SqlInvalid
+from tocsin.model.catalogue import Column
+from tocsin.pipeline.language.spark_check import check_selection_with_spark, check_with_spark
+from tocsin.pipeline.plan import compile_channel, compile_select, results_view
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+def test_the_columns_of_results_have_the_types_that_spark_gives_them(spark: SparkSession) -> None:
+    query = (
+        "SELECT id, kind AS theKind, avg(temp) AS t, count(*) AS n, POINT(1, 2) AS place, collect_list(day) AS days "
+        "FROM Reports WHERE room = :room GROUP BY id, kind"
+    )
+    compiled = compile_channel(channel("room STRING", query), DATASETS)
+
+    found = check_with_spark(spark, compiled, DATASETS)
+
+    assert [(column.name, column.type) for column in found] == [
+        ("id", "BIGINT"),
+        ("theKind", "STRING"),
+        ("t", "DOUBLE"),
+        ("n", "BIGINT"),
+        ("place", "STRUCT<lon: DOUBLE, lat: DOUBLE>"),
+        ("days", "ARRAY<DATE>"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "line", "said"),
+    [
+        ("SELECT id,\n level AS x FROM Reports\n GROUP BY id", 2, "Spark does not accept this"),
+        ("SELECT array_contains(kind, 'x') AS x FROM Reports", 1, "Spark does not accept this"),
+        ("SELECT id FROM Reports\nWHERE level", 2, "Spark does not accept this"),
+    ],
+)
+def test_what_spark_refuses_is_refused_in_one_sentence(
+    spark: SparkSession, query: str, line: int, said: str
+) -> None:
+    compiled = compile_channel(channel("", query), DATASETS)
+
+    with pytest.raises(SqlInvalid) as caught:
+        check_with_spark(spark, compiled, DATASETS)
+
+    assert caught.value.line == line
+    assert said in str(caught.value)
+    assert "org.apache" not in str(caught.value) and "SQLSTATE" not in str(caught.value)
+
+
+def test_the_views_that_are_at_work_are_left_alone(spark: SparkSession) -> None:
+    spark.sql("SELECT 1 AS mine").createOrReplaceTempView("data_reports")
+    try:
+        check_with_spark(spark, compile_channel(channel("", "SELECT id FROM Reports"), DATASETS), DATASETS)
+        assert spark.sql("SELECT * FROM data_reports").columns == ["mine"]
+    finally:
+        spark.catalog.dropTempView("data_reports")
+
+
+def test_history_is_a_row_for_each_result_however_many_brokers_had_it(spark: SparkSession) -> None:
+    columns = (Column("id", "BIGINT"), Column("theKind", "STRING"))
+    made = msgspec.structs.replace(
+        channel("", "SELECT id, kind AS theKind FROM Reports", name="Near"), columns=columns
+    )
+    session = spark.newSession()
+    session.createDataFrame(
+        [
+            (1, "Near", 7, broker, "k1", 0, 0, None, 3, '{"id":5,"theKind":"fire"}')
+            for broker in ("north", "south")
+        ]
+        + [
+            (1, "Near", 7, "north", "k2", 0, 1, None, None, '{"id":6,"theKind":null}'),
+            (1, "Other", 7, "north", "k3", 0, 2, None, None, '{"id":8}'),
+        ],
+        "tick BIGINT, channel STRING, execution BIGINT, broker STRING, k STRING, part INT, row INT, at TIMESTAMP, "
+        "priority INT, payload STRING",
+    ).createOrReplaceTempView("results")
+    session.sql(results_view(made)).createOrReplaceTempView("results_near")
+    text = "SELECT id, theKind, _execution, _k, _priority FROM RESULTS OF Near WHERE id > 4 ORDER BY id"
+    selection = compile_select(text, DATASETS, [made])
+
+    rows = [tuple(row) for row in session.sql(selection.sql).collect()]
+
+    assert rows == [(5, "fire", 7, "k1", 3), (6, None, 7, "k2", None)]
+    found = check_selection_with_spark(spark, selection, DATASETS, [made], text)
+    assert [(column.name, column.type) for column in found][:2] == [("id", "BIGINT"), ("theKind", "STRING")]

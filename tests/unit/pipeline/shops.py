@@ -1,0 +1,99 @@
+"""A shop without Spark: real storage and language, a store in memory, and an engine that only remembers."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tocsin.core.schedule import Schedule
+from tocsin.model.catalogue import Column
+from tocsin.model.channel_places import ChannelPlaces
+from tocsin.pipeline.catalogue import Catalogue
+from tocsin.pipeline.desk import Desk
+from tocsin.pipeline.plan import Compiled, Selection
+from tocsin.pipeline.progress import Progress
+from tocsin.pipeline.shop import Shop
+from tocsin.pipeline.storage.landing import Landing
+from tocsin.pipeline.storage.results import ResultsStore
+from tocsin.pipeline.subscriptions import Subscriptions
+from tocsin.store.memory import MemoryServer, MemoryStore
+
+PLACES = ChannelPlaces("net")
+
+
+class RememberingEngine:
+    """What was defined; a SELECT gives its own SQL."""
+
+    def __init__(self) -> None:
+        self.defined: dict[str, Compiled] = {}
+
+    def define(self, compiled: Compiled) -> None:
+        self.defined[compiled.channel.name.lower()] = compiled
+
+    def drop(self, name: str) -> None:
+        self.defined.pop(name.lower(), None)
+
+    def invalid(self, name: str) -> int:
+        return 0
+
+    def explain(self, name: str) -> str:
+        return f"plan of {self.defined[name.lower()].channel.name}"
+
+    def select(self, selection: Selection, channels: Any, results: Any, limit: int) -> pa.Table:
+        return pa.table({"sql": [selection.sql] * limit})
+
+
+class Workshop:
+    """A shop, its desk, and what is around them."""
+
+    def __init__(self, root: Path, server: MemoryServer | None = None) -> None:
+        self.root = root
+        self.server = server or MemoryServer()
+        self.store = MemoryStore(self.server)
+        self.engine = RememberingEngine()
+        self.threads = ThreadPoolExecutor(1)
+        self.now = 1_000_000_000
+        self.woken = 0
+
+    async def open(self) -> None:
+        self.progress = Progress(await self.store.table(PLACES.progress))
+        await self.progress.load()
+        self.catalogue = Catalogue(await self.store.table(PLACES.catalogue), self.progress)
+        await self.catalogue.load()
+        self.shop = Shop(
+            self.catalogue,
+            Landing(self.root),
+            ResultsStore(self.root / "results"),
+            self.engine,  # type: ignore[arg-type]
+            Schedule(),
+            self.progress,
+            Subscriptions(),
+            self.threads,
+            clock=lambda: self.now,
+            wake=self._wake,
+            check=self._check,
+        )
+        await self.shop.open()
+        self.desk = Desk(self.shop, self.threads)
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def _check(self, compiled: Compiled, text: str, at: int) -> tuple[Column, ...]:
+        return tuple(Column(name, "STRING") for name in compiled.template.columns)
+
+    async def run(self, text: str, limit: int = 100) -> Any:
+        return await self.desk.run(text, limit=limit)
+
+    async def again(self) -> Workshop:
+        """The same, after a restart."""
+        await self.progress.write()
+        other = Workshop(self.root, self.server)
+        await other.open()
+        return other
+
+    def close(self) -> None:
+        self.threads.shutdown()

@@ -1,0 +1,56 @@
+"""How far back stored sessions need results."""
+
+from __future__ import annotations
+
+from tocsin.core.delivery import Progress
+from tocsin.core.forwarding import Subscription
+from tocsin.core.stored_session import FOREVER_S, StoredSession, encode_session, session_key
+from tocsin.model.results import NOTICES, place
+from tocsin.ports import Log, LogSpec, Record, Table, TableSpec
+from tocsin.runtime.retention import retention_floor
+from tocsin.store.memory import MemoryServer, MemoryStore
+
+CHANNEL = {"$channel/Near/alice": Subscription(qos=1)}
+
+
+async def opened() -> tuple[Table, Log]:
+    store = MemoryStore(MemoryServer())
+    log = await store.log(LogSpec(f"t-{NOTICES}", (f"t.{NOTICES}",)))
+    for number in range(9):
+        await log.append([Record(f"t.{NOTICES}", b"", str(number))])
+    return await store.table(TableSpec("t-sessions")), log
+
+
+async def put(
+    table: Table, client: str, results: Progress | None, subscriptions: dict[str, Subscription] = CHANNEL
+) -> None:
+    session = StoredSession(
+        client, uid=client, expiry_s=FOREVER_S, subscriptions=subscriptions, results=results
+    )
+    await table.put(session_key(client), encode_session(session))
+
+
+async def test_without_sessions_nothing_is_needed() -> None:
+    assert await retention_floor(*await opened()) == 10
+
+
+async def test_the_oldest_that_any_session_has_not_settled_is_the_floor() -> None:
+    table, log = await opened()
+    await put(table, "level", Progress(place(10, 0)))
+    assert await retention_floor(table, log) == 10
+    await put(table, "behind", Progress(place(8, 3)))
+    assert await retention_floor(table, log) == 8
+    await put(table, "unsettled", Progress(place(9, 0), (place(4, 7), place(6, 0))))
+    assert await retention_floor(table, log) == 4
+    for number in range(40):
+        await put(table, f"more-{number}", Progress(place(5 + number % 4, 0)))
+    assert await retention_floor(table, log) == 4
+
+
+async def test_sessions_that_get_no_results_need_none() -> None:
+    table, log = await opened()
+    await put(table, "never", None)
+    await put(table, "at QoS 0", Progress(place(2, 0)), {"$channel/Near/alice": Subscription(qos=0)})
+    await put(table, "unsubscribed", Progress(place(2, 0)), {"a": Subscription(qos=1)})
+    await table.put("unreadable", b"\xff")
+    assert await retention_floor(table, log) == 10
