@@ -25,6 +25,7 @@ TELL_S: Final = 0.002  # shorter than a client takes to another broker: the word
 FORGET_S: Final = 0.01  # an old session that nobody takes does no harm
 DISCARDS_MAX: Final = 64  # old sessions that are looked for at once
 SEPARATOR: Final = "\0"  # in no client id: MQTT allows it in no string
+BACK, CLEAN = "+", "-"  # before a client id: it came for its session, or for a new one
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -52,7 +53,9 @@ class Arrivals:
         self._broker = broker
         self._ended = ended
         self._spawn = spawn
-        self._fresh: dict[str, None] = {}  # of whom the others are to be told
+        self._fresh: dict[
+            str, bool
+        ] = {}  # of whom the others are to be told → whether it came for its session
         self._clean: dict[str, str] = {}  # client → owner, whose old sessions are to be forgotten
         self._forgetting: dict[str, asyncio.Task[None]] = {}  # the same, under way
         self._slots = asyncio.Semaphore(DISCARDS_MAX)
@@ -60,15 +63,15 @@ class Arrivals:
         self._timer: asyncio.TimerHandle | None = None  # for forgetting
         self._log = structlog.get_logger()
 
-    def came(self, client: str) -> None:
-        """A client has come."""
+    def came(self, client: str, *, back: bool) -> None:
+        """A client has come; ``back``: for the session that it had."""
         if not self._fresh:
             asyncio.get_running_loop().call_at(self._told_at + TELL_S, self._tell)
-        self._fresh[client] = None
+        self._fresh[client] = back
 
     def came_clean(self, client: str, owner: str) -> None:
         """A client has come that wants no session."""
-        self.came(client)
+        self.came(client, back=False)
         self._clean[client] = owner
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FORGET_S, self.forget)
@@ -85,10 +88,12 @@ class Arrivals:
         if task is not None:
             await asyncio.wait({task})
 
-    def elsewhere(self, arrival: Delivery) -> list[str]:
-        """The clients that have come to another broker."""
+    def elsewhere(self, arrival: Delivery) -> list[tuple[str, bool]]:
+        """The clients that have come to another broker, and whether for their sessions."""
         broker, *clients = arrival.payload.decode(errors="replace").split(SEPARATOR)
-        return [] if broker == self._broker else clients
+        if broker == self._broker:
+            return []
+        return [(each[1:], each.startswith(BACK)) for each in clients]
 
     # ── together ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -96,7 +101,8 @@ class Arrivals:
         fresh, self._fresh = self._fresh, {}
         self._told_at = asyncio.get_running_loop().time()
         if fresh:
-            self._spawn(self._tell_others(list(fresh)))
+            marked = [(BACK if back else CLEAN) + client for client, back in fresh.items()]
+            self._spawn(self._tell_others(marked))
 
     def forget(self) -> None:
         """Forget now what would be forgotten a moment later."""

@@ -196,9 +196,9 @@ class Connection(Outflow):
             case SendPacket(packet=SubAckPacket() as packet):
                 self._subscribing.acknowledge(packet)
             case SendPacket(packet=UnsubAckPacket() as packet):
-                self.attendant.when_durable(lambda: self._send(packet))
+                self.attendant.when_durable(lambda: self.send(packet))
             case SendPacket(packet=packet):
-                self._send(packet)
+                self.send(packet)
             case Commit(packet=packet, topic=topic, packet_id=packet_id, qos=qos):
                 self._commits = True
                 self._publisher().commit(packet, topic, packet_id, qos)
@@ -220,9 +220,9 @@ class Connection(Outflow):
                 self._publisher().publish(topic, packet)
             case Publish(packet=packet, topic=topic):
                 self._publisher().bequeath(topic, packet)
-            case DelayWill(packet=packet, delay_s=delay_s):
+            case DelayWill(packet=packet, delay_s=delay_s, moving=moving):
                 will = self._publisher().publication(packet.topic, packet)
-                self._durability.delay_will(self.client_id, will, delay_s)
+                self._durability.wills.delay(self.client_id, will, delay_s, moving=moving)
             case SetTimer(name=name, delay_us=delay_us, cause=cause):
                 self._timers.set(name, delay_us, cause)
             case CancelTimer(name=name):
@@ -241,9 +241,9 @@ class Connection(Outflow):
 
     def acknowledge(self, packet: SubAckPacket, refused: Refused) -> None:
         self._subscribing.withdraw(refused)
-        self._send(self._session.amended(packet, refused) if refused else packet)
+        self.send(self._session.amended(packet, refused) if refused else packet)
 
-    def _send(self, packet: Packet) -> None:
+    def send(self, packet: Packet) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(encode(packet, self._session.version))
 
@@ -281,7 +281,11 @@ class Connection(Outflow):
         if self._link_cluster is None:
             self._durability.client_came(self.client_id, self._listener.who(self).user)
         self._begin(None, 0, accepted)
-        self.post(Resumed(present=False, cause=self._cause))
+        self._welcome(accepted, present=False)
+
+    def _welcome(self, accepted: Accepted, *, present: bool) -> None:
+        told = self._listener.introduce(self, accepted)
+        self.post(Resumed(present=present, user_properties=told, cause=self._cause))
 
     def rights(self) -> Rights:
         return self._listener.rights(self)
@@ -343,7 +347,7 @@ class Connection(Outflow):
         self._subscribing.restore()
         if present:
             self._source = Source(self, self._exchange, resumed=True)
-        self.post(Resumed(present=present, cause=self._cause))
+        self._welcome(accepted, present=present)
         self._subscribing.begin()
 
     # ── going ───────────────────────────────────────────────────────────────────────────────────────────────

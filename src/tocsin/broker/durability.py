@@ -17,6 +17,7 @@ from tocsin.broker.journal import Journal
 from tocsin.broker.retained import Retained
 from tocsin.broker.retaining import Retaining
 from tocsin.broker.sessions import Sessions
+from tocsin.broker.wills import Wills
 from tocsin.core.stored_session import StoredSession
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
@@ -24,7 +25,6 @@ from tocsin.model.subjects import fits, messages_log
 from tocsin.ports import Bus, Delivery, Entry, Log, LogSpec, Store, TableSpec
 from tocsin.store.results import ResultsReader
 
-WILLS_MAX: Final = 1_000  # that wait for their time; each may hold a packet of the largest size
 ROOM_MIN_BYTES: Final = 1 << 26  # the least that the message log is opened with
 
 
@@ -57,7 +57,7 @@ class Durability:
             bus, sessions, network=network, broker=broker, ended=self.ended, spawn=self._spawn
         )
         self._announce = announce  # sends a QoS 0 message that no connection sends
-        self._wills: dict[str, tuple[asyncio.TimerHandle, Publication]] = {}  # client → its will, to come
+        self.wills = Wills(self.publish)
         self._attendances = 0
         # Client → the end of its last connection, being stored.
         self._endings: dict[str, asyncio.Task[None]] = {}
@@ -134,8 +134,9 @@ class Durability:
 
         async def hear(arrivals: AsyncIterator[Delivery]) -> None:
             async for arrival in arrivals:
-                for client in self._arrivals.elsewhere(arrival):
+                for client, back in self._arrivals.elsewhere(arrival):
                     let_go(client)
+                    self.wills.came(client, back=back)
 
         subject = self.sessions.hand_over_subject(self._broker)
         async with (
@@ -167,8 +168,8 @@ class Durability:
         self, client: str, *, owner: str, clean: bool, expiry_s: int
     ) -> tuple[StoredSession, int, bool] | None:
         """Make a client's session ours, after whatever an earlier connection of it here still has to store."""
-        self._end_will(client, came_back=not clean)
-        self._arrivals.came(client)
+        self.wills.came(client, back=not clean)
+        self._arrivals.came(client, back=not clean)
         await self.ended(client)
         await self._arrivals.settled(client)
         taken = await self.sessions.take(
@@ -191,7 +192,7 @@ class Durability:
 
     def client_came(self, client: str, owner: str) -> None:
         """A client came that wants no session: an old one is forgotten, by the way."""
-        self._end_will(client, came_back=False)
+        self.wills.came(client, back=False)
         self._arrivals.came_clean(client, owner)
 
     def client_went(self, client: str) -> None:
@@ -240,25 +241,6 @@ class Durability:
                     self.retaining.withdraw(place)
 
             self.journal.commit(publication, self.prefix(), stored)
-
-    def delay_will(self, client: str, publication: Publication, delay_s: int) -> None:
-        """Publish a will after a while, unless the client comes back for its session.
-
-        Of too many at once those that find no room are published now: late is what was asked for, lost is not.
-        """
-        self._end_will(client, came_back=False)
-        if len(self._wills) >= WILLS_MAX:
-            self.publish(publication)
-            return
-        timer = asyncio.get_running_loop().call_later(delay_s, self._end_will, client)
-        self._wills[client] = (timer, publication)
-
-    def _end_will(self, client: str, came_back: bool = False) -> None:
-        timer, publication = self._wills.pop(client, (None, None))
-        if timer is not None and publication is not None:
-            timer.cancel()
-            if not came_back:
-                self.publish(publication)
 
     # ── upkeep ──────────────────────────────────────────────────────────────────────────────────────────────
 

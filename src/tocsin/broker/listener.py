@@ -21,6 +21,7 @@ import structlog
 from tocsin.broker.connection import Connection
 from tocsin.broker.doorkeeper import Doorkeeper
 from tocsin.broker.exchange import Exchange
+from tocsin.broker.visitors import Visitors
 from tocsin.config import Limits
 from tocsin.core.access import Rights, Who
 from tocsin.core.admission import Admission, Origin, is_loopback, link_cluster, source_of
@@ -30,6 +31,7 @@ from tocsin.core.session import (
     Authenticate,
     Authenticated,
     Close,
+    Moving,
     PeerClosed,
     Rejected,
     ServerStopping,
@@ -88,8 +90,10 @@ class Listener:
         *,
         access_changed: Callable[[], None] | None = None,
         elsewhere: Callable[[Scheme], str | None] = lambda scheme: None,
+        visitors: Visitors | None = None,
     ) -> None:
         self.own = own
+        self._visitors = visitors
         self.exchange = exchange
         self.outbound_max_bytes = limits.outbound_max_bytes
         self.limits = SessionLimits(
@@ -297,6 +301,24 @@ class Listener:
         self._log.debug("client accepted", subscriber=accepted.client_id, cause=accepted.cause)
         return cluster
 
+    def introduce(self, connection: Connection, accepted: Accepted) -> tuple[tuple[str, str], ...]:
+        """A client is in: what to tell it of this broker and others, if it wants to know."""
+        if self._visitors is None or connection not in self._connections:
+            return ()
+        return self._visitors.came(accepted, self._connections[connection].scheme)
+
+    def tell_visitors(self) -> None:
+        """Other brokers than before could take our clients."""
+        if self._visitors is not None:
+            for client_id, packet in self._visitors.news():
+                self._clients[client_id].send(packet)
+
+    def send_home(self, client_id: str, server_reference: str) -> None:
+        """A guest's home is back."""
+        connection = self._clients.get(client_id)
+        if connection is not None:
+            connection.post(Moving(server_reference=server_reference, cause=f"{self.own.id}:home"))
+
     def publish_bucket(self) -> Bucket | None:
         """What one connection may publish in time; None: as much as it likes."""
         return Bucket(self._publish_rate, self._publish_burst, now_us()) if self._publish_rate else None
@@ -332,6 +354,8 @@ class Listener:
             if holders.get(connection.client_id) is connection:
                 del holders[connection.client_id]
                 self.exchange.durability.client_went(connection.client_id)
+                if self._visitors is not None:
+                    self._visitors.went(connection.client_id)
         self.exchange.forget(connection)
 
 

@@ -18,6 +18,7 @@ from tocsin.broker.figures import Figures
 from tocsin.broker.links import Link
 from tocsin.broker.listener import Listener, listening_socket
 from tocsin.broker.sources import Sources
+from tocsin.broker.visitors import Visitors
 from tocsin.broker.websocket import framed
 from tocsin.config import Broker, Settings
 from tocsin.core.admission import Admission
@@ -30,7 +31,9 @@ from tocsin.core.coordination.signals import (
     Leaving,
     Loaded,
     QueriesChanged,
+    RefugesChanged,
     RoutesChanged,
+    SendHome,
 )
 from tocsin.core.machine import Effect
 from tocsin.errors import Conflict, SettingError
@@ -159,6 +162,7 @@ class _Broker:
             guard,
             access_changed=self._exchange.access_changed,
             elsewhere=self._elsewhere,
+            visitors=Visitors(own, self._driver.post, self._all_elsewhere),
         )
         self._sent_away = 0  # clients that were told of another broker
 
@@ -251,12 +255,19 @@ class _Broker:
                 dispatched = Dispatched(position=position, cause=cause)
                 journal = self._exchange.durability.journal
                 journal.when_dispatched(position, lambda: self._driver.post(dispatched))
+            case RefugesChanged():
+                self._listener.tell_visitors()
+            case SendHome(client=client, server_reference=reference):
+                self._listener.send_home(client, reference)
             case _:
                 self._exchange.heed(effect)
 
     def _elsewhere(self, scheme: Scheme) -> str | None:
         self._sent_away += 1
         return self._member.elsewhere(scheme, self._sent_away, now_us())
+
+    def _all_elsewhere(self, scheme: Scheme) -> list[str]:
+        return self._member.all_elsewhere(scheme, self._listener.clients, now_us())
 
     def _interests_changed(self, added: tuple[str, ...], removed: tuple[str, ...]) -> None:
         cause = f"{self._own.id}:interest {(added or removed)[0]}"

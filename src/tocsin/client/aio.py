@@ -147,6 +147,11 @@ class AsyncClient:
         return f"{self._line.at.host}:{self._line.at.port}"
 
     @property
+    def others(self) -> tuple[str, ...]:
+        """Where the client goes on if its own servers are gone, as its broker has said: host:port."""
+        return tuple(f"{host}:{port}" for host, port in self._line.others)
+
+    @property
     def duplicates(self) -> int:
         """How many messages came again, and were not given to a reader twice."""
         return self._session.arrivals.repeated

@@ -227,6 +227,11 @@ class Client:
         return self._inner.server
 
     @property
+    def others(self) -> tuple[str, ...]:
+        """Where the client goes on if its own servers are gone, as its broker has said: host:port."""
+        return self._inner.others
+
+    @property
     def duplicates(self) -> int:
         """How many messages came again, and were not given to a reader twice."""
         return self._inner.duplicates

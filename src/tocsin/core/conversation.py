@@ -195,9 +195,9 @@ class Conversation:
         unknown = PubCompReasonCode.PACKET_ID_NOT_FOUND
         return self._answer(PubCompPacket(event.packet_id, reason_code=unknown))
 
-    def farewell(self, will: Will, session_expiry_s: int) -> list[Effect]:
+    def farewell(self, will: Will, session_expiry_s: int, *, moving: bool = False) -> list[Effect]:
         """What becomes of a will that the client left."""
-        return [due(will, session_expiry_s)] if self.publishing.allows(will.topic) else []
+        return [due(will, session_expiry_s, moving=moving)] if self.publishing.allows(will.topic) else []
 
     # ── answering ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,8 +9,13 @@ States::
                 ▲  └─────────┴────────┴──► waiting ──► dialling      (redial: with back-off, for ever)
                 └── Closing, from anywhere ──► closed ◄── the first failure, if it does not redial
 
-There may be several servers, tried in order: at a failure the next one is dialled at once, and after the last there is
-a wait (or the end). A connection that was up and broke begins at the first again.
+There may be several servers, tried in order: at a failure the next one is dialled at once, then those that the last
+broker has told us of, and after the last there is a wait (or the end). A connection that was up and broke begins at the
+first again.
+
+Who follows is at **home** at the first server. It says so wherever it comes (``PROPERTY_HOME``): the id of that broker,
+or, before it was ever there, its address. A broker that reads this answers with its own id and with others where we
+could go if it were gone, says when these change, and sends us home when that broker is back.
 
 A peer may send us to another server (*use another server*, *server moved*, with a reference). Who follows (links do
 not: they want that one broker) dials it at once, REFERRALS_MAX times in a row, and comes back to the usual server when
@@ -24,10 +29,21 @@ by chance (from ``Started.incarnation``), so that the links of a failed broker d
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterable
+from itertools import islice
+from typing import ClassVar, Final
 
-from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, Packet, PingReqPacket, PingRespPacket
+from mqtt5 import (
+    ConnAckPacket,
+    ConnectPacket,
+    DisconnectPacket,
+    Packet,
+    PingReqPacket,
+    PingRespPacket,
+    PublishPacket,
+)
 
+from tocsin.core.guests import PROPERTY_BROKER, PROPERTY_HOME, PROPERTY_SERVER, SERVERS_TOPIC
 from tocsin.core.machine import (
     CancelTimer,
     Effect,
@@ -45,12 +61,32 @@ from tocsin.wire.reference import Server, server_of
 BACKOFF_FIRST_US = 100_000  # a broker that restarts is back within a second
 BACKOFF_MAX_US = 10_000_000
 GREETING_DEADLINE_US = 10_000_000  # to dial, and again to be answered: the broker's own default for CONNECT
+HURRY_US = 3_000_000  # to dial, where there is another server to try
+TOLD_MAX = 8  # servers that a broker may tell us of
 REFERRALS_MAX = 3  # servers that each name another, before we wait and begin anew
 USE_ANOTHER_SERVER, SERVER_MOVED = 0x9C, 0x9D
 
 RETRY = "retry"
 DEADLINE = "deadline"
 PING = "ping"
+
+_GREETING_FIELDS: Final = (
+    "client_id",
+    "clean_start",
+    "will",
+    "username",
+    "password",
+    "keep_alive",
+    "session_expiry_interval",
+    "authentication_method",
+    "authentication_data",
+    "request_problem_info",
+    "request_response_info",
+    "receive_max",
+    "topic_alias_max",
+    "user_properties",
+    "max_packet_size",
+)
 
 
 class Dialled(Event, frozen=True, kw_only=True):
@@ -104,11 +140,21 @@ class Dialler(TableMachine):
     """See the module's text."""
 
     def __init__(
-        self, greeting: ConnectPacket, *, redial: bool, follow: bool = False, servers: int = 1
+        self,
+        greeting: ConnectPacket,
+        *,
+        redial: bool,
+        follow: bool = False,
+        servers: int = 1,
+        home: str = "",
     ) -> None:
+        """``home``: the address of the first server, for who is at home there."""
         self._greeting = greeting
-        self._servers = servers  # how many there are to try
+        self._home = home
+        self._servers = servers  # how many there are to try …
+        self.told: tuple[Server, ...] = ()  # … and then these
         self._turn = 0  # the one that is tried
+        self._abroad = False  # it is one that another server has named
         self._redial = redial
         self._follow = follow
         self._usual: Server | None = None  # where to dial first; None until a server has moved for good
@@ -129,18 +175,29 @@ class Dialler(TableMachine):
 
     def _dial_in_turn(self, cause: str) -> list[Effect]:
         self._referrals = 0
+        self._abroad = False
+        if self._turn >= self._servers:
+            return self._dial_at(self.told[self._turn - self._servers], cause)
         return self._dial_at(None if self._turn else self._usual, cause)
 
     def _dial_at(self, server: Server | None, cause: str) -> list[Effect]:
         self.state = "dialling"
-        return [Dial(cause=cause, server=server, turn=self._turn), self._deadline(cause)]
+        turn = self._turn if self._turn < self._servers else 0
+        return [Dial(cause=cause, server=server, turn=turn), self._deadline(cause, self._patience_us())]
 
-    def _deadline(self, cause: str) -> Effect:
-        return SetTimer(cause=cause, name=DEADLINE, delay_us=GREETING_DEADLINE_US)
+    def _patience_us(self) -> int:
+        return HURRY_US if self._turn + 1 < self._servers + len(self.told) else GREETING_DEADLINE_US
+
+    def _deadline(self, cause: str, delay_us: int) -> Effect:
+        return SetTimer(cause=cause, name=DEADLINE, delay_us=delay_us)
 
     def _greet(self, event: Dialled, now_us: int) -> list[Effect]:
         self.state = "greeting"
-        return [SendPacket(cause=event.cause, packet=self._greeting), self._deadline(event.cause)]
+        greeting = _introduced(self._greeting, self._home) if self._home else self._greeting
+        return [
+            SendPacket(cause=event.cause, packet=greeting),
+            self._deadline(event.cause, GREETING_DEADLINE_US),
+        ]
 
     def _on_answer(self, event: Heard, now_us: int) -> list[Effect]:
         answer = event.packet
@@ -153,12 +210,25 @@ class Dialler(TableMachine):
         self._referrals = 0
         self._up_since_us = now_us
         self._unanswered = False
+        self._learn(answer)
         keep_alive_s = answer.server_keep_alive
         self._ping_us = (self._greeting.keep_alive if keep_alive_s is None else keep_alive_s) * 500_000
         effects: list[Effect] = [CancelTimer(cause=event.cause, name=DEADLINE)]
         if self._ping_us:
             effects.append(SetTimer(cause=event.cause, name=PING, delay_us=self._ping_us))
         return [*effects, Up(cause=event.cause, answer=answer)]
+
+    def _learn(self, answer: ConnAckPacket) -> None:
+        """Where we are, and where we could go."""
+        if not self._home:
+            return
+        if self._turn == 0 and not self._abroad:
+            self._home = dict(answer.user_properties).get(PROPERTY_BROKER, self._home)
+        self._note_told(value for name, value in answer.user_properties if name == PROPERTY_SERVER)
+
+    def _note_told(self, references: Iterable[str]) -> None:
+        servers = (server_of(each) for each in references)
+        self.told = tuple(islice((server for server in servers if server is not None), TOLD_MAX))
 
     def _on_packet(self, event: Heard, now_us: int) -> list[Effect]:
         packet = event.packet
@@ -167,6 +237,8 @@ class Dialler(TableMachine):
             return self._drop(event.cause, now_us, reason_of(packet), code, server)
         if isinstance(packet, PingRespPacket):
             self._unanswered = False
+        if self._home and isinstance(packet, PublishPacket) and packet.topic == SERVERS_TOPIC:
+            self._note_told(packet.payload.decode(errors="replace").split())
         return []
 
     def _on_ping_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
@@ -183,7 +255,8 @@ class Dialler(TableMachine):
     def _on_deadline(self, event: TimerFired, now_us: int) -> list[Effect]:
         if event.name != DEADLINE:
             return []
-        return self._drop(event.cause, now_us, f"no answer within {GREETING_DEADLINE_US // 1_000_000} s")
+        waited_us = GREETING_DEADLINE_US if self.state == "greeting" else self._patience_us()
+        return self._drop(event.cause, now_us, f"no answer within {waited_us // 1_000_000} s")
 
     def _on_lost(self, event: Lost, now_us: int) -> list[Effect]:
         return self._drop(event.cause, now_us, event.reason)
@@ -204,9 +277,10 @@ class Dialler(TableMachine):
             HangUp(cause=cause),
         ]
         if server is not None and self._goes_to(server, reason_code):
+            self._abroad = reason_code == USE_ANOTHER_SERVER
             down = Down(cause=cause, reason=reason, reason_code=reason_code, retry_us=0)
             return [*effects, down, *self._dial_at(server, cause)]
-        if self.state != "up" and self._turn + 1 < self._servers:
+        if self.state != "up" and self._turn + 1 < self._servers + len(self.told):
             self._turn += 1
             down = Down(cause=cause, reason=reason, reason_code=reason_code, retry_us=0)
             return [*effects, down, *self._dial_in_turn(cause)]
@@ -271,3 +345,10 @@ class Dialler(TableMachine):
         ("closed", TimerFired): _ignore,
         ("closed", Closing): _ignore,
     }
+
+
+def _introduced(greeting: ConnectPacket, home: str) -> ConnectPacket:
+    """The same greeting, which says where the client is at home."""
+    fields = {name: getattr(greeting, name) for name in _GREETING_FIELDS}
+    fields["user_properties"] = [*greeting.user_properties, (PROPERTY_HOME, home)]
+    return ConnectPacket(**fields)

@@ -104,7 +104,13 @@ def _check_will(will: Will, limits: SessionLimits) -> None:
         raise ConnectRefused(f"the will's {error.problem}", error.reason_code) from None
 
 
-def connack(packet: ConnectPacket, granted: Terms, limits: SessionLimits, present: bool) -> ConnAckPacket:
+def connack(
+    packet: ConnectPacket,
+    granted: Terms,
+    limits: SessionLimits,
+    present: bool,
+    user_properties: tuple[tuple[str, str], ...] = (),
+) -> ConnAckPacket:
     """The welcome. What the standard takes for granted if nothing is said is offered, and left out on the wire."""
     shortened = granted.session_expiry_s != packet.session_expiry_interval
     return ConnAckPacket(
@@ -120,6 +126,7 @@ def connack(packet: ConnectPacket, granted: Terms, limits: SessionLimits, presen
         wildcard_subscription_available=True,
         subscription_id_available=limits.subscription_ids,
         shared_subscription_available=limits.shared,
+        user_properties=list(user_properties),
     )
 
 

@@ -9,13 +9,15 @@ Costs: all brokers are sorted when the registry says that they changed, and a fe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from tocsin.model.network import BrokerInfo, Role, Scheme
 
 REFUGES_MAX: Final = 3  # brokers that one is told of: the next is asked if one is gone meanwhile
 FULL: Final = 1_000  # thousandths
+ROOMY: Final = 900  # guests are sent home to a broker that is less full, lest it sends them away again
+HOMES_MAX: Final = 64  # that one broker may ask about at a time
 
 
 class RefugePlan:
@@ -24,6 +26,7 @@ class RefugePlan:
     def __init__(self) -> None:
         self._ranked: tuple[BrokerInfo, ...] = ()
         self._by_cluster: dict[str, list[BrokerInfo]] = {}
+        self._homes: dict[str, BrokerInfo] = {}  # those with room, by id and by address
 
     def rank(self, brokers: Iterable[BrokerInfo], loads: Mapping[str, int]) -> None:
         """These brokers are there, and so full, in thousandths."""
@@ -37,6 +40,9 @@ class RefugePlan:
         self._by_cluster = {}
         for each in able:
             self._by_cluster.setdefault(each.cluster, []).append(each)
+        roomy = [each for each in able if loads.get(each.id, 0) < ROOMY]
+        addresses = {entrance.address: each for each in roomy for entrance in each.entrances}
+        self._homes = addresses | {each.id: each for each in roomy}
 
     def of(self, broker: BrokerInfo) -> tuple[BrokerInfo, ...]:
         """Where this broker's clients can go, best first."""
@@ -48,9 +54,19 @@ class RefugePlan:
                 chosen.setdefault(each.id, each)
         return tuple(chosen.values())
 
+    def homes(self, asked: Iterable[str]) -> tuple[tuple[str, BrokerInfo], ...]:
+        """Of the brokers that are asked about, by id or address, those that are there and have room."""
+        wanted = islice(asked, HOMES_MAX)
+        return tuple((name, self._homes[name]) for name in wanted if name in self._homes)
+
 
 def reference(refuges: Iterable[BrokerInfo], scheme: Scheme, turn: int) -> str | None:
-    """The server reference for a client that came by this scheme; None if none of them has an entrance for it.
+    """The server reference for a client that came by this scheme; None if none of them has an entrance for it."""
+    return next(iter(references(refuges, scheme, turn)), None)
+
+
+def references(refuges: Iterable[BrokerInfo], scheme: Scheme, turn: int) -> list[str]:
+    """All of them, best first.
 
     A client is never sent from TLS to an entrance without. ``turn`` spreads many clients over those that are as near
     as the first.
@@ -62,4 +78,6 @@ def reference(refuges: Iterable[BrokerInfo], scheme: Scheme, turn: int) -> str |
         if entrance.scheme == scheme
     ]
     nearest = [address for cluster, address in open_doors if cluster == open_doors[0][0]]
-    return nearest[turn % len(nearest)] if nearest else None
+    farther = [address for cluster, address in open_doors if cluster != open_doors[0][0]]
+    first = turn % len(nearest) if nearest else 0
+    return [*nearest[first:], *nearest[:first], *farther]

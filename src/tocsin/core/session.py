@@ -5,7 +5,7 @@
     session.handle(PacketArrived(packet=…, version=decoder.version), now) every packet but publishes at QoS 0
     session.handle(WireFailed(error=…, version=decoder.version), now)     the WireError that feed() ended with
     session.handle(TimerFired(name=…), now)                               timers set by SetTimer
-    session.handle(PeerClosed(), now) / TakenOver() / ServerStopping(server_reference=…)
+    session.handle(PeerClosed(), now) / TakenOver() / ServerStopping(server_reference=…) / Moving(server_reference=…)
 
 What the shell answers, at once or later:
     Authenticate -> Authenticated() | Rejected(reason_code=…)
@@ -61,6 +61,7 @@ from tocsin.core.session_signals import Commit as Commit
 from tocsin.core.session_signals import CommitFailed as CommitFailed
 from tocsin.core.session_signals import Committed as Committed
 from tocsin.core.session_signals import DelayWill as DelayWill
+from tocsin.core.session_signals import Moving as Moving
 from tocsin.core.session_signals import Opened as Opened
 from tocsin.core.session_signals import PacketArrived as PacketArrived
 from tocsin.core.session_signals import PeerClosed as PeerClosed
@@ -105,6 +106,7 @@ class Session(TableMachine):
         self._conversation: Conversation | None = None  # from Accepted on
         self._will: Will | None = None  # while connected only
         self._send_max_bytes: int | None = None
+        self._moves = False  # the client was sent to another server
         self._outlives = False  # the client asked for a session that outlives its connection
         self._session_expiry_s = 0  # granted; 0 until Accepted
         self._patience_us = 0  # how long the client may be silent; 0: for ever
@@ -229,8 +231,9 @@ class Session(TableMachine):
         self._patience_us = granted.keep_alive_s * _PATIENCE_US
         self._heard_us = now_us
         self.state = "connected"
-        welcome = handshake.connack(packet, granted, self.limits, event.present)
-        effects: list[Effect] = [SendPacket(packet=welcome)]
+        told = (event.user_properties, ()) if event.user_properties else ((),)
+        welcomes = [handshake.connack(packet, granted, self.limits, event.present, each) for each in told]
+        effects: list[Effect] = [SendPacket(packet=self._fitting(*welcomes) or welcomes[-1])]
         if self._patience_us:
             effects.append(SetTimer(name=KEEP_ALIVE, delay_us=self._patience_us))
         for each in early.take():
@@ -334,6 +337,12 @@ class Session(TableMachine):
             return self._refuse(0x9C if reference else 0x88, reason, "none", reference)
         return self._disconnect(0x9C if reference else 0x8B, reason, "none", reference)
 
+    def _on_moving(self, event: Moving, now_us: int) -> list[Effect]:
+        if self.version != V5:
+            return []  # it could not be told where to go
+        self._moves = True
+        return self._disconnect(0x9C, "the client's home is back", "none", event.server_reference)
+
     def _refuse(self, code: int, reason: str, fault: str, reference: str | None = None) -> list[Effect]:
         """Say no to a CONNECT."""
         full = handshake.refusal(code, reason, reference)
@@ -352,7 +361,7 @@ class Session(TableMachine):
     def _close(self, code: int, reason: str, fault: str, last_word: Packet | None = None) -> list[Effect]:
         effects: list[Effect] = [] if last_word is None else [SendPacket(packet=last_word)]
         if self._will is not None and self._conversation is not None:
-            effects += self._conversation.farewell(self._will, self._session_expiry_s)
+            effects += self._conversation.farewell(self._will, self._session_expiry_s, moving=self._moves)
         self._will = self._connect = self._terms = self._early = None
         self.state = "closed"
         kept_s = self._session_expiry_s
@@ -388,6 +397,7 @@ class Session(TableMachine):
         ("connected", TimerFired): _on_timer,
         ("connected", PeerClosed): _on_peer_closed,
         ("connected", ServerStopping): _on_stopping,
+        ("connected", Moving): _on_moving,
         ("connected", TakenOver): _on_taken_over,
         ("connected", Committed): _on_committed,
         ("connected", CommitFailed): _on_commit_failed,

@@ -51,6 +51,7 @@ class Resumed(Event, frozen=True, kw_only=True):
     """The client's session is at hand: the stored one (``present``), or a new one. Answers ``Accepted``."""
 
     present: bool
+    user_properties: tuple[tuple[str, str], ...] = ()  # to tell the client in the CONNACK
 
 
 class ResumeFailed(Event, frozen=True, kw_only=True):
@@ -96,6 +97,12 @@ class ServerStopping(Event, frozen=True, kw_only=True):
     """This server goes down on purpose; ``server_reference`` is where the client can go."""
 
     server_reference: str | None = None
+
+
+class Moving(Event, frozen=True, kw_only=True):
+    """The client is to go on at another server, which waits for it; its will is held back meanwhile."""
+
+    server_reference: str
 
 
 # ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -178,7 +185,10 @@ class DelayWill(Effect, frozen=True, kw_only=True):
     """Publish the client's will after so long, unless it comes back (or its session ends) before."""
 
     packet: PublishPacket
-    delay_s: int  # never longer than the session lasts
+    delay_s: int  # never longer than the session lasts, unless it moves
+    moving: bool = (
+        False  # the client was sent elsewhere: to come there is to come back, with whatever session
+    )
 
 
 class Commit(Effect, frozen=True, kw_only=True):

@@ -63,7 +63,8 @@ class Line:
         self.at = self._servers[0]  # the server that was dialled last
         self._owner = owner
         self._packet_max_bytes = packet_max_bytes
-        self._machine = Dialler(greeting, redial=redial, follow=follow, servers=len(self._servers))
+        home = f"{self.at.host}:{self.at.port}" if follow else ""
+        self._machine = Dialler(greeting, redial=redial, follow=follow, servers=len(self._servers), home=home)
         self._cause = f"line {greeting.client_id}→{self.at.host}:{self.at.port}"
         self._timers = Timers(lambda name, cause: self._post(TimerFired(name=name, cause=cause)))
         self._post = Pump(self._machine, self._carry_out).post
@@ -73,6 +74,11 @@ class Line:
     @property
     def up(self) -> bool:
         return self._machine.state == "up"
+
+    @property
+    def others(self) -> tuple[tuple[str, int], ...]:
+        """Servers beyond our own that are tried when those are gone."""
+        return tuple((host, port or self._servers[0].port) for host, port in self._machine.told)
 
     @property
     def waiting_bytes(self) -> int:

@@ -23,6 +23,9 @@ class Beat(Message, frozen=True, gc=False):
     incarnation: int
     seen: int  # the number of the last notice that it has applied
     load: int = 0  # how full it is, in thousandths of the clients that it takes
+    homes: tuple[
+        str, ...
+    ] = ()  # of guests: brokers, by id or address, of which it wants to know when they are back
 
 
 class Submit(Message, frozen=True, gc=False):
@@ -50,12 +53,14 @@ class Refresh(Message, frozen=True, gc=False):
 
 
 class Pulse(Message, frozen=True, gc=False):
-    """Leader → broker, for a beat: I lead, this is your last notice, and these brokers have room for your clients."""
+    """Leader → broker, for a beat: I lead, this is your last notice, these brokers have room for your clients, and
+    these of the homes that you asked about are there."""
 
     epoch: int
     incarnation: int
     noticed: int
     refuges: tuple[BrokerInfo, ...] = ()
+    homes: tuple[tuple[str, BrokerInfo], ...] = ()  # as they were asked about, and who that is
 
 
 class Unknown(Message, frozen=True, gc=False):

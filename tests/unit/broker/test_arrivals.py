@@ -79,19 +79,19 @@ async def heard(broker: Broker) -> AsyncIterator[AsyncIterator[Delivery]]:
 
 async def test_who_comes_first_is_told_of_alone_and_who_comes_next_together(broker: Broker) -> None:
     async with heard(broker) as deliveries:
-        broker.arrivals.came("first")
-        assert (await anext(deliveries)).payload == b"north-1\0first"
+        broker.arrivals.came("first", back=True)
+        assert (await anext(deliveries)).payload == b"north-1\0+first"
         for client in ("a", "b", "c d"):
-            broker.arrivals.came(client)
-        assert (await anext(deliveries)).payload == b"north-1\0a\0b\0c d"
+            broker.arrivals.came(client, back=True)
+        assert (await anext(deliveries)).payload == b"north-1\0+a\0+b\0+c d"
 
 
 async def test_nobody_is_told_of_a_client_that_has_gone_again(broker: Broker) -> None:
     async with heard(broker) as deliveries:
-        broker.arrivals.came("goes")
+        broker.arrivals.came("goes", back=True)
         broker.arrivals.went("goes")
-        broker.arrivals.came("stays")
-        assert (await anext(deliveries)).payload == b"north-1\0stays"
+        broker.arrivals.came("stays", back=True)
+        assert (await anext(deliveries)).payload == b"north-1\0+stays"
 
 
 async def test_names_too_long_for_one_message_are_told_in_several(
@@ -101,18 +101,22 @@ async def test_names_too_long_for_one_message_are_told_in_several(
     names = [letter * 12 for letter in "abc"]
     async with heard(broker) as deliveries:
         for name in names:
-            broker.arrivals.came(name)
+            broker.arrivals.came(name, back=True)
         found: list[str] = []
         while len(found) < 3:
             payload = (await anext(deliveries)).payload
             assert len(payload) <= 40
             found += payload.decode().split("\0")[1:]
-        assert found == names
+        assert found == [f"+{name}" for name in names]
 
 
 def test_a_broker_takes_its_own_word_for_nobody_elsewhere(broker: Broker) -> None:
-    assert broker.arrivals.elsewhere(Delivery("x", b"north-1\0a\0b")) == []
-    assert broker.arrivals.elsewhere(Delivery("x", b"south-1\0a\0b")) == ["a", "b"]
+    assert broker.arrivals.elsewhere(Delivery("x", b"north-1\0+a\0-b")) == []
+    assert broker.arrivals.elsewhere(Delivery("x", b"south-1\0+a\0-b\0+-c")) == [
+        ("a", True),
+        ("b", False),
+        ("-c", True),
+    ]
 
 
 async def test_a_clean_start_ends_the_stored_session_and_not_the_next_one(broker: Broker) -> None:

@@ -13,6 +13,7 @@ from mqtt5 import (
     DisconnectReasonCode,
     PingReqPacket,
     PingRespPacket,
+    PublishPacket,
 )
 
 from tocsin.core.dialler import (
@@ -326,3 +327,86 @@ def test_a_server_that_is_named_is_spoken_to_like_the_one_that_named_it() -> Non
     elsewhere = ConnAckPacket(reason_code=ConnAckReasonCode.USE_ANOTHER_SERVER, server_reference="other:1")
     effects = dialler.handle(Heard(packet=elsewhere), 0)
     assert [(each.server, each.turn) for each in effects if isinstance(each, Dial)] == [(("other", 1), 1)]
+
+
+def told(*properties: tuple[str, str]) -> ConnAckPacket:
+    return ConnAckPacket(user_properties=list(properties))
+
+
+def greeted(effects: list[Effect]) -> ConnectPacket:
+    packet = next(effect.packet for effect in effects if isinstance(effect, SendPacket))
+    assert isinstance(packet, ConnectPacket)
+    return packet
+
+
+def dials(effects: list[Effect]) -> list[tuple[object, int]]:
+    return [(effect.server, effect.turn) for effect in effects if isinstance(effect, Dial)]
+
+
+def test_it_says_where_it_is_at_home_by_address_and_then_by_name() -> None:
+    dialler = Dialler(GREETING, redial=True, follow=True, home="here:1883")
+    dialler.handle(Started(incarnation=1), 0)
+    first = greeted(dialler.handle(Dialled(), 0))
+    assert first.user_properties == [("home", "here:1883")]
+    assert (first.client_id, first.keep_alive) == (GREETING.client_id, GREETING.keep_alive)
+    dialler.handle(Heard(packet=told(("broker", "north-1"))), 0)
+    dialler.handle(Lost(reason="x"), 0)
+    dialler.handle(TimerFired(name=RETRY), 0)
+    assert greeted(dialler.handle(Dialled(), 0)).user_properties == [("home", "north-1")]
+
+
+def test_a_broker_elsewhere_is_not_taken_for_home() -> None:
+    dialler = Dialler(GREETING, redial=True, follow=True, servers=2, home="here:1883")
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Lost(reason="x"), 0)
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=told(("broker", "south-1"))), 0)
+    assert dialler.state == "up"
+    home = DisconnectPacket(
+        reason_code=DisconnectReasonCode.USE_ANOTHER_SERVER, server_reference="other:1883"
+    )
+    assert dials(dialler.handle(Heard(packet=home), 0)) == [(("other", 1883), 1)]
+    assert greeted(dialler.handle(Dialled(), 0)).user_properties == [("home", "here:1883")]
+    dialler.handle(Heard(packet=told(("broker", "north-2"))), 0)
+    assert dialler.state == "up"
+    dialler.handle(Lost(reason="x"), 0)
+    dialler.handle(TimerFired(name=RETRY), 0)
+    assert greeted(dialler.handle(Dialled(), 0)).user_properties == [("home", "here:1883")]
+
+
+def test_when_its_broker_is_gone_it_goes_to_those_that_the_broker_told_it_of() -> None:
+    dialler = Dialler(GREETING, redial=True, follow=True, home="here:1883")
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    servers = [("broker", "north-1"), ("server", "a:1"), ("server", "?!"), ("server", "b")]
+    dialler.handle(Heard(packet=told(*servers)), 0)
+    dialler.handle(Lost(reason="killed"), 0)
+    seen = dials(dialler.handle(TimerFired(name=RETRY), 0))
+    for _ in range(3):
+        seen += dials(dialler.handle(Lost(reason="refused"), 0))
+    assert seen == [(None, 0), (("a", 1), 0), (("b", None), 0)]
+    assert dialler.state == "waiting"
+
+
+def test_a_link_says_nothing_of_a_home_and_learns_of_no_servers() -> None:
+    dialler = Dialler(GREETING, redial=True)
+    dialler.handle(Started(incarnation=1), 0)
+    assert greeted(dialler.handle(Dialled(), 0)).user_properties == []
+    dialler.handle(Heard(packet=told(("broker", "b"), ("server", "a:1"))), 0)
+    dialler.handle(Lost(reason="x"), 0)
+    assert dials(dialler.handle(TimerFired(name=RETRY), 0)) == [(None, 0)]
+    assert dials(dialler.handle(Lost(reason="x"), 0)) == []
+
+
+def test_it_is_told_of_other_servers_later_too() -> None:
+    dialler = Dialler(GREETING, redial=True, follow=True, home="here:1883")
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=told(("server", "old:1"))), 0)
+    dialler.handle(Heard(packet=PublishPacket("$home/servers", b"a:1 \xff b:2")), 0)
+    dialler.handle(Heard(packet=PublishPacket("elsewhere", b"c:1")), 0)
+    dialler.handle(Lost(reason="killed"), 0)
+    seen = dials(dialler.handle(TimerFired(name=RETRY), 0))
+    for _ in range(2):
+        seen += dials(dialler.handle(Lost(reason="refused"), 0))
+    assert seen == [(None, 0), (("a", 1), 0), (("b", 2), 0)]

@@ -28,6 +28,7 @@ from tocsin.core.machine import Append, Effect, Say, Send, SetTimer
 from tocsin.core.refuge import RefugePlan
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.message import Message, broker_address
+from tocsin.model.network import BrokerInfo
 from tocsin.ports import Record
 from tocsin.wire.commands import Joined, Logged, Lost, Refreshed, Said, encode_command
 from tocsin.wire.control import Beat, Clear, Expected, Pulse, Refresh, Seen, Submit, Unknown
@@ -140,7 +141,8 @@ class Leader:
             return []
         self._heard_us[broker] = now_us
         self._loads[broker] = message.load
-        return [*self._seen(cause, broker, message.seen), self._pulse(cause, broker)]
+        homes = self._refuges.homes(message.homes) if message.homes else ()
+        return [*self._seen(cause, broker, message.seen), self._pulse(cause, broker, homes)]
 
     def _seen(self, cause: str, broker: str, number: int) -> list[Effect]:
         return self._tell_clear(cause, self._clearance.saw(broker, number))
@@ -273,9 +275,10 @@ class Leader:
     def _rank(self) -> None:
         self._refuges.rank([member.info for member in self.state.members.values()], self._loads)
 
-    def _pulse(self, cause: str, broker: str) -> Effect:
+    def _pulse(self, cause: str, broker: str, homes: tuple[tuple[str, BrokerInfo], ...] = ()) -> Effect:
         member = self.state.members[broker]
-        pulse = Pulse(self.state.epoch, member.incarnation, member.noticed, self._refuges.of(member.info))
+        refuges = self._refuges.of(member.info)
+        pulse = Pulse(self.state.epoch, member.incarnation, member.noticed, refuges, homes)
         return Send(cause=cause, to=broker_address(broker), message=pulse)
 
     def _answer(self, cause: str, broker: str, message: Unknown | Expected | Clear) -> list[Effect]:

@@ -26,14 +26,19 @@ from tocsin.core.coordination.signals import (
     ClearTo,
     ClientsChanged,
     Dispatched,
+    GuestCame,
+    GuestWent,
     InterestsChanged,
     Leaving,
     Loaded,
     QueriesChanged,
+    RefugesChanged,
+    SendHome,
     Settled,
     StreamRefused,
 )
 from tocsin.core.coordination.submission import Submission
+from tocsin.core.guests import Guests
 from tocsin.core.machine import (
     CancelTimer,
     Effect,
@@ -90,6 +95,7 @@ class Participant(TableMachine):
         self._heard_us: int | None = None  # when a leader said something
         self._load = 0
         self._refuges: tuple[BrokerInfo, ...] = ()  # where our clients can go, best first
+        self._guests = Guests(info)
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
         return [] if self.state == "left" else super().handle(event, now_us)
@@ -123,7 +129,11 @@ class Participant(TableMachine):
 
         ``turn`` counts the clients that are sent away, so that they do not all go to the same.
         """
-        return refuge.reference(self._refuges, scheme, turn) if self._is_led(now_us) else None
+        return next(iter(self.all_elsewhere(scheme, turn, now_us)), None)
+
+    def all_elsewhere(self, scheme: Scheme, turn: int, now_us: int) -> list[str]:
+        """All of them, best first."""
+        return refuge.references(self._refuges, scheme, turn) if self._is_led(now_us) else []
 
     def _is_led(self, now_us: int) -> bool:
         """Whether a coordinator has said something lately."""
@@ -199,7 +209,8 @@ class Participant(TableMachine):
     def _beat(self, cause: str) -> list[Effect]:
         beat: list[Effect] = [SetTimer(cause=cause, name="beat", delay_us=self._heartbeat_us)]
         if self.incarnation:
-            message = Beat(self._info.id, self.incarnation, self._applied, self._load)
+            homes = self._guests.ask()
+            message = Beat(self._info.id, self.incarnation, self._applied, self._load, homes)
             beat.append(self._to_leader(cause, message))
             if self._inbox.gap:
                 beat.append(self._to_leader(cause, Refresh(self._info.id, self.incarnation)))
@@ -207,6 +218,14 @@ class Participant(TableMachine):
 
     def _on_load(self, event: Loaded, now_us: int) -> list[Effect]:
         self._load = event.load
+        return []
+
+    def _on_guest(self, event: GuestCame, now_us: int) -> list[Effect]:
+        self._guests.came(event.client, event.home, event.scheme)
+        return []
+
+    def _on_guest_gone(self, event: GuestWent, now_us: int) -> list[Effect]:
+        self._guests.went(event.client)
         return []
 
     # ── what the leader says ────────────────────────────────────────────────────────────────────────────────
@@ -223,8 +242,14 @@ class Participant(TableMachine):
             self.epoch = message.epoch
             effects += self._submission.led_anew(event.cause)
         match message:
-            case Pulse(noticed=noticed, refuges=refuges):
+            case Pulse(noticed=noticed, refuges=refuges, homes=homes):
+                if {each.id for each in refuges} != {each.id for each in self._refuges}:
+                    effects.append(RefugesChanged(cause=event.cause))
                 self._refuges = refuges
+                effects += [
+                    SendHome(cause=event.cause, client=client, server_reference=reference)
+                    for client, reference in self._guests.answered(dict(homes))
+                ]
                 return [*effects, *self._compare(event.cause, noticed, now_us)]
             case Unknown():
                 return [*effects, *self._join_anew(event.cause)]
@@ -358,6 +383,8 @@ class Participant(TableMachine):
         ("*", ClientsChanged): _on_clients,
         ("*", Dispatched): _on_dispatched,
         ("*", Loaded): _on_load,
+        ("*", GuestCame): _on_guest,
+        ("*", GuestWent): _on_guest_gone,
         ("*", TimerFired): _on_timer,
         ("*", Received): _on_message,
         ("*", Stored): _on_end,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tocsin.core.machine import Effect, Event
-from tocsin.model.network import BrokerInfo, Route
+from tocsin.model.network import BrokerInfo, Route, Scheme
 from tocsin.model.stream import Metadata
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
 
@@ -51,11 +51,36 @@ class Loaded(Event, frozen=True, kw_only=True):
     load: int
 
 
+class GuestCame(Event, frozen=True, kw_only=True):
+    """A client has come, and says where it is at home: a broker's id, or its address."""
+
+    client: str
+    home: str
+    scheme: Scheme  # by which it came
+
+
+class GuestWent(Event, frozen=True, kw_only=True):
+    """It is not here any more."""
+
+    client: str
+
+
 class Leaving(Event, frozen=True, kw_only=True):
     """The broker stops on purpose."""
 
 
 # ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class RefugesChanged(Effect, frozen=True, kw_only=True):
+    """``elsewhere`` names others than before."""
+
+
+class SendHome(Effect, frozen=True, kw_only=True):
+    """A guest's home is back: let it go there."""
+
+    client: str
+    server_reference: str
 
 
 class RoutesChanged(Effect, frozen=True, kw_only=True):

@@ -1,0 +1,46 @@
+"""Clients that say where they are at home: they learn where they are and could go, and the participant of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from mqtt5 import PublishPacket
+
+from tocsin.core.coordination.signals import GuestCame, GuestWent
+from tocsin.core.guests import HOME_MAX_CHARS, PROPERTY_BROKER, PROPERTY_HOME, PROPERTY_SERVER, SERVERS_TOPIC
+from tocsin.core.machine import Event
+from tocsin.core.session import Accepted
+from tocsin.model.network import BrokerInfo, Scheme
+
+
+class Visitors:
+    """``elsewhere`` has the servers where clients of a scheme could go, best first."""
+
+    def __init__(
+        self, own: BrokerInfo, post: Callable[[Event], None], elsewhere: Callable[[Scheme], list[str]]
+    ) -> None:
+        self._own = own
+        self._post = post
+        self._elsewhere = elsewhere
+        self._here: dict[str, Scheme] = {}  # those who said where they are at home → how they came
+
+    def came(self, accepted: Accepted, scheme: Scheme) -> tuple[tuple[str, str], ...]:
+        """A client has come: what to tell it."""
+        home = dict(accepted.user_properties).get(PROPERTY_HOME)
+        if not home or len(home) > HOME_MAX_CHARS:
+            return ()
+        client = accepted.client_id
+        self._here[client] = scheme
+        self._post(GuestCame(client=client, home=home, scheme=scheme, cause=accepted.cause))
+        servers = tuple((PROPERTY_SERVER, reference) for reference in self._elsewhere(scheme))
+        return ((PROPERTY_BROKER, self._own.id), *servers)
+
+    def news(self) -> Iterator[tuple[str, PublishPacket]]:
+        """What to tell those who are here of where they could go now."""
+        for client, scheme in self._here.items():
+            yield client, PublishPacket(SERVERS_TOPIC, " ".join(self._elsewhere(scheme)).encode())
+
+    def went(self, client: str) -> None:
+        if client in self._here:
+            del self._here[client]
+            self._post(GuestWent(client=client, cause=f"{self._own.id}:went {client}"))

@@ -1,0 +1,59 @@
+"""Wills that wait: for their delay, or for a client that was sent to another broker to arrive there.
+
+A client that comes for its session, wherever in the network, is alive: its will is dropped. One that comes without it
+has ended that session, and with it the wait: its will is published. But if it was sent away by us, it moved: however
+it comes, its will is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from tocsin.model.publication import Publication
+
+WILLS_MAX: Final = 1_000  # that wait; each may hold a packet of the largest size
+
+
+class _Waiting(NamedTuple):
+    timer: asyncio.TimerHandle
+    publication: Publication
+    moving: bool
+
+
+class Wills:
+    """Of the clients that were at one broker last."""
+
+    def __init__(self, publish: Callable[[Publication], None]) -> None:
+        self._publish = publish
+        self._waiting: dict[str, _Waiting] = {}  # by client
+
+    def delay(self, client: str, publication: Publication, delay_s: int, *, moving: bool = False) -> None:
+        """Publish a will after a while, unless the client comes back.
+
+        Of too many at once those that find no room are published now: late is what was asked for, lost is not.
+        """
+        self._end(client)
+        if len(self._waiting) >= WILLS_MAX:
+            self._publish(publication)
+            return
+        timer = asyncio.get_running_loop().call_later(delay_s, self._end, client)
+        self._waiting[client] = _Waiting(timer, publication, moving)
+
+    def came(self, client: str, *, back: bool) -> None:
+        """A client has come, here or elsewhere; ``back``: for its session."""
+        waiting = self._waiting.get(client)
+        if waiting is None:
+            return
+        if back or waiting.moving:
+            waiting.timer.cancel()
+            del self._waiting[client]
+        else:
+            self._end(client)
+
+    def _end(self, client: str) -> None:
+        waiting = self._waiting.pop(client, None)
+        if waiting is not None:
+            waiting.timer.cancel()
+            self._publish(waiting.publication)

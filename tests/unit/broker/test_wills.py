@@ -1,0 +1,52 @@
+"""Wills that wait: who comes back, moves, or starts anew."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tocsin.broker.wills import Wills
+from tocsin.model.publication import Publication
+
+WILL = Publication("gone", b"x", 0, "c")
+
+
+class Told:
+    def __init__(self) -> None:
+        self.published: list[Publication] = []
+        self.wills = Wills(self.published.append)
+
+
+@pytest.mark.parametrize(
+    ("moving", "back", "published"),
+    [(False, True, 0), (False, False, 1), (True, True, 0), (True, False, 0)],
+)
+async def test_a_client_that_comes_is_alive_unless_it_has_ended_the_session_that_the_will_was_of(
+    moving: bool, back: bool, published: int
+) -> None:
+    told = Told()
+    told.wills.delay("c", WILL, 1_000, moving=moving)
+    told.wills.came("somebody else", back=back)
+    assert told.published == []
+    told.wills.came("c", back=back)
+    assert len(told.published) == published
+    told.wills.came("c", back=False)
+    assert len(told.published) == published, "once"
+
+
+async def test_a_will_is_published_when_its_time_has_come() -> None:
+    told = Told()
+    told.wills.delay("c", WILL, 0)
+    told.wills.delay("d", WILL, 1_000)
+    async with asyncio.timeout(10):
+        while not told.published:
+            await asyncio.sleep(0)
+    assert told.published == [WILL]
+
+
+async def test_a_second_will_of_a_client_does_not_swallow_the_first() -> None:
+    told = Told()
+    told.wills.delay("c", WILL, 1_000)
+    told.wills.delay("c", WILL, 1_000)
+    assert told.published == [WILL]
