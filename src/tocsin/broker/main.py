@@ -79,8 +79,8 @@ async def serve(process: Process, broker_id: str) -> None:
         own = _info(msgspec.structs.replace(configured, **chosen))
         commands = await store.log(Places(settings.network).commands)
         broker = _Broker(process, own, store, commands, await network_secret(table))
-        await broker.open(listening)
-        await broker.run()
+        await broker.open()
+        await broker.run(listening)
     finally:
         await store.close()
 
@@ -166,8 +166,8 @@ class _Broker:
         )
         self._sent_away = 0  # clients that were told of another broker
 
-    async def open(self, listening: Mapping[str, socket.socket]) -> None:
-        """Open what the store has of the network, then the door."""
+    async def open(self) -> None:
+        """Open what the store has of the network."""
         settings = self._process.settings
         self._exchange.durability = await Durability.open(
             self._store,
@@ -187,6 +187,10 @@ class _Broker:
             pressure=self._listener.hold_back,
             unwanted=self._exchange.lose,
         )
+
+    async def _attend(self, listening: Mapping[str, socket.socket]) -> None:
+        """Let clients in, once all is known that they may ask for; then say how it goes, for ever."""
+        await self._exchange.durability.retained.known.wait()
         web = framed(self._listener)
         for name, tls, wrap in (
             ("port", False, None),
@@ -196,19 +200,21 @@ class _Broker:
         ):
             if name in listening:
                 await self._listener.open(listening[name], tls=tls, wrap=wrap)
+        while True:
+            self._weigh()
+            self._report()
+            await asyncio.sleep(REPORT_S)
 
-    async def run(self) -> None:
+    async def run(self, listening: Mapping[str, socket.socket]) -> None:
         tasks = (
+            asyncio.create_task(self._attend(listening)),
             asyncio.create_task(self._driver.run()),
             asyncio.create_task(self._exchange.durability.run(self._listener.let_go, self._store)),
             asyncio.create_task(Figures(self._exchange, self._listener).run()),
             asyncio.create_task(self._process.stopped()),
         )
         try:
-            while not any(task.done() for task in tasks):
-                self._weigh()
-                self._report()
-                await asyncio.wait(tasks, timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks[:-1]:
                 if task.done():
                     task.result()  # a bug of ours: let it be seen

@@ -2,11 +2,13 @@
 
 Each has the log's position at which it was taken: of two brokers that write the same topic, the later in the log wins.
 A message of the log is in the copy as soon as the log has brought it (``saw``), whatever the watch lags behind: who
-subscribes gets what comes after, and must not miss what was before.
+subscribes gets what comes after, and must not miss what was before. For the same reason nobody is let in before the
+copy is complete (``known``), and when the watch begins anew the old copy stays until the new one is there.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -56,6 +58,8 @@ class Retained:
             str, tuple[str, int]
         ] = {}  # the table's key → topic, and the revision that is kept
         self._own: dict[str, Kept] = {}  # what is not in the table, by topic
+        self._stale: set[str] = set()  # keys that the watch, which began anew, has not named again
+        self.known = asyncio.Event()  # the copy is complete
         self._log = structlog.get_logger()
         self.refused = 0  # messages for which there was no room here
 
@@ -101,6 +105,7 @@ class Retained:
             self._forget(key)
         elif self._topics.put(topic, Kept(publication, at_s, position)):  # the table has it from who took it
             self._by_key.setdefault(key, (topic, 0))
+            self._stale.discard(key)
 
     def remember(self, publication: Publication) -> None:
         """Keep a message of this broker's own, here and nowhere else."""
@@ -121,10 +126,7 @@ class Retained:
     def _apply(self, change: Change) -> None:
         match change.kind:
             case "reset":
-                self._topics.clear()
-                self._by_key.clear()
-                for topic, kept in self._own.items():
-                    self._topics.put(topic, kept)
+                self._stale = set(self._by_key)
             case "put":
                 try:
                     self._keep(change.key, _decoder.decode(change.value), change.revision)
@@ -133,10 +135,15 @@ class Retained:
             case "delete":
                 self._forget(change.key)
             case "ready":
+                for key in self._stale:
+                    self._forget(key)
+                self._stale = set()
+                self.known.set()
                 self._log.debug("retained messages are known", messages=len(self._topics))
 
     def _keep(self, key: str, kept: Kept, revision: int) -> None:
         topic = kept.publication.topic
+        self._stale.discard(key)
         if revision < self._by_key.get(key, ("", 0))[1]:
             return  # the watch is behind what we wrote ourselves
         current = self._topics.get(topic)

@@ -6,9 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from tocsin.broker.retained import Retained
+import msgspec
+
+from tocsin.broker.retained import Kept, Retained
 from tocsin.model.publication import Publication
-from tocsin.ports import TableSpec
+from tocsin.model.subjects import tokens_of
+from tocsin.ports import Change, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 
 DEADLINE_S = 10.0
@@ -108,3 +111,23 @@ async def test_what_only_the_log_brought_is_removed_with_the_table() -> None:
         await one.put(Publication("a", b"new", 1, "me"), 7)
         await one.put(Publication("a", b"", 1, "me"), 8)
         await until_equal(other, [])
+
+
+async def test_a_watch_that_begins_anew_takes_nothing_away_but_what_is_gone() -> None:
+    store = MemoryStore(MemoryServer())
+    retained = Retained(await store.table(TableSpec("retained")), 100)
+    retained._apply(Change("reset"))
+    assert not retained.known.is_set()
+    for topic in ("gone", "stays", "rewritten"):
+        await retained.put(Publication(topic, topic.encode(), 1, "me"))
+    retained._apply(Change("ready"))
+    assert retained.known.is_set()
+    retained._apply(Change("reset"))
+    assert payloads(retained) == [b"gone", b"rewritten", b"stays"], "until the new copy is there"
+    retained.saw(Publication("coming", b"coming", 1, "me"), 7, 0.0)
+    again = msgspec.msgpack.encode(Kept(Publication("stays", b"stays", 1, "me"), 0.0))
+    retained._apply(Change("put", tokens_of("stays"), again, 100))
+    await retained.put(Publication("rewritten", b"newer", 1, "me"))
+    retained._apply(Change("ready"))
+    assert payloads(retained) == [b"coming", b"newer", b"stays"]
+    await store.close()
