@@ -137,7 +137,13 @@ class Refreshed(Command, frozen=True, array_like=True, gc=False):
     incarnation: int
 
 
-Logged = Said | Elected | Lost | Refreshed
+class Planned(Command, frozen=True, array_like=True, gc=False):
+    """The leader's: who backs whom from here on, as (broker, local backup, remote backup)."""
+
+    backups: tuple[tuple[str, str | None, str | None], ...]
+
+
+Logged = Said | Elected | Lost | Refreshed | Planned
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -73,7 +73,32 @@ class Refused(Item, frozen=True, array_like=True, gc=False):
     number: int = 0
 
 
-AnyItem = Routes | QuerySet | Joined | Changed | Left | Described | Refused
+class Backed(Item, frozen=True, array_like=True, gc=False):
+    """Who backs this broker, and the brokers that it backs. Replaces what was said before."""
+
+    local: BrokerInfo | None = None
+    remote: BrokerInfo | None = None
+    locally: tuple[str, ...] = ()  # it is their local backup
+    remotely: tuple[str, ...] = ()  # it is their remote backup
+
+
+class Moved(Item, frozen=True, array_like=True, gc=False):
+    """A broker is ``gone``, and ``to`` stands in for it (None: nobody); or it is back."""
+
+    broker: str
+    to: BrokerInfo | None
+    epoch: int  # of the place; a smaller one is older news
+    gone: bool = False
+
+
+class TakeOver(Item, frozen=True, array_like=True, gc=False):
+    """This broker stands in for one that is gone, from here on."""
+
+    broker: str
+    epoch: int
+
+
+AnyItem = Routes | QuerySet | Joined | Changed | Left | Described | Refused | Backed | Moved | TakeOver
 
 
 class Notice(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -13,8 +13,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from tocsin.core.coordination.signals import (
+    BackupsKnown,
     QuerySetKnown,
     RoutesChanged,
+    StandDown,
+    StandIn,
     StreamChanged,
     StreamJoined,
     StreamLeft,
@@ -23,7 +26,18 @@ from tocsin.core.coordination.signals import (
 from tocsin.core.machine import Effect
 from tocsin.model.network import BrokerInfo, Route
 from tocsin.model.stream import Metadata
-from tocsin.wire.notices import Changed, Described, Item, Joined, Left, QuerySet, Routes
+from tocsin.wire.notices import (
+    Backed,
+    Changed,
+    Described,
+    Item,
+    Joined,
+    Left,
+    Moved,
+    QuerySet,
+    Routes,
+    TakeOver,
+)
 
 
 class Picture:
@@ -36,6 +50,9 @@ class Picture:
         # Query → topic → metadata, of each query that was answered.
         self.sets: dict[str, dict[str, Metadata]] = {}
         self._describes = False  # something was ever said of streams that are published here
+        self.places: dict[str, Moved] = {}  # brokers that are gone, and who stands in for them
+        self._backed = Backed()
+        self._stands_in: dict[str, int] = {}  # the brokers that this one stands in for → epoch
 
     def forget(self, query: str) -> None:
         """Nobody here asks this query any more."""
@@ -51,6 +68,8 @@ class Picture:
         infos: dict[str, BrokerInfo] = {}
         partial: dict[str, Metadata] = {}  # of a set that takes several items, one after the other
         described: dict[str, Metadata] = {}
+        places: dict[str, Moved] = {}
+        stands_in: dict[str, int] = {}
         for item in items:
             match item:
                 case Routes():
@@ -70,10 +89,39 @@ class Picture:
                         partial = {}
                 case Joined() | Changed() | Left() if item.query in queries:
                     effects += self._take(cause, item)
+                case Backed() if item != self._backed:
+                    self._backed = item
+                    effects.append(_backups_known(cause, item))
+                case Moved():
+                    places[item.broker] = item
+                case TakeOver(broker=broker, epoch=epoch):
+                    stands_in[broker] = epoch
         if described or (fresh and self._describes):
             self._describes = True
             effects.append(StreamsDescribed(cause=cause, streams=described, whole=fresh))
+        effects += self._take_places(cause, places, stands_in, fresh)
         return [*self._take_routes(cause, added, removed, infos), *effects]
+
+    def _take_places(
+        self, cause: str, places: Mapping[str, Moved], stands_in: Mapping[str, int], fresh: bool
+    ) -> list[Effect]:
+        for broker in [each for each in self.places if fresh and each not in places]:
+            del self.places[broker]
+        for broker, moved in places.items():
+            self.places.pop(broker, None)
+            if moved.gone:
+                self.places[broker] = moved
+        effects: list[Effect] = []
+        for broker in [
+            each for each in self._stands_in if (fresh or each in places) and each not in stands_in
+        ]:
+            del self._stands_in[broker]
+            effects.append(StandDown(cause=cause, broker=broker))
+        for broker, epoch in stands_in.items():
+            if self._stands_in.get(broker) != epoch:
+                self._stands_in[broker] = epoch
+                effects.append(StandIn(cause=cause, broker=broker, epoch=epoch))
+        return effects
 
     def _take_routes(
         self,
@@ -135,3 +183,9 @@ class Picture:
             elif before[topic] != metadata:
                 effects.append(StreamChanged(cause=cause, query=query, topic=topic, metadata=metadata))
         return effects
+
+
+def _backups_known(cause: str, item: Backed) -> Effect:
+    return BackupsKnown(
+        cause=cause, local=item.local, remote=item.remote, locally=item.locally, remotely=item.remotely
+    )

@@ -72,6 +72,28 @@ class Leaving(Event, frozen=True, kw_only=True):
 # ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class BackupsKnown(Effect, frozen=True, kw_only=True):
+    """Who backs this broker, and the brokers that it backs, from now on."""
+
+    local: BrokerInfo | None
+    remote: BrokerInfo | None
+    locally: tuple[str, ...]  # it is their local backup
+    remotely: tuple[str, ...]  # it is their remote backup
+
+
+class StandIn(Effect, frozen=True, kw_only=True):
+    """Stand in for a broker that is gone: take what the copy of it says. Repeated with a larger epoch only."""
+
+    broker: str
+    epoch: int
+
+
+class StandDown(Effect, frozen=True, kw_only=True):
+    """That broker is back, or another stands in for it."""
+
+    broker: str
+
+
 class RefugesChanged(Effect, frozen=True, kw_only=True):
     """``elsewhere`` names others than before."""
 

@@ -4,8 +4,8 @@ What follows from the rest (routes, which streams satisfy which queries, what br
 not kept, but worked out again: a snapshot can be wrong only about what was said.
 
 A snapshot is a sequence of items, each about one thing, in an order in which each can be put back when it is read:
-the head, lives, clients, queries, streams, members, and what those want. A piece holds whole items, so that neither
-reading nor working out has to be done at once: ``rebuild`` gives way after each slice of them.
+the head, lives, clients, queries, streams, members, what those want, and who stands in for whom. A piece holds whole
+items, so that neither reading nor working out has to be done at once: ``rebuild`` gives way after each slice of them.
 
 Cost: linear in brokers, clients, streams and queries, to write and to read; ``bench/coordinator.py`` measures both.
 """
@@ -20,6 +20,7 @@ import msgspec
 from tocsin.core.coordination.places import SLICE
 from tocsin.core.coordination.presence import Client, Keys, Stream
 from tocsin.core.coordination.state import Member, State, wants_messages
+from tocsin.core.coordination.survival import Backups, Place
 from tocsin.core.parts import split
 from tocsin.errors import Malformed
 from tocsin.model.network import BrokerInfo
@@ -99,7 +100,40 @@ class _Asked(_Item, array_like=True, tag=8, gc=False):
     queries: tuple[str, ...]
 
 
-_AnyItem = _Head | _Life | _Client | _Query | _Stream | _Publishers | _Member | _Filters | _Asked
+class _Plan(_Item, array_like=True, tag=9, gc=False):
+    """Who backs a broker."""
+
+    broker: str
+    backups: Backups
+
+
+class _Place(_Item, array_like=True, tag=10, gc=False):
+    """Who stands in for a broker that is gone. In order: the oldest are forgotten first."""
+
+    broker: str
+    place: Place
+
+
+class _Epoch(_Item, array_like=True, tag=11, gc=False):
+    """Of places."""
+
+    epoch: int
+
+
+_AnyItem = (
+    _Head
+    | _Life
+    | _Client
+    | _Query
+    | _Stream
+    | _Publishers
+    | _Member
+    | _Filters
+    | _Asked
+    | _Plan
+    | _Place
+    | _Epoch
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[_AnyItem])
@@ -143,6 +177,11 @@ def _items(state: State) -> Iterator[_Item]:
             yield _Filters(broker, filters)
         for queries in split(list(member.queries), _bytes):
             yield _Asked(broker, queries)
+    for broker, backups in state.survival.plan.items():
+        yield _Plan(broker, backups)
+    for broker, place in state.survival.places.items():
+        yield _Place(broker, place)
+    yield _Epoch(state.survival.epoch)
 
 
 def _bytes(text: str) -> int:
@@ -225,6 +264,12 @@ def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
                 state.askers.setdefault(query, {})[broker] = None
                 if wants_messages(query):
                     yield from _want(state, broker, state.matching.topics(query), size)
+        case _Plan(broker=broker, backups=backups):
+            state.survival.plan[broker] = backups
+        case _Place(broker=broker, place=place):
+            state.survival.places[broker] = place
+        case _Epoch(epoch=epoch):
+            state.survival.epoch = epoch
 
 
 def _put_back_stream(state: State, told: _Stream) -> None:

@@ -21,6 +21,7 @@ from typing import Final
 from tocsin.core.coordination.interest import Interest
 from tocsin.core.coordination.matching import Matching, Turn
 from tocsin.core.coordination.presence import Keys, Presence
+from tocsin.core.coordination.survival import Backups, Survival
 from tocsin.core.parts import split
 from tocsin.model.network import BrokerInfo
 from tocsin.model.stream import LISTING, SYSTEM_KEYS
@@ -38,6 +39,7 @@ from tocsin.wire.commands import (
     Limits,
     Logged,
     Lost,
+    Planned,
     Queries,
     Refreshed,
     Said,
@@ -88,6 +90,7 @@ class State:
         self.matching = Matching()
         self.interest = Interest()
         self.askers: dict[str, dict[str, None]] = {}  # query → the brokers that ask it
+        self.survival = Survival()
 
     # ── applying ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -119,9 +122,15 @@ class State:
                     if self.is_member(broker, incarnation):
                         self._part(broker)
                         self._settle(outcome, "")
+                case Planned(backups=backups):
+                    self.survival.planned({name: Backups(local, remote) for name, local, remote in backups})
                 case Refreshed(broker=broker, incarnation=incarnation):
                     if self.is_member(broker, incarnation):
                         outcome.fresh[broker] = None
+        if self.survival.changed:
+            for broker, items in self.survival.settle(self._infos()).items():
+                for item in items:
+                    outcome.tell(broker, item)
         self._complete(outcome)
         return outcome
 
@@ -184,6 +193,7 @@ class State:
         self.lives.pop(info.id, None)
         self.lives[info.id] = incarnation
         self.interest.join(info)
+        self.survival.joined(info.id)
         outcome.fresh[info.id] = None
 
     def _part(self, broker: str) -> None:
@@ -191,6 +201,7 @@ class State:
         member = self.members.pop(broker)
         self._drop_queries(broker, list(member.queries), release=False)
         self.interest.leave(broker)
+        self.survival.lost(broker, self.members)
         gone = [each for each in self.lives if each not in self.members]
         for each in gone[: max(0, len(gone) - LIVES_MAX)]:
             del self.lives[each]
@@ -325,7 +336,11 @@ class State:
         for query in sorted(self.members[broker].queries):
             items += self._query_set(query)
         items += (notices.Described(topic, keys) for topic, keys in self.presence.described_at(broker))
+        items += self.survival.everything(broker, self._infos())
         return items
+
+    def _infos(self) -> dict[str, BrokerInfo]:
+        return {broker: member.info for broker, member in self.members.items()}
 
 
 def wants_messages(query: str) -> bool:

@@ -20,6 +20,7 @@ from tocsin.wire.commands import (
     Limits,
     Logged,
     Lost,
+    Planned,
     Queries,
     Refreshed,
     Said,
@@ -102,6 +103,19 @@ class History:
                 return Lost(broker, incarnation)
             case "refresh":
                 return Refreshed(broker, incarnation)
+            case "plan":  # whatever chance says: each is backed by the next two, beginning somewhere
+                names = sorted(INFOS)
+                turn = (len(str(command)) + number) % 3
+                return Planned(
+                    tuple(
+                        (
+                            name,
+                            names[(at + turn) % 3] if turn else None,
+                            names[(at + 2) % 3] if number % 2 else None,
+                        )
+                        for at, name in enumerate(names)
+                    )
+                )
             case "repeat":
                 return Said(broker, incarnation, max(1, number - 1), (command,))
             case "skip":
@@ -112,7 +126,9 @@ class History:
         return Said(broker, incarnation, number, (command,))
 
 
-_kinds = st.sampled_from(("say",) * 12 + ("join", "lose", "refresh", "repeat", "skip", "stale"))
+_kinds = st.sampled_from(
+    ("say",) * 12 + ("join", "lose", "lose", "plan", "plan", "refresh", "repeat", "skip", "stale")
+)
 _acts = st.tuples(st.sampled_from(sorted(INFOS)), _kinds, commands)
 batches: st.SearchStrategy[list[Batch]] = st.lists(
     st.tuples(st.lists(_acts, max_size=3), st.integers(0, 12)), min_size=1, max_size=25
