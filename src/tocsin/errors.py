@@ -8,6 +8,7 @@
     │   ├── AddressInvalid         an address of a broker cannot be read
     │   ├── ProgramMissing         a program that we start is not there
     │   ├── StateInUse             another network runs on the same state directory
+    │   ├── WeightInvalid          a weight of a score cannot be used
     │   ├── SchemaInvalid          a dataset cannot be stored as it is defined
     │   ├── DatasetMissing         there is no dataset of that name
     │   └── FileUnreadable         a file cannot be loaded into a dataset
@@ -31,6 +32,7 @@
     ├── MetadataInvalid            final: that cannot be said of a stream
     ├── QueryInvalid               final: a query over metadata cannot be read
     ├── SqlInvalid                 final: a statement of the channel language cannot be read, or is not allowed
+    ├── DemandInvalid              final: backups cannot be planned for what was given
     ├── Unencodable                a packet of ours cannot be said in that version of the protocol
     └── WireError                  the peer sent bytes that break the protocol
         ├── Malformed              the bytes are not a packet
@@ -128,6 +130,13 @@ class StateInUse(OperatorError):
             f"the state directory {path} is in use by another network (process {pid})",
             "Stop that one first, or give this one its own directory with --state DIR",
         )
+
+
+class WeightInvalid(OperatorError):
+    """The weights of a score make no sense."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem, "Give each weight a number from 0 up, and at least one of them more than 0")
 
 
 class SchemaInvalid(OperatorError):
@@ -387,6 +396,15 @@ class SqlInvalid(TocsinError):
         super().__init__(
             f"line {self.line}, column {self.column}: {problem}; {remedy}\n    {shown}\n    {' ' * len(before)}^"
         )
+
+
+class DemandInvalid(TocsinError):
+    """What a plan of backups is asked for makes no sense, or is beyond its bounds."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"no backups can be planned: {problem}; {remedy}")
 
 
 class Unencodable(TocsinError):

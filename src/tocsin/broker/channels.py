@@ -9,7 +9,7 @@ is the result as JSON. MQTT 3.1.1 has the payload alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
@@ -22,7 +22,7 @@ from tocsin.core.forwarding import Subscription
 from tocsin.core.grant import grant_of_results
 from tocsin.model.channel_places import ChannelPlaces
 from tocsin.model.publication import Publication
-from tocsin.model.results import Notice
+from tocsin.model.results import CRITICAL, Notice
 from tocsin.ports import Store, Table
 from tocsin.store.results import ResultsReader
 from tocsin.wire.topics import FilterInvalid
@@ -57,6 +57,7 @@ class Channels:
     def __init__(self, holding: Holding, network: str) -> None:
         self.holding = holding
         self.results: Results  # set by ``open``
+        self.sent = 0  # results, to clients; repeats too
         self._network = network
         self._takers: dict[str, dict[Taker, Subscription]] = {}  # by name
         self._names: dict[Taker, dict[str, None]] = {}
@@ -89,8 +90,17 @@ class Channels:
         await channels.results.open()
         return channels
 
+    def held(self) -> Iterator[tuple[str, int]]:
+        """What clients here are subscribed to, and how many."""
+        return ((name, len(takers)) for name, takers in self._takers.items())
+
     def statistics(self) -> dict[str, int]:
-        return {**self.holding.machine.statistics(), "results": self.results.dispatched}
+        return {
+            **self.holding.machine.statistics(),
+            "notices_behind": self.results.behind,
+            "results": self.results.dispatched,
+            "results_sent": self.sent,
+        }
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -142,13 +152,15 @@ class Channels:
 
     def dispatch(self, place: int, notice: Notice, result: Result) -> None:
         """A result that a notice has brought: to every client here that wants it."""
+        critical = result.priority >= CRITICAL
         for name in self.holding.machine.names(result.k):
             takers = self._takers.get(name)
             if takers:
                 frames = Frames(self.publication(name, notice, result), 0)
                 for taker, subscription in takers.items():
                     if place > subscription.since and self.may_receive(taker, name):
-                        taker.attendant.offer_result(place, grant_of_results(subscription), frames)
+                        granted = grant_of_results(subscription)
+                        taker.attendant.offer_result(place, critical, granted, frames)
 
     def publication(self, name: str, notice: Notice, result: Result) -> Publication:
         """A result as it is sent to those who subscribed under a name."""

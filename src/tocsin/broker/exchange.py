@@ -10,7 +10,7 @@ them is the affair of ``broker.shares``, and of what the log brings that of ``br
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import structlog
@@ -308,6 +308,10 @@ class Exchange:
         self.queries.listings.access_changed()
 
     # ── the coordinator ─────────────────────────────────────────────────────────────────────────────────────
+
+    def held(self) -> Iterator[tuple[str, int]]:
+        """The filters, groups and queries of clients here, each with how many are subscribed."""
+        return self._table.held()
 
     def heed(self, effect: Effect) -> None:
         """What the participant says of streams and queries."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ from tocsin.broker.figures import Figures
 from tocsin.broker.links import Link
 from tocsin.broker.listener import Listener, listening_socket
 from tocsin.broker.sources import Sources
+from tocsin.broker.summary import Summaries
 from tocsin.broker.visitors import Visitors
 from tocsin.broker.websocket import framed
 from tocsin.config import Broker, Settings
@@ -46,6 +47,7 @@ from tocsin.runtime.process import Process
 from tocsin.runtime.pump import now_us
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.results import ResultsReader
+from tocsin.wire.summaries import subject
 
 SECRET_KEY: Final = "link-secret"
 REPORT_S: Final = 1.0
@@ -206,6 +208,22 @@ class _Broker:
             await asyncio.sleep(REPORT_S)
 
     async def run(self, listening: Mapping[str, socket.socket]) -> None:
+        summaries = Summaries(self._held, self._process.settings.recovery.capacity, self._resources)
+        serving = self._store.bus.serve(
+            subject(self._process.settings.network, self._own.id), summaries.answer
+        )
+        async with serving:
+            await self._run(listening)
+
+    def _resources(self) -> tuple[float | None, tuple[str, ...]]:
+        return None, ("not measured",)
+
+    def _held(self) -> Iterator[tuple[str, int]]:
+        """What clients here are subscribed to, and how many."""
+        yield from self._exchange.held()
+        yield from self._exchange.durability.channels.held()
+
+    async def _run(self, listening: Mapping[str, socket.socket]) -> None:
         tasks = (
             asyncio.create_task(self._attend(listening)),
             asyncio.create_task(self._driver.run()),

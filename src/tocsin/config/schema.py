@@ -16,6 +16,7 @@ from tocsin.config.broker import DEFAULT_BROKERS, Broker
 from tocsin.config.coordinator import Coordinator
 from tocsin.config.feeds import Feeds
 from tocsin.config.pipeline import Pipeline, Spark
+from tocsin.config.recovery import Recovery, Scoring
 from tocsin.config.section import NAME, Section
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -343,6 +344,8 @@ class Settings(Section, frozen=True, kw_only=True):
     limits: Limits = Limits()
     messages: Messages = Messages()
     membership: Membership = Membership()
+    recovery: Recovery = Recovery()
+    scoring: Scoring = Scoring()
     coordinator: Coordinator = Coordinator()
     pipeline: Pipeline = Pipeline()
     spark: Spark = Spark()

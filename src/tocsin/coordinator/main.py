@@ -8,9 +8,11 @@ import socket
 from typing import Final
 
 from tocsin.config import Settings
+from tocsin.coordinator.planning import Planner
 from tocsin.coordinator.status import describe, tell
 from tocsin.core.coordination.coordinator import Coordinator, Resigning
 from tocsin.core.coordination.places import Options, Places
+from tocsin.core.coordination.planning import WantPlan
 from tocsin.model.message import coordinator_address
 from tocsin.runtime.driver import Driver
 from tocsin.runtime.process import Process
@@ -43,7 +45,9 @@ async def serve(process: Process, name: str) -> None:
             network=settings.network,
             logs={spec.name: await store.log(spec) for spec in (places.commands, places.snapshots)},
             tables={places.table.name: table},
+            own=lambda effect: planner.want(effect) if isinstance(effect, WantPlan) else None,
         )
+        planner = Planner(store.bus, table, settings.network, driver.post)
         serving = asyncio.create_task(driver.run())
         stopped = asyncio.create_task(process.stopped())
         try:
@@ -62,6 +66,7 @@ async def serve(process: Process, name: str) -> None:
             for task in (serving, stopped):
                 task.cancel()
             await asyncio.gather(serving, stopped, return_exceptions=True)
+            await planner.close()
     finally:
         await store.close()
 

@@ -21,6 +21,7 @@ targets, so that topics with the same subscribers share whatever the shell attac
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from itertools import count
 from typing import Generic, TypeVar
@@ -194,6 +195,11 @@ class ForwardingTable(Generic[Target]):
             if leaf.targets:
                 yield topic_filter
             yield from (name for name, group in leaf.groups.items() if group.targets)
+
+    def held(self) -> Iterator[tuple[str, int]]:
+        """The same, and queries, each with how many are subscribed."""
+        yield from Counter(name for filters in self._filters.values() for name in filters).items()
+        yield from self.inquiries.held()
 
     # ── routes ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,7 +13,7 @@ Invariants: a query is here while somebody asks it; a topic's queries are those 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from tocsin.model.stream import Metadata
@@ -56,6 +56,10 @@ class Inquiries(Generic[Target, Options]):
     def unknown(self) -> Collection[str]:
         """The ids of queries that the coordinator has not answered."""
         return self._unknown.keys()
+
+    def held(self) -> Iterator[tuple[str, int]]:
+        """The queries that are asked, by id, and by how many."""
+        return ((query, len(asked.targets)) for query, asked in self._asked.items())
 
     def topics(self, query: str) -> Collection[str]:
         """The streams of a query, as far as they are known."""

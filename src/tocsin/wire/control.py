@@ -8,27 +8,43 @@ hear; the epoch in what a leader says lets a broker ignore one that was deposed.
 
 from __future__ import annotations
 
+from typing import Annotated, Final
+
 import msgspec
+from msgspec import Meta
 
 from tocsin.errors import Malformed
 from tocsin.model.message import Address, Message
 from tocsin.model.network import BrokerInfo
 from tocsin.wire.commands import BrokerCommand
 
+HOMES_MAX: Final = 64  # that a beat may ask about
+REFUGES_MAX: Final = 16  # that a pulse may name
+NAME_MAX: Final = 300  # characters of a home: an id, or an address
 
-class Beat(Message, frozen=True, gc=False):
+Number = Annotated[int, Meta(ge=0)]
+Home = Annotated[str, Meta(max_length=NAME_MAX)]
+
+
+class ControlMessage(Message, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """Base of all: a list of its fields behind its tag. What is sent all the time has a short one."""
+
+
+class Beat(ControlMessage, frozen=True, gc=False, tag="B"):
     """Broker → coordinator: I am here."""
 
     broker: str
     incarnation: int
     seen: int  # the number of the last notice that it has applied
     load: int = 0  # how full it is, in thousandths of the clients that it takes
-    homes: tuple[
-        str, ...
-    ] = ()  # of guests: brokers, by id or address, of which it wants to know when they are back
+    # Of guests: brokers, by id or address, of which it wants to know when they are back.
+    homes: Annotated[tuple[Home, ...], Meta(max_length=HOMES_MAX)] = ()
+    number: Number = 0  # counts the beats of a process, so that what is lost is noticed; 0: not counted
+    interval_ms: Number = 0  # after which the next one comes
+    refuges: Number = 0  # the checksum of the refuges that it knows
 
 
-class Submit(Message, frozen=True, gc=False):
+class Submit(ControlMessage, frozen=True, gc=False):
     """Broker → coordinator: commands, of which the first has the number ``first``."""
 
     broker: str
@@ -37,7 +53,7 @@ class Submit(Message, frozen=True, gc=False):
     commands: tuple[BrokerCommand, ...]
 
 
-class Seen(Message, frozen=True, gc=False):
+class Seen(ControlMessage, frozen=True, gc=False):
     """Broker → coordinator: I have applied the notices up to this one, which asked for it."""
 
     broker: str
@@ -45,32 +61,35 @@ class Seen(Message, frozen=True, gc=False):
     number: int
 
 
-class Refresh(Message, frozen=True, gc=False):
+class Refresh(ControlMessage, frozen=True, gc=False):
     """Broker → coordinator: I missed something; tell me everything."""
 
     broker: str
     incarnation: int
 
 
-class Pulse(Message, frozen=True, gc=False):
+class Pulse(ControlMessage, frozen=True, gc=False, tag="P"):
     """Leader → broker, for a beat: I lead, this is your last notice, these brokers have room for your clients, and
     these of the homes that you asked about are there."""
 
     epoch: int
     incarnation: int
     noticed: int
-    refuges: tuple[BrokerInfo, ...] = ()
-    homes: tuple[tuple[str, BrokerInfo], ...] = ()  # as they were asked about, and who that is
+    # None: those that you know.
+    refuges: Annotated[tuple[BrokerInfo, ...], Meta(max_length=REFUGES_MAX)] | None = None
+    # As they were asked about, and who that is. None: you did not ask.
+    homes: Annotated[tuple[tuple[Home, BrokerInfo], ...], Meta(max_length=HOMES_MAX)] | None = None
+    heard: Number = 0  # the number of the beat that this answers; 0: it answers none
 
 
-class Unknown(Message, frozen=True, gc=False):
+class Unknown(ControlMessage, frozen=True, gc=False):
     """Leader → broker: this incarnation is over, because it was silent for too long; join again with a new one."""
 
     epoch: int
     incarnation: int
 
 
-class Expected(Message, frozen=True, gc=False):
+class Expected(ControlMessage, frozen=True, gc=False):
     """Leader → broker: something is missing before what you sent; go on with the command of this number."""
 
     epoch: int
@@ -78,7 +97,7 @@ class Expected(Message, frozen=True, gc=False):
     next: int
 
 
-class Clear(Message, frozen=True, gc=False):
+class Clear(ControlMessage, frozen=True, gc=False):
     """Leader → broker: whoever is concerned by your commands up to this one knows."""
 
     epoch: int
@@ -89,12 +108,12 @@ class Clear(Message, frozen=True, gc=False):
 Control = Beat | Submit | Seen | Refresh | Pulse | Unknown | Expected | Clear
 
 
-class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A control message on the bus: who sent it, and the story that it belongs to."""
+class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    """A control message on the bus, the story that it belongs to, and who sent it. Beats and pulses have neither."""
 
-    sender: Address
-    cause: str
     message: Control
+    cause: str = ""
+    sender: Address = ""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -102,7 +121,10 @@ _decoder = msgspec.msgpack.Decoder(Envelope)
 
 
 def encode_envelope(sender: Address, cause: str, message: Message) -> bytes:
-    return _encoder.encode((sender, cause, message))
+    """The bytes. Of a message that is sent all the time, its own only."""
+    if isinstance(message, Beat | Pulse):
+        return _encoder.encode((message,))
+    return _encoder.encode((message, cause, sender))
 
 
 def decode_envelope(data: bytes) -> Envelope:

@@ -26,12 +26,14 @@ from typing import ClassVar, Final
 from tocsin.core.coordination import archivist as archive
 from tocsin.core.coordination import leader as lead
 from tocsin.core.coordination import lease as leases
+from tocsin.core.coordination import planning
 from tocsin.core.coordination import restorer as restoring
 from tocsin.core.coordination.archivist import Archivist
 from tocsin.core.coordination.election import Election
 from tocsin.core.coordination.leader import Leader
 from tocsin.core.coordination.lease import Lease
 from tocsin.core.coordination.places import Options, Places
+from tocsin.core.coordination.planning import PlanMade
 from tocsin.core.coordination.restorer import AGAIN, AGAIN_US, ANSWER_US, Restored, Restorer
 from tocsin.core.coordination.state import State
 from tocsin.core.machine import (
@@ -71,6 +73,7 @@ TIMERS: Final = (
     archive.SNAPSHOT,
     lead.CHECK,
     lead.APPEND,
+    planning.PLAN,
     archive.ARCHIVE,
 )  # of a leadership
 
@@ -252,11 +255,8 @@ class Coordinator(TableMachine):
             self.replica, self._places, self._options, self._request, self._record_id, position, now_us
         )
         facts = {"epoch": self.epoch, "position": position, "coordinator": self.name}
-        return [
-            CancelTimer(cause=cause, name=AGAIN),
-            Say(cause=cause, text="leads", facts=facts),
-            *self.leader.begin(cause),
-        ]
+        leads = Say(cause=cause, text="leads", facts=facts)
+        return [CancelTimer(cause=cause, name=AGAIN), leads, *self.leader.begin(cause)]
 
     # ── holding the lease ───────────────────────────────────────────────────────────────────────────────────
 
@@ -311,9 +311,8 @@ class Coordinator(TableMachine):
     def _resign(self, event: Resigning, now_us: int) -> list[Effect]:
         held = self.state in HOLDING
         self.state, self.leader = "stopped", None
-        return (
-            [self._lease.resign(event.cause, self._request("resign"))] if held else self._stop(event, now_us)
-        )
+        resigned = [self._lease.resign(event.cause, self._request("resign"))] if held else []
+        return resigned or self._stop(event, now_us)
 
     def _stop(self, event: Event, now_us: int) -> list[Effect]:
         return [Stop(cause=event.cause, reason="asked to")]
@@ -342,6 +341,8 @@ class Coordinator(TableMachine):
                 return leader.check(cause, now_us)
             case lead.APPEND if leader is not None:
                 return leader.again(cause)
+            case planning.PLAN if leader is not None:
+                return leader.look_at_plan(cause, now_us)
         return []
 
     def _ask_again(self, cause: str) -> list[Effect]:
@@ -358,6 +359,9 @@ class Coordinator(TableMachine):
         assert self.leader is not None
         return self.leader.hear(event.cause, event.message, now_us)
 
+    def _on_plan(self, event: PlanMade, now_us: int) -> list[Effect]:
+        return [] if self.leader is None else self.leader.planned(event.cause, event.backups, now_us)
+
     def _on_other_answer(self, event: Stored | StoreFailed, now_us: int) -> list[Effect]:
         return self._archivist.answered(event)
 
@@ -373,6 +377,7 @@ class Coordinator(TableMachine):
         ("*", Stored): _on_other_answer,
         ("*", StoreFailed): _on_other_answer,
         ("*", Resigning): _resign,
+        ("*", PlanMade): _on_plan,
         ("restoring", Stored): _on_piece,
         ("restoring", StoreFailed): _on_piece,
         ("restoring", Followed): _ignore,

@@ -16,21 +16,24 @@ leads;
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from tocsin.core.coordination.clearance import Clear as Cleared
 from tocsin.core.coordination.clearance import Clearance
 from tocsin.core.coordination.drafting import Draft, Drafter
 from tocsin.core.coordination.places import Options, Places
+from tocsin.core.coordination.planning import LOOK_US, PLAN, PlanClock, WantPlan
 from tocsin.core.coordination.state import State
+from tocsin.core.coordination.survival import NONE as NO_BACKUPS
+from tocsin.core.coordination.survival import Backups, able
 from tocsin.core.machine import Append, Effect, Say, Send, SetTimer
 from tocsin.core.refuge import RefugePlan
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.message import Message, broker_address
 from tocsin.model.network import BrokerInfo
 from tocsin.ports import Record
-from tocsin.wire.commands import Joined, Logged, Lost, Refreshed, Said, encode_command
+from tocsin.wire.commands import Joined, Logged, Lost, Planned, Refreshed, Said, encode_command
 from tocsin.wire.control import Beat, Clear, Expected, Pulse, Refresh, Seen, Submit, Unknown
 
 CHECK: Final = "check"
@@ -78,6 +81,7 @@ class Leader:
         self._loads: dict[str, int] = {}
         self._checked_us = now_us
         self._refuges = RefugePlan()
+        self._plans = PlanClock(now_us)
         self._tick = False  # time has to be written down, whether or not there are commands
         self._rank()
 
@@ -88,7 +92,8 @@ class Leader:
 
     def begin(self, cause: str) -> list[Effect]:
         """Tell all brokers who leads, so that they repeat what nobody has answered."""
-        return [*(self._pulse(cause, broker) for broker in self.state.members), self._set_check(cause)]
+        pulses = [self._pulse(cause, broker) for broker in self.state.members]
+        return [*pulses, self._set_check(cause), SetTimer(cause=cause, name=PLAN, delay_us=LOOK_US)]
 
     # ── what brokers say ────────────────────────────────────────────────────────────────────────────────────
 
@@ -180,6 +185,7 @@ class Leader:
                 effects += self._tell_clear(cause, self._clearance.gone(broker))
         if self.state.members.keys() != before.keys():
             self._rank()
+            self._plans.changed(now_us)
         return [*effects, *self._append(cause)]
 
     def _append(self, cause: str) -> list[Effect]:
@@ -269,6 +275,25 @@ class Leader:
 
     def _set_check(self, cause: str) -> Effect:
         return SetTimer(cause=cause, name=CHECK, delay_us=self._suspect_after_us // 4)
+
+    # ── backups ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def look_at_plan(self, cause: str, now_us: int) -> list[Effect]:
+        effects: list[Effect] = [SetTimer(cause=cause, name=PLAN, delay_us=LOOK_US)]
+        brokers = tuple(m.info for m in self.state.members.values() if able(m.info))
+        alone = len(brokers) < 2 and not self.state.survival.plan
+        if self._plans.is_due(now_us) and not alone:
+            effects.append(WantPlan(cause=cause, brokers=brokers, previous=dict(self.state.survival.plan)))
+        return effects
+
+    def planned(self, cause: str, backups: Mapping[str, Backups], now_us: int) -> list[Effect]:
+        self._plans.made(now_us)
+        known = self.state.survival.plan
+        if all(known.get(broker, NO_BACKUPS) == each for broker, each in backups.items()):
+            return []
+        rows = tuple((broker, each.local, each.remote) for broker, each in sorted(backups.items()))
+        self._waiting.append(Planned(rows))
+        return self.pump(cause, now_us)
 
     # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -19,6 +19,7 @@ from tocsin.core.coordination import archivist, lease, snapshot
 from tocsin.core.coordination.archivist import Manifest
 from tocsin.core.coordination.coordinator import Resigning
 from tocsin.core.coordination.leader import CHECK
+from tocsin.core.coordination.planning import PLAN
 from tocsin.core.coordination.restorer import REBUILD
 from tocsin.core.coordination.state import State
 from tocsin.core.machine import (
@@ -182,7 +183,7 @@ def test_it_leads_once_the_log_has_taken_its_election_at_the_end_that_it_read() 
     effects = desk.lead()
     (batch,) = desk.batches
     assert (batch.epoch, batch.previous, batch.commands) == (1, 0, (Elected("c1", Limits()),))
-    assert [each.name for each in of(SetTimer, effects)] == [CHECK]
+    assert [each.name for each in of(SetTimer, effects)] == [CHECK, PLAN]
 
 
 def test_what_the_last_leader_still_wrote_is_read_before_it_is_asked_again() -> None:

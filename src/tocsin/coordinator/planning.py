@@ -1,0 +1,190 @@
+"""Plans backups for the leader: asks brokers what they hold, has ``core.assignment`` choose, and writes down why.
+
+What a broker does not answer is taken from its last answer. The explanation of each choice goes into the table of the
+coordinators, so that ``tocsin explain backup`` needs nobody to be alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import structlog
+
+from tocsin.core.coordination.planning import PlanMade, WantPlan
+from tocsin.core.coordination.survival import Backups
+from tocsin.core.machine import Event
+from tocsin.errors import TocsinError
+from tocsin.model.network import BrokerInfo
+from tocsin.ports import Bus, Table
+from tocsin.wire.summaries import Ask, Summary, decode_summary, encode, subject
+
+if TYPE_CHECKING:
+    from tocsin.core.assignment.demand import Demand
+    from tocsin.core.assignment.outcome import Plan
+    from tocsin.core.assignment.ranking import Facts
+
+ANSWER_S: Final = 2.0  # for one page of a summary
+PAGES_MAX: Final = 500
+ASKED_AT_ONCE: Final = 32
+SHOWN_MAX: Final = 20  # candidates of an explanation
+PREFIX: Final = "explain.backup."
+
+Post = Callable[[Event], None]
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A candidate, as an explanation has it."""
+
+    name: str
+    score: float
+    terms: dict[str, tuple[float, float]]  # value and weight
+    added: int  # subscriptions that it would have to create
+    obstacle: str | None
+    chosen: bool
+    unanswered: dict[str, str]
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Why a broker has the backups that it has."""
+
+    broker: str
+    at_s: float
+    held: int
+    local: tuple[Shown, ...]
+    remote: tuple[Shown, ...]
+    shortfalls: tuple[str, ...] = ()
+
+
+class Planner:
+    """See the module's text."""
+
+    def __init__(self, bus: Bus, table: Table, network: str, post: Post) -> None:
+        self._bus = bus
+        self._table = table
+        self._network = network
+        self._post = post
+        self._known: dict[str, tuple[dict[int, int], Summary]] = {}  # the last answer of each broker
+        self._task: asyncio.Task[None] | None = None
+        self._log = structlog.get_logger()
+
+    def want(self, effect: WantPlan) -> None:
+        """Plan, unless that is under way: the leader asks again."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._plan(effect))
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _plan(self, effect: WantPlan) -> None:
+        brokers = effect.brokers
+        slots = asyncio.Semaphore(ASKED_AT_ONCE)
+        await asyncio.gather(*(self._ask(each.id, slots) for each in brokers))
+        self._known = {each.id: self._known[each.id] for each in brokers if each.id in self._known}
+        try:
+            made, explanations = await asyncio.to_thread(
+                choose, brokers, dict(self._known), effect.previous, time.time()
+            )
+        except Exception:
+            self._log.exception("no plan of backups could be made")
+            return
+        self._post(PlanMade(cause=effect.cause, backups=made))
+        for each in explanations:
+            for problem in each.shortfalls:
+                self._log.warning("a broker lacks a backup", broker=each.broker, problem=problem)
+            try:
+                await self._table.put(f"{PREFIX}{each.broker}", msgspec.json.encode(each))
+            except TocsinError as error:
+                self._log.info("why a broker has its backups is not written down", problem=str(error))
+                return
+
+    async def _ask(self, broker: str, slots: asyncio.Semaphore) -> None:
+        held: dict[int, int] = {}
+        async with slots:
+            ask, pages = Ask(), 1
+            try:
+                while ask.page < min(pages, PAGES_MAX):
+                    answer = decode_summary(
+                        await self._bus.request(
+                            subject(self._network, broker), encode(ask), deadline_s=ANSWER_S
+                        )
+                    )
+                    pages = answer.pages
+                    held.update(answer.held)
+                    ask = Ask(ask.page + 1, answer.summary)
+            except TocsinError as error:
+                self._log.info("a broker does not say what it holds", broker=broker, problem=str(error))
+                return
+        self._known[broker] = held, answer
+
+
+def choose(
+    brokers: Sequence[BrokerInfo],
+    known: Mapping[str, tuple[dict[int, int], Summary]],
+    previous: Mapping[str, Backups],
+    at_s: float,
+) -> tuple[dict[str, Backups], list[Explanation]]:
+    """The plan, and why. Imports what needs numpy: nobody else waits for that."""
+    from tocsin.core.assignment.demand import Demand, Member
+    from tocsin.core.assignment.outcome import Backups as Chosen
+    from tocsin.core.assignment.outcome import Plan
+    from tocsin.core.assignment.planning import plan
+    from tocsin.core.assignment.ranking import Facts, handicaps
+    from tocsin.core.assignment.replanning import replan
+
+    facts = {
+        each.id: Facts(resources=known[each.id][1].resources if each.id in known else None)
+        for each in brokers
+    }
+    holdings: dict[str, dict[Hashable, int]] = {
+        name: {k: count for k, count in held.items() if count > 0} for name, (held, _) in known.items()
+    }
+    mean = sum(map(len, holdings.values())) / len(brokers) if brokers else 0.0
+    handicap = handicaps(facts, mean)
+    members = tuple(
+        Member(
+            each.id,
+            each.cluster,
+            (known[each.id][1].capacity if each.id in known else 0.0) or float("inf"),
+            handicap[each.id],
+        )
+        for each in brokers
+    )
+    demand = Demand(members, holdings)
+    before = {
+        name: Chosen(each.local, each.remote)
+        for name, each in previous.items()
+        if any(broker.id == name for broker in brokers)
+    }
+    made = replan(Plan("search", before, {}, {}, {}), demand).plan if before else plan(demand)
+    backups = {name: Backups(each.local, each.remote) for name, each in made.backups.items()}
+    return backups, [_explained(demand, made, each.id, facts, at_s) for each in brokers]
+
+
+def _explained(
+    demand: Demand, made: Plan, broker: str, facts: Mapping[str, Facts], at_s: float
+) -> Explanation:
+    from tocsin.core.assignment.ranking import explain
+
+    local, remote = (
+        tuple(
+            Shown(
+                each.name,
+                each.score.total,
+                {name: (term.value, term.weight) for name, term in each.score.terms.items()},
+                each.added,
+                each.obstacle,
+                each.chosen,
+                each.score.unanswered,
+            )
+            for each in explain(demand, made, broker, role, facts)[:SHOWN_MAX]
+        )
+        for role in ("local", "remote")
+    )
+    shortfalls = tuple(str(each) for each in made.shortfalls if each.broker == broker)
+    return Explanation(broker, at_s, len(demand.holdings.get(broker, {})), local, remote, shortfalls)

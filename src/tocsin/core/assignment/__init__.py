@@ -1,0 +1,27 @@
+"""Choosing backups: for each broker one in its own cluster and one in another (REAPS, section III).
+
+A broker's **local backup** keeps the subscriptions that it would need ready at the backend, so those that it does
+not have anyway are paid for all the time: the plan is to need few of them in sum. A **remote backup** makes them
+when a whole cluster is lost, so what counts is how many the worst of them would have to make. Both numbers, and how
+loaded a broker could become, are equations 1 to 7 of the paper; ``tests/unit/core/assignment/definitions.py`` has
+them word for word.
+
+    Demand  ──►  Table  ──►  Draft (two Sides)  ──►  Plan
+
+| module | what it is |
+| --- | --- |
+| ``demand`` | what is asked: brokers, what they hold, rates; checked |
+| ``outcome`` | what is answered: backups, figures, shortfalls, moves |
+| ``table`` | the demand as sparse arrays, equal columns merged |
+| ``side`` | one kind of backup: who backs whom, and what each further one would add |
+| ``draft`` | both sides and the loads: what a strategy works on |
+| ``paper`` | LCS and MMCS, as the paper has them |
+| ``search`` | a better plan: ``construction`` of first ones, then ``locals_search`` and ``remotes_search`` |
+| ``neighbourhood`` | what every single change would save; ``relief``: changes that make room |
+| ``planning`` | ``plan``: a strategy by name; ``replanning``: ``replan``, which moves little |
+| ``costs`` | subscriptions and retrieval under quasi-active and under active replication |
+| ``ranking`` | one score for a candidate, with its terms |
+
+Only ``demand``, ``outcome`` and ``ranking`` do without numpy: whoever starts quickly and plans nothing imports
+those alone.
+"""

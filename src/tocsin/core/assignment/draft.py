@@ -1,0 +1,145 @@
+"""A plan in the making: both sides, and what each broker would have to carry.
+
+Locals come first. When they are settled, ``open_remote`` makes the remote side from them, for R[j] spares whatever
+j keeps ready as a local backup. From then on the local side is not changed.
+
+Invariants: ``carried[j]`` = its own load and those of all that it backs (P[j] of eq. 7), summed exactly, in
+whatever order they came. ``room`` is what strategies keep to: the capacities, or less; shortfalls are held against
+the capacities.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tocsin.core.assignment.outcome import Backups, Plan, Role, Shortfall
+from tocsin.core.assignment.side import NOBODY, Side
+from tocsin.core.assignment.table import Bools, Floats, Ints, Table
+
+
+class Draft:
+    """What a strategy works on."""
+
+    def __init__(self, table: Table, *, with_handicaps: bool = False) -> None:
+        self.table = table
+        self._penalty: Ints = table.handicap if with_handicaps else np.zeros(table.count, dtype=np.int64)
+        same = table.cluster[:, None] == table.cluster[None, :]
+        self._elsewhere: Bools = ~same
+        missing: Ints = table.size[:, None] - table.shared
+        np.fill_diagonal(same, False)
+        self.local = Side(table, same, [[j] for j in range(table.count)], missing, self._penalty)
+        self._remote: Side | None = None
+        self.carried: Floats = table.load.copy()
+        self.room: Floats = table.capacity
+
+    def copy(self) -> Draft:
+        """One that changes by itself."""
+        twin = Draft.__new__(Draft)
+        twin.table, twin._penalty, twin._elsewhere = self.table, self._penalty, self._elsewhere
+        twin.local = self.local.copy()
+        twin._remote = None if self._remote is None else self._remote.copy()
+        twin.carried = self.carried.copy()
+        twin.room = self.room
+        return twin
+
+    @property
+    def remote(self) -> Side:
+        assert self._remote is not None, "locals are settled before remotes are looked at"
+        return self._remote
+
+    def open_remote(self) -> Side:
+        """Begin with the remotes; those there were are forgotten."""
+        bases = [[j, *group] for j, group in enumerate(self.local.group)]
+        missing = self.local.missing - self._penalty
+        self._remote = Side(self.table, self._elsewhere, bases, missing, self._penalty)
+        for j in range(self.table.count):
+            self._count(j)
+        return self._remote
+
+    # ── changing ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add(self, side: Side, broker: int, backup: int) -> None:
+        side.add(broker, backup)
+        self._count(backup)
+
+    def remove(self, side: Side, broker: int) -> int:
+        backup = side.remove(broker)
+        self._count(backup)
+        return backup
+
+    def move(self, side: Side, broker: int, backup: int) -> None:
+        self.remove(side, broker)
+        self.add(side, broker, backup)
+
+    def _count(self, backup: int) -> None:
+        backed = [*self.local.group[backup], *(self._remote.group[backup] if self._remote else ())]
+        self.carried[backup] = math.fsum(self.table.load[[backup, *backed]])
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def fits(self, broker: int) -> Bools:
+        """By broker, whether it could carry this one too: eq. 7 if it were chosen."""
+        fits: Bools = self.carried + self.table.load[broker] < self.room
+        return fits
+
+    def least_bad(self, side: Side, broker: int, candidates: Ints) -> int:
+        """Where nobody has room: the one that would be over by the least, then the one with the least to add."""
+        over = self.carried[candidates] + self.table.load[broker] - self.room[candidates]
+        order = np.lexsort((candidates, side.missing[broker, candidates], over))
+        return int(candidates[order[0]])
+
+    def excess(self) -> tuple[int, float]:
+        """How many backups have no room, and by how much brokers are over. (0, 0.0): eq. 7 holds."""
+        shortfalls = [each for each in self._shortfalls() if each.kind == "capacity"]
+        over = {each.backup: each.needed - each.available for each in shortfalls}
+        return len(shortfalls), math.fsum(over.values())
+
+    def outcome(self, strategy: str) -> Plan:
+        table, names = self.table, self.table.names
+        return Plan(
+            strategy=strategy,
+            backups={
+                name: Backups(self._name(self.local.chosen[i]), self._name(self.remote.chosen[i]))
+                for i, name in enumerate(names)
+            },
+            overhead=self._by_name(self.local),
+            remote_overhead=self._by_name(self.remote),
+            load={name: float(self.carried[j]) for j, name in enumerate(table.names)},
+            shortfalls=tuple(self._shortfalls()),
+        )
+
+    def _name(self, broker: int) -> str | None:
+        return None if broker == NOBODY else self.table.names[broker]
+
+    def _by_name(self, side: Side) -> dict[str, int]:
+        """Subscriptions alone, without what was asked for the backups themselves."""
+        return {
+            name: int(side.cost[j]) - int(side.penalty[j]) * len(side.group[j])
+            for j, name in enumerate(self.table.names)
+        }
+
+    def _shortfalls(self) -> list[Shortfall]:
+        """Of an overfull broker, those that it has no room for when they come in turn: locals, remotes, by name."""
+        table = self.table
+        sides: list[tuple[Role, Side]] = [("local", self.local)]
+        if self._remote is not None:
+            sides.append(("remote", self._remote))
+        found = [
+            Shortfall(table.names[i], role, "nobody", 1, 0)
+            for role, side in sides
+            for i in np.flatnonzero(side.chosen == NOBODY).tolist()
+        ]
+        for j in np.flatnonzero(self.carried >= table.capacity).tolist():
+            backed = [j]
+            for role, side in sides:
+                for i in side.group[j]:
+                    backed.append(i)
+                    needed = math.fsum(table.load[backed])
+                    if needed >= table.capacity[j]:
+                        names = table.names
+                        found.append(
+                            Shortfall(names[i], role, "capacity", needed, float(table.capacity[j]), names[j])
+                        )
+        return sorted(found, key=lambda each: (each.broker, each.role))

@@ -1,0 +1,47 @@
+"""The paper's own strategies, line by line: Least Cost Selection and Min Max Cost Selection (algorithms 1 and 2).
+
+What the paper leaves open is decided so:
+
+- brokers are taken in the order of their names, and of several candidates that are as good the smallest name wins,
+  as it does in a loop with ``<``;
+- where no candidate has room (the paper's b = none) the one that would be over by the least is taken, then the one
+  with the least to add; the plan says that it falls short;
+- a broker without candidates has no backup, and the plan says that too.
+
+LCS counts P with locals alone (eq. 8), for remotes are not known yet; MMCS counts both.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tocsin.core.assignment.draft import Draft
+
+
+def least_cost(draft: Draft) -> None:
+    """LCS: each broker in turn gets the local backup that adds the fewest subscriptions."""
+    side = draft.local
+    for broker in range(draft.table.count):
+        candidates = np.flatnonzero(side.allowed[broker])
+        if not len(candidates):
+            continue
+        able = candidates[draft.fits(broker)[candidates]]
+        if len(able):
+            draft.add(side, broker, int(able[np.argmin(side.missing[broker, able])]))
+        else:
+            draft.add(side, broker, draft.least_bad(side, broker, candidates))
+
+
+def min_max_cost(draft: Draft) -> None:
+    """MMCS: each broker in turn gets the remote backup with which the largest R[j] is least."""
+    side = draft.open_remote()
+    for broker in range(draft.table.count):
+        candidates = np.flatnonzero(side.allowed[broker])
+        if not len(candidates):
+            continue
+        able = candidates[draft.fits(broker)[candidates]]
+        if len(able):
+            worst = np.maximum(side.cost.max(), side.cost[able] + side.missing[broker, able])
+            draft.add(side, broker, int(able[np.argmin(worst)]))
+        else:
+            draft.add(side, broker, draft.least_bad(side, broker, candidates))

@@ -1,0 +1,160 @@
+"""One score for all who could be a backup, or take a broker's place, and what it is made of.
+
+| term | from 0 to 1 | from |
+| --- | --- | --- |
+| ``similarity`` | the share of the broker's subscriptions that the candidate need not create | what both hold |
+| ``nearness`` | 1 / (1 + distance) | hops between clusters, or a delay over one that matters |
+| ``room`` | the share of its capacity that would be left | eq. 7 |
+| ``resources`` | U_T of the Landmark paper, with the operator's criteria | ``core.scoring`` |
+
+The score is their mean by weights that the operator can set. What is not known counts 0, and is named.
+
+A plan of all backups minimises what the first term measures, over all brokers at once; the others enter it as
+**handicaps**: a candidate with the score s of its other terms may cost so many subscriptions less, in exchange for
+a worse s, as the weights say (``handicaps``). For one decision by itself, a standby that is promoted, the ranking
+decides alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from tocsin.core.assignment.demand import Demand, Member
+from tocsin.core.assignment.outcome import Plan, Role
+from tocsin.core.scoring import NO_ANSWER, Score, normalised, weighted
+
+TERMS: Final = ("similarity", "nearness", "room", "resources")
+
+
+class Weights(msgspec.Struct, frozen=True):
+    """How much each term counts; they are divided by their sum."""
+
+    similarity: float = 0.6
+    nearness: float = 0.1
+    room: float = 0.1
+    resources: float = 0.2
+
+    def by_name(self) -> dict[str, float]:
+        return {name: float(getattr(self, name)) for name in TERMS}
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is known of a candidate beside what it holds. None: not known."""
+
+    distance: float | None = 0.0
+    resources: float | None = None
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """Somebody who could be chosen. ``obstacle`` says why not, in words; ``added`` is what it would have to create."""
+
+    name: str
+    score: Score
+    added: int
+    obstacle: str | None = None
+    chosen: bool = False
+
+
+def rate(
+    *, similarity: float | None, room: float | None, facts: Facts, weights: Weights | None = None
+) -> Score:
+    """One candidate's score."""
+    distance = facts.distance
+    nearness = 1 / (1 + distance) if distance is not None and distance >= 0 else None
+    given = {"similarity": similarity, "nearness": nearness, "room": room, "resources": facts.resources}
+    values = {name: _known(value) for name, value in given.items()}
+    return weighted(values, (weights or Weights()).by_name())
+
+
+def ranked(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """The best first; those with an obstacle last; of equals the smallest name first."""
+    return tuple(
+        sorted(candidates, key=lambda each: (each.obstacle is not None, -each.score.total, each.name))
+    )
+
+
+def explain(
+    demand: Demand,
+    plan: Plan,
+    broker: str,
+    role: Role,
+    facts: Mapping[str, Facts] | None = None,
+    weights: Weights | None = None,
+) -> tuple[Candidate, ...]:
+    """All who could be this backup of the broker, with everything else as the plan has it, best first."""
+    members = {each.name: each for each in demand.members}
+    own = members[broker]
+    chosen = getattr(plan.backups[broker], role)
+    load = _load(demand, broker)
+    found = []
+    for other in demand.members:
+        if other.name == broker or (other.cluster == own.cluster) != (role == "local"):
+            continue
+        held = _held(demand, broker)
+        added = len(held - _covered(demand, plan, other.name, role, broker))
+        carried = plan.load[other.name] + (0.0 if other.name == chosen else load)
+        score = rate(
+            similarity=1 - added / len(held) if held else 1.0,
+            room=_room(other, carried),
+            facts=(facts or {}).get(other.name, Facts()),
+            weights=weights,
+        )
+        obstacle = (
+            None
+            if carried < other.capacity
+            else f"would have to carry {carried:g}, can carry less than {other.capacity:g}"
+        )
+        found.append(Candidate(other.name, score, added, obstacle, other.name == chosen))
+    return ranked(found)
+
+
+def handicaps(facts: Mapping[str, Facts], mean_held: float, weights: Weights | None = None) -> dict[str, int]:
+    """What speaks against each broker, in subscriptions, for ``Member.handicap``.
+
+    A candidate that would add m of n subscriptions has the score w_s · (1 − m/n) + w_r · r, so that for r to be 1
+    instead of r is worth (w_r / w_s) · (1 − r) · n subscriptions. Resources alone enter so: room is a constraint of
+    plans, and distances are between two.
+    """
+    shares = normalised((weights or Weights()).by_name())
+    if shares["similarity"] == 0:
+        return dict.fromkeys(facts, 0)
+    worth = shares["resources"] / shares["similarity"] * mean_held
+    return {name: round(worth * (1 - _known(each.resources)[0])) for name, each in facts.items()}
+
+
+def _known(value: float | None) -> tuple[float, str | None]:
+    if value is None:
+        return 0.0, NO_ANSWER
+    if not 0 <= value <= 1:  # nan too
+        return 0.0, f"is {value}, not between 0 and 1"
+    return value, None
+
+
+def _room(member: Member, carried: float) -> float:
+    if math.isinf(member.capacity):
+        return 1.0
+    return max(1 - carried / member.capacity, 0.0) if member.capacity > 0 else 0.0
+
+
+def _held(demand: Demand, broker: str) -> set[Hashable]:
+    return {k for k, count in demand.holdings.get(broker, {}).items() if count}
+
+
+def _load(demand: Demand, broker: str) -> float:
+    held = demand.holdings.get(broker, {})
+    return math.fsum(demand.rates.get(k, 1.0) * count for k, count in held.items())
+
+
+def _covered(demand: Demand, plan: Plan, candidate: str, role: Role, apart_from: str) -> set[Hashable]:
+    """What a candidate need not create: its own, and what it has for others whose backup it is."""
+    covered = _held(demand, candidate)
+    for broker, backups in plan.backups.items():
+        if backups.local == candidate and (role == "remote" or broker != apart_from):
+            covered |= _held(demand, broker)
+        if role == "remote" and backups.remote == candidate and broker != apart_from:
+            covered |= _held(demand, broker)
+    return covered

@@ -1,0 +1,199 @@
+"""A demand as sparse arrays: who holds what, in both directions.
+
+Brokers are rows, in the order of their names, so that *the first* of several means the smallest name everywhere.
+Columns are subscriptions. Those that the same brokers hold are one column with a **weight**: to every plan they are
+alike, and in networks whose regions have their own subscriptions there are far fewer columns than subscriptions.
+
+All that strategies ask is ``spread``: of these columns, what weight does each broker hold? Columns that few brokers
+hold are counted along their lists of holders; those that many hold (``heavy``, the first ones) as rows of a dense
+matrix. Either way a column costs about as much as there is to count.
+
+Invariants: rows and lists of holders are sorted; column k is heavy iff k < ``heavy_count``; weights are positive,
+and all sums of them are below 2^24, so that single precision is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tocsin.core.assignment.demand import Demand
+from tocsin.errors import DemandInvalid
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+HEAVY_SHARE: Final = 8  # held by more than one in eight brokers: then a dense row is the quicker one
+HEAVY_LEAST: Final = 4
+
+
+class Table:
+    """The demand, indexed. Nothing in it changes."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        clusters: Sequence[str],
+        capacity: Floats,
+        load: Floats,
+        handicap: Ints,
+        rows: Sequence[Ints],
+    ) -> None:
+        """``rows``: for each broker the numbers of its subscriptions, each once, in any numbering from 0."""
+        self.names = tuple(names)
+        self.count = len(self.names)
+        codes = {cluster: number for number, cluster in enumerate(sorted(set(clusters)))}
+        self.cluster: Ints = np.array([codes[each] for each in clusters], dtype=np.int64)
+        self.capacity = capacity
+        self.load = load
+        self.handicap = handicap
+        self._merge(rows)
+
+    @classmethod
+    def of(cls, demand: Demand) -> Table:
+        """Read a demand, which is checked on the way."""
+        demand.check()
+        members = sorted(demand.members, key=lambda each: each.name)
+        numbers: dict[Hashable, int] = {}
+        rows: list[Ints] = []
+        loads: list[float] = []
+        for member in members:
+            row, load = _read(member.name, demand.holdings.get(member.name, {}), demand.rates, numbers)
+            rows.append(row)
+            loads.append(load)
+        return cls(
+            [each.name for each in members],
+            [each.cluster for each in members],
+            np.array([each.capacity for each in members], dtype=np.float64),
+            np.array(loads, dtype=np.float64),
+            np.array([each.handicap for each in members], dtype=np.int64),
+            rows,
+        )
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def columns(self) -> int:
+        return len(self.weight)
+
+    def row(self, broker: int) -> Ints:
+        """The columns that a broker holds."""
+        return self._row_columns[self._row_at[broker] : self._row_at[broker + 1]]
+
+    def rows(self, brokers: Sequence[int]) -> Ints:
+        """The columns of several brokers, one broker after the other."""
+        if not brokers:
+            return self._row_columns[:0]
+        return np.concatenate([self.row(each) for each in brokers])
+
+    def spread(self, columns: Ints) -> Ints:
+        """Of these columns (sorted, each once), the weight that each broker holds."""
+        split = int(np.searchsorted(columns, self.heavy_count))
+        light = columns[split:]
+        begin = self._holders_at[light]
+        length = self._holders_at[light + 1] - begin
+        total = int(length.sum())
+        if total == 0:
+            counted = np.zeros(self.count, dtype=np.int64)
+        else:
+            first = np.repeat(begin - (np.cumsum(length) - length), length)
+            holders = self._holders[first + np.arange(total)]
+            weights = np.repeat(self.weight[light], length)
+            counted = np.bincount(holders, weights, minlength=self.count).astype(np.int64)
+        if split:
+            counted += self._heavy[columns[:split]].sum(axis=0).astype(np.int64)
+        return counted
+
+    @cached_property
+    def shared(self) -> Ints:
+        """For each two brokers, the weight that both hold; on the diagonal what each holds."""
+        shared = (self._heavy.T @ (self._heavy > 0).astype(np.float32)).astype(np.int64)
+        for broker in range(self.count):
+            row = self.row(broker)
+            shared[broker] += self.spread(row[np.searchsorted(row, self.heavy_count) :])
+        return shared
+
+    # ── building ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _merge(self, rows: Sequence[Ints]) -> None:
+        sizes = np.array([len(row) for row in rows], dtype=np.int64)
+        brokers = np.repeat(np.arange(self.count), sizes)
+        subscriptions = np.concatenate([*rows, np.empty(0, dtype=np.int64)])
+        order = np.argsort(subscriptions, kind="stable")  # by subscription, and then by broker
+        _, begin, held = np.unique(subscriptions[order], return_index=True, return_counts=True)
+        alike = _alike(brokers[order], begin, held)
+        # The first of those that are alike stands for all; those with the most holders come first.
+        _, standing, weight = np.unique(alike, return_index=True, return_counts=True)
+        standing_order = np.lexsort((standing, -held[standing]))
+        standing, weight = standing[standing_order], weight[standing_order]
+        self.weight: Ints = weight.astype(np.int64)
+        lengths = held[standing]
+        self._holders_at: Ints = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        first = np.repeat(begin[standing] - self._holders_at[:-1], lengths)
+        self._holders: Ints = brokers[order][first + np.arange(len(first))]
+        columns = np.repeat(np.arange(len(lengths)), lengths)
+        by_broker = np.argsort(self._holders, kind="stable")
+        self._row_columns: Ints = columns[by_broker]
+        per_broker = np.bincount(self._holders, minlength=self.count)
+        self._row_at: Ints = np.concatenate([[0], np.cumsum(per_broker)]).astype(np.int64)
+        self.size: Ints = np.bincount(
+            self._holders, np.repeat(self.weight, lengths), minlength=self.count
+        ).astype(np.int64)
+        self.heavy_count = int(np.sum(lengths > max(HEAVY_LEAST, self.count // HEAVY_SHARE)))
+        self._heavy = np.zeros((self.heavy_count, self.count), dtype=np.float32)  # weight where it is held
+        end = self._holders_at[self.heavy_count]
+        self._heavy[columns[:end], self._holders[:end]] = self.weight[columns[:end]]
+
+
+def _read(
+    name: str, held: Mapping[Hashable, int], rates: Mapping[Hashable, float], numbers: dict[Hashable, int]
+) -> tuple[Ints, float]:
+    """A broker's subscriptions as numbers, and the load that they bring."""
+    if min(held.values(), default=0) < 0:
+        wrong = next(k for k, count in held.items() if count < 0)
+        raise DemandInvalid(
+            f"broker {name!r} has {held[wrong]} subscribers of {wrong!r}", "count them from 0 up"
+        )
+    kept = [k for k, count in held.items() if count]
+    known = numbers.setdefault
+    row = np.array([known(k, len(numbers)) for k in kept], dtype=np.int64)
+    if not rates:
+        return row, float(sum(held.values()))
+    rate = rates.get
+    return row, math.fsum(rate(k, 1.0) * held[k] for k in kept)  # the same in whatever order they come
+
+
+def _alike(brokers: Ints, begin: Ints, held: Ints) -> Ints:
+    """A number for each column, equal where the lists of holders are: two sums of mixed bits, and then a look.
+
+    ``brokers`` has the lists one after the other; ``begin`` and ``held`` say where each is, and how long.
+    """
+    if not len(begin):
+        return begin
+    marks = np.stack([_mixed(brokers, 1), _mixed(brokers, 2)], axis=1)
+    sums = np.add.reduceat(marks, begin, axis=0)
+    order = np.lexsort((sums[:, 1], sums[:, 0], held))
+    ordered, lengths = sums[order], held[order]
+    new = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1) | (lengths[1:] != lengths[:-1])])
+    group = np.cumsum(new) - 1
+    alike = np.empty(len(begin), dtype=np.int64)
+    alike[order] = group
+    leader = order[np.flatnonzero(new)][alike]
+    # Sums can be equal by chance; then nothing is merged, which costs time and changes no answer.
+    offset = np.arange(len(brokers)) - np.repeat(begin, held)
+    same = brokers == brokers[np.repeat(begin[leader], held) + offset]
+    return alike if bool(same.all()) else np.arange(len(begin))
+
+
+def _mixed(numbers: Ints, salt: int) -> npt.NDArray[np.uint64]:
+    """Numbers as scattered bits (the finaliser of splitmix64)."""
+    bits = (numbers.astype(np.uint64) + np.uint64(salt)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(salt)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))

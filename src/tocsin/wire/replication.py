@@ -1,0 +1,154 @@
+"""What a broker tells its backups of its clients, and what they answer (MessagePack).
+
+Everything here may be lost, repeated or overtaken. A **stream** carries the state of one broker to one backup: updates
+numbered from 1, each sent until it is answered, and the next one after that. A stream's name is (epoch, incarnation,
+generation): of two streams of one broker the larger is the newer, and replaces the other. A stream begins with
+everything, in slices; the update with ``whole`` is the last of these, and what was not repeated by then is gone.
+
+An update has **deltas**, each of one client: that it came or changed, some of its subscriptions, how far it is, or that
+it went. A delta says how things are now, not what happened: so those that wait become one, and none is queued.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from tocsin.errors import Malformed
+from tocsin.model.message import Address, Message
+from tocsin.model.network import Scheme
+from tocsin.model.publication import Publication
+
+LOCAL: Final = "local"
+REMOTE: Final = "remote"
+Role = Literal["local", "remote"]
+Stream = tuple[int, int, int]  # epoch, incarnation (of the process), generation
+
+
+class Option(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A subscription's options, in the order of ``core.forwarding.Subscription``."""
+
+    no_local: bool = False
+    identifier: int | None = None
+    qos: int = 0
+    retain_as_published: bool = False
+    since: int = 0
+
+
+class Positions(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How far a client is: everything up to there is settled. 0: it has no such deliveries."""
+
+    messages: int = 0  # in the message log
+    results: int = 0  # of channels: places (``model.results.place``)
+    critical: int = 0  # the same of critical ones
+
+
+class Bequest(msgspec.Struct, frozen=True, array_like=True):
+    """A will: of a client that is connected, or one that waits for its time."""
+
+    publication: Publication
+    delay_s: int = 0
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    """A client, but for its subscriptions and positions."""
+
+    connected: bool
+    scheme: Scheme = Scheme.MQTT  # how it came
+    expiry_s: int = 0  # how long its session outlives the connection
+    session: str = ""  # the uid of the stored one; empty if it ends with the connection
+    owner: str = ""  # the user whose it is
+    will: Bequest | None = None
+
+
+class Delta(msgspec.Struct, frozen=True, array_like=True):
+    """What is to be known of one client. ``begin``: nothing else that was said of it before counts."""
+
+    client: str
+    begin: bool = False
+    gone: bool = False
+    head: Head | None = None  # None: as it was
+    subscriptions: tuple[tuple[str, Option | None], ...] = ()  # None: it has that one no longer
+    positions: Positions | None = None  # None: as they were
+
+
+class Update(Message, frozen=True, array_like=True):
+    """Broker → backup: the next deltas of a stream."""
+
+    primary: str
+    role: Role  # of the one that it is sent to
+    stream: Stream
+    number: int
+    deltas: tuple[Delta, ...]
+    whole: bool = False  # with this one everything was said at least once
+
+
+class Probe(Message, frozen=True, array_like=True, gc=False):
+    """Broker → backup: do you still have the stream up to this number?"""
+
+    primary: str
+    stream: Stream
+    number: int
+
+
+class Dismiss(Message, frozen=True, array_like=True, gc=False):
+    """Broker → backup: you are my backup no longer."""
+
+    primary: str
+    stream: Stream
+
+
+class Applied(Message, frozen=True, array_like=True, gc=False):
+    """Backup → broker: I have everything of this stream up to this number."""
+
+    backup: str
+    stream: Stream
+    number: int
+
+
+class Behind(Message, frozen=True, array_like=True, gc=False):
+    """Backup → broker: something is missing before what you sent; begin anew."""
+
+    backup: str
+    stream: Stream
+
+
+class Declined(Message, frozen=True, array_like=True, gc=False):
+    """Backup → broker: I do not take that stream: I have a newer one of you (``known``), or no room (None)."""
+
+    backup: str
+    stream: Stream
+    known: Stream | None = None
+
+
+Replication = Update | Probe | Dismiss | Applied | Behind | Declined
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True):
+    """A message on the bus: who sent it, and the story that it belongs to."""
+
+    sender: Address
+    cause: str
+    message: Replication
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Envelope)
+
+
+def subject(network: str, broker: str) -> str:
+    """Where a broker hears of replication, its own and that of others."""
+    return f"{network}.replication.{broker}"
+
+
+def encode_replication(sender: Address, cause: str, message: Message) -> bytes:
+    return _encoder.encode((sender, cause, message))
+
+
+def decode_replication(data: bytes) -> Envelope:
+    """The envelope, or ``Malformed`` for whatever is none."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise Malformed(f"not a message of replication: {error}") from None

@@ -1,0 +1,66 @@
+"""What a broker holds, for who plans backups: asked for over the bus, page by page.
+
+Subscriptions are named by hashes: a plan only compares them. Two that share one by chance count as one, which makes a
+plan worse by one subscription.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from tocsin.errors import Malformed
+
+PAGE: Final = 20_000  # subscriptions; some 240 kB
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Give me this page; of the same ``summary`` as the pages before, or (0) of a new one."""
+
+    page: int = 0
+    summary: int = 0
+
+
+class Summary(msgspec.Struct, frozen=True, array_like=True):
+    """One page of it."""
+
+    summary: int
+    pages: int
+    held: dict[int, int]  # subscription → how many clients have it
+    capacity: float = 0.0  # how many (client, subscription) pairs the broker can carry; 0: no bound
+    resources: float | None = None  # the score of its machine, 0 to 1; None: it does not know
+    problems: tuple[str, ...] = ()  # what of that is not known, in words
+
+
+_encoder = msgspec.msgpack.Encoder()
+_ask = msgspec.msgpack.Decoder(Ask)
+_summary = msgspec.msgpack.Decoder(Summary)
+
+
+def subject(network: str, broker: str) -> str:
+    """Where a broker is asked."""
+    return f"{network}.summary.{broker}"
+
+
+def name_of(subscription: str) -> int:
+    return int.from_bytes(blake2b(subscription.encode(), digest_size=8).digest()) >> 1
+
+
+def encode(message: Ask | Summary) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_ask(data: bytes) -> Ask:
+    try:
+        return _ask.decode(data)
+    except (msgspec.DecodeError, RecursionError, OverflowError) as error:
+        raise Malformed(f"not a question for a summary: {error}") from None
+
+
+def decode_summary(data: bytes) -> Summary:
+    try:
+        return _summary.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise Malformed(f"not a summary: {error}") from None
