@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import structlog
 
 from tocsin.broker.durability import Durability
 from tocsin.broker.exchange import Exchange
@@ -27,6 +28,7 @@ from tocsin.core.coordination.participant import Participant
 from tocsin.core.coordination.places import Places
 from tocsin.core.coordination.signals import (
     AwaitDispatch,
+    BackupsKnown,
     Dispatched,
     InterestsChanged,
     Leaving,
@@ -35,6 +37,8 @@ from tocsin.core.coordination.signals import (
     RefugesChanged,
     RoutesChanged,
     SendHome,
+    StandDown,
+    StandIn,
 )
 from tocsin.core.machine import Effect
 from tocsin.errors import Conflict, SettingError
@@ -166,6 +170,7 @@ class _Broker:
             elsewhere=self._elsewhere,
             visitors=Visitors(own, self._driver.post, self._all_elsewhere),
         )
+        self._log = structlog.get_logger()
         self._sent_away = 0  # clients that were told of another broker
 
     async def open(self) -> None:
@@ -279,6 +284,8 @@ class _Broker:
                 dispatched = Dispatched(position=position, cause=cause)
                 journal = self._exchange.durability.journal
                 journal.when_dispatched(position, lambda: self._driver.post(dispatched))
+            case BackupsKnown() | StandIn() | StandDown():
+                self._log.info("survival", what=type(effect).__name__)
             case RefugesChanged():
                 self._listener.tell_visitors()
             case SendHome(client=client, server_reference=reference):
