@@ -18,6 +18,7 @@ from tocsin.core.admission import (
     CLIENT_ID_NOT_VALID,
     NOT_AUTHORIZED,
     SERVER_BUSY,
+    USE_ANOTHER_SERVER,
     Admission,
     Admitted,
     CheckPassword,
@@ -37,7 +38,7 @@ _NOTHING: Final = Access(()).rights(_NOBODY)
 
 class Doorkeeper:
     """See the module's text. ``clients`` are those who are in, by client id, as the listener keeps them; ``elsewhere``
-    is where clients of a scheme can go if there are too many."""
+    is where clients of a scheme can go if there are too many, ``sent_on`` where one is waited for."""
 
     def __init__(
         self,
@@ -45,12 +46,14 @@ class Doorkeeper:
         guard: Guard,
         clients: Mapping[str, Connection],
         elsewhere: Callable[[Scheme], str | None],
+        sent_on: Callable[[Authenticate, Scheme], str | None] = lambda asked, scheme: None,
     ) -> None:
         self.refused = 0  # clients that were turned away
         self._admission = admission
         self._guard = guard
         self._clients = clients
         self._elsewhere = elsewhere
+        self._sent_on = sent_on
         self._who: dict[Connection, Who] = {}  # of all that have proven who they are
         self._rights: dict[Connection, Rights] = {}  # of the same
         self._checks: dict[Connection, asyncio.Task[None]] = {}  # of those whose password is looked at
@@ -94,7 +97,7 @@ class Doorkeeper:
             answer = Admitted(answer.user)
         if isinstance(answer, Rejected):
             return self._refuse(answer, asked)
-        return self._let_in(asked, connection, answer)
+        return self._let_in(asked, connection, answer, origin)
 
     async def _check_password(
         self, asked: Authenticate, connection: Connection, origin: Origin, check: CheckPassword
@@ -108,7 +111,7 @@ class Doorkeeper:
             if isinstance(again, Rejected):  # the broker has filled up meanwhile
                 answer = self._refuse(again, asked)
             elif good:
-                answer = self._let_in(asked, connection, Admitted(check.user))
+                answer = self._let_in(asked, connection, Admitted(check.user), origin)
             else:
                 answer = self._refuse(password_refused(asked), asked)
         except UsersBusy:
@@ -118,7 +121,7 @@ class Doorkeeper:
         connection.post(answer)
 
     def _let_in(
-        self, asked: Authenticate, connection: Connection, admitted: Admitted
+        self, asked: Authenticate, connection: Connection, admitted: Admitted, origin: Origin
     ) -> Authenticated | Rejected:
         if admitted.link:
             who, rights = (
@@ -133,6 +136,9 @@ class Doorkeeper:
             if holder is not None and self.who(holder).user not in ("", who.user):
                 reason = "this client id is in use by another user"
                 return self._refuse(_rejected(asked, CLIENT_ID_NOT_VALID, reason), asked)
+            if (reference := self._sent_on(asked, origin.scheme)) is not None:
+                reason = "the client's home is gone, and another broker stands in for it"
+                return self._refuse(_rejected(asked, USE_ANOTHER_SERVER, reason, reference), asked)
             rights = self._guard.access.rights(who)
         self._who[connection], self._rights[connection] = who, rights
         return Authenticated(cause=asked.cause)
@@ -160,5 +166,5 @@ class Doorkeeper:
                 self._rights[connection] = self._guard.access.rights(who)
 
 
-def _rejected(asked: Authenticate, code: int, reason: str) -> Rejected:
-    return Rejected(cause=asked.cause, reason_code=code, reason=reason)
+def _rejected(asked: Authenticate, code: int, reason: str, reference: str | None = None) -> Rejected:
+    return Rejected(cause=asked.cause, reason_code=code, reason=reason, server_reference=reference)

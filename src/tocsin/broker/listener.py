@@ -58,6 +58,10 @@ def _bare(connection: Connection) -> asyncio.Protocol:
     return connection
 
 
+def _nowhere(asked: Authenticate, scheme: Scheme) -> str | None:
+    return None
+
+
 def listening_socket(host: str, port: int, broker_id: str) -> socket.socket:
     """A bound socket that listens.
 
@@ -121,7 +125,8 @@ class Listener:
         self._clients: dict[str, Connection] = {}  # client id → the connection that holds it
         self._links: dict[str, Connection] = {}  # the same for peers' links, which are no clients
         self._elsewhere = elsewhere
-        self._doorkeeper = Doorkeeper(admission, self.guard, self._clients, elsewhere)
+        sent_on = visitors.sent_on if visitors is not None else _nowhere
+        self._doorkeeper = Doorkeeper(admission, self.guard, self._clients, elsewhere, sent_on)
         self._count = 0  # connections ever made
         self._turned_away = 0  # of them, by the bounds
         self._servers: list[asyncio.Server] = []

@@ -27,12 +27,14 @@ from tocsin.core.admission import Admission
 from tocsin.core.coordination.participant import Participant
 from tocsin.core.coordination.places import Places
 from tocsin.core.coordination.signals import (
+    Adopted,
     AwaitDispatch,
     BackupsKnown,
     Dispatched,
     InterestsChanged,
     Leaving,
     Loaded,
+    Orphaned,
     QueriesChanged,
     RefugesChanged,
     RoutesChanged,
@@ -132,7 +134,9 @@ class _Broker:
         self._own = own
         self._store = store
         places = Places(settings.network)
-        self._member = Participant(own, places, settings.membership.heartbeat_ms * 1_000)
+        self._member = Participant(
+            own, places, settings.membership.beat_ms * 1_000, settings.membership.suspect_after_ms * 1_000
+        )
         self._driver = Driver(
             self._member,
             broker_address(own.id),
@@ -168,7 +172,9 @@ class _Broker:
             guard,
             access_changed=self._exchange.access_changed,
             elsewhere=self._elsewhere,
-            visitors=Visitors(own, self._driver.post, self._all_elsewhere),
+            visitors=Visitors(
+                own, self._driver.post, self._all_elsewhere, self._member.picture.stands_in_for
+            ),
         )
         self._log = structlog.get_logger()
         self._sent_away = 0  # clients that were told of another broker
@@ -286,6 +292,10 @@ class _Broker:
                 journal.when_dispatched(position, lambda: self._driver.post(dispatched))
             case BackupsKnown() | StandIn() | StandDown():
                 self._log.info("survival", what=type(effect).__name__)
+            case Orphaned(told=told):
+                self._log.warning("no leader counts on this broker", told=told)
+            case Adopted():
+                self._log.info("a leader counts on this broker again")
             case RefugesChanged():
                 self._listener.tell_visitors()
             case SendHome(client=client, server_reference=reference):

@@ -7,22 +7,45 @@ from collections.abc import Callable, Iterator
 from mqtt5 import PublishPacket
 
 from tocsin.core.coordination.signals import GuestCame, GuestWent
-from tocsin.core.guests import HOME_MAX_CHARS, PROPERTY_BROKER, PROPERTY_HOME, PROPERTY_SERVER, SERVERS_TOPIC
+from tocsin.core.guests import (
+    HOME_MAX_CHARS,
+    PROPERTY_BROKER,
+    PROPERTY_HOME,
+    PROPERTY_SERVER,
+    PROPERTY_STAY,
+    SERVERS_TOPIC,
+)
 from tocsin.core.machine import Event
-from tocsin.core.session import Accepted
+from tocsin.core.refuge import reference
+from tocsin.core.session import Accepted, Authenticate
 from tocsin.model.network import BrokerInfo, Scheme
 
 
 class Visitors:
-    """``elsewhere`` has the servers where clients of a scheme could go, best first."""
+    """``elsewhere`` has the servers where clients of a scheme could go, best first; ``stands_in_for`` who takes the
+    place of a broker that is gone."""
 
     def __init__(
-        self, own: BrokerInfo, post: Callable[[Event], None], elsewhere: Callable[[Scheme], list[str]]
+        self,
+        own: BrokerInfo,
+        post: Callable[[Event], None],
+        elsewhere: Callable[[Scheme], list[str]],
+        stands_in_for: Callable[[str], BrokerInfo | None] = lambda broker: None,
     ) -> None:
         self._own = own
+        self._stands_in_for = stands_in_for
         self._post = post
         self._elsewhere = elsewhere
         self._here: dict[str, Scheme] = {}  # those who said where they are at home → how they came
+
+    def sent_on(self, asked: Authenticate, scheme: Scheme) -> str | None:
+        """Where a client is waited for, whose home is gone; None if it may come in here."""
+        said = dict(asked.user_properties)
+        home = said.get(PROPERTY_HOME)
+        if home is None or PROPERTY_STAY in said:
+            return None
+        there = self._stands_in_for(home)
+        return None if there is None or there.id == self._own.id else reference((there,), scheme, 0)
 
     def came(self, accepted: Accepted, scheme: Scheme) -> tuple[tuple[str, str], ...]:
         """A client has come: what to tell it."""
@@ -32,7 +55,7 @@ class Visitors:
         client = accepted.client_id
         self._here[client] = scheme
         self._post(GuestCame(client=client, home=home, scheme=scheme, cause=accepted.cause))
-        servers = tuple((PROPERTY_SERVER, reference) for reference in self._elsewhere(scheme))
+        servers = tuple((PROPERTY_SERVER, each) for each in self._elsewhere(scheme))
         return ((PROPERTY_BROKER, self._own.id), *servers)
 
     def news(self) -> Iterator[tuple[str, PublishPacket]]:

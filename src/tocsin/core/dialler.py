@@ -43,7 +43,7 @@ from mqtt5 import (
     PublishPacket,
 )
 
-from tocsin.core.guests import PROPERTY_BROKER, PROPERTY_HOME, PROPERTY_SERVER, SERVERS_TOPIC
+from tocsin.core.guests import PROPERTY_BROKER, PROPERTY_HOME, PROPERTY_SERVER, PROPERTY_STAY, SERVERS_TOPIC
 from tocsin.core.machine import (
     CancelTimer,
     Effect,
@@ -154,7 +154,8 @@ class Dialler(TableMachine):
         self._servers = servers  # how many there are to try …
         self.told: tuple[Server, ...] = ()  # … and then these
         self._turn = 0  # the one that is tried
-        self._abroad = False  # it is one that another server has named
+        self._abroad = False  # it is one that another server has named …
+        self._stays = False  # … and one of those could not be reached
         self._redial = redial
         self._follow = follow
         self._usual: Server | None = None  # where to dial first; None until a server has moved for good
@@ -193,7 +194,9 @@ class Dialler(TableMachine):
 
     def _greet(self, event: Dialled, now_us: int) -> list[Effect]:
         self.state = "greeting"
-        greeting = _introduced(self._greeting, self._home) if self._home else self._greeting
+        greeting = self._greeting
+        if self._home:
+            greeting = _introduced(self._greeting, self._home, stays=self._stays)
         return [
             SendPacket(cause=event.cause, packet=greeting),
             self._deadline(event.cause, GREETING_DEADLINE_US),
@@ -209,7 +212,7 @@ class Dialler(TableMachine):
         self.state = "up"
         self._referrals = 0
         self._up_since_us = now_us
-        self._unanswered = False
+        self._unanswered = self._stays = False
         self._learn(answer)
         keep_alive_s = answer.server_keep_alive
         self._ping_us = (self._greeting.keep_alive if keep_alive_s is None else keep_alive_s) * 500_000
@@ -269,6 +272,7 @@ class Dialler(TableMachine):
         reason_code: int | None = None,
         server: Server | None = None,
     ) -> list[Effect]:
+        self._stays = self._stays or (self._abroad and self.state == "dialling")
         if self.state == "up" and now_us - self._up_since_us > BACKOFF_MAX_US:
             self._failures = 0
         effects: list[Effect] = [
@@ -347,8 +351,10 @@ class Dialler(TableMachine):
     }
 
 
-def _introduced(greeting: ConnectPacket, home: str) -> ConnectPacket:
-    """The same greeting, which says where the client is at home."""
+def _introduced(greeting: ConnectPacket, home: str, *, stays: bool) -> ConnectPacket:
+    """The same greeting, which says where the client is at home, and whether it must not be sent on."""
     fields = {name: getattr(greeting, name) for name in _GREETING_FIELDS}
     fields["user_properties"] = [*greeting.user_properties, (PROPERTY_HOME, home)]
+    if stays:
+        fields["user_properties"].append((PROPERTY_STAY, "yes"))
     return ConnectPacket(**fields)

@@ -1,9 +1,10 @@
 """Clients that are at home elsewhere, and here because their home is away: they are let go when it is back.
 
 A client that knows its home says so when it comes: ``PROPERTY_HOME`` in its CONNECT, the id of a broker or one of its
-addresses. With each heartbeat the coordinator is asked about some of these homes (``ask``), and answers with those that
-are there and have room (``answered``). Who was named STEADY times in a row is back, and its guests are sent there, a
-PORTION with each answer: they come with all that they have, and the home has other things to do as well.
+addresses. With every few heartbeats the coordinator is asked about some of these homes (``ask``), and with each about
+those that were there the last time; it answers with those that are there and have room (``answered``). Who was named
+STEADY times in a row is back, and its guests are sent there, a PORTION with each answer: they come with all that they
+have, and the home has other things to do as well.
 
 Costs: a heartbeat costs the homes that it asks about and the guests that are sent; not the guests that stay.
 """
@@ -21,6 +22,7 @@ from tocsin.model.network import BrokerInfo, Scheme
 PROPERTY_HOME: Final = "home"  # client → broker: where it is at home
 PROPERTY_BROKER: Final = "broker"  # broker → client, in answer to that: where it is
 PROPERTY_SERVER: Final = "server"  # also: where it could go if this broker were gone; repeated, best first
+PROPERTY_STAY: Final = "stay"  # client → broker: it could not reach where it was sent, and wants to stay
 SERVERS_TOPIC: Final = "$home/servers"  # broker → client, later: these servers now, with blanks between them
 
 HOME_MAX_CHARS: Final = 300  # of an id or an address
@@ -39,7 +41,10 @@ class Visit(msgspec.Struct, frozen=True):
 class Guests:
     """Of one broker."""
 
-    def __init__(self, own: BrokerInfo) -> None:
+    def __init__(self, own: BrokerInfo, every: int = 1) -> None:
+        """Homes that are away are asked about with one in ``every`` heartbeats."""
+        self._every = every
+        self._turn = 0
         self._own = {own.id, *(entrance.address for entrance in own.entrances)}
         self._visits: dict[str, Visit] = {}  # by client
         self._of_home: dict[
@@ -72,10 +77,15 @@ class Guests:
 
     def ask(self) -> tuple[str, ...]:
         """The homes to ask about now."""
-        self._asked = tuple(self._of_home)[:HOMES_MAX]
+        self._turn = (self._turn + 1) % self._every
+        wanted = self._named_last() if self._turn else tuple(self._of_home)
+        self._asked = wanted[:HOMES_MAX]
         for home in self._asked:
             self._of_home[home] = self._of_home.pop(home)
         return self._asked
+
+    def _named_last(self) -> tuple[str, ...]:
+        return tuple(home for home, count in self._named.items() if count)
 
     def answered(self, there: Mapping[str, BrokerInfo]) -> list[tuple[str, str]]:
         """Of the homes that were asked about these are there: the clients to send, each with its server reference."""

@@ -410,3 +410,17 @@ def test_it_is_told_of_other_servers_later_too() -> None:
     for _ in range(2):
         seen += dials(dialler.handle(Lost(reason="refused"), 0))
     assert seen == [(None, 0), (("a", 1), 0), (("b", 2), 0)]
+
+
+def test_who_cannot_reach_where_it_is_sent_asks_to_stay() -> None:
+    dialler = Dialler(GREETING, redial=True, follow=True, servers=2, home="here:1883")
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    elsewhere = ConnAckPacket(reason_code=ConnAckReasonCode.USE_ANOTHER_SERVER, server_reference="there:1883")
+    assert dials(dialler.handle(Heard(packet=elsewhere), 0)) == [(("there", 1883), 0)]
+    assert dials(dialler.handle(Lost(reason="no way there"), 0)) == [(None, 1)]
+    assert greeted(dialler.handle(Dialled(), 0)).user_properties == [("home", "here:1883"), ("stay", "yes")]
+    dialler.handle(Heard(packet=told(("broker", "south-1"))), 0)
+    dialler.handle(Lost(reason="x"), 0)
+    dialler.handle(TimerFired(name=RETRY), 0)
+    assert greeted(dialler.handle(Dialled(), 0)).user_properties == [("home", "here:1883")]

@@ -54,6 +54,11 @@ class Picture:
         self._backed = Backed()
         self._stands_in: dict[str, int] = {}  # the brokers that this one stands in for → epoch
 
+    def stands_in_for(self, broker: str) -> BrokerInfo | None:
+        """Who stands in for a broker that is gone; None if it is there, or nobody does."""
+        moved = self.places.get(broker)
+        return None if moved is None else moved.to
+
     def forget(self, query: str) -> None:
         """Nobody here asks this query any more."""
         self.sets.pop(query, None)
