@@ -47,7 +47,7 @@ async def serve(process: Process, name: str) -> None:
             tables={places.table.name: table},
             own=lambda effect: planner.want(effect) if isinstance(effect, WantPlan) else None,
         )
-        planner = Planner(store.bus, table, settings.network, driver.post)
+        planner = Planner(store.bus, table, settings.network, driver.post, settings.recovery.weights())
         serving = asyncio.create_task(driver.run())
         stopped = asyncio.create_task(process.stopped())
         try:
@@ -75,6 +75,9 @@ def options(settings: Settings) -> Options:
     chosen = settings.coordinator
     return Options(
         suspect_after_us=settings.membership.suspect_after_ms * 1_000,
+        suspect_least_us=settings.membership.least_ms * 1_000,
+        heartbeat_us=settings.membership.beat_ms * 1_000,
+        phi=settings.membership.threshold,
         lease_us=chosen.lease_s * 1_000_000,
         snapshot_every=chosen.snapshot_every,
         limits=Limits(chosen.streams_max, chosen.queries_max, chosen.keep_s, chosen.publishers_max),

@@ -25,12 +25,16 @@ from tocsin.wire.summaries import Ask, Summary, decode_summary, encode, subject
 if TYPE_CHECKING:
     from tocsin.core.assignment.demand import Demand
     from tocsin.core.assignment.outcome import Plan
-    from tocsin.core.assignment.ranking import Facts
+    from tocsin.core.assignment.ranking import Facts, Weights
 
 ANSWER_S: Final = 2.0  # for one page of a summary
 PAGES_MAX: Final = 500
 ASKED_AT_ONCE: Final = 32
 SHOWN_MAX: Final = 20  # candidates of an explanation
+# Subscriptions a broker counts as holding at least when resources are weighed against them: of fewer the plan could
+# not see a difference, and to create them costs nothing worth speaking of.
+HELD_LEAST: Final = 20.0
+HOPS: Final = {"local": 0.0, "remote": 1.0}  # between clusters: how far a backup is
 PREFIX: Final = "explain.backup."
 
 Post = Callable[[Event], None]
@@ -46,6 +50,10 @@ class Shown(msgspec.Struct, frozen=True):
     obstacle: str | None
     chosen: bool
     unanswered: dict[str, str]
+    machine: dict[
+        str, tuple[float, float]
+    ] = {}  # what the score of its resources is made of: value and weight
+    problems: tuple[str, ...] = ()  # what of that is not known, in words
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -62,11 +70,14 @@ class Explanation(msgspec.Struct, frozen=True):
 class Planner:
     """See the module's text."""
 
-    def __init__(self, bus: Bus, table: Table, network: str, post: Post) -> None:
+    def __init__(
+        self, bus: Bus, table: Table, network: str, post: Post, weights: Mapping[str, float] | None = None
+    ) -> None:
         self._bus = bus
         self._table = table
         self._network = network
         self._post = post
+        self._weights = weights
         self._known: dict[str, tuple[dict[int, int], Summary]] = {}  # the last answer of each broker
         self._task: asyncio.Task[None] | None = None
         self._log = structlog.get_logger()
@@ -88,12 +99,15 @@ class Planner:
         self._known = {each.id: self._known[each.id] for each in brokers if each.id in self._known}
         try:
             made, explanations = await asyncio.to_thread(
-                choose, brokers, dict(self._known), effect.previous, time.time()
+                choose, brokers, dict(self._known), effect.previous, time.time(), self._weights
             )
         except Exception:
             self._log.exception("no plan of backups could be made")
             return
-        self._post(PlanMade(cause=effect.cause, backups=made))
+        scores = {
+            name: each.resources for name, (_, each) in self._known.items() if each.resources is not None
+        }
+        self._post(PlanMade(cause=effect.cause, backups=made, scores=scores))
         for each in explanations:
             for problem in each.shortfalls:
                 self._log.warning("a broker lacks a backup", broker=each.broker, problem=problem)
@@ -128,13 +142,14 @@ def choose(
     known: Mapping[str, tuple[dict[int, int], Summary]],
     previous: Mapping[str, Backups],
     at_s: float,
+    weights: Mapping[str, float] | None = None,
 ) -> tuple[dict[str, Backups], list[Explanation]]:
-    """The plan, and why. Imports what needs numpy: nobody else waits for that."""
+    """The plan, and why. Imports what needs numpy: nobody else waits for that. ``weights``: of the ranking's terms."""
     from tocsin.core.assignment.demand import Demand, Member
     from tocsin.core.assignment.outcome import Backups as Chosen
     from tocsin.core.assignment.outcome import Plan
     from tocsin.core.assignment.planning import plan
-    from tocsin.core.assignment.ranking import Facts, handicaps
+    from tocsin.core.assignment.ranking import Facts, Weights, handicaps
     from tocsin.core.assignment.replanning import replan
 
     facts = {
@@ -145,7 +160,8 @@ def choose(
         name: {k: count for k, count in held.items() if count > 0} for name, (held, _) in known.items()
     }
     mean = sum(map(len, holdings.values())) / len(brokers) if brokers else 0.0
-    handicap = handicaps(facts, mean)
+    weighing = Weights(**weights) if weights else Weights()
+    handicap = handicaps(facts, max(mean, HELD_LEAST), weighing)
     members = tuple(
         Member(
             each.id,
@@ -163,14 +179,22 @@ def choose(
     }
     made = replan(Plan("search", before, {}, {}, {}), demand).plan if before else plan(demand)
     backups = {name: Backups(each.local, each.remote) for name, each in made.backups.items()}
-    return backups, [_explained(demand, made, each.id, facts, at_s) for each in brokers]
+    told = {name: answer for name, (_, answer) in known.items()}
+    return backups, [_explained(demand, made, each.id, facts, told, at_s, weighing) for each in brokers]
 
 
 def _explained(
-    demand: Demand, made: Plan, broker: str, facts: Mapping[str, Facts], at_s: float
+    demand: Demand,
+    made: Plan,
+    broker: str,
+    facts: Mapping[str, Facts],
+    told: Mapping[str, Summary],
+    at_s: float,
+    weights: Weights,
 ) -> Explanation:
     from tocsin.core.assignment.ranking import explain
 
+    silent = Summary(0, 0, {}, problems=("the broker does not answer",))
     local, remote = (
         tuple(
             Shown(
@@ -181,10 +205,16 @@ def _explained(
                 each.obstacle,
                 each.chosen,
                 each.score.unanswered,
+                told.get(each.name, silent).terms,
+                told.get(each.name, silent).problems,
             )
-            for each in explain(demand, made, broker, role, facts)[:SHOWN_MAX]
+            for each in explain(demand, made, broker, role, _at(facts, HOPS[role]), weights)[:SHOWN_MAX]
         )
         for role in ("local", "remote")
     )
     shortfalls = tuple(str(each) for each in made.shortfalls if each.broker == broker)
     return Explanation(broker, at_s, len(demand.holdings.get(broker, {})), local, remote, shortfalls)
+
+
+def _at(facts: Mapping[str, Facts], distance: float) -> dict[str, Facts]:
+    return {name: msgspec.structs.replace(each, distance=distance) for name, each in facts.items()}

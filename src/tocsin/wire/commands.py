@@ -143,7 +143,14 @@ class Planned(Command, frozen=True, array_like=True, gc=False):
     backups: tuple[tuple[str, str | None, str | None], ...]
 
 
-Logged = Said | Elected | Lost | Refreshed | Planned
+class Promoted(Command, frozen=True, array_like=True, gc=False):
+    """The leader's: a standby is to take the place of a broker that is gone."""
+
+    broker: str
+    standby: str
+
+
+Logged = Said | Elected | Lost | Refreshed | Planned | Promoted
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):

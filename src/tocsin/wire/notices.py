@@ -98,7 +98,15 @@ class TakeOver(Item, frozen=True, array_like=True, gc=False):
     epoch: int
 
 
-AnyItem = Routes | QuerySet | Joined | Changed | Left | Described | Refused | Backed | Moved | TakeOver
+class Promote(Item, frozen=True, array_like=True, gc=False):
+    """This broker, a standby, is to become one that is gone."""
+
+    place: BrokerInfo
+
+
+AnyItem = (
+    Routes | QuerySet | Joined | Changed | Left | Described | Refused | Backed | Moved | TakeOver | Promote
+)
 
 
 class Notice(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -32,6 +32,7 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
     capacity: float = 0.0  # how many (client, subscription) pairs the broker can carry; 0: no bound
     resources: float | None = None  # the score of its machine, 0 to 1; None: it does not know
     problems: tuple[str, ...] = ()  # what of that is not known, in words
+    terms: dict[str, tuple[float, float]] = {}  # what the score is made of: value and weight by name
 
 
 _encoder = msgspec.msgpack.Encoder()

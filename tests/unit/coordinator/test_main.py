@@ -78,3 +78,5 @@ def test_options_are_the_settings() -> None:
     chosen = options(settings)
     assert (chosen.lease_us, chosen.snapshot_every, chosen.suspect_after_us) == (3_000_000, 500, 5_000_000)
     assert chosen.limits == Limits(7, 8, 9, 10)
+    judged = (chosen.heartbeat_us, chosen.phi, chosen.suspect_least_us)
+    assert judged == (500_000, 6.0, 1_000_000)

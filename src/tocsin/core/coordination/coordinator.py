@@ -256,7 +256,7 @@ class Coordinator(TableMachine):
         )
         facts = {"epoch": self.epoch, "position": position, "coordinator": self.name}
         leads = Say(cause=cause, text="leads", facts=facts)
-        return [CancelTimer(cause=cause, name=AGAIN), leads, *self.leader.begin(cause)]
+        return [CancelTimer(cause=cause, name=AGAIN), leads, *self.leader.begin(cause, now_us)]
 
     # ── holding the lease ───────────────────────────────────────────────────────────────────────────────────
 
@@ -360,7 +360,7 @@ class Coordinator(TableMachine):
         return self.leader.hear(event.cause, event.message, now_us)
 
     def _on_plan(self, event: PlanMade, now_us: int) -> list[Effect]:
-        return [] if self.leader is None else self.leader.planned(event.cause, event.backups, now_us)
+        return [] if self.leader is None else self.leader.planned(event.cause, event, now_us)
 
     def _on_other_answer(self, event: Stored | StoreFailed, now_us: int) -> list[Effect]:
         return self._archivist.answered(event)

@@ -16,25 +16,24 @@ leads;
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from tocsin.core.coordination.attention import Attention
 from tocsin.core.coordination.clearance import Clear as Cleared
 from tocsin.core.coordination.clearance import Clearance
 from tocsin.core.coordination.drafting import Draft, Drafter
 from tocsin.core.coordination.places import Options, Places
-from tocsin.core.coordination.planning import LOOK_US, PLAN, PlanClock, WantPlan
+from tocsin.core.coordination.planning import LOOK_US, PLAN, PlanClock, PlanMade, Promotions, WantPlan
 from tocsin.core.coordination.state import State
 from tocsin.core.coordination.survival import NONE as NO_BACKUPS
-from tocsin.core.coordination.survival import Backups, able
+from tocsin.core.coordination.survival import able
 from tocsin.core.machine import Append, Effect, Say, Send, SetTimer
-from tocsin.core.refuge import RefugePlan
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.message import Message, broker_address
-from tocsin.model.network import BrokerInfo
 from tocsin.ports import Record
 from tocsin.wire.commands import Joined, Logged, Lost, Planned, Refreshed, Said, encode_command
-from tocsin.wire.control import Beat, Clear, Expected, Pulse, Refresh, Seen, Submit, Unknown
+from tocsin.wire.control import Beat, Clear, Expected, Refresh, Seen, Submit, Unknown
 
 CHECK: Final = "check"
 APPEND: Final = "append"
@@ -44,11 +43,14 @@ TICK_US: Final = 10_000_000  # the network's time is written down so often while
 ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not there by then never comes
 RETRY_FIRST_US: Final = 50_000
 RETRY_MAX_US: Final = 2_000_000
+SLOW_US: Final = 500_000  # some hundred times what an append takes
 NAME_MAX: Final = 63
 
 
 class Leader:
     """One leadership, from ``Elected`` to its end."""
+
+    attending: type[Attention] = Attention  # so that a variant can be tried
 
     def __init__(
         self,
@@ -65,7 +67,6 @@ class Leader:
         self.previous = position  # of the last batch
         self.asked = ""  # the append whose answer is awaited
         self._log = places.commands.name
-        self._suspect_after_us = options.suspect_after_us
         self._request = request
         self._last = position  # of the log's last entry
         self._drafter = Drafter(places, state.epoch, record_id)
@@ -77,23 +78,21 @@ class Leader:
         self._appends: deque[tuple[Record, ...]] = deque()  # of the draft, the one under way first
         self._failures = 0
         self._clearance = Clearance()
-        self._heard_us = dict.fromkeys(state.members, now_us)
-        self._loads: dict[str, int] = {}
-        self._checked_us = now_us
-        self._refuges = RefugePlan()
+        self.attention = self.attending(state, options, now_us)
+        self._appended_us = now_us  # when the append that is under way was asked for first
         self._plans = PlanClock(now_us)
+        self._promotions = Promotions(options.promote_after_us)
         self._tick = False  # time has to be written down, whether or not there are commands
-        self._rank()
 
     @property
     def idle(self) -> bool:
         """Whether the state is exactly what the log says."""
         return not self._appends
 
-    def begin(self, cause: str) -> list[Effect]:
+    def begin(self, cause: str, now_us: int) -> list[Effect]:
         """Tell all brokers who leads, so that they repeat what nobody has answered."""
-        pulses = [self._pulse(cause, broker) for broker in self.state.members]
-        return [*pulses, self._set_check(cause), SetTimer(cause=cause, name=PLAN, delay_us=LOOK_US)]
+        pulses = self.attention.greet(cause)
+        return [*pulses, self._set_check(cause, now_us), SetTimer(cause=cause, name=PLAN, delay_us=LOOK_US)]
 
     # ── what brokers say ────────────────────────────────────────────────────────────────────────────────────
 
@@ -125,7 +124,7 @@ class Leader:
             return []
         self._waiting.append(Said(broker, incarnation, expected, fresh))
         self._taken[broker] = (incarnation, expected + len(fresh))
-        self._heard_us[broker] = now_us
+        self.attention.sign(broker, now_us)
         return self.pump(cause, now_us)
 
     def _next(self, broker: str, incarnation: int) -> int | None:
@@ -142,12 +141,11 @@ class Leader:
         broker = message.broker
         if not self.state.is_member(broker, message.incarnation):
             if message.incarnation <= self.state.lives.get(broker, -1):
+                self.attention.detector.refute(broker, message.incarnation, now_us)
                 return self._answer(cause, broker, Unknown(self.state.epoch, message.incarnation))
             return []
-        self._heard_us[broker] = now_us
-        self._loads[broker] = message.load
-        homes = self._refuges.homes(message.homes) if message.homes else ()
-        return [*self._seen(cause, broker, message.seen), self._pulse(cause, broker, homes)]
+        answer = self.attention.beat(cause, message, now_us)
+        return [*self._seen(cause, broker, message.seen), *answer]
 
     def _seen(self, cause: str, broker: str, number: int) -> list[Effect]:
         return self._tell_clear(cause, self._clearance.saw(broker, number))
@@ -169,11 +167,15 @@ class Leader:
         commands, size = [], 0
         while self._waiting and size <= COMMANDS_MAX_BYTES:
             command = self._waiting.popleft()
+            if isinstance(command, Lost) and not self.attention.believes(command):
+                continue  # it was heard while this waited
             raw = encode_command(command)
             size += len(memoryview(raw))
             commands.append((command, raw))
             if isinstance(command, Said) and self._taken.get(command.broker) == _end(command):
                 del self._taken[command.broker]  # from here on the state knows
+        if not (commands or self._tick):
+            return []
         self._tick = False
         before = {broker: member.incarnation for broker, member in self.state.members.items()}
         at_us = self._clock_us + now_us - self._began_us
@@ -184,8 +186,9 @@ class Leader:
             if not self.state.is_member(broker, incarnation):
                 effects += self._tell_clear(cause, self._clearance.gone(broker))
         if self.state.members.keys() != before.keys():
-            self._rank()
+            self.attention.rank()
             self._plans.changed(now_us)
+        self._appended_us = now_us
         return [*effects, *self._append(cause)]
 
     def _append(self, cause: str) -> list[Effect]:
@@ -227,6 +230,8 @@ class Leader:
         self._last = positions[-1]
         self._failures = 0
         self.asked = ""
+        self._look_at_store(now_us)
+        self._appended_us = now_us
         if self._appends:
             return self._append(cause)
         return self._settled(cause, self._draft, now_us)
@@ -250,31 +255,26 @@ class Leader:
 
     def check(self, cause: str, now_us: int) -> list[Effect]:
         """Look for brokers that are silent, and for what ends by itself."""
-        away_us = now_us - self._checked_us
-        self._checked_us = now_us
-        if away_us > self._suspect_after_us // 2:
-            self._heard_us = dict.fromkeys(self._heard_us, now_us)  # it was us who did not listen
+        if self._appends:
+            self._look_at_store(now_us)
         effects: list[Effect] = []
-        for broker, member in self.state.members.items():
-            silent_us = now_us - self._heard_us.setdefault(broker, now_us)
-            if silent_us > self._suspect_after_us:
-                lost = Lost(broker, member.incarnation)
-                if lost not in self._waiting:
-                    self._waiting.append(lost)
-                    effects.append(_silent(cause, broker, silent_us))
-        for gone in [each for each in self._heard_us if each not in self.state.members]:
-            if now_us - self._heard_us[gone] > self._suspect_after_us:
-                del self._heard_us[gone]
-                self._loads.pop(gone, None)
+        for lost, said in self.attention.look(cause, now_us):
+            self._waiting.append(lost)
+            effects.append(said)
         self._clearance.forget(now_us)
-        self._rank()
+        self.attention.rank()
         at_us, due_us = self._clock_us + now_us - self._began_us, self.state.next_due_us()
         if due_us is not None and (at_us >= due_us or at_us - self.state.clock_us >= TICK_US):
             self._tick = True
-        return [*effects, *self.pump(cause, now_us), self._set_check(cause)]
+        return [*effects, *self.pump(cause, now_us), self._set_check(cause, now_us)]
 
-    def _set_check(self, cause: str) -> Effect:
-        return SetTimer(cause=cause, name=CHECK, delay_us=self._suspect_after_us // 4)
+    def _look_at_store(self, now_us: int) -> None:
+        """An append that takes long says that beats may be late as well: they come the same way."""
+        if now_us - self._appended_us > SLOW_US:
+            self.attention.detector.slow(now_us)
+
+    def _set_check(self, cause: str, now_us: int) -> Effect:
+        return SetTimer(cause=cause, name=CHECK, delay_us=self.attention.delay_us(now_us))
 
     # ── backups ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -284,10 +284,18 @@ class Leader:
         alone = len(brokers) < 2 and not self.state.survival.plan
         if self._plans.is_due(now_us) and not alone:
             effects.append(WantPlan(cause=cause, brokers=brokers, previous=dict(self.state.survival.plan)))
-        return effects
+        infos = [member.info for member in self.state.members.values()]
+        due = [
+            each
+            for each in self._promotions.due(self.state.survival, infos, now_us)
+            if each not in self._waiting
+        ]
+        self._waiting += due
+        return [*effects, *self.pump(cause, now_us)] if due else effects
 
-    def planned(self, cause: str, backups: Mapping[str, Backups], now_us: int) -> list[Effect]:
+    def planned(self, cause: str, made: PlanMade, now_us: int) -> list[Effect]:
         self._plans.made(now_us)
+        self._promotions.scores, backups = made.scores, made.backups
         known = self.state.survival.plan
         if all(known.get(broker, NO_BACKUPS) == each for broker, each in backups.items()):
             return []
@@ -297,30 +305,12 @@ class Leader:
 
     # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _rank(self) -> None:
-        self._refuges.rank([member.info for member in self.state.members.values()], self._loads)
-
-    def _pulse(self, cause: str, broker: str, homes: tuple[tuple[str, BrokerInfo], ...] = ()) -> Effect:
-        member = self.state.members[broker]
-        refuges = self._refuges.of(member.info)
-        pulse = Pulse(self.state.epoch, member.incarnation, member.noticed, refuges, homes)
-        return Send(cause=cause, to=broker_address(broker), message=pulse)
-
     def _answer(self, cause: str, broker: str, message: Unknown | Expected | Clear) -> list[Effect]:
         return [Send(cause=cause, to=broker_address(broker), message=message)] if _is_name(broker) else []
 
 
 def _end(said: Said) -> tuple[int, int]:
     return said.incarnation, said.first + len(said.commands)
-
-
-def _silent(cause: str, broker: str, silent_us: int) -> Effect:
-    return Say(
-        cause=cause,
-        level="warning",
-        text="broker is silent; its routes are withdrawn",
-        facts={"broker": broker, "silent_ms": silent_us // 1_000},
-    )
 
 
 def _is_name(broker: str) -> bool:

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import ClassVar, Final
 
-from tocsin.core import refuge
 from tocsin.core.coordination import submission
 from tocsin.core.coordination.clearing import CLEAR_US, Clearing
+from tocsin.core.coordination.heartbeat import Heartbeat
 from tocsin.core.coordination.inbox import Inbox
 from tocsin.core.coordination.picture import Picture
 from tocsin.core.coordination.places import Places
@@ -32,13 +32,10 @@ from tocsin.core.coordination.signals import (
     Leaving,
     Loaded,
     QueriesChanged,
-    RefugesChanged,
-    SendHome,
     Settled,
     StreamRefused,
 )
 from tocsin.core.coordination.submission import Submission
-from tocsin.core.guests import Guests
 from tocsin.core.machine import (
     CancelTimer,
     Effect,
@@ -60,14 +57,14 @@ from tocsin.model.message import COORDINATOR, Message
 from tocsin.model.network import BrokerInfo, Route, Scheme
 from tocsin.model.stream import Metadata
 from tocsin.wire.commands import CHANCE_BITS
-from tocsin.wire.control import Beat, Clear, Expected, Pulse, Refresh, Seen, Unknown
+from tocsin.wire.control import Clear, Expected, Pulse, Refresh, Seen, Unknown
 from tocsin.wire.notices import Notice, Refused, decode_notice
 
 ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not there by then never comes
 AGAIN_US: Final = 300_000
 HOLD_US: Final = 1_000_000  # that a notice waits for the message log
 BEHIND_US: Final = 2_000_000  # that a notice of which the leader knows may take
-BEATS: Final = 4  # what the leader said is believed for so many: the answers to three may be lost
+SUSPECT_AFTER_US: Final = 5_000_000  # the longest silence that a leader bears, as settings have it
 
 
 class Participant(TableMachine):
@@ -75,13 +72,19 @@ class Participant(TableMachine):
 
     receiving: type[Inbox] = Inbox  # so that a variant can be tried
 
-    def __init__(self, info: BrokerInfo, places: Places, heartbeat_us: int) -> None:
+    def __init__(
+        self,
+        info: BrokerInfo,
+        places: Places,
+        heartbeat_us: int,
+        suspect_after_us: int = SUSPECT_AFTER_US,
+    ) -> None:
         self.picture = Picture()
         self.epoch = 0  # of the newest leader that was heard of
         self._info = info
         self._log = places.commands.name
         self._subject = places.notices_subject(info.id)
-        self._heartbeat_us = heartbeat_us
+        self._heartbeat = Heartbeat(info, heartbeat_us, suspect_after_us)
         self._submission = Submission(info)
         self._chance = 0
         self._requests = 0
@@ -92,10 +95,6 @@ class Participant(TableMachine):
         self._clearing = Clearing()
         self._clear_to = 0  # number of the last of our commands that a leader has said to be clear …
         self._effective = 0  # … and of the last whose consequences were applied here
-        self._heard_us: int | None = None  # when a leader said something
-        self._load = 0
-        self._refuges: tuple[BrokerInfo, ...] = ()  # where our clients can go, best first
-        self._guests = Guests(info)
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
         return [] if self.state == "left" else super().handle(event, now_us)
@@ -120,6 +119,11 @@ class Participant(TableMachine):
     def incarnation(self) -> int:
         return self._submission.incarnation
 
+    @property
+    def orphaned(self) -> bool:
+        """Whether this broker counts as lost, as far as it knows (``heartbeat``)."""
+        return self._heartbeat.orphaned
+
     def streams(self, query: str) -> Mapping[str, Metadata] | None:
         """The streams of a query, None before it was answered."""
         return self.picture.sets.get(query)
@@ -133,18 +137,14 @@ class Participant(TableMachine):
 
     def all_elsewhere(self, scheme: Scheme, turn: int, now_us: int) -> list[str]:
         """All of them, best first."""
-        return refuge.references(self._refuges, scheme, turn) if self._is_led(now_us) else []
-
-    def _is_led(self, now_us: int) -> bool:
-        """Whether a coordinator has said something lately."""
-        return self._heard_us is not None and now_us - self._heard_us <= BEATS * self._heartbeat_us
+        return self._heartbeat.elsewhere(scheme, turn, now_us)
 
     # ── joining ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, event: Started, now_us: int) -> list[Effect]:
         self._chance = event.incarnation
         self.state = "joining"
-        return [*self._find_end(event.cause), *self._beat(event.cause)]
+        return [*self._find_end(event.cause), *self._beat(event.cause, now_us)]
 
     def _find_end(self, cause: str) -> list[Effect]:
         """Ask where the log ends: what comes behind it is for the incarnation that begins here."""
@@ -193,7 +193,7 @@ class Participant(TableMachine):
     def _on_clients(self, event: ClientsChanged, now_us: int) -> list[Effect]:
         number = self._submission.add(event.command, event.ticket)
         effects = self._tell(event.cause)
-        if not self._is_led(now_us):
+        if not self._heartbeat.is_led(now_us):
             return [*effects, *self._clear(event.cause, self._clearing.all(event.ticket))]
         if not len(self._clearing):
             effects.append(SetTimer(cause=event.cause, name="clear", delay_us=CLEAR_US))
@@ -206,26 +206,28 @@ class Participant(TableMachine):
     def _to_leader(self, cause: str, message: Message) -> Effect:
         return Send(cause=cause, to=COORDINATOR, message=message)
 
-    def _beat(self, cause: str) -> list[Effect]:
-        beat: list[Effect] = [SetTimer(cause=cause, name="beat", delay_us=self._heartbeat_us)]
-        if self.incarnation:
-            homes = self._guests.ask()
-            message = Beat(self._info.id, self.incarnation, self._applied, self._load, homes)
-            beat.append(self._to_leader(cause, message))
-            if self._inbox.gap:
-                beat.append(self._to_leader(cause, Refresh(self._info.id, self.incarnation)))
-        return beat
+    def _beat(self, cause: str, now_us: int) -> list[Effect]:
+        timer = SetTimer(cause=cause, name="beat", delay_us=self._heartbeat.interval_us)
+        return [timer, *self._heartbeat.look(cause, now_us), *self._show_life(cause, now_us)]
+
+    def _show_life(self, cause: str, now_us: int) -> list[Effect]:
+        """A beat; at once when somebody begins to listen, so that it need not wait for what it has to know."""
+        if not self.incarnation:
+            return []
+        message = self._heartbeat.beat(self.incarnation, self._applied, now_us)
+        asked = self._ask_everything(cause) if self._inbox.gap else []
+        return [self._to_leader(cause, message), *asked]
 
     def _on_load(self, event: Loaded, now_us: int) -> list[Effect]:
-        self._load = event.load
+        self._heartbeat.load = event.load
         return []
 
     def _on_guest(self, event: GuestCame, now_us: int) -> list[Effect]:
-        self._guests.came(event.client, event.home, event.scheme)
+        self._heartbeat.guests.came(event.client, event.home, event.scheme)
         return []
 
     def _on_guest_gone(self, event: GuestWent, now_us: int) -> list[Effect]:
-        self._guests.went(event.client)
+        self._heartbeat.guests.went(event.client)
         return []
 
     # ── what the leader says ────────────────────────────────────────────────────────────────────────────────
@@ -236,22 +238,17 @@ class Participant(TableMachine):
             return []
         if message.epoch < self.epoch or message.incarnation != self.incarnation:
             return []
-        self._heard_us = now_us
+        self._heartbeat.heard(now_us)
         effects: list[Effect] = []
         if message.epoch > self.epoch:
             self.epoch = message.epoch
-            effects += self._submission.led_anew(event.cause)
+            effects += [*self._submission.led_anew(event.cause), *self._show_life(event.cause, now_us)]
         match message:
-            case Pulse(noticed=noticed, refuges=refuges, homes=homes):
-                if {each.id for each in refuges} != {each.id for each in self._refuges}:
-                    effects.append(RefugesChanged(cause=event.cause))
-                self._refuges = refuges
-                effects += [
-                    SendHome(cause=event.cause, client=client, server_reference=reference)
-                    for client, reference in self._guests.answered(dict(homes))
-                ]
+            case Pulse(noticed=noticed):
+                effects += self._heartbeat.answered(event.cause, message, now_us)
                 return [*effects, *self._compare(event.cause, noticed, now_us)]
             case Unknown():
+                effects += self._heartbeat.given_up(event.cause)
                 return [*effects, *self._join_anew(event.cause)]
             case Expected(next=number):
                 return [*effects, *self._go_back(event.cause, number, now_us)]
@@ -297,10 +294,12 @@ class Participant(TableMachine):
         self._clear_to = max(self._clear_to, notice.clear)
         effects = [*self._refusals(event.cause, notice), *self._acknowledge(event.cause, notice, now_us)]
         missed_already = self._inbox.gap
+        first = not self._inbox.number
         if not self._inbox.take(event.cause, notice):
             return effects if missed_already else [*effects, *self._ask_everything(event.cause)]
         self._behind_us = None
-        return [*effects, *self._apply(event.cause)]
+        effects += self._apply(event.cause)
+        return [*effects, *self._show_life(event.cause, now_us)] if first else effects
 
     def _refusals(self, cause: str, notice: Notice) -> list[Effect]:
         return [
@@ -317,7 +316,7 @@ class Participant(TableMachine):
     def _acknowledge(self, cause: str, notice: Notice, now_us: int) -> list[Effect]:
         if notice.applied <= self._submission.applied:
             return []
-        self._heard_us = now_us
+        self._heartbeat.heard(now_us)
         ticket, effects = self._submission.acknowledge(cause, notice.applied)
         return [Settled(cause=cause, ticket=ticket), *effects] if ticket else effects
 
@@ -354,7 +353,7 @@ class Participant(TableMachine):
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         match event.name:
             case "beat":
-                return self._beat(event.cause)
+                return self._beat(event.cause, now_us)
             case submission.TELL:
                 return self._submission.told(event.cause)
             case submission.RESEND:

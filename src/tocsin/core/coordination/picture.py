@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from tocsin.core.coordination.signals import (
     BackupsKnown,
+    BecomePlace,
     QuerySetKnown,
     RoutesChanged,
     StandDown,
@@ -34,6 +35,7 @@ from tocsin.wire.notices import (
     Joined,
     Left,
     Moved,
+    Promote,
     QuerySet,
     Routes,
     TakeOver,
@@ -99,6 +101,8 @@ class Picture:
                     effects.append(_backups_known(cause, item))
                 case Moved():
                     places[item.broker] = item
+                case Promote(place=place):
+                    effects.append(BecomePlace(cause=cause, place=place))
                 case TakeOver(broker=broker, epoch=epoch):
                     stands_in[broker] = epoch
         if described or (fresh and self._describes):

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from tocsin.core.detection import Tuning
 from tocsin.ports import LogSpec, TableSpec
 from tocsin.wire.commands import Limits
 
@@ -49,9 +50,24 @@ class Places(msgspec.Struct, frozen=True):
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How a coordinator works."""
 
-    suspect_after_us: int  # silence of a broker after which it counts as lost
+    suspect_after_us: int  # silence of a broker after which it counts as lost, whatever is known of it
     lease_us: int
+    promote_after_us: int = 5_000_000  # that a broker is gone before a standby takes its place
     snapshot_every: int  # commands
     margin: int = MARGIN
     slice_size: int = SLICE
     limits: Limits = Limits()
+    heartbeat_us: int = 500_000  # of brokers that have not said how often they beat
+    suspect_least_us: int = 1_000_000  # no shorter silence counts
+    phi: float = 6.0  # a broker that is alive counts as lost once in 10**phi beats at most
+
+    @property
+    def tuning(self) -> Tuning:
+        """How brokers are judged."""
+        return Tuning(
+            phi=self.phi,
+            least_us=min(self.suspect_least_us, self.suspect_after_us),
+            most_us=self.suspect_after_us,
+            heartbeat_us=self.heartbeat_us,
+            doubt_us=self.lease_us + self.heartbeat_us,
+        )

@@ -94,6 +94,26 @@ class StandDown(Effect, frozen=True, kw_only=True):
     broker: str
 
 
+class Orphaned(Effect, frozen=True, kw_only=True):
+    """No leader has heard this broker for longer than one waits, or (``told``) it said so: it counts as lost."""
+
+    told: bool
+
+
+class Adopted(Effect, frozen=True, kw_only=True):
+    """A leader hears this broker again, and counts on it. Told only after ``Orphaned``."""
+
+
+class BecomePlace(Effect, frozen=True, kw_only=True):
+    """This broker, a standby, is to join anew as one that is gone."""
+
+    place: BrokerInfo
+
+
+class Deposed(Effect, frozen=True, kw_only=True):
+    """The broker in whose place this one stands is back: be what you were."""
+
+
 class RefugesChanged(Effect, frozen=True, kw_only=True):
     """``elsewhere`` names others than before."""
 

@@ -114,6 +114,11 @@ class _Place(_Item, array_like=True, tag=10, gc=False):
     place: Place
 
 
+class _Promotion(_Item, array_like=True, tag=12, gc=False):
+    standby: str
+    broker: str
+
+
 class _Epoch(_Item, array_like=True, tag=11, gc=False):
     """Of places."""
 
@@ -133,6 +138,7 @@ _AnyItem = (
     | _Plan
     | _Place
     | _Epoch
+    | _Promotion
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -181,6 +187,8 @@ def _items(state: State) -> Iterator[_Item]:
         yield _Plan(broker, backups)
     for broker, place in state.survival.places.items():
         yield _Place(broker, place)
+    for standby, broker in state.survival.promotions.items():
+        yield _Promotion(standby, broker)
     yield _Epoch(state.survival.epoch)
 
 
@@ -268,6 +276,8 @@ def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
             state.survival.plan[broker] = backups
         case _Place(broker=broker, place=place):
             state.survival.places[broker] = place
+        case _Promotion(standby=standby, broker=broker):
+            state.survival.promotions[standby] = broker
         case _Epoch(epoch=epoch):
             state.survival.epoch = epoch
 

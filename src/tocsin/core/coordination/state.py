@@ -40,6 +40,7 @@ from tocsin.wire.commands import (
     Logged,
     Lost,
     Planned,
+    Promoted,
     Queries,
     Refreshed,
     Said,
@@ -124,6 +125,9 @@ class State:
                         self._settle(outcome, "")
                 case Planned(backups=backups):
                     self.survival.planned({name: Backups(local, remote) for name, local, remote in backups})
+                case Promoted(broker=broker, standby=standby):
+                    if standby in self.members:
+                        self.survival.promoted(broker, standby)
                 case Refreshed(broker=broker, incarnation=incarnation):
                     if self.is_member(broker, incarnation):
                         outcome.fresh[broker] = None
@@ -201,7 +205,7 @@ class State:
         member = self.members.pop(broker)
         self._drop_queries(broker, list(member.queries), release=False)
         self.interest.leave(broker)
-        self.survival.lost(broker, self.members)
+        self.survival.lost(member.info, self.members)
         gone = [each for each in self.lives if each not in self.members]
         for each in gone[: max(0, len(gone) - LIVES_MAX)]:
             del self.lives[each]

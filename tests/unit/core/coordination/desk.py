@@ -36,7 +36,7 @@ from tocsin.wire.commands import (
     encode_batch,
     encode_command,
 )
-from tocsin.wire.control import Submit
+from tocsin.wire.control import Beat, Submit
 
 PLACES = Places("net")
 SUSPECT_US = 5_000_000
@@ -62,6 +62,7 @@ class Desk:
         self.now_us = 0
         self.last = 0  # position of the log
         self.batches: list[Batch] = []
+        self.beats = 0
 
     def handle(self, event: Event) -> list[Effect]:
         return self.machine.handle(event, self.now_us)
@@ -128,6 +129,19 @@ class Desk:
         for _ in range(us // 500_000):
             self.now_us += 500_000
             self.renew()
+
+    def listen(self, us: int, *brokers: str, check: str = "check") -> list[Effect]:
+        """Let time pass: these brokers beat twice a second, the lease is renewed; all that the checks bring."""
+        effects: list[Effect] = []
+        for _ in range(us // 100_000):
+            self.now_us += 100_000
+            if self.now_us % 500_000 == 0:
+                self.renew()
+                self.beats += 1
+                for broker in brokers:
+                    self.hear(Beat(broker, 7, 1, number=self.beats, interval_ms=500))
+            effects += self.fire(check)
+        return effects
 
     def hear(self, message: Message) -> list[Effect]:
         return self.handle(Received(sender="broker/x", message=message))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tocsin.model.network import BrokerInfo, Role
+from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
 from tocsin.model.stream import LISTING, PERMANENT
 from tocsin.query import parse
 from tocsin.wire.commands import (
@@ -21,6 +21,7 @@ from tocsin.wire.commands import (
     Logged,
     Lost,
     Planned,
+    Promoted,
     Queries,
     Refreshed,
     Said,
@@ -30,9 +31,9 @@ from tocsin.wire.commands import (
 SECOND_US = 1_000_000
 LIMITS = Limits(keep_s=20)
 NORTH, SOUTH, HUB = (
-    BrokerInfo("north", "n", Role.EDGE, "127.0.0.1", 1),
-    BrokerInfo("south", "s", Role.EDGE, "127.0.0.1", 2),
-    BrokerInfo("hub", "s", Role.ROUTING, "127.0.0.1", 3),
+    BrokerInfo("north", "n", Role.EDGE, "127.0.0.1", 1, (Entrance(Scheme.MQTT, "n:1"),)),
+    BrokerInfo("south", "s", Role.EDGE, "127.0.0.1", 2, (Entrance(Scheme.MQTT, "s:1"),)),
+    BrokerInfo("hub", "s", Role.ROUTING, "127.0.0.1", 3, (Entrance(Scheme.MQTT, "h:1"),)),
 )
 INFOS = {info.id: info for info in (NORTH, SOUTH, HUB)}
 TEXTS = ("kind = 'lamp'", "room > 1", "NOT EXISTS kind", "cluster = 'n'", "client = 'anna' AND EXISTS room")
@@ -116,6 +117,8 @@ class History:
                         for at, name in enumerate(names)
                     )
                 )
+            case "promote":
+                return Promoted(sorted(INFOS)[number % 3], broker)
             case "repeat":
                 return Said(broker, incarnation, max(1, number - 1), (command,))
             case "skip":
@@ -127,7 +130,7 @@ class History:
 
 
 _kinds = st.sampled_from(
-    ("say",) * 12 + ("join", "lose", "lose", "plan", "plan", "refresh", "repeat", "skip", "stale")
+    ("say",) * 12 + ("join", "lose", "lose", "plan", "plan", "promote", "refresh", "repeat", "skip", "stale")
 )
 _acts = st.tuples(st.sampled_from(sorted(INFOS)), _kinds, commands)
 batches: st.SearchStrategy[list[Batch]] = st.lists(

@@ -10,12 +10,15 @@ from tests.unit.core.coordination.desk import (
     sent,
 )
 from tests.unit.core.coordination.histories import NORTH, SOUTH
-from tocsin.core.coordination.leader import APPEND, CHECK, PENDING_MAX, TICK_US
+from tocsin.core.coordination.attention import PULSE_US
+from tocsin.core.coordination.leader import APPEND, CHECK, PENDING_MAX, SLOW_US, TICK_US
 from tocsin.core.coordination.places import Options
 from tocsin.core.machine import (
     Append,
+    Say,
     SetTimer,
 )
+from tocsin.core.refuge import checksum
 from tocsin.errors import StoreFull
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
 from tocsin.wire.commands import (
@@ -118,10 +121,26 @@ def test_a_beat_is_answered_with_who_leads_and_where_clients_can_go() -> None:
     entrance = (Entrance(Scheme.MQTT, "two:1883"),)
     two = BrokerInfo("two", "n", Role.EDGE, "127.0.0.1", 1, entrance)
     desk.take(desk.take(desk.submit(Joined(NORTH))) or desk.submit(Joined(two), broker="two"))
-    assert sent(Pulse, desk.hear(Beat("north", 7, 1))) == [Pulse(1, 7, 1, (two,))]
+    assert sent(Pulse, desk.hear(Beat("north", 7, 1, number=1))) == [Pulse(1, 7, 1, (two,), None, 1)]
     desk.hear(Beat("two", 7, 1, load=1_000))
     desk.fire(CHECK)
-    assert sent(Pulse, desk.hear(Beat("north", 7, 1))) == [Pulse(1, 7, 1)], "a full one is no refuge"
+    known = checksum((two,))
+    told = sent(Pulse, desk.hear(Beat("north", 7, 1, refuges=known, number=2)))
+    assert told == [Pulse(1, 7, 1, (), None, 2)], "a full one is no refuge"
+
+
+def test_what_a_broker_knows_is_not_told_again_and_seldom_that_there_is_nothing_new() -> None:
+    desk = Desk()
+    desk.lead()
+    desk.take(desk.submit(Joined(NORTH)))
+    assert sent(Pulse, desk.hear(Beat("north", 7, 1, number=1))) == [Pulse(1, 7, 1, heard=1)]
+    assert desk.hear(Beat("north", 7, 1, number=2)) == []
+    asked = sent(Pulse, desk.hear(Beat("north", 7, 1, homes=("south",), number=3)))
+    assert asked == [Pulse(1, 7, 1, None, (), 3)], "a question is answered"
+    desk.now_us += PULSE_US
+    assert sent(Pulse, desk.hear(Beat("north", 7, 1, number=4))) == [Pulse(1, 7, 1, heard=4)]
+    desk.take(desk.hear(Refresh("north", 7)))
+    assert sent(Pulse, desk.hear(Beat("north", 7, 1, number=5))) == [Pulse(1, 7, 2, heard=5)], "a new notice"
 
 
 def test_a_broker_that_is_silent_is_lost_and_one_that_beats_is_not() -> None:
@@ -129,13 +148,64 @@ def test_a_broker_that_is_silent_is_lost_and_one_that_beats_is_not() -> None:
     desk.lead()
     desk.take(desk.submit(Joined(NORTH)))
     desk.take(desk.submit(Joined(SOUTH), broker="south"))
-    for _ in range(3):
-        desk.wait(2_000_000)
-        desk.hear(Beat("south", 7, 1))
-        effects = desk.fire(CHECK)
+    assert of(Append, desk.listen(5_000_000, "north", "south")) == []
+    effects = desk.listen(2_000_000, "south")
+    assert [each.facts["broker"] for each in of(Say, effects)] == ["north"]
     desk.take(effects)
     assert desk.batches[-1].commands == (Lost("north", 7),)
     assert set(desk.machine.replica.members) == {"south"}
+
+
+def test_many_that_fall_silent_together_are_one_batch() -> None:
+    desk = Desk()
+    desk.lead()
+    names = [f"b{number}" for number in range(8)]
+    for name in names:
+        desk.take(desk.submit(Joined(BrokerInfo(name, "n", Role.EDGE, "127.0.0.1", 1)), broker=name))
+    desk.listen(5_000_000, *names)
+    desk.take(desk.listen(2_000_000, *names[3:]))
+    assert desk.batches[-1].commands == tuple(Lost(name, 7) for name in names[:3])
+
+
+def test_a_broker_that_is_heard_while_its_loss_waits_for_the_log_is_not_lost() -> None:
+    desk = Desk()
+    desk.lead()
+    desk.take(desk.submit(Joined(NORTH)))
+    desk.take(desk.submit(Joined(SOUTH), broker="south"))
+    desk.listen(5_000_000, "north", "south")
+    under_way = desk.submit(Interests(("a",)), first=2, broker="south")
+    desk.listen(6_000_000, "south")
+    desk.hear(Beat("north", 7, 1, number=99, interval_ms=500))
+    assert of(Append, desk.take(under_way)) == []
+    assert set(desk.machine.replica.members) == {"north", "south"}
+
+
+def test_a_leader_whose_store_is_slow_is_patient() -> None:
+    desk = Desk()
+    desk.lead()
+    desk.take(desk.submit(Joined(NORTH)))
+    desk.take(desk.submit(Joined(SOUTH), broker="south"))
+    desk.listen(5_000_000, "north", "south")
+    detector = desk.machine.leader.attention.detector  # type: ignore[union-attr]
+    assert detector.doubt == 0
+    under_way = desk.submit(Interests(("a",)), first=2, broker="south")
+    desk.listen(SLOW_US + 200_000, "north", "south")
+    assert detector.doubt > 0
+    desk.take(under_way)
+
+
+def test_a_suspicion_that_proves_wrong_makes_the_next_one_slower() -> None:
+    desk = Desk()
+    desk.lead()
+    desk.take(desk.submit(Joined(NORTH)))
+    desk.take(desk.submit(Joined(SOUTH), broker="south"))
+    desk.listen(5_000_000, "north", "south")
+    detector = desk.machine.leader.attention.detector  # type: ignore[union-attr]
+    before_us = detector.patience_us("north")
+    desk.take(desk.listen(3_000_000, "south"))
+    late = Beat("north", 7, 1, number=desk.beats)
+    assert sent(Unknown, desk.hear(late)) == [Unknown(1, 7)] == sent(Unknown, desk.hear(late))
+    assert detector.mistakes == 1 and detector.patience_us("north") > before_us
 
 
 def test_a_leader_that_was_away_itself_accuses_nobody() -> None:
@@ -146,6 +216,8 @@ def test_a_leader_that_was_away_itself_accuses_nobody() -> None:
     assert of(Append, desk.fire(CHECK)) == []
     desk.now_us += 250_000
     assert of(Append, desk.fire(CHECK)) == []
+    detector = desk.machine.leader.attention.detector  # type: ignore[union-attr]
+    assert detector.doubt == 2 and detector.next_us > desk.now_us
 
 
 def test_a_change_is_clear_when_all_whom_it_concerns_have_seen_it() -> None:
@@ -194,11 +266,9 @@ def test_time_is_written_down_when_something_is_due() -> None:
     desk.take(desk.submit(Joined(NORTH), Streams("anna", 20, (("a", {}),)), ClientAway("anna", 20)))
     desk.wait(TICK_US)
     desk.hear(Beat("north", 7, 1))
-    desk.machine.leader._checked_us = desk.now_us  # type: ignore[union-attr]
     desk.take(desk.fire(CHECK))
     assert (desk.batches[-1].commands, desk.batches[-1].at_us) == ((), TICK_US)
     desk.wait(TICK_US)
-    desk.machine.leader._checked_us = desk.now_us  # type: ignore[union-attr]
     desk.hear(Beat("north", 7, 1))
     desk.take(desk.fire(CHECK))
     assert not desk.machine.replica.presence.clients, "its time has come"

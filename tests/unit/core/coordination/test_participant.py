@@ -7,7 +7,8 @@ import pytest
 from tests.unit.core.coordination.histories import HUB, NORTH, SOUTH
 from tests.unit.core.coordination.one_broker import BEAT_US, CHANGE, Broker, of, sent
 from tocsin.core.coordination.clearing import CLEAR_US
-from tocsin.core.coordination.participant import BEATS, BEHIND_US
+from tocsin.core.coordination.heartbeat import ANSWERS_US, BEATS
+from tocsin.core.coordination.participant import BEHIND_US
 from tocsin.core.coordination.signals import (
     AwaitDispatch,
     ClearTo,
@@ -120,7 +121,8 @@ def test_a_beat_says_what_was_applied_and_how_full_the_broker_is() -> None:
     broker = Broker().joined()
     broker.handle(Loaded(load=250))
     (beat,) = sent(Beat, broker.fire("beat"))
-    assert beat == Beat("north", broker.machine.incarnation, 1, 250)
+    said = (beat.broker, beat.incarnation, beat.seen, beat.load, beat.interval_ms)
+    assert said == ("north", broker.machine.incarnation, 1, 250, BEAT_US // 1_000)
 
 
 # ── notices ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -237,7 +239,7 @@ def test_messages_go_on_after_a_second() -> None:
 
 def test_nobody_waits_for_a_coordinator_that_has_not_answered_lately() -> None:
     broker = Broker().joined()
-    broker.now_us += BEATS * BEAT_US + 1
+    broker.now_us += BEATS * ANSWERS_US + 1
     assert of(ClearTo, broker.say(CHANGE, 1)) == [ClearTo(ticket=1)]
     assert of(ClearTo, Broker().say(CHANGE, 1)) == [ClearTo(ticket=1)], "or that was never heard of"
 
@@ -249,7 +251,7 @@ def test_it_knows_where_its_clients_can_go_as_long_as_it_is_told() -> None:
     broker = Broker().led()
     two = BrokerInfo("two", "n", Role.EDGE, "127.0.0.1", 1, (Entrance(Scheme.MQTT, "two:1883"),))
     broker.hear(Pulse(1, broker.machine.incarnation, 1, (two,)))
-    machine, until_us = broker.machine, BEATS * BEAT_US
+    machine, until_us = broker.machine, BEATS * ANSWERS_US
     assert machine.elsewhere(Scheme.MQTT, 0, until_us) == "two:1883"
     assert machine.elsewhere(Scheme.MQTTS, 0, until_us) is None
     assert machine.elsewhere(Scheme.MQTT, 0, until_us + 1) is None

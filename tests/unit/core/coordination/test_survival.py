@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 
@@ -11,8 +12,11 @@ from tocsin.core.coordination.picture import Picture
 from tocsin.core.coordination.signals import BackupsKnown, StandDown, StandIn
 from tocsin.core.coordination.state import State
 from tocsin.core.coordination.survival import Backups, Place, Survival
+from tocsin.model.network import BrokerInfo, Role
 from tocsin.wire.commands import Batch
-from tocsin.wire.notices import Backed, Item, Moved, TakeOver
+from tocsin.wire.notices import Backed, Item, Moved, Promote, TakeOver
+
+N, S = NORTH, SOUTH
 
 
 def told(survival: Survival, *there: str) -> dict[str, list[Item]]:
@@ -28,7 +32,7 @@ def network() -> Survival:
 
 def test_the_local_backup_stands_in_and_all_others_hear_of_it() -> None:
     survival = network()
-    survival.lost("north", ("south", "hub"))
+    survival.lost(N, ("south", "hub"))
     items = told(survival, "south", "hub")
     moved = Moved("north", SOUTH, 1, gone=True)
     assert items["hub"] == [Backed(local=None, remote=None, locally=("south",), remotely=("north",)), moved]
@@ -37,10 +41,10 @@ def test_the_local_backup_stands_in_and_all_others_hear_of_it() -> None:
 
 def test_if_the_local_backup_is_gone_too_the_remote_one_stands_in() -> None:
     survival = network()
-    survival.lost("north", ("south", "hub"))
+    survival.lost(N, ("south", "hub"))
     told(survival, "south", "hub")
-    survival.lost("south", ("hub",))
-    assert survival.places == {"north": Place("hub", 3), "south": Place("hub", 2)}
+    survival.lost(S, ("hub",))
+    assert survival.places == {"north": Place("hub", 3, N), "south": Place("hub", 2, S)}
     items = told(survival, "hub")
     assert {each for each in items["hub"] if isinstance(each, TakeOver)} == {
         TakeOver("north", 3),
@@ -50,22 +54,22 @@ def test_if_the_local_backup_is_gone_too_the_remote_one_stands_in() -> None:
 
 def test_all_at_once_are_taken_at_once() -> None:
     survival = network()
-    survival.lost("south", ("hub",))
-    survival.lost("north", ("hub",))
-    assert survival.places == {"south": Place("hub", 1), "north": Place("hub", 2)}
+    survival.lost(S, ("hub",))
+    survival.lost(N, ("hub",))
+    assert survival.places == {"south": Place("hub", 1, S), "north": Place("hub", 2, N)}
 
 
 def test_if_nobody_is_left_the_place_is_empty_and_said_to_be() -> None:
     survival = network()
-    survival.lost("north", ())
-    assert survival.places == {"north": Place(None, 1)}
+    survival.lost(N, ())
+    assert survival.places == {"north": Place(None, 1, N)}
     survival.joined("hub")
     assert list(survival.everything("hub", {"hub": HUB}))[1:] == [Moved("north", None, 1, gone=True)]
 
 
 def test_a_broker_that_is_back_has_its_place_back() -> None:
     survival = network()
-    survival.lost("north", ("south", "hub"))
+    survival.lost(N, ("south", "hub"))
     told(survival, "south", "hub")
     survival.joined("north")
     items = told(survival, "north", "south", "hub")
@@ -75,18 +79,35 @@ def test_a_broker_that_is_back_has_its_place_back() -> None:
 
 def test_a_plan_does_not_forget_the_copies_of_those_who_are_gone() -> None:
     survival = network()
-    survival.lost("north", ("south", "hub"))
+    survival.lost(N, ("south", "hub"))
     survival.planned({"south": Backups("hub", None), "north": Backups("nobody", None)})
     assert survival.plan["north"] == Backups("south", "hub")
-    survival.lost("south", ("hub",))
+    survival.lost(S, ("hub",))
     assert survival.places["north"].by == "hub"
+
+
+def test_a_standby_is_told_whose_place_it_takes_until_somebody_has_it() -> None:
+    survival = network()
+    survival.lost(N, ("south", "hub", "spare"))
+    told(survival, "south", "hub")
+    spare = BrokerInfo("spare", "n", Role.STANDBY, "127.0.0.1", 9)
+    infos = {"south": SOUTH, "hub": HUB, "spare": spare}
+    survival.promoted("north", "spare")
+    survival.promoted("south", "spare")  # it is there, and the standby is taken
+    assert survival.settle(infos) == {"spare": [Promote(N)]}
+    assert Promote(N) in survival.everything("spare", infos)
+    survival.lost(spare, ("south", "hub"))
+    assert survival.promotions == {} and "spare" not in survival.places, "nobody is at home at a standby"
+    survival.promoted("north", "other")
+    survival.joined("north")
+    assert survival.promotions == {}
 
 
 def test_places_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PLACES_MAX", 2)
     survival = Survival()
     for name in ("a", "b", "c"):
-        survival.lost(name, ())
+        survival.lost(msgspec.structs.replace(N, id=name), ())
     assert list(survival.places) == ["b", "c"]
 
 
