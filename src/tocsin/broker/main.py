@@ -7,7 +7,7 @@ import secrets
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -30,6 +30,8 @@ from tocsin.core.coordination.signals import (
     Adopted,
     AwaitDispatch,
     BackupsKnown,
+    BecomePlace,
+    Deposed,
     Dispatched,
     InterestsChanged,
     Leaving,
@@ -51,6 +53,7 @@ from tocsin.runtime.driver import Driver
 from tocsin.runtime.guard import Guard
 from tocsin.runtime.process import Process
 from tocsin.runtime.pump import now_us
+from tocsin.runtime.resources import Resources
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.results import ResultsReader
 from tocsin.wire.summaries import subject
@@ -86,9 +89,18 @@ async def serve(process: Process, broker_id: str) -> None:
         chosen = {name: each.getsockname()[1] for name, each in listening.items()}
         own = _info(msgspec.structs.replace(configured, **chosen))
         commands = await store.log(Places(settings.network).commands)
-        broker = _Broker(process, own, store, commands, await network_secret(table))
-        await broker.open()
-        await broker.run(listening)
+        secret = await network_secret(table)
+        place: BrokerInfo | None = None
+        while True:
+            broker = _Broker(process, own, store, commands, secret, place)
+            await broker.open()
+            change = await broker.run(listening)
+            if change is None:
+                return
+            (place,) = change
+            listening = {
+                name: listening_socket(configured.host, port, broker_id) for name, port in chosen.items()
+            }
     finally:
         await store.close()
 
@@ -128,14 +140,31 @@ async def network_secret(table: Table) -> bytes:
 class _Broker:
     """The parts of one broker, wired together."""
 
-    def __init__(self, process: Process, own: BrokerInfo, store: Store, commands: Log, secret: bytes) -> None:
+    def __init__(
+        self,
+        process: Process,
+        own: BrokerInfo,
+        store: Store,
+        commands: Log,
+        secret: bytes,
+        place: BrokerInfo | None = None,
+    ) -> None:
+        """``place``: the broker that is gone and whose place this one, a standby, takes under that one's name."""
         settings = process.settings
         self._process = process
+        self._spare = own.id if place is not None else ""
+        if place is not None:
+            own = msgspec.structs.replace(own, id=place.id, cluster=place.cluster, role=place.role)
         self._own = own
+        self._change: asyncio.Future[tuple[BrokerInfo | None]] = asyncio.get_running_loop().create_future()
         self._store = store
         places = Places(settings.network)
         self._member = Participant(
-            own, places, settings.membership.beat_ms * 1_000, settings.membership.suspect_after_ms * 1_000
+            own,
+            places,
+            settings.membership.beat_ms * 1_000,
+            settings.membership.suspect_after_ms * 1_000,
+            substitute=place is not None,
         )
         self._driver = Driver(
             self._member,
@@ -176,6 +205,7 @@ class _Broker:
                 own, self._driver.post, self._all_elsewhere, self._member.picture.stands_in_for
             ),
         )
+        self._resources = Resources(settings, own.id, own.cluster)
         self._log = structlog.get_logger()
         self._sent_away = 0  # clients that were told of another broker
 
@@ -218,16 +248,20 @@ class _Broker:
             self._report()
             await asyncio.sleep(REPORT_S)
 
-    async def run(self, listening: Mapping[str, socket.socket]) -> None:
-        summaries = Summaries(self._held, self._process.settings.recovery.capacity, self._resources)
+    async def run(self, listening: Mapping[str, socket.socket]) -> tuple[BrokerInfo | None] | None:
+        """Until the process is asked to stop (None), or is to take another's place, or its own again."""
+        summaries = Summaries(
+            self._held,
+            self._process.settings.recovery.capacity,
+            self._resources.score,
+            self._resources.terms,
+        )
         serving = self._store.bus.serve(
             subject(self._process.settings.network, self._own.id), summaries.answer
         )
         async with serving:
             await self._run(listening)
-
-    def _resources(self) -> tuple[float | None, tuple[str, ...]]:
-        return None, ("not measured",)
+        return self._change.result() if self._change.done() else None
 
     def _held(self) -> Iterator[tuple[str, int]]:
         """What clients here are subscribed to, and how many."""
@@ -240,10 +274,11 @@ class _Broker:
             asyncio.create_task(self._driver.run()),
             asyncio.create_task(self._exchange.durability.run(self._listener.let_go, self._store)),
             asyncio.create_task(Figures(self._exchange, self._listener).run()),
+            asyncio.create_task(self._resources.run()),
             asyncio.create_task(self._process.stopped()),
         )
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((*tasks, self._change), return_when=asyncio.FIRST_COMPLETED)
             for task in tasks[:-1]:
                 if task.done():
                     task.result()  # a bug of ours: let it be seen
@@ -272,7 +307,9 @@ class _Broker:
         if self._member.state == "joining":
             self._process.report("starting", problem="waiting for the coordinator's routes")
             return
-        facts = {"clients": self._listener.clients, **self._exchange.statistics()}
+        facts: dict[str, Any] = {"clients": self._listener.clients, **self._exchange.statistics()}
+        if self._spare:
+            facts["stands_for"] = self._own.id
         away = [f"{link.info.id} ({link.problem})" for link in self._exchange.peers.failing()]
         if away:
             self._process.report("degraded", problem=f"no link to {', '.join(away)}", **facts)
@@ -290,6 +327,14 @@ class _Broker:
                 dispatched = Dispatched(position=position, cause=cause)
                 journal = self._exchange.durability.journal
                 journal.when_dispatched(position, lambda: self._driver.post(dispatched))
+            case BecomePlace(place=place) if self._own.role == Role.STANDBY and not self._change.done():
+                self._log.warning("a standby takes the place of a broker that is gone", broker=place.id)
+                self._change.set_result((place,))
+            case Deposed() if not self._change.done():
+                self._log.warning("the broker is back in whose place this one was", broker=self._own.id)
+                self._change.set_result((None,))
+            case BecomePlace() | Deposed():
+                pass  # it is under way already
             case BackupsKnown() | StandIn() | StandDown():
                 self._log.info("survival", what=type(effect).__name__)
             case Orphaned(told=told):

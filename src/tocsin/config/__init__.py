@@ -9,12 +9,13 @@ from tocsin.config.catalogue import PREFIX, SECRET_KEYS, SETTINGS, Setting, valu
 from tocsin.config.coordinator import Coordinator
 from tocsin.config.feeds import Feeds
 from tocsin.config.loading import File, Loaded, load
+from tocsin.config.membership import Membership
 from tocsin.config.pipeline import Pipeline, Spark
+from tocsin.config.recovery import Criterion, Recovery, Scoring
 from tocsin.config.schema import (
     Access,
     Limits,
     Log,
-    Membership,
     Messages,
     Nats,
     Settings,
@@ -33,6 +34,7 @@ __all__ = [
     "Access",
     "Broker",
     "Coordinator",
+    "Criterion",
     "Feeds",
     "File",
     "Limits",
@@ -42,7 +44,9 @@ __all__ = [
     "Messages",
     "Nats",
     "Pipeline",
+    "Recovery",
     "Role",
+    "Scoring",
     "Section",
     "Setting",
     "Settings",

@@ -13,14 +13,25 @@ from msgspec import inspect
 
 from tocsin.config.broker import Broker
 from tocsin.config.pipeline import HEAP
+from tocsin.config.recovery import Criterion
 from tocsin.config.schema import Settings
 from tocsin.config.section import NAME
 
 PREFIX = "TOCSIN_"
 SECRET_KEYS = frozenset({"nats.token", "feeds.password"})  # never printed
 # Variables with our prefix that are no settings: a child's line to its parent, the server program to start, a test's
-# wish, and the password of `tocsin pub` and `tocsin sub`.
-NOT_SETTINGS = frozenset({"TOCSIN_STATUS_FD", "TOCSIN_NATS_SERVER", "TOCSIN_KILL_AT", "TOCSIN_PASSWORD"})
+# wish, the password of `tocsin pub` and `tocsin sub`, and for whom a criterion of the operator's is asked.
+NOT_SETTINGS = frozenset(
+    {
+        "TOCSIN_STATUS_FD",
+        "TOCSIN_NATS_SERVER",
+        "TOCSIN_KILL_AT",
+        "TOCSIN_STOP_AT",
+        "TOCSIN_PASSWORD",
+        "TOCSIN_BROKER",
+        "TOCSIN_CLUSTER",
+    }
+)
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -84,6 +95,8 @@ def _walk(cls: type[msgspec.Struct], prefix: str) -> list[Setting]:
 
 SETTINGS: dict[str, Setting] = {setting.key: setting for setting in _walk(Settings, "")}
 BROKER_FIELDS: dict[str, Setting] = {setting.key: setting for setting in _walk(Broker, "")}
+CRITERION_FIELDS: dict[str, Setting] = {setting.key: setting for setting in _walk(Criterion, "")}
+TABLES: dict[str, dict[str, Setting]] = {"brokers": BROKER_FIELDS, "scoring.criteria": CRITERION_FIELDS}
 SECTIONS: frozenset[str] = frozenset(key.split(".")[0] for key in SETTINGS if "." in key)
 
 

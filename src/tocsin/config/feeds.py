@@ -73,4 +73,15 @@ class Feeds(Section, frozen=True, kw_only=True):
             description="User as which the feeder subscribes at brokers, for QoS 0 messages. Empty: none.",
         ),
     ] = ""
+    metrics_host: Annotated[
+        str, Meta(description="Address on which the feeder's figures can be fetched; anybody there may.")
+    ] = "127.0.0.1"
+    metrics_port: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            le=65_535,
+            description="Port of the feeder's figures for Prometheus, at `/metrics`. -1: none; 0: choose a free one.",
+        ),
+    ] = -1
     password: Annotated[str, Meta(max_length=512, description="Password of that user.")] = ""

@@ -13,14 +13,15 @@ from msgspec import Meta
 
 from tocsin.config import rules
 from tocsin.config.catalogue import (
-    BROKER_FIELDS,
     NOT_SETTINGS,
     PREFIX,
     SECRET_KEYS,
     SECTIONS,
     SETTINGS,
+    TABLES,
     Setting,
 )
+from tocsin.config.recovery import CRITERIA_MAX
 from tocsin.config.schema import BROKERS_MAX, Settings
 from tocsin.errors import SettingError
 
@@ -31,6 +32,12 @@ MASK = "***"
 AS_JSON = {
     "brokers": 'an array such as [{"id": "north-1", "cluster": "north", "port": 1883}]',
     "spark.conf": 'an object such as {"spark.executor.memory": "4g"}',
+    "scoring.criteria": 'an array such as [{"name": "link", "command": ["/usr/local/bin/link-quality"]}]',
+}
+# Of what is a list of tables: the word for one, how many there may be, what is there if none is given.
+LISTED = {
+    "brokers": ("broker", BROKERS_MAX, "the default brokers"),
+    "scoring.criteria": ("criterion", CRITERIA_MAX, "none"),
 }
 
 
@@ -63,7 +70,7 @@ def load(
     """Read settings; raises ``SettingError`` at the first value that cannot be used.
 
     ``flags`` maps dotted keys to values. Text is understood as in the environment: lists of texts are separated
-    by commas, ``brokers`` is a JSON array and ``spark.conf`` a JSON object.
+    by commas; ``brokers`` and ``scoring.criteria`` are JSON arrays, ``spark.conf`` is a JSON object.
     """
     values: dict[str, Any] = {}
     origins = dict.fromkeys(SETTINGS, DEFAULT)
@@ -159,8 +166,8 @@ def _shown(key: str, value: object) -> object:
 
 def _converted(setting: Setting, given: _Given) -> Any:
     value = _parsed(setting, given)
-    if setting.key == "brokers":
-        return _brokers(setting, given, value)
+    if setting.key in TABLES:
+        return _tables(setting, given, value)
     return _leaf(setting, given, setting.key, value)
 
 
@@ -197,28 +204,26 @@ def _leaf(setting: Setting, given: _Given, key: str, value: Any) -> Any:
         raise SettingError(key, _shown(setting.key, value), given.source, problem, remedy) from None
 
 
-def _brokers(setting: Setting, given: _Given, value: Any) -> list[dict[str, Any]]:
-    tables = Annotated[list[dict[str, Any]], Meta(max_length=BROKERS_MAX)]
-    _leaf(
-        msgspec.structs.replace(setting, default="the default brokers", type=tables),
-        given,
-        setting.key,
-        value,
-    )
-    brokers: list[dict[str, Any]] = []
+def _tables(setting: Setting, given: _Given, value: Any) -> list[dict[str, Any]]:
+    """A list of tables, each field of each held to its own type and bounds."""
+    word, most, default = LISTED[setting.key]
+    fields = TABLES[setting.key]
+    shape = Annotated[list[dict[str, Any]], Meta(max_length=most)]
+    _leaf(msgspec.structs.replace(setting, default=default, type=shape), given, setting.key, value)
+    tables: list[dict[str, Any]] = []
     for index, table in enumerate(value):
-        where = f"brokers[{index}]."
-        broker: dict[str, Any] = {}
+        where = f"{setting.key}[{index}]."
+        read: dict[str, Any] = {}
         for name, inner in table.items():
-            field = _known(name, _Given(name, inner, given.source), BROKER_FIELDS, where)
-            broker[name] = _leaf(field, given, where + name, inner)
-        for name in ("id", "cluster"):
-            if name not in broker:
+            field = _known(name, _Given(name, inner, given.source), fields, where)
+            read[name] = _leaf(field, given, where + name, inner)
+        for name, field in fields.items():
+            if field.default is msgspec.NODEFAULT and name not in read:
                 raise SettingError(
-                    where + name, None, given.source, "every broker needs one", f"Add {name} to the table"
+                    where + name, None, given.source, f"every {word} needs one", f"Add {name} to the table"
                 )
-        brokers.append(broker)
-    return brokers
+        tables.append(read)
+    return tables
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:

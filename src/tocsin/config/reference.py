@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tocsin.config.catalogue import BROKER_FIELDS, PREFIX, SETTINGS, Setting
+from tocsin.config.catalogue import BROKER_FIELDS, CRITERION_FIELDS, PREFIX, SETTINGS, Setting
 
 HEAD = f"""# Settings
 
@@ -20,8 +20,9 @@ Every setting has a default. It is replaced by the settings file, that by the en
 | environment: `{PREFIX}`, sections joined by two underscores | `{PREFIX}NATS__PORT=4333` |
 | flag | `--set nats.port=4333` |
 
-Lists are separated by commas in the environment and in flags; `spark.conf` is a JSON object there. A value that
-cannot be used, or a key that does not exist, is refused in one sentence (exit code 2) before anything starts.
+Lists of texts are separated by commas in the environment and in flags; `spark.conf` is a JSON object there, lists of
+tables are JSON arrays. A value that cannot be used, or a key that does not exist, is refused in one sentence (exit
+code 2) before anything starts.
 `tocsin config show` prints the settings in effect and where each came from.
 """
 
@@ -45,6 +46,19 @@ port = 1885
 ```
 """
 
+CRITERIA = """## Criteria of your own
+
+Each is a `[[scoring.criteria]]` table: a command that every broker runs, and whose answer is part of the score of its
+machine ([how](../how-to/backups.md)).
+
+```toml
+[[scoring.criteria]]
+name = "link"
+command = ["/usr/local/bin/link-quality", "--to", "10.0.0.1"]
+weight = 2.0
+```
+"""
+
 
 def markdown() -> str:
     """The whole page."""
@@ -55,7 +69,7 @@ def markdown() -> str:
     for section, settings in sections.items():
         parts.append(f"## `[{section}]`\n" if section else "## At the top of the file\n")
         parts.append(_table(settings))
-    parts += [BROKERS, _table(BROKER_FIELDS.values())]
+    parts += [BROKERS, _table(BROKER_FIELDS.values()), CRITERIA, _table(CRITERION_FIELDS.values())]
     return "\n".join(parts)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from tocsin.config.broker import SCHEMES
+from tocsin.config.membership import LEAST as MEMBERSHIP_LEAST
+from tocsin.config.recovery import RESOURCES
 from tocsin.config.schema import Settings
 from tocsin.errors import SettingError
 
@@ -25,6 +27,7 @@ def check(settings: Settings, origins: Mapping[str, str]) -> None:
         _check_tls,
         _check_access,
         _check_membership,
+        _check_scoring,
         _check_feeds,
     ):
         rule(settings, origins)
@@ -113,14 +116,6 @@ def _check_brokers(settings: Settings, origins: Mapping[str, str]) -> None:
         if broker.advertise:
             _check_host(f"{where}.advertise", broker.advertise, source)
         _check_public(f"{where}.public", broker.public, source)
-        if broker.role == "standby":
-            raise SettingError(
-                f"{where}.role",
-                broker.role,
-                source,
-                "standby brokers do nothing yet, so none is started",
-                "Use edge or routing",
-            )
 
 
 def _check_public(key: str, urls: tuple[str, ...], source: str) -> None:
@@ -185,8 +180,9 @@ def _listeners(settings: Settings) -> Iterator[tuple[str, str, int]]:
     for name in ("http_port", "https_port"):
         if (port := getattr(settings.feeds, name)) > 0:
             yield f"feeds.{name}", settings.feeds.http_host, port
-    if settings.pipeline.metrics_port > 0:
-        yield "pipeline.metrics_port", settings.pipeline.metrics_host, settings.pipeline.metrics_port
+    for section, measured in (("feeds", settings.feeds), ("pipeline", settings.pipeline)):
+        if measured.metrics_port > 0:
+            yield f"{section}.metrics_port", measured.metrics_host, measured.metrics_port
 
 
 def _check_tls(settings: Settings, origins: Mapping[str, str]) -> None:
@@ -234,20 +230,63 @@ def _check_access(settings: Settings, origins: Mapping[str, str]) -> None:
 
 def _check_membership(settings: Settings, origins: Mapping[str, str]) -> None:
     membership = settings.membership
-    least = 2 * membership.heartbeat_ms
-    if membership.suspect_after_ms < least:
+    for key, least in MEMBERSHIP_LEAST.items():
+        value = getattr(membership, key)
+        if 0 < value < least:
+            where = f"membership.{key}"
+            raise SettingError(
+                where, value, origins[where], "is too small to mean anything", f"Choose 0 or at least {least}"
+            )
+    _check_most(settings, origins, 2 * membership.beat_ms, f"two heartbeats of {membership.beat_ms} ms")
+    _check_most(settings, origins, membership.least_ms, "the shortest silence that counts (suspect_least_ms)")
+
+
+def _check_most(settings: Settings, origins: Mapping[str, str], least: int, what: str) -> None:
+    most = settings.membership.suspect_after_ms
+    if most < least:
         raise SettingError(
             "membership.suspect_after_ms",
-            membership.suspect_after_ms,
+            most,
             origins["membership.suspect_after_ms"],
-            f"is less than two heartbeats of {membership.heartbeat_ms} ms: one late one would raise an alarm",
-            f"Choose at least {least}, or a shorter membership.heartbeat_ms",
+            f"is less than {what}",
+            f"Choose at least {least}, or less for the other",
+        )
+
+
+def _check_scoring(settings: Settings, origins: Mapping[str, str]) -> None:
+    scoring = settings.scoring
+    source = origins["scoring.criteria"]
+    seen: set[str] = set()
+    for index, criterion in enumerate(scoring.criteria):
+        where = f"scoring.criteria[{index}]"
+        if criterion.name in RESOURCES or criterion.name in seen:
+            what = "a resource" if criterion.name in RESOURCES else "another criterion"
+            raise SettingError(
+                f"{where}.name", criterion.name, source, f"{what} has this name", "Give it one of its own"
+            )
+        seen.add(criterion.name)
+        if not criterion.command[0] or any("\0" in part for part in criterion.command):
+            raise SettingError(
+                f"{where}.command",
+                list(criterion.command),
+                source,
+                "names no program, or has a NUL character",
+                "Give the program and its arguments, each a text",
+            )
+    if not any(scoring.weights().values()) and not any(each.weight for each in scoring.criteria):
+        raise SettingError(
+            "scoring.processor_weight",
+            scoring.processor_weight,
+            origins["scoring.processor_weight"],
+            "all weights of resources and criteria are 0, so that there is no score",
+            "Give one of them more, or set recovery.resources_weight to 0 if the score is not to count",
         )
 
 
 def _check_feeds(settings: Settings, origins: Mapping[str, str]) -> None:
     feeds = settings.feeds
     _check_host("feeds.http_host", feeds.http_host, origins["feeds.http_host"])
+    _check_host("feeds.metrics_host", feeds.metrics_host, origins["feeds.metrics_host"])
     _check_host("pipeline.metrics_host", settings.pipeline.metrics_host, origins["pipeline.metrics_host"])
     if feeds.https_port >= 0 and not settings.tls.certificate:
         raise SettingError(

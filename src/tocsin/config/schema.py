@@ -15,6 +15,7 @@ from msgspec import Meta
 from tocsin.config.broker import DEFAULT_BROKERS, Broker
 from tocsin.config.coordinator import Coordinator
 from tocsin.config.feeds import Feeds
+from tocsin.config.membership import Membership
 from tocsin.config.pipeline import Pipeline, Spark
 from tocsin.config.recovery import Recovery, Scoring
 from tocsin.config.section import NAME, Section
@@ -285,22 +286,6 @@ class Messages(Section, frozen=True, kw_only=True):
             description="How much is kept in all; beyond it the oldest messages go first.",
         ),
     ] = 10 << 30
-
-
-class Membership(Section, frozen=True, kw_only=True):
-    """How brokers show that they are alive."""
-
-    heartbeat_ms: Annotated[
-        int, Meta(ge=50, le=60_000, description="Time between two heartbeats of a broker.")
-    ] = 1_000
-    suspect_after_ms: Annotated[
-        int,
-        Meta(
-            ge=100,
-            le=600_000,
-            description="Silence after which a broker is suspected; at least two heartbeats.",
-        ),
-    ] = 5_000
 
 
 class Log(Section, frozen=True, kw_only=True):

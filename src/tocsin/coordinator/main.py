@@ -79,6 +79,7 @@ def options(settings: Settings) -> Options:
         heartbeat_us=settings.membership.beat_ms * 1_000,
         phi=settings.membership.threshold,
         lease_us=chosen.lease_s * 1_000_000,
+        promote_after_us=settings.recovery.promote_after_ms * 1_000,
         snapshot_every=chosen.snapshot_every,
         limits=Limits(chosen.streams_max, chosen.queries_max, chosen.keep_s, chosen.publishers_max),
     )

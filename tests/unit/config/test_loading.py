@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.config import DEFAULT_BROKERS, SETTINGS, File, Settings, from_json, load, to_json, value_of
+from tocsin.config import (
+    DEFAULT_BROKERS,
+    SETTINGS,
+    Criterion,
+    File,
+    Settings,
+    from_json,
+    load,
+    to_json,
+    value_of,
+)
 from tocsin.errors import SettingError
 
 Refusal = Callable[..., SettingError]
@@ -83,6 +93,7 @@ def test_text_from_the_environment_becomes_the_type_of_the_setting() -> None:
             "TOCSIN_NATS__TOKEN": "12345",
             "TOCSIN_BROKERS": '[{"id": "a", "cluster": "c", "port": 1}]',
             "TOCSIN_SPARK__CONF": '{"spark.executor.memory": "4g"}',
+            "TOCSIN_SCORING__CRITERIA": '[{"name": "link", "command": ["ping", "-c1"], "weight": 2}]',
         }
     ).settings
     assert loaded.nats.urls == ("nats://a:4222", "nats://b:4222")
@@ -90,6 +101,7 @@ def test_text_from_the_environment_becomes_the_type_of_the_setting() -> None:
     assert loaded.nats.servers == 3
     assert loaded.nats.token == "12345"
     assert loaded.spark.conf == {"spark.executor.memory": "4g"}
+    assert loaded.scoring.criteria == (Criterion(name="link", command=("ping", "-c1"), weight=2.0),)
     assert [(broker.id, broker.role, broker.port) for broker in loaded.brokers] == [("a", "edge", 1)]
 
 
@@ -164,6 +176,7 @@ def test_a_refusal_names_key_value_source_problem_and_remedy(refused: Refusal) -
         ("[nats]\nurls = [1]", "nats.urls"),
         ("[nats]\ndeadline_s = nan", "nats.deadline_s"),
         ("[spark.conf]\n'spark.cores.max' = 4", "spark.conf"),
+        ("[scoring]\ncriteria = 'ping'", "scoring.criteria"),
         ("[spark]\nconf = 'spark.cores.max=4'", "spark.conf"),
         ('brokers = "x"', "brokers"),
         ("brokers = [1]", "brokers"),
@@ -222,8 +235,28 @@ def test_a_wrong_type_in_the_file_is_refused(refused: Refusal, text: str, key: s
         ("access.users", ["x" * 4_097]),
         ("access.rules", ["x" * 4_097]),
         ("access.anonymous", ["", "sometimes"]),
-        ("membership.heartbeat_ms", [49, 60_001]),
+        ("membership.detect", ["", "quick"]),
+        ("membership.heartbeat_ms", [-1, 60_001]),
+        ("membership.phi", [-0.1, 16.1, float("inf")]),
+        ("membership.suspect_least_ms", [-1, 600_001]),
         ("membership.suspect_after_ms", [99, 600_001]),
+        ("recovery.capacity", [-1, 1_000_000_001]),
+        ("recovery.promote_after_ms", [-1, 3_600_001]),
+        ("recovery.similarity_weight", [0, 1_001]),
+        ("recovery.nearness_weight", [-0.1, 1_001, float("inf")]),
+        ("recovery.room_weight", [-0.1, 1_001]),
+        ("recovery.resources_weight", [-0.1, 1_001]),
+        ("scoring.processor_weight", [-0.1, 1_001]),
+        ("scoring.memory_weight", [-0.1, 1_001]),
+        ("scoring.bandwidth_weight", [-0.1, 1_001]),
+        ("scoring.battery_weight", [-0.1, 1_001]),
+        ("scoring.processor_need", [-0.1, 10_001]),
+        ("scoring.memory_need", [-0.1, 100_001]),
+        ("scoring.bandwidth_need", [-0.1, 100_001]),
+        ("scoring.battery_need", [-0.1, 10_001]),
+        ("scoring.bandwidth_mbit", [-0.1, 800_001]),
+        ("scoring.every_s", [0.0, 3_601]),
+        ("scoring.criteria", [[{"name": f"c{n}", "command": ["x"]} for n in range(17)], {}, [1]]),
         ("pipeline.enabled", ["", "yes"]),
         ("pipeline.storage", ["x" * 4_097]),
         ("pipeline.tick_ms", [9, 60_001]),
@@ -241,6 +274,7 @@ def test_a_wrong_type_in_the_file_is_refused(refused: Refusal, text: str, key: s
         ("spark.conf", [{"spark.x": 1}, {f"spark.{n}": "" for n in range(501)}, [], '["a"]']),
         ("feeds.http_port", [-2, 65_536]),
         ("feeds.https_port", [-2, 65_536]),
+        ("feeds.metrics_port", [-2, 65_536]),
         ("feeds.body_max_bytes", [1_023, (4 << 20) + 1]),
         ("feeds.waiting_max_bytes", [(1 << 20) - 1, (1 << 32) + 1]),
         ("feeds.connections_max", [0, 100_001]),
@@ -266,6 +300,7 @@ def test_every_setting_with_bounds_has_a_test_of_them() -> None:
         "brokers",
         "nats.host",
         "feeds.http_host",
+        "feeds.metrics_host",
         "pipeline.metrics_host",
     }  # these have rules of their own, tested below
 
@@ -346,7 +381,6 @@ def test_brokers_that_are_no_json_are_refused(refused: Refusal) -> None:
             "brokers[0].port uses the same port",
         ),
         ([{"id": "a", "cluster": "c", "role": "boss"}], "brokers[0].role", "must be edge or routing"),
-        ([{"id": "a", "cluster": "c", "role": "standby"}], "brokers[0].role", "do nothing yet"),
         ([{"id": "a", "cluster": "c", "host": "no host"}], "brokers[0].host", "not a host"),
         ([{"id": "a", "cluster": "c", "advertise": "no host"}], "brokers[0].advertise", "not a host"),
         ([{"id": "a", "cluster": "c", "public": ["a:1"]}], "brokers[0].public", "not an entrance"),
@@ -447,10 +481,11 @@ def test_the_door_of_feeds_needs_a_host_and_a_port_of_its_own(refused: Refusal) 
     assert error.key == "feeds.http_port" and "uses the same port" in error.problem
 
 
-def test_the_figures_of_the_pipeline_need_a_host_and_a_port_of_their_own(refused: Refusal) -> None:
-    assert refused(flags={"pipeline.metrics_host": "a b"}).key == "pipeline.metrics_host"
-    error = refused(flags={"pipeline.metrics_port": 1883})
-    assert error.key == "pipeline.metrics_port" and "uses the same port" in error.problem
+@pytest.mark.parametrize("section", ["feeds", "pipeline"])
+def test_figures_need_a_host_and_a_port_of_their_own(refused: Refusal, section: str) -> None:
+    assert refused(flags={f"{section}.metrics_host": "a b"}).key == f"{section}.metrics_host"
+    error = refused(flags={f"{section}.metrics_port": 1883})
+    assert error.key == f"{section}.metrics_port" and "uses the same port" in error.problem
 
 
 def test_three_servers_beyond_the_last_port_are_refused(refused: Refusal) -> None:
@@ -495,6 +530,28 @@ def test_suspicion_within_two_heartbeats_is_refused(refused: Refusal) -> None:
     error = refused("[membership]\nheartbeat_ms = 3000")
     assert error.key == "membership.suspect_after_ms"
     assert "6000" in error.remedy
+
+
+def test_a_longest_silence_below_the_shortest_is_refused(refused: Refusal) -> None:
+    error = refused("[membership]\nsuspect_least_ms = 7000")
+    assert error.key == "membership.suspect_after_ms"
+    assert "7000" in error.remedy
+
+
+@pytest.mark.parametrize(("key", "value"), [("heartbeat_ms", 49), ("phi", 0.5), ("suspect_least_ms", 99)])
+def test_what_is_neither_left_to_detect_nor_large_enough_is_refused(
+    refused: Refusal, key: str, value: float
+) -> None:
+    error = refused(flags={f"membership.{key}": value})
+    assert error.key == f"membership.{key}" and "Choose 0 or at least" in error.remedy
+
+
+def test_detect_is_several_settings_of_which_each_can_be_given() -> None:
+    usual = load().settings.membership
+    assert (usual.beat_ms, usual.threshold, usual.least_ms) == (500, 6.0, 1_000)
+    flags = {"membership.detect": "aggressive", "membership.phi": 7}
+    quick = load(flags=flags).settings.membership
+    assert (quick.beat_ms, quick.threshold, quick.least_ms) == (250, 7.0, 500)
 
 
 @given(st.text(max_size=200))

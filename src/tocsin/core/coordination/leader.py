@@ -143,6 +143,8 @@ class Leader:
             if message.incarnation <= self.state.lives.get(broker, -1):
                 self.attention.detector.refute(broker, message.incarnation, now_us)
                 return self._answer(cause, broker, Unknown(self.state.epoch, message.incarnation))
+            if broker in self._taken:
+                self.attention.sign(broker, now_us)  # it has joined, and waits for the log
             return []
         answer = self.attention.beat(cause, message, now_us)
         return [*self._seen(cause, broker, message.seen), *answer]

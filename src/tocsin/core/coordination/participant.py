@@ -25,6 +25,7 @@ from tocsin.core.coordination.signals import (
     AwaitDispatch,
     ClearTo,
     ClientsChanged,
+    Deposed,
     Dispatched,
     GuestCame,
     GuestWent,
@@ -78,7 +79,11 @@ class Participant(TableMachine):
         places: Places,
         heartbeat_us: int,
         suspect_after_us: int = SUSPECT_AFTER_US,
+        *,
+        substitute: bool = False,
     ) -> None:
+        """``substitute``: it has the name of a broker that is gone, and gives it back rather than join anew."""
+        self._substitute = substitute
         self.picture = Picture()
         self.epoch = 0  # of the newest leader that was heard of
         self._info = info
@@ -257,6 +262,8 @@ class Participant(TableMachine):
                 return [*effects, *self._clear_known(event.cause)]
 
     def _join_anew(self, cause: str) -> list[Effect]:
+        if self._substitute:
+            return [Deposed(cause=cause)]
         return [] if self._asked else self._find_end(cause)
 
     def _go_back(self, cause: str, number: int, now_us: int) -> list[Effect]:

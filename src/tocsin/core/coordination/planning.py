@@ -35,7 +35,9 @@ class PlanMade(Event, frozen=True, kw_only=True):
     """That plan."""
 
     backups: dict[str, Backups]
-    scores: Mapping[str, float] = MappingProxyType({})  # of brokers' machines, 0 to 1, as far as they are known
+    scores: Mapping[str, float] = MappingProxyType(
+        {}
+    )  # of brokers' machines, 0 to 1, as far as they are known
 
 
 class PlanClock:

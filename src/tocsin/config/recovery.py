@@ -1,0 +1,152 @@
+"""The settings of backups: how much a broker can carry, and what speaks for one rather than another."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tocsin.config.section import NAME, Section
+
+TERMS = ("similarity", "nearness", "room", "resources")  # of the ranking of backups
+RESOURCES = ("processor", "memory", "bandwidth", "battery")
+CRITERIA_MAX = 16  # commands that every broker of a machine runs
+WEIGHT_MAX = 1_000.0
+
+
+class Recovery(Section, frozen=True, kw_only=True):
+    """Who is whose backup, and who stands in for a broker that is lost."""
+
+    capacity: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000_000,
+            description="(client, subscription) pairs that a broker can carry, those of the brokers that it backs "
+            "included. 0: no bound.",
+        ),
+    ] = 0
+    promote_after_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=3_600_000,
+            description="How long a broker is lost before a standby takes its place for good.",
+        ),
+    ] = 10_000
+    similarity_weight: Annotated[
+        float,
+        Meta(
+            ge=0.01,
+            le=WEIGHT_MAX,
+            description="Weight of what a backup need not create: the share of the broker's subscriptions that it "
+            "has anyway. Weights are divided by their sum.",
+        ),
+    ] = 0.6
+    nearness_weight: Annotated[
+        float, Meta(ge=0.0, le=WEIGHT_MAX, description="Weight of being near: 1 / (1 + distance).")
+    ] = 0.1
+    room_weight: Annotated[
+        float,
+        Meta(ge=0.0, le=WEIGHT_MAX, description="Weight of the share of `capacity` that would be left."),
+    ] = 0.1
+    resources_weight: Annotated[
+        float,
+        Meta(
+            ge=0.0,
+            le=WEIGHT_MAX,
+            description="Weight of the score of the broker's machine, which `[scoring]` makes.",
+        ),
+    ] = 0.2
+
+    def weights(self) -> dict[str, float]:
+        """The weight of each term of the ranking of backups."""
+        return {name: getattr(self, f"{name}_weight") for name in TERMS}
+
+
+class Criterion(Section, frozen=True, kw_only=True):
+    """A criterion of the operator's: a command that says how fit the machine is, from 0 to 1."""
+
+    name: Annotated[
+        str, Meta(pattern=NAME, description="Unique name: lower-case letters, digits and hyphens.")
+    ]
+    command: Annotated[
+        tuple[Annotated[str, Meta(max_length=4_096)], ...],
+        Meta(
+            min_length=1,
+            max_length=64,
+            description="Program and arguments, each a text; no shell reads them. Its first line is a number from "
+            "0 (unfit) to 1.",
+        ),
+    ]
+    weight: Annotated[
+        float,
+        Meta(ge=0.0, le=WEIGHT_MAX, description="How much it counts, beside the weights of resources."),
+    ] = 1.0
+    timeout_ms: Annotated[
+        int, Meta(ge=10, le=60_000, description="How long it may take; then it is killed, and counts 0.")
+    ] = 1_000
+    every_s: Annotated[
+        float, Meta(ge=0.1, le=86_400.0, description="Time from the end of one run to the next.")
+    ] = 10.0
+
+
+class Scoring(Section, frozen=True, kw_only=True):
+    """How the machine of a broker is scored: what is needed of each resource, and how much each counts."""
+
+    processor_weight: Annotated[
+        float,
+        Meta(ge=0.0, le=WEIGHT_MAX, description="Weight of free cores. Weights are divided by their sum."),
+    ] = 1.0
+    memory_weight: Annotated[float, Meta(ge=0.0, le=WEIGHT_MAX, description="Weight of free memory.")] = 1.0
+    bandwidth_weight: Annotated[
+        float, Meta(ge=0.0, le=WEIGHT_MAX, description="Weight of the link's speed.")
+    ] = 1.0
+    battery_weight: Annotated[
+        float, Meta(ge=0.0, le=WEIGHT_MAX, description="Weight of the battery's remaining time.")
+    ] = 1.0
+    processor_need: Annotated[
+        float,
+        Meta(ge=0.0, le=10_000.0, description="Free cores that suffice; each one too few divides by e."),
+    ] = 1.0
+    memory_need: Annotated[
+        float, Meta(ge=0.0, le=100_000.0, description="Free GiB that suffice; each one too few divides by e.")
+    ] = 1.0
+    bandwidth_need: Annotated[
+        float, Meta(ge=0.0, le=100_000.0, description="Mbit/s that suffice; each one too few divides by e.")
+    ] = 10.0
+    battery_need: Annotated[
+        float,
+        Meta(
+            ge=0.0,
+            le=10_000.0,
+            description="Hours on battery that suffice; each one too few divides by e. On mains there are enough.",
+        ),
+    ] = 1.0
+    bandwidth_mbit: Annotated[
+        float,
+        Meta(
+            ge=0.0,
+            le=800_000.0,
+            description="Speed of the link to other brokers, in Mbit/s. 0: what the interface says, if it does.",
+        ),
+    ] = 0.0
+    every_s: Annotated[
+        float, Meta(ge=0.1, le=3_600.0, description="Time between two looks at the machine.")
+    ] = 5.0
+    criteria: Annotated[
+        tuple[Criterion, ...],
+        Meta(
+            max_length=CRITERIA_MAX,
+            description="Criteria of your own, as `[[scoring.criteria]]` tables; from the environment or `--set` a "
+            "JSON array.",
+        ),
+    ] = ()
+
+    def weights(self) -> dict[str, float]:
+        """The weight of each resource."""
+        return {name: getattr(self, f"{name}_weight") for name in RESOURCES}
+
+    def needs(self) -> dict[str, float]:
+        """What suffices of each resource: cores, GiB, Mbit/s, hours."""
+        return {name: getattr(self, f"{name}_need") for name in RESOURCES}
