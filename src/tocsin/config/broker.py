@@ -27,7 +27,10 @@ class Broker(Section, frozen=True, kw_only=True):
     ]
     role: Annotated[
         Role,
-        Meta(description="`edge` serves clients; `routing` also carries messages between clusters; `standby` waits to take the place of a broker that is lost."),
+        Meta(
+            description="`edge` serves clients; `routing` also carries messages between clusters; `standby` waits to "
+            "take the place of a broker that is lost."
+        ),
     ] = "edge"
     host: Annotated[str, Meta(description="Address on which it listens for MQTT.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535, description="Port for MQTT. 0: choose a free one.")] = 0
