@@ -20,6 +20,7 @@ class _Waiting(NamedTuple):
     timer: asyncio.TimerHandle
     publication: Publication
     moving: bool
+    unless: Callable[[], bool]  # asked when its time has come
 
 
 class Wills:
@@ -29,8 +30,16 @@ class Wills:
         self._publish = publish
         self._waiting: dict[str, _Waiting] = {}  # by client
 
-    def delay(self, client: str, publication: Publication, delay_s: int, *, moving: bool = False) -> None:
-        """Publish a will after a while, unless the client comes back.
+    def delay(
+        self,
+        client: str,
+        publication: Publication,
+        delay_s: int,
+        *,
+        moving: bool = False,
+        unless: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Publish a will after a while, unless the client comes back, or ``unless`` says then that it is alive.
 
         Of too many at once those that find no room are published now: late is what was asked for, lost is not.
         """
@@ -38,8 +47,8 @@ class Wills:
         if len(self._waiting) >= WILLS_MAX:
             self._publish(publication)
             return
-        timer = asyncio.get_running_loop().call_later(delay_s, self._end, client)
-        self._waiting[client] = _Waiting(timer, publication, moving)
+        timer = asyncio.get_running_loop().call_later(delay_s, self._fall_due, client)
+        self._waiting[client] = _Waiting(timer, publication, moving, unless)
 
     def came(self, client: str, *, back: bool) -> None:
         """A client has come, here or elsewhere; ``back``: for its session."""
@@ -48,6 +57,12 @@ class Wills:
             return
         if back or waiting.moving:
             waiting.timer.cancel()
+            del self._waiting[client]
+        else:
+            self._end(client)
+
+    def _fall_due(self, client: str) -> None:
+        if self._waiting[client].unless():
             del self._waiting[client]
         else:
             self._end(client)

@@ -1,0 +1,100 @@
+"""Standing in for a broker that is gone: wills, and who is awaited."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tocsin.broker import standing_in as module
+from tocsin.broker.standing_in import AWAITED_S, WILL_GRACE_S, StandingIn
+from tocsin.broker.wills import Wills
+from tocsin.core.replication.gamma import Standing
+from tocsin.model.publication import Publication
+from tocsin.wire.replication import Bequest, Head, Positions
+
+WILL = Publication("gone", b"x", 0, "c")
+
+
+def standing(client: str, *, connected: bool = True, will: bool = False, delay_s: int = 0) -> Standing:
+    bequest = Bequest(WILL, delay_s) if will else None
+    return Standing(client, Head(connected, will=bequest), {}, Positions())
+
+
+class Broker:
+    def __init__(self, *copy: Standing) -> None:
+        self.now = 0.0
+        self.published: list[Publication] = []
+        self.delays: dict[str, int] = {}
+        self.here: set[str] = set()
+        self.wills = Wills(self.published.append)
+        self.connected: set[tuple[str, str]] = set()  # (broker, client), by what copies say now
+        self.standing = StandingIn(
+            lambda broker: copy,
+            lambda broker, client: (broker, client) in self.connected,
+            self.wills,
+            self.here.__contains__,
+            lambda: self.now,
+        )
+
+
+async def test_clients_are_awaited_until_they_come_somewhere() -> None:
+    broker = Broker(standing("a"), standing("b"), standing("away", connected=False), standing("here"))
+    broker.here.add("here")
+    broker.standing.stand_in("gone", 3)
+    assert broker.standing.statistics() == {"standing_in": 1, "awaited": 2, "recovered": 0}
+    broker.standing.stand_in("gone", 3)
+    broker.standing.came("a")
+    broker.standing.came("a")
+    broker.standing.came("stranger")
+    broker.standing.came("b")
+    assert broker.standing.statistics() == {"standing_in": 1, "awaited": 0, "recovered": 2}
+    broker.standing.stand_down("gone")
+    broker.standing.stand_down("gone")
+    assert broker.standing.brokers == ()
+
+
+async def test_who_never_comes_is_not_awaited_for_ever() -> None:
+    broker = Broker(standing("a"))
+    broker.standing.stand_in("gone", 1)
+    broker.now = AWAITED_S + 1
+    assert broker.standing.statistics()["awaited"] == 0
+    broker.standing.came("a")
+    assert broker.standing.recovered == 0
+
+
+async def test_a_will_waits_for_its_client_for_its_delay_and_a_grace_at_the_least(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker(
+        standing("a", will=True),
+        standing("b", will=True, delay_s=90),
+        standing("c", connected=False, will=True),
+        standing("d"),
+    )
+    waits: list[tuple[str, int]] = []
+    monkeypatch.setattr(
+        broker.wills, "delay", lambda client, publication, delay_s, **how: waits.append((client, delay_s))
+    )
+    broker.standing.stand_in("gone", 1)
+    assert waits == [("a", WILL_GRACE_S), ("b", 90), ("c", WILL_GRACE_S)]
+
+
+@pytest.mark.parametrize("fate", ["nobody comes", "it comes", "restarted", "was cut off"])
+async def test_a_will_is_published_unless_its_client_lives(
+    monkeypatch: pytest.MonkeyPatch, fate: str
+) -> None:
+    monkeypatch.setattr(module, "WILL_GRACE_S", 0)
+    broker = Broker(standing("a", will=True))
+    broker.standing.stand_in("gone", 1)
+    if fate == "it comes":
+        broker.standing.came("a")
+        broker.wills.came("a", back=False)
+    elif fate in ("restarted", "was cut off"):
+        broker.standing.stand_down("gone")
+    if fate == "was cut off":
+        broker.connected.add(("gone", "a"))
+    async with asyncio.timeout(10):
+        while broker.wills._waiting:
+            await asyncio.sleep(0)
+    assert broker.published == ([WILL] if fate in ("nobody comes", "restarted") else [])
