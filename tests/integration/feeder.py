@@ -53,7 +53,7 @@ class Child:
     def start(self, kill_at: str = "") -> None:
         environment = dict(os.environ)
         if kill_at:
-            environment[points.VARIABLE] = f"{kill_at}:{self._marker}"
+            environment[points.KILL] = f"{kill_at}:{self._marker}"
         sets = [word for each in self._sets for word in ("--set", each)]
         with self._output.open("ab") as output:
             self.process = subprocess.Popen(

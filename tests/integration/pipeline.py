@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -53,7 +54,7 @@ class PipelineProcess:
         )
         environment = dict(os.environ)
         if kill_at:
-            environment[points.VARIABLE] = f"{kill_at}:{self.state / mark}"
+            environment[points.KILL] = f"{kill_at}:{self.state / mark}"
         command = [sys.executable, "-P", "-m", "tocsin", "pipeline"]
         self.state.mkdir(parents=True, exist_ok=True)
         with self._output.open("ab") as output:
@@ -97,6 +98,7 @@ class Talk:
         self.places = ChannelPlaces(NETWORK)
         self.reader = ResultsReader(state / "datasets" / "results")
         self._records = 0
+        self._name = secrets.token_hex(4)  # so that no other one's records have the same ids
 
     async def ask(self, verb: str, deadline_s: float = DEADLINE_S, **asked: Any) -> Any:
         """A request to the pipeline, again until it is there to answer."""
@@ -104,7 +106,7 @@ class Talk:
         while True:
             try:
                 answer = await self.store.bus.request(
-                    self.places.service(verb), msgspec.json.encode(asked), deadline_s=30.0
+                    self.places.service(verb), msgspec.json.encode(asked), deadline_s=deadline_s
                 )
                 return msgspec.json.decode(answer)
             except (NoResponder, DeadlineExceeded):
@@ -123,7 +125,9 @@ class Talk:
         for record in records:
             self._records += 1
             payload = record if isinstance(record, bytes) else msgspec.json.encode(record)
-            batch.append(Record(self.places.feed_subject(feed), payload, f"{feed}-{self._records}"))
+            batch.append(
+                Record(self.places.feed_subject(feed), payload, f"{feed}-{self._name}-{self._records}")
+            )
         for start in range(0, len(batch), 500):
             await log.append(batch[start : start + 500])
 

@@ -27,14 +27,15 @@ def up(*options: str, level: str = "warning", spark: bool = False) -> Iterator[d
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        yield json.loads(_read_line(process.stdout))
+        yield json.loads(read_line(process.stdout))
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
         process.stdout.close()
 
 
-def _read_line(stream: IO[str]) -> str:
+def read_line(stream: IO[str]) -> str:
+    """The first line of a network that starts."""
     lines: queue.Queue[str] = queue.Queue()
     threading.Thread(target=lambda: lines.put(stream.readline()), daemon=True).start()
     return lines.get(timeout=READY_DEADLINE_S)

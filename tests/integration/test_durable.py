@@ -78,7 +78,7 @@ def _start(arguments: list[str], environment: dict[str, str]) -> subprocess.Pope
 async def network(point: str, marker: Path) -> AsyncIterator[Network]:
     environment = dict(os.environ)
     if point:
-        environment[points.VARIABLE] = f"{point}:{KILLED_AT}:{marker}"
+        environment[points.KILL] = f"{point}:{KILLED_AT}:{marker}"
     command = ["up", "--ephemeral", "--auto-ports", "--set", f"brokers={BROKER}", "--set", "log.level=error"]
     command += ["--set", "pipeline.enabled=never"]
     process = await asyncio.to_thread(_start, command, environment)

@@ -1,4 +1,7 @@
-"""The pipeline as a process, on a real store and a real Spark: killed anywhere, each result is there and told once."""
+"""The pipeline as a process, on a real store and a real Spark: killed anywhere, each result is there and told once.
+
+The quick case, with a broker and a subscriber behind it, is in ``test_channel_faults``.
+"""
 
 from __future__ import annotations
 
@@ -107,13 +110,6 @@ async def run(servers: LocalServers, state: Path, kills: Sequence[str]) -> None:
     finally:
         pipeline.stop()
     assert no_java_of(state), "a Java is left over"
-
-
-@pytest.mark.timeout(900)
-async def test_killed_between_commit_and_notice_each_result_is_told_once(
-    servers: LocalServers, tmp_path: Path
-) -> None:
-    await run(servers, tmp_path / "state", [points.AFTER_COMMIT])
 
 
 @pytest.mark.slow

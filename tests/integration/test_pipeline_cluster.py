@@ -1,4 +1,4 @@
-"""The same pipeline on a real Spark cluster: a master and two workers on loopback, one of which is killed."""
+"""The same pipeline on a real Spark cluster: a master and two workers on loopback, which are killed in part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.integration.faults import Traps, kill
 from tests.integration.pipeline import DEADLINE_S, PipelineProcess, talking
+from tocsin.runtime import points
 from tocsin.store.testing import LocalServers
 
 pyspark = pytest.importorskip("pyspark", reason="install the extra tocsin[spark]")
@@ -108,15 +110,28 @@ class Cluster:
             assert time.monotonic() < deadline, text[-3_000:]
             time.sleep(0.1)
 
-    def kill_worker(self, number: int) -> None:
-        """With its executor, and that one's Python workers."""
-        family = psutil.Process(self.workers[number].pid).children(recursive=True)
-        assert family, "the worker has no executor"
-        os.killpg(self.workers[number].pid, signal.SIGKILL)
+    def executor_of(self, python: int) -> psutil.Process:
+        """The executor whose Python worker that is."""
+        for process in psutil.Process(python).parents():
+            if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
+                return process
+        raise AssertionError(f"{python} has no executor")
+
+    def kill_worker_of(self, executor: psutil.Process) -> None:
+        """With its executors, and their Python workers."""
+        ancestors = {each.pid for each in executor.parents()}
+        worker = next(each for each in self.workers if each.pid in ancestors)
+        family = psutil.Process(worker.pid).children(recursive=True)
+        os.killpg(worker.pid, signal.SIGKILL)
         for each in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()
-        self.workers[number].wait(DEADLINE_S)
+        worker.wait(DEADLINE_S)
+
+    def kill_master(self) -> None:
+        assert self._master is not None
+        os.killpg(self._master.pid, signal.SIGKILL)
+        self._master.wait(DEADLINE_S)
 
     def stop(self) -> None:
         for process in (*self.workers, self._master):
@@ -141,15 +156,19 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         made.stop()
 
 
-async def test_on_a_cluster_that_loses_a_worker_each_result_is_told_once(
+async def test_on_a_cluster_that_loses_workers_each_result_is_told_once(
     cluster: Cluster, tmp_path: Path
 ) -> None:
+    """Lost are, each in the middle of a task: a Python worker, an executor, a worker with all that it started; and a
+    master, without which those who have their executors go on."""
+    traps = Traps(tmp_path / "traps")
     conf = {
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
         "spark.sql.shuffle.partitions": "2",
+        **{f"spark.executorEnv.{name}": value for name, value in traps.variables(points.IN_TASK).items()},
     }
     state = tmp_path / "state"
     with LocalServers(tmp_path / "nats") as servers:
@@ -163,17 +182,32 @@ async def test_on_a_cluster_that_loses_a_worker_each_result_is_told_once(
                 await talk.subscribe("About", "ann")
                 assert (await talk.ask("status"))["spark"]["master"] == cluster.url
                 total = 0
-                for step in range(6):
+
+                async def feed() -> None:
+                    nonlocal total
                     await talk.feed("Wire", *({"n": total + n, "who": "ann"} for n in range(20)))
                     total += 20
-                    if step == 2:
-                        cluster.kill_worker(0)
-                    else:
-                        await talk.until_results(total)
-                    await asyncio.sleep(0.2)
+
+                async def caught(variable: str) -> int:
+                    traps.arm(variable, points.IN_TASK)
+                    await feed()
+                    return await asyncio.to_thread(traps.sprung, variable, points.IN_TASK)
+
+                await feed()
+                await talk.until_results(total)
+                await caught(points.KILL)
+                await talk.until_results(total)
+                python = await caught(points.STOP)
+                cluster.executor_of(python).kill()
+                kill(python)
+                await talk.until_results(total)
+                cluster.kill_worker_of(cluster.executor_of(await caught(points.STOP)))
+                await talk.until_results(total)
+                cluster.kill_master()
+                await feed()
                 found = await talk.until_results(total)
-                assert Counter(json.loads(each.payload)["n"] for each in found) == Counter(range(total))
                 numbers = [json.loads(each.payload)["n"] for each in found]
+                assert Counter(numbers) == Counter(range(total))
                 assert numbers == sorted(numbers), "in the order that the query says"
         finally:
             pipeline.stop()

@@ -30,6 +30,7 @@ OPTIONS = (
     "spark.heap=1g",
     "spark.ui_port=-1",
     "pipeline.metrics_port=0",
+    "feeds.metrics_port=0",
 )
 SCRIPT = """
 CREATE DATASET Reports (kind STRING NOT NULL, level INT NOT NULL);
@@ -111,7 +112,8 @@ def test_what_is_published_comes_out_of_a_channel_also_after_the_pipeline_was_ki
                 assert answer.status in (200, 202)
             wait_for(lambda: told(heard, 2), "the result over HTTP")
 
-            assert 'tocsin_channel_executions_total{channel="Alarms"}' in figures(ready)
+            assert 'tocsin_channel_executions_total{channel="Alarms"}' in figures(ready, "pipeline")
+            assert 'tocsin_feeder_records_total{feed="Web"} 1' in figures(ready, "feeder")
             if kill:
                 killed = child(ready, "pipeline")
                 assert killed is not None
@@ -135,11 +137,11 @@ def test_what_is_published_comes_out_of_a_channel_also_after_the_pipeline_was_ki
     assert not Path(ready["state"]).exists()
 
 
-def figures(ready: dict[str, Any]) -> str:
-    """What the pipeline tells a collector, at whichever of its ports that is."""
-    pipeline = child(ready, "pipeline")
-    assert pipeline is not None
-    ports = [each.laddr.port for each in pipeline.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+def figures(ready: dict[str, Any], word: str) -> str:
+    """What a process tells a collector, at whichever of its ports that is."""
+    process = child(ready, word)
+    assert process is not None
+    ports = [each.laddr.port for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
     found = []
     for port in ports:
         url = f"http://127.0.0.1:{port}/metrics"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
@@ -175,6 +176,27 @@ class SettlesAtSending(ChannelBroker):
                 return msgspec.structs.replace(current, results=Progress(current.results.next))
 
 
+class TreatsAllAlike(ChannelBroker):
+    """Bug: others do not wait until the client has the critical results."""
+
+    class service(ChannelService):
+        class attendance(Attendance):
+            def _follow_results(self, *arguments: Any) -> list[Effect]:
+                effects = super()._follow_results(*arguments)
+                assert self.results.others is not None
+                self.results.others.delivery.first = None
+                return effects
+
+
+class StoresOneProgress(ChannelBroker):
+    """Bug: how far a client is with critical results is not stored, but taken to be as far as it is with others."""
+
+    class service(ChannelService):
+        class attendance(Attendance):
+            def _current(self, custody: Custody) -> StoredSession:
+                return msgspec.structs.replace(super()._current(custody), critical=None)
+
+
 class KeepsWhatIsUnsubscribed(ChannelBroker):
     """Bug: an unsubscribed channel stays held."""
 
@@ -192,8 +214,10 @@ PLANTED: dict[type[ChannelBroker], str] = {
     LetsGoOfWhoIsAway: HELD,
     ReadsItsOwnFilesOnly: ARRIVE,
     SettlesAtSending: ARRIVE,
+    StoresOneProgress: ARRIVE,
     TakesBeforeItHolds: HELD,
     TellsNobody: TIDY,
+    TreatsAllAlike: ARRIVE,
 }
 
 

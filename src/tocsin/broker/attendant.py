@@ -59,6 +59,7 @@ from tocsin.runtime.pump import Pump
 from tocsin.runtime.requests import outcome
 from tocsin.runtime.timers import Timers
 from tocsin.wire.codec import Version, encode
+from tocsin.wire.replication import Positions
 
 if TYPE_CHECKING:
     from tocsin.broker.channels import Channels
@@ -90,6 +91,7 @@ class Attendant:
 
     __slots__ = (
         "_cause",
+        "_changed",
         "_channels",
         "_connection",
         "_departed",
@@ -115,8 +117,10 @@ class Attendant:
         cause: str,
         settle: Callable[[str, str, int], None],
         channels: Channels,
+        changed: Callable[[str, str], None] = lambda client, name: None,
     ) -> None:
         self._connection = connection
+        self._changed = changed  # told the client, and the subscription that is not as it was
         self._journal = journal
         self._channels = channels
         self._settle = settle  # told the group, the client and the position of a message that it is done with
@@ -168,6 +172,16 @@ class Attendant:
         return self._machine.subscriptions
 
     @property
+    def positions(self) -> Positions | None:
+        """How far the client is; None if nothing is delivered to it by position."""
+        messages, results = self._machine.claims, self._machine.results
+        if messages is None and results.others is None:
+            return None
+        tracks = (results.others, results.critical)
+        at = [0 if each is None else each.delivery.position for each in tracks]
+        return Positions(0 if messages is None else messages.position, *at)
+
+    @property
     def inbound_ids(self) -> tuple[int, ...]:
         return self._machine.inbound_ids
 
@@ -180,9 +194,11 @@ class Attendant:
 
     def subscribed(self, topic_filter: str, subscription: Subscription) -> None:
         self._post(Subscribed(topic_filter=topic_filter, subscription=subscription, cause=self._cause))
+        self._changed(self._connection.client_id, topic_filter)
 
     def unsubscribed(self, topic_filter: str) -> None:
         self._post(Unsubscribed(topic_filter=topic_filter, cause=self._cause))
+        self._changed(self._connection.client_id, topic_filter)
 
     def when_durable(self, act: Callable[[], None]) -> None:
         """Do something once what has changed so far is durable; at once, if nothing has to be."""
@@ -269,15 +285,16 @@ class Attendant:
             reach(BEFORE_SEND)
             self._connection.queue(frames.of(self._connection.version, granted, packet_id, repeat))
 
-    def offer_result(self, place: int, granted: Grant, frames: Frames) -> None:
+    def offer_result(self, place: int, critical: bool, granted: Grant, frames: Frames) -> None:
         """The same of a result that a notice has just brought; at QoS 0 it is sent once."""
         if too_large(self._connection, frames, granted):
             return
         packet_id, repeat = 0, False
         if granted.qos:
-            packet_id, repeat = self._machine.results.offer(place, self._machine.congested)
+            packet_id, repeat = self._machine.results.offer(place, critical, self._machine.congested)
         if packet_id or not granted.qos:
             reach(BEFORE_SEND)
+            self._channels.sent += 1
             self._connection.queue(frames.of(self._connection.version, granted, packet_id, repeat))
 
     def replay(self, kept: Iterable[tuple[Remembered, Grant]]) -> None:
@@ -343,6 +360,7 @@ class Attendant:
         if isinstance(effect, Deliver):
             connection.queue(message_frame(effect, self._journal, connection, subscriptions))
         else:
+            self._channels.sent += 1
             connection.queue(result_frame(effect, self._channels, connection, subscriptions))
 
     # ── upkeep ──────────────────────────────────────────────────────────────────────────────────────────────

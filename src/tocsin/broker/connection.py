@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from mqtt5 import Packet, PublishPacket, QoS, SubAckPacket, UnsubAckPacket
@@ -47,9 +48,11 @@ from tocsin.core.session import (
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
 from tocsin.errors import TocsinError, WireError
+from tocsin.model.network import Scheme
 from tocsin.runtime.pump import Pump, now_us
 from tocsin.runtime.timers import Timers
 from tocsin.wire.codec import V5, Decoder, PublishRun, Version, encode
+from tocsin.wire.replication import Bequest
 
 LINGER_S: Final = 5.0  # for a closed connection's last bytes
 AT_MOST_ONCE: Final = QoS.AT_MOST_ONCE
@@ -80,6 +83,8 @@ class Connection(Outflow):
         self._commits = False  # it has published above QoS 0
         self._pace = Pace(listener.publish_bucket())
         self.expiry_s = 0  # how long its session outlives the connection
+        self.session_uid = ""  # of the stored one
+        self.owner, self.scheme = "", Scheme.MQTT  # the user whose it is, and how it came
         self.epoch = 0  # of the connection, as the coordinator knows it
         self._source: Source | None = None  # of messages; made when there are any
         self._ended = False
@@ -196,7 +201,7 @@ class Connection(Outflow):
             case SendPacket(packet=SubAckPacket() as packet):
                 self._subscribing.acknowledge(packet)
             case SendPacket(packet=UnsubAckPacket() as packet):
-                self.attendant.when_durable(lambda: self.send(packet))
+                self._subscribing.confirm(partial(self.send, packet))
             case SendPacket(packet=packet):
                 self.send(packet)
             case Commit(packet=packet, topic=topic, packet_id=packet_id, qos=qos):
@@ -275,17 +280,27 @@ class Connection(Outflow):
         else:
             self.rights_changed()
             self.epoch = self._exchange.sources.came(self.client_id)
+            self.owner, self.scheme = self._listener.who(self).user, self._listener.scheme(self)
         if self._link_cluster is None and (accepted.session_expiry_s or not accepted.clean_start):
             self._resuming = asyncio.get_running_loop().create_task(self._resume(accepted))
             return
         if self._link_cluster is None:
-            self._durability.client_came(self.client_id, self._listener.who(self).user)
+            self._durability.client_came(self.client_id, self.owner)
         self._begin(None, 0, accepted)
         self._welcome(accepted, present=False)
 
     def _welcome(self, accepted: Accepted, *, present: bool) -> None:
+        """Send CONNACK; of a new session that leaves something when the backups know of it."""
+        greet = partial(self._greet, accepted, present)
+        if self._link_cluster is None:
+            waits = not present and (self.expiry_s > 0 or self._session.will is not None)
+            self._durability.replicating.came(self.client_id, greet, waits=waits)
+        else:
+            greet()
+
+    def _greet(self, accepted: Accepted, present: bool) -> None:
         told = self._listener.introduce(self, accepted)
-        self.post(Resumed(present=present, user_properties=told, cause=self._cause))
+        self.tell(Resumed(present=present, user_properties=told, cause=self._cause))
 
     def rights(self) -> Rights:
         return self._listener.rights(self)
@@ -314,6 +329,7 @@ class Connection(Outflow):
         claims: tuple[tuple[str, Claim], ...] = (),
     ) -> None:
         prefix = self._durability.prefix()
+        self.session_uid = "" if session is None else session.uid
         self.attendant.begin(
             session, revision, receive_max=accepted.receive_max, prefix=prefix, claims=claims
         )
@@ -323,7 +339,7 @@ class Connection(Outflow):
         try:
             taken = await self._durability.take(
                 self.client_id,
-                owner=self._listener.who(self).user,
+                owner=self.owner,
                 clean=accepted.clean_start,
                 expiry_s=accepted.session_expiry_s,
             )
@@ -350,6 +366,11 @@ class Connection(Outflow):
         self._welcome(accepted, present=present)
         self._subscribing.begin()
 
+    def bequest(self) -> Bequest | None:
+        """The client's will."""
+        will = self._session.will
+        return None if will is None else self._exchange.sources.bequest(will, self.client_id)
+
     # ── going ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end(self, expiry_s: int) -> None:
@@ -367,7 +388,7 @@ class Connection(Outflow):
                 self._exchange.sources.went(self.client_id, self.epoch)
             self._listener.release(self)
             if self.attendant.begun:
-                self._durability.end(self.client_id, self.attendant, expiry_s)
+                self._durability.left(self, expiry_s)
         if self._transport is not None:
             transport, self._transport = self._transport, None
             transport.close()

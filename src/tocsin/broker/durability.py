@@ -12,12 +12,17 @@ import structlog
 from tocsin.broker.arrivals import Arrivals
 from tocsin.broker.attendant import Attendant, Connected
 from tocsin.broker.channels import Channels
+from tocsin.broker.clientele import Present
 from tocsin.broker.groups import Groups
 from tocsin.broker.journal import Journal
+from tocsin.broker.replicating import Replicating
 from tocsin.broker.retained import Retained
 from tocsin.broker.retaining import Retaining
 from tocsin.broker.sessions import Sessions
+from tocsin.broker.standing_by import StandingBy
+from tocsin.broker.standing_in import StandingIn
 from tocsin.broker.wills import Wills
+from tocsin.core.replication.signals import Policy
 from tocsin.core.stored_session import StoredSession
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
@@ -38,12 +43,14 @@ class Durability:
         sessions: Sessions,
         groups: Groups,
         channels: Channels,
+        replicating: Replicating,
         bus: Bus,
         *,
         network: str,
         broker: str,
         life: str,
         announce: Callable[[Publication], None],
+        will_grace_s: int,
     ) -> None:
         self.journal = journal
         self.retained = retained
@@ -51,13 +58,15 @@ class Durability:
         self.sessions = sessions
         self.groups = groups
         self.channels = channels
+        self.replicating = replicating
         self._broker = broker
         self._life = life  # differs at every start of the broker
         self._arrivals = Arrivals(
             bus, sessions, network=network, broker=broker, ended=self.ended, spawn=self._spawn
         )
         self._announce = announce  # sends a QoS 0 message that no connection sends
-        self.wills = Wills(self.publish)
+        self.wills = Wills(self.publish, replicating.will_settled)
+        self.standing_in = StandingIn(replicating, self.wills, will_grace_s)
         self._attendances = 0
         # Client → the end of its last connection, being stored.
         self._endings: dict[str, asyncio.Task[None]] = {}
@@ -79,6 +88,8 @@ class Durability:
         groups_max: int,
         members_max: int,
         results: ResultsReader | None = None,
+        replication: Policy | None = None,
+        will_grace_s: int = 30,
         session_over: Callable[[str], None] = lambda client: None,
         dispatch: Callable[[Entry, Publication], None],
         announce: Callable[[Publication], None],
@@ -101,10 +112,13 @@ class Durability:
         await groups.open()
 
         channels = await Channels.open(store, table, network=network, broker=broker, reader=results)
+        standing_by = StandingBy(channels.holding)
+        replicating = Replicating(store.bus, standing_by, network=network, broker=broker, policy=replication)
 
         def over(session: StoredSession) -> None:
             groups.session_over(session)
             channels.holding.over(session)
+            replicating.over(session)
             session_over(session.client)
 
         sessions = Sessions(
@@ -116,11 +130,13 @@ class Durability:
             sessions,
             groups,
             channels,
+            replicating,
             store.bus,
             network=network,
             broker=broker,
             life=life,
             announce=announce,
+            will_grace_s=will_grace_s,
         )
 
     async def run(self, let_go: Callable[[str], None], store: Store) -> None:
@@ -136,7 +152,8 @@ class Durability:
             async for arrival in arrivals:
                 for client, back in self._arrivals.elsewhere(arrival):
                     let_go(client)
-                    self.wills.came(client, back=back)
+                    self._has_come(client, back=back)
+                    self.replicating.moved(client)
 
         subject = self.sessions.hand_over_subject(self._broker)
         async with (
@@ -151,12 +168,19 @@ class Durability:
             group.create_task(self.groups.run())
             group.create_task(self.channels.holding.run())
             group.create_task(self.channels.results.follow())
+            group.create_task(self.replicating.run())
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def attend(self, connection: Connected, cause: str) -> Attendant:
         return Attendant(
-            connection, self.journal, self.sessions.table, cause, self.groups.settle, self.channels
+            connection,
+            self.journal,
+            self.sessions.table,
+            cause,
+            self.groups.settle,
+            self.channels,
+            self.replicating.changed,
         )
 
     def prefix(self) -> str:
@@ -168,7 +192,7 @@ class Durability:
         self, client: str, *, owner: str, clean: bool, expiry_s: int
     ) -> tuple[StoredSession, int, bool] | None:
         """Make a client's session ours, after whatever an earlier connection of it here still has to store."""
-        self.wills.came(client, back=not clean)
+        self._has_come(client, back=not clean)
         self._arrivals.came(client, back=not clean)
         await self.ended(client)
         await self._arrivals.settled(client)
@@ -192,12 +216,22 @@ class Durability:
 
     def client_came(self, client: str, owner: str) -> None:
         """A client came that wants no session: an old one is forgotten, by the way."""
-        self.wills.came(client, back=False)
+        self._has_come(client, back=False)
         self._arrivals.came_clean(client, owner)
+
+    def _has_come(self, client: str, *, back: bool) -> None:
+        """A client is alive, here or at another broker."""
+        self.wills.came(client, back=back)
+        self.standing_in.came(client)
 
     def client_went(self, client: str) -> None:
         """No connection here has this client any more."""
         self._arrivals.went(client)
+
+    def left(self, connection: Present, expiry_s: int) -> None:
+        """A client's connection is over: store what it leaves, and tell the backups."""
+        self.end(connection.client_id, connection.attendant, expiry_s)
+        self.replicating.went(connection, expiry_s, self.wills.waiting(connection.client_id))
 
     def end(self, client: str, attendant: Attendant, expiry_s: int) -> None:
         """A client's connection is over: store what it leaves."""

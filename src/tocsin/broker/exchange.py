@@ -355,6 +355,7 @@ class Exchange:
             **self._table.statistics(),
             **self.queries.statistics(),
             **self.durability.channels.statistics(),
+            **self.durability.replicating.statistics(),
             **self.sources.statistics(),
         }
 

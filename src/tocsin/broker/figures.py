@@ -31,6 +31,7 @@ class Figures:
     async def run(self) -> None:
         """Say what has changed, for as long as the broker lives."""
         while True:
+            await self._exchange.durability.channels.results.look()
             self.say()
             await asyncio.sleep(EVERY_S)
 
@@ -64,6 +65,23 @@ class Figures:
             "queries/count": str(table["queries"]),
             "queries/unanswered": str(table["unanswered"]),
             "shared_subscriptions/count": str(len(exchange.durability.groups)),
+            "channels/count": str(table["channels"]),
+            "channels/held": str(table["channel_subscriptions"]),
+            "channels/sessions": str(table["channel_sessions"]),
+            "channels/notices/behind": str(table["notices_behind"]),
+            "channels/results/read": str(table["results"]),
+            "channels/results/sent": str(table["results_sent"]),
+            "channels/standby": str(table["channel_standbys"]),
+            "replication/backups": str(table["backups"]),
+            "replication/backups/degraded": str(table["backups_degraded"]),
+            "replication/backups/behind": str(table["backups_behind"]),
+            "replication/positions/out of sync": str(table["positions_out_of_sync"]),
+            "replication/resyncs": str(table["replication_resyncs"]),
+            "replication/waits/missed": str(table["replication_waits_missed"]),
+            "replication/bytes/sent": str(table["replication_bytes"]),
+            "replication/copies": str(table["copies"]),
+            "replication/copies/clients": str(table["copied_clients"]),
+            "replication/copies/bytes": str(table["copied_bytes"]),
             "retained messages/count": str(len(exchange.durability.retained)),
             "log/position": str(exchange.durability.journal.tail),
             "links/up": f"{table['links_up']} of {table['links']}",

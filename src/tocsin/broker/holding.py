@@ -23,10 +23,12 @@ from tocsin.core.holdings import (
     Left,
     LookAt,
     Looked,
+    Prepared,
     Scan,
     Scanned,
     SessionFound,
     Undefined,
+    Unprepared,
     Unwanted,
     Wanted,
 )
@@ -34,7 +36,7 @@ from tocsin.core.machine import DeleteKey, Effect, PutKey, Say, SetTimer, Starte
 from tocsin.core.stored_session import StoredSession, decode_session, session_key
 from tocsin.errors import Malformed, TocsinError
 from tocsin.model.catalogue import Channel, decode_definition
-from tocsin.model.results import SUBSCRIPTIONS, BackendSubscription
+from tocsin.model.results import STANDBY, SUBSCRIPTIONS, BackendSubscription
 from tocsin.ports import Bus, Cell, Change, Delivery, Table
 from tocsin.runtime.pump import Pump
 from tocsin.runtime.requests import outcome
@@ -152,13 +154,27 @@ class Holding:
         self, session: str, client: str, names: Collection[str], *, every: bool = False
     ) -> asyncio.Future[None]:
         """Hold what these subscriptions mean (``every``: and nothing else of the session's); done when it is stored."""
-        self._tickets += 1
-        held = self._waiting[self._tickets] = asyncio.get_running_loop().create_future()
-        ticket, named = self._tickets, tuple(names)
+        ticket, held = self._ticket()
+        named = tuple(names)
         self._post(
             Wanted(session=session, client=client, names=named, all=every, ticket=ticket, cause=session)
         )
         return held
+
+    def _ticket(self) -> tuple[int, asyncio.Future[None]]:
+        self._tickets += 1
+        held = self._waiting[self._tickets] = asyncio.get_running_loop().create_future()
+        return self._tickets, held
+
+    def stand_by(self, primary: str, names: tuple[str, ...]) -> asyncio.Future[None]:
+        """Clients of a broker that this one backs have these subscriptions; done when standby cells are stored."""
+        ticket, held = self._ticket()
+        self._post(Prepared(primary=primary, names=names, ticket=ticket, cause=f"standby {primary}"))
+        return held
+
+    def stand_down(self, primary: str, names: tuple[str, ...]) -> None:
+        """They have these no longer."""
+        self._post(Unprepared(primary=primary, names=names, cause=f"standby {primary}"))
 
     def release(self, session: str, names: Iterable[str]) -> None:
         self._post(Unwanted(session=session, names=tuple(names), cause=session))
@@ -271,9 +287,9 @@ class Holding:
         return len(cells) == len(keys)
 
     async def _scan(self, asked: Scan) -> None:
-        cells, suffix = self._tables[SUBSCRIPTIONS], f".{self._broker}"
+        cells, suffixes = self._tables[SUBSCRIPTIONS], (f".{self._broker}", f".{self._broker}.{STANDBY}")
         try:
-            own = [key for key in await cells.keys() if key.endswith(suffix)]
+            own = [key for key in await cells.keys() if key.endswith(suffixes)]
             async for cell in _cells(cells, own):
                 self._post(CellFound(key=cell.key, revision=cell.revision, cause=asked.cause))
             async for cell in _cells(self._sessions, await self._sessions.keys()):

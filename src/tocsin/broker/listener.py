@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Final
 
@@ -281,6 +281,16 @@ class Listener:
     def who(self, connection: Connection) -> Who:
         """The client id, and the user's name that was proven; both empty for a stranger."""
         return self._doorkeeper.who(connection)
+
+    @property
+    def present(self) -> Mapping[str, Connection]:
+        """The connections of clients, by their ids."""
+        return self._clients
+
+    def scheme(self, connection: Connection) -> Scheme:
+        """How a connection came."""
+        origin = self._connections.get(connection)
+        return Scheme.MQTT if origin is None else origin.scheme
 
     def rights(self, connection: Connection) -> Rights:
         """What a connection may do just now; nothing, before it is in. Rights change: do not keep them."""

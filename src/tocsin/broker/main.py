@@ -18,6 +18,7 @@ from tocsin.broker.fanout import Outbox
 from tocsin.broker.figures import Figures
 from tocsin.broker.links import Link
 from tocsin.broker.listener import Listener, listening_socket
+from tocsin.broker.replicating import policy_of
 from tocsin.broker.sources import Sources
 from tocsin.broker.summary import Summaries
 from tocsin.broker.visitors import Visitors
@@ -205,7 +206,7 @@ class _Broker:
                 own, self._driver.post, self._all_elsewhere, self._member.picture.stands_in_for
             ),
         )
-        self._resources = Resources(settings, own.id, own.cluster)
+        self._resources = Resources(settings, self._spare or own.id, own.cluster)
         self._log = structlog.get_logger()
         self._sent_away = 0  # clients that were told of another broker
 
@@ -224,12 +225,15 @@ class _Broker:
             groups_max=settings.limits.groups_max,
             members_max=settings.limits.group_members_max,
             results=ResultsReader(results_directory(settings)),
+            replication=policy_of(settings.replication),
+            will_grace_s=settings.recovery.will_grace_s,
             session_over=self._exchange.sources.session_over,
             dispatch=self._exchange.take,
             announce=self._exchange.announce,
             pressure=self._listener.hold_back,
             unwanted=self._exchange.lose,
         )
+        self._exchange.durability.replicating.attend(self._listener.present)
 
     async def _attend(self, listening: Mapping[str, socket.socket]) -> None:
         """Let clients in, once all is known that they may ask for; then say how it goes, for ever."""
@@ -311,8 +315,11 @@ class _Broker:
         if self._spare:
             facts["stands_for"] = self._own.id
         away = [f"{link.info.id} ({link.problem})" for link in self._exchange.peers.failing()]
-        if away:
-            self._process.report("degraded", problem=f"no link to {', '.join(away)}", **facts)
+        lacking = self._exchange.durability.replicating.problem()
+        problems = [f"no link to {', '.join(away)}"] if away else []
+        problems += [lacking] if lacking is not None else []
+        if problems:
+            self._process.report("degraded", problem="; ".join(problems), **facts)
         else:
             self._process.report("ready", **facts)
 
@@ -335,8 +342,13 @@ class _Broker:
                 self._change.set_result((None,))
             case BecomePlace() | Deposed():
                 pass  # it is under way already
-            case BackupsKnown() | StandIn() | StandDown():
-                self._log.info("survival", what=type(effect).__name__)
+            case BackupsKnown(local=local, remote=remote, locally=locally, remotely=remotely):
+                self._exchange.durability.replicating.set_backups(local, remote)
+                self._exchange.durability.replicating.set_primaries((*locally, *remotely))
+            case StandIn(broker=broker, epoch=epoch):
+                self._exchange.durability.standing_in.stand_in(broker, epoch)
+            case StandDown(broker=broker):
+                self._exchange.durability.standing_in.stand_down(broker)
             case Orphaned(told=told):
                 self._log.warning("no leader counts on this broker", told=told)
             case Adopted():

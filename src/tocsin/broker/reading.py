@@ -139,11 +139,12 @@ async def read_results(
     asked: ReadResults, channels: Channels, recipient: Recipient, subscriptions: Subscriptions
 ) -> ResultsRead | ResultsFailed:
     """The next batch of results."""
-    meant = channels.meant(asked.names)
+    meant, critical = channels.meant(asked.names), asked.critical
+    ks = {k: channel for k, (_, channel) in meant.items()}
     try:
-        batch = await channels.results.read({k: channel for k, (_, channel) in meant.items()}, asked.start)
+        batch = await channels.results.read(ks, asked.start, critical=critical)
     except TocsinError as error:
-        return ResultsFailed(error=error, cause=asked.cause)
+        return ResultsFailed(error=error, critical=critical, cause=asked.cause)
     offered: list[ResultOffered] = []
     for place, notice, result in batch.results:
         name = meant[result.k][0]
@@ -155,7 +156,8 @@ async def read_results(
             recipient, frames, grant_of_results(subscription)
         ):
             offered.append(ResultOffered(place, name, (notice, result)))
-    return ResultsRead(entries=offered, next=batch.next, tail=channels.results.tail, cause=asked.cause)
+    tail = channels.results.tail
+    return ResultsRead(entries=offered, next=batch.next, tail=tail, critical=critical, cause=asked.cause)
 
 
 def result_frame(

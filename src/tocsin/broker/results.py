@@ -12,6 +12,7 @@ was chosen before.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -19,8 +20,16 @@ import msgspec
 import structlog
 
 from tocsin.broker.result_source import Result, ResultSource
-from tocsin.errors import Malformed, TocsinError, Trimmed
-from tocsin.model.results import ORDINALS, Notice, decode_notice, place, position_of
+from tocsin.errors import Malformed, StoreError, TocsinError, Trimmed
+from tocsin.model.results import (
+    CRITICAL,
+    ORDINALS,
+    Execution,
+    Notice,
+    decode_notice,
+    place,
+    position_of,
+)
 from tocsin.ports import Entry, Log
 
 ROWS: Final = 500  # that are read, and dispatched, at once: a few milliseconds of the loop
@@ -53,6 +62,7 @@ class Results:
     ) -> None:
         self.tail = self.done = place(1, 0) - 1
         self.dispatched = 0  # results
+        self._newest = 0  # the position of the newest notice, at the last look
         self._log = log
         self._subject = subject
         self._source = source
@@ -68,6 +78,16 @@ class Results:
     async def open(self) -> None:
         """Find where the notices end: what comes after is dispatched."""
         self.tail = self.done = place(await self._log.last() + 1, 0) - 1
+
+    async def look(self) -> None:
+        """See how many notices there are; for who wants to know how far behind we are."""
+        with contextlib.suppress(StoreError):
+            self._newest = await self._log.last()
+
+    @property
+    def behind(self) -> int:
+        """Notices that were there at the last look, and are not dispatched yet."""
+        return max(0, self._newest + 1 - position_of(self.done + 1))
 
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -124,8 +144,8 @@ class Results:
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def read(self, ks: Mapping[str, str], start: int) -> ResultBatch:
-        """The next results of these ks from a place on, whichever broker had them.
+    async def read(self, ks: Mapping[str, str], start: int, *, critical: bool) -> ResultBatch:
+        """The next critical results, or the others, of these ks from a place on, whichever broker had them.
 
         Each k comes with its channel, in small letters. ``Trimmed``, in places, if the notices are no longer kept.
         """
@@ -140,24 +160,33 @@ class Results:
                 continue
             first = start % ORDINALS if entry.position == position_of(start) else 0
             room = BATCH_ROWS - len(found)
-            executed = {each.channel.lower() for each in notice.executions}
-            some = await self._found(notice, [k for k, name in ks.items() if name in executed], first, room)
+            executed = {each.channel.lower() for each in notice.executions if _has(each, critical)}
+            wanted = [k for k, name in ks.items() if name in executed]
+            some = await self._found(notice, wanted, first, room, critical)
             found += [(place(entry.position, each.ordinal), notice, each) for each in some]
             if len(some) == room:
                 return ResultBatch(found, found[-1][0] + 1)
         return ResultBatch(found, place(page.next, 0))
 
-    async def _found(self, notice: Notice, ks: Collection[str], start: int, room: int) -> list[Result]:
+    async def _found(
+        self, notice: Notice, ks: Collection[str], start: int, room: int, critical: bool
+    ) -> list[Result]:
+        """The next of a notice, at most ``room``; fewer mean that there are no more."""
         if not notice.files or not ks:
             return []
         try:
             rows, found = self._source.rows(notice, "", ks, start), list[Result]()
-            while some := await self._source.some(rows, room - len(found)):
-                found += some
-                if len(found) == room:
-                    break
+            while len(found) < room and (some := await self._source.some(rows, room - len(found))):
+                found += [each for each in some if (each.priority >= CRITICAL) is critical]
             return found
         except Trimmed as error:
             words = "results are gone before a client got them"
             self._logger.warning(words, problem=str(error), tick=notice.tick)
             return []
+
+
+def _has(execution: Execution, critical: bool) -> bool:
+    """Whether an execution may have critical results, or others."""
+    if execution.critical < 0:
+        return True
+    return execution.critical > 0 if critical else execution.critical < execution.results

@@ -17,12 +17,16 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 import structlog
+from mqtt5 import Will
 
 from tocsin.core.coordination.signals import ClientsChanged
 from tocsin.core.gate import Declare
+from tocsin.core.will import will_message
+from tocsin.model.publication import Publication
 from tocsin.model.stream import PERMANENT, Diff, Metadata, Value
 from tocsin.runtime.pump import wall_us
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
+from tocsin.wire.replication import Bequest
 
 UNSETTLED_MAX: Final = 100_000  # changes that wait for a coordinator; beyond it no new stream is registered
 
@@ -94,6 +98,18 @@ class Sources:
     def keys(self, topic: str) -> dict[str, Value] | None:
         """What clients say of a stream that is published here."""
         return self._keys.get(topic)
+
+    def bequest(self, will: Will, client: str) -> Bequest:
+        """A will, with what is said of its stream."""
+        publication = Publication.of(
+            will_message(will),
+            will.topic,
+            client,
+            broker=self.broker,
+            cluster=self.cluster,
+            keys=self.keys(will.topic),
+        )
+        return Bequest(publication, will.will_delay_interval)
 
     def statistics(self) -> dict[str, int]:
         return {

@@ -5,7 +5,7 @@ in the lost broker's memory is in the copy:
 
 - **who was there**: they are awaited here, and how long the last of them takes is the time that recovery took;
 - **wills** of clients that were connected, or that waited. Whether such a client is still alive nobody knows until it
-  comes somewhere; if it does not within its delay, and WILL_GRACE_S at the least, its will is published. Unless the
+  comes somewhere; if it does not within its delay, and ``grace_s`` at the least, its will is published. Unless the
   lost broker is back by then, and says that it has the client: it was not dead, but cut off.
 
 A client is no longer awaited when it has come to any broker, or when the lost one is back.
@@ -16,15 +16,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
 from tocsin.broker.wills import Wills
 from tocsin.core.replication.gamma import Standing
 
-WILL_GRACE_S: Final = 30  # for a client to notice that its broker is gone: most keep-alives are shorter
 AWAITED_S: Final = 600.0  # after that who has not come is counted as gone elsewhere, or for good
+
+
+class Copies(Protocol):
+    """What this broker knows of others."""
+
+    def take_over(self, primary: str) -> Iterable[Standing]:
+        """All that the copy of a broker says; it is kept until ``release``."""
+        ...
+
+    def release(self, primary: str) -> None: ...
+
+    def has(self, primary: str, client: str) -> bool:
+        """Whether that broker has a client connected, by the copy."""
+        ...
+
+    def is_here(self, client: str) -> bool:
+        """Whether a client is connected to this broker."""
+        ...
 
 
 class _Place:
@@ -39,21 +56,20 @@ class _Place:
 
 
 class StandingIn:
-    """``take_over`` has what the copy of a broker says, ``has`` whether that has a client connected; ``is_here``, whether
-    a client has come already."""
+    """See the module's text."""
 
     def __init__(
         self,
-        take_over: Callable[[str], Iterable[Standing]],
-        has: Callable[[str, str], bool],
+        copies: Copies,
         wills: Wills,
-        is_here: Callable[[str], bool],
+        grace_s: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._take_over = take_over
-        self._has = has
+        self._copies = copies
         self._wills = wills
-        self._is_here = is_here
+        self._grace_s = (
+            grace_s  # for a client to notice that its broker is gone: keep-alives are shorter, mostly
+        )
         self._clock = clock
         self._places: dict[str, _Place] = {}
         self._awaited: dict[str, str] = {}  # client → the broker that it was at
@@ -79,13 +95,13 @@ class StandingIn:
             return
         self.stand_down(broker)
         awaited: dict[str, None] = {}
-        for each in self._take_over(broker):
-            if self._is_here(each.client):
+        for each in self._copies.take_over(broker):
+            if self._copies.is_here(each.client):
                 continue
             if each.head.connected:
                 awaited[each.client] = None
             if each.head.will is not None:
-                delay_s = max(each.head.will.delay_s, WILL_GRACE_S)
+                delay_s = max(each.head.will.delay_s, self._grace_s)
                 self._wills.delay(
                     each.client,
                     each.head.will.publication,
@@ -100,7 +116,7 @@ class StandingIn:
         )
 
     def _is_alive(self, broker: str, client: str) -> bool:
-        return broker not in self._places and self._has(broker, client)
+        return broker not in self._places and self._copies.has(broker, client)
 
     def came(self, client: str) -> None:
         """A client has come, here or elsewhere."""
@@ -122,6 +138,7 @@ class StandingIn:
             return
         for client in place.awaited:
             self._awaited.pop(client, None)
+        self._copies.release(broker)
         self._log.info("stands in no longer", broker=broker)
 
     def _give_up(self) -> None:

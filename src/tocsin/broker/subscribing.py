@@ -1,7 +1,8 @@
 """What one connection subscribes to: filters, queries, groups, channels; and SUBACK, sent when what it says is so.
 
 A subscription is durable before it is acknowledged, a member of a group is one (``broker.partaking``), a query is
-answered (``broker.inquiring``), and a channel is held (``broker.channelling``). Retained messages come after that.
+answered (``broker.inquiring``), a channel is held (``broker.channelling``), and the broker's backups know of it
+(``broker.replicating``). Retained messages come after that.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from tocsin.core.inquiry import is_inquiry
 from tocsin.core.session import Subscribe
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
+
+Send = Callable[[SubAckPacket, Refused], None]
 
 
 class Client(Subscriber, Protocol):
@@ -179,9 +182,21 @@ class Subscribing:
         def send(packet: SubAckPacket, refused: Refused) -> None:
             self._client.acknowledge(packet, {**excess, **refused})
 
-        self._send_when_so(packet, send if excess else self._client.acknowledge)
+        self._send_when_so(packet, self._replicated(send if excess else self._client.acknowledge))
 
-    def _send_when_so(self, packet: SubAckPacket, send: Callable[[SubAckPacket, Refused], None]) -> None:
+    def _replicated(self, send: Send) -> Send:
+        """The same, when the backups know what is said; ``send`` itself if there are none."""
+        replicating, client = self._exchange.durability.replicating, self._client.client_id
+        if not replicating.active:
+            return send
+        return lambda packet, refused: replicating.when_synced(client, lambda: send(packet, refused))
+
+    def confirm(self, send: Callable[[], None]) -> None:
+        """Have an UNSUBACK sent when what it says is durable, and the backups know."""
+        replicating, client = self._exchange.durability.replicating, self._client.client_id
+        self._client.attendant.when_durable(lambda: replicating.when_synced(client, send))
+
+    def _send_when_so(self, packet: SubAckPacket, send: Send) -> None:
         if self._inquiring is not None:
             send = self._inquiring.acknowledging(send)
         if self._channelling is not None:

@@ -9,17 +9,20 @@ from tocsin.wire.summaries import PAGE, Summary, decode_ask, encode, name_of
 
 
 class Summaries:
-    """``held`` has the subscriptions and how many clients have each; ``resources`` the score of the machine."""
+    """``held`` has the subscriptions and how many clients have each; ``resources`` the score of the machine, and what
+    of that is not known; ``terms`` what the score is made of."""
 
     def __init__(
         self,
         held: Callable[[], Iterable[tuple[str, int]]],
         capacity: float,
         resources: Callable[[], tuple[float | None, tuple[str, ...]]],
+        terms: Callable[[], dict[str, tuple[float, float]]] = dict,
     ) -> None:
         self._held = held
         self._capacity = capacity
         self._resources = resources
+        self._terms = terms
         self._number = 0
         self._pages: list[dict[int, int]] = [{}]
 
@@ -33,4 +36,6 @@ class Summaries:
         page = ask.page if ask.summary == self._number and ask.page < len(self._pages) else 0
         score, problems = self._resources()
         held = self._pages[page]
-        return encode(Summary(self._number, len(self._pages), held, self._capacity, score, problems))
+        return encode(
+            Summary(self._number, len(self._pages), held, self._capacity, score, problems, self._terms())
+        )

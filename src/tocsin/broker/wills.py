@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from tocsin.model.publication import Publication
+from tocsin.wire.replication import Bequest
 
 WILLS_MAX: Final = 1_000  # that wait; each may hold a packet of the largest size
 
@@ -21,13 +22,17 @@ class _Waiting(NamedTuple):
     publication: Publication
     moving: bool
     unless: Callable[[], bool]  # asked when its time has come
+    delay_s: int
 
 
 class Wills:
-    """Of the clients that were at one broker last."""
+    """Of the clients that were at one broker last. ``settled`` is told whose will waits no longer."""
 
-    def __init__(self, publish: Callable[[Publication], None]) -> None:
+    def __init__(
+        self, publish: Callable[[Publication], None], settled: Callable[[str], None] = lambda client: None
+    ) -> None:
         self._publish = publish
+        self._settled = settled
         self._waiting: dict[str, _Waiting] = {}  # by client
 
     def delay(
@@ -48,7 +53,12 @@ class Wills:
             self._publish(publication)
             return
         timer = asyncio.get_running_loop().call_later(delay_s, self._fall_due, client)
-        self._waiting[client] = _Waiting(timer, publication, moving, unless)
+        self._waiting[client] = _Waiting(timer, publication, moving, unless, delay_s)
+
+    def waiting(self, client: str) -> Bequest | None:
+        """The will of a client that waits."""
+        waiting = self._waiting.get(client)
+        return None if waiting is None else Bequest(waiting.publication, waiting.delay_s)
 
     def came(self, client: str, *, back: bool) -> None:
         """A client has come, here or elsewhere; ``back``: for its session."""
@@ -58,12 +68,14 @@ class Wills:
         if back or waiting.moving:
             waiting.timer.cancel()
             del self._waiting[client]
+            self._settled(client)
         else:
             self._end(client)
 
     def _fall_due(self, client: str) -> None:
         if self._waiting[client].unless():
             del self._waiting[client]
+            self._settled(client)
         else:
             self._end(client)
 
@@ -72,3 +84,4 @@ class Wills:
         if waiting is not None:
             waiting.timer.cancel()
             self._publish(waiting.publication)
+            self._settled(client)

@@ -12,17 +12,16 @@ import sys
 from typing import Any, Final, Literal, get_args
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tocsin.cli.layout import console, lay_out, printable
 from tocsin.client.sql import Answer
 from tocsin.errors import OperatorError
 
 Form = Literal["table", "json", "csv"]
 FORMS: Final[tuple[Form, ...]] = get_args(Form)
 RIGHT: Final = re.compile(r"(TINY|SMALL|BIG)?INT|FLOAT|DOUBLE|DECIMAL.*")
-CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def form_of(text: str) -> Form:
@@ -67,30 +66,24 @@ def word(cell: Any) -> str:
     return cell if isinstance(cell, str) else msgspec.json.encode(cell).decode()
 
 
-def printable(text: str) -> Text:
-    """Text from outside: no markup, and no codes that a terminal obeys."""
-    return Text(CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text))
-
-
-def table(answer: Answer) -> Table:
-    shown = Table()
-    for heading in answer.columns:
-        right = RIGHT.fullmatch(heading.type) is not None
-        shown.add_column(printable(heading.name), justify="right" if right else "left", overflow="fold")
-    for row in answer.rows:
-        shown.add_row(*(printable(word(cell)) for cell in row))
-    return shown
+def table(answer: Answer, width: int) -> Table:
+    return lay_out(
+        [heading.name for heading in answer.columns],
+        [[word(cell) for cell in row] for row in answer.rows],
+        [RIGHT.fullmatch(heading.type) is not None for heading in answer.columns],
+        width,
+    )
 
 
 def _show_table(answer: Answer, seconds: float | None) -> None:
-    console = Console(highlight=False)
+    out = console()
     took = "" if seconds is None else f" ({seconds:.2f} s)"
     if not answer.columns:
-        console.print(printable(answer.message + took))
+        out.print(printable(answer.message + took))
         return
-    console.print(table(answer))
+    out.print(table(answer, out.width))
     if answer.message:
-        console.print(printable(answer.message))
+        out.print(printable(answer.message))
     count = len(answer.rows)
     more = ", and there are more: --limit shows more" if answer.more else ""
-    console.print(Text(f"{count} row{'' if count == 1 else 's'}{more}{took}", style="dim"))
+    out.print(Text(f"{count} row{'' if count == 1 else 's'}{more}{took}", style="dim"))

@@ -27,7 +27,7 @@ WaitOption = Annotated[
         help="How long a pipeline that does not answer yet, as when Spark starts, is waited for.",
     ),
 ]
-WAIT_S = 15.0
+WAIT_S = 60.0  # the first start of Spark on a slow machine takes half of it
 Done = TypeVar("Done")
 
 
@@ -58,7 +58,7 @@ def reach(
 
     def on_wait() -> None:
         if sys.stderr.isatty():
-            print("the pipeline does not answer yet; waiting …", file=sys.stderr)
+            print(f"the pipeline does not answer yet; waiting up to {wait_s:g} s …", file=sys.stderr)
 
     return connect(found.servers, token=found.token, network=found.network, wait_s=wait_s, on_wait=on_wait)
 

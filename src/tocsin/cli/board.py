@@ -27,6 +27,7 @@ STYLES: dict[Health, str] = {
     "stopped": "dim",
 }
 ADDRESS_FACTS = ("spark", "metrics", "http")  # of the pipeline's Spark and figures; of the feeder's door
+FOLDED = ("role", "")  # the columns that make room on a narrow terminal; others are there to be copied
 FACTS_MAX = 3  # what fits beside the rest on a terminal of 120 columns
 REFRESH_US = 900_000  # a little less than the second between two refreshes of ``tocsin up``
 
@@ -145,7 +146,7 @@ def table(rows: tuple[Row, ...], network: NetworkFile, now_us: int) -> Table:
     described = {broker_address(broker.id): broker for broker in network.brokers}
     shown = Table(title=f"network {network.network}", title_justify="left", expand=False)
     for heading in ("process", "role", "address", "health", "pid", "up", "restarts", ""):
-        shown.add_column(heading, overflow="fold")
+        shown.add_column(heading, overflow="fold", no_wrap=heading not in FOLDED)
     for row in rows:
         broker = described.get(row.name)
         role = f"{broker.role} of {broker.cluster}" if broker else str(row.facts.get("role", ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Any
 
 import msgspec
@@ -11,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
-from tocsin.config import SECRET_KEYS, SETTINGS, Broker, Loaded, value_of
+from tocsin.config import SECRET_KEYS, SETTINGS, Broker, Criterion, Loaded, value_of
 from tocsin.config.reference import markdown
 
 app = typer.Typer(help="Show the settings in effect, or the reference of all settings.", no_args_is_help=True)
@@ -60,8 +61,17 @@ def shown(loaded: Loaded, key: str) -> Any:
 
 def _words(value: Any) -> str:
     if isinstance(value, tuple):
-        return "\n".join(_broker(item) if isinstance(item, Broker) else str(item) for item in value)
+        return "\n".join(map(_item, value))
     return str(value)
+
+
+def _item(item: Any) -> str:
+    match item:
+        case Broker():
+            return _broker(item)
+        case Criterion(name=name, command=command, weight=weight):
+            return f"{name}: {shlex.join(command)}, weight {weight:g}"
+    return str(item)
 
 
 def _broker(broker: Broker) -> str:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from tocsin.cli.asking import WAIT_S, Found, WaitOption, find, reach, unreachable
+from tocsin.cli.layout import console, lay_out
 from tocsin.cli.listing import (
     ConfigOption,
     JsonOption,
@@ -31,10 +32,15 @@ from tocsin.runtime import extra
 from tocsin.store.jetstream import JetStreamStore
 
 if TYPE_CHECKING:
+    from tocsin.pipeline.storage.landing import Landing
     from tocsin.pipeline.storage.loading import Loaded
 
-app = typer.Typer(help="Show datasets, and load files into them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Show datasets and what did not fit them, and load files into them.", no_args_is_help=True
+)
 CONNECT_S: Final = 5.0
+SHOWN: Final = 20  # records of a quarantine
+RECORD_SHOWN: Final = 1_000  # characters of one of them; the rest is in the JSON
 COLUMNS: Final = (
     Shown("dataset", lambda row: str(row["name"])),
     Shown("key", lambda row: ", ".join(row["key"])),
@@ -93,12 +99,69 @@ def load(
     A load that was interrupted goes on where it was when it is repeated. A file that was loaded does nothing, unless
     `--again` says so. Rows that do not fit go to the dataset's quarantine. Channels see new rows within seconds.
     """
-    extra.check_installed()
     name = into or path.stem
     if not into and not is_name(name):
         raise OperatorError(f"{name!r} is no name of a dataset", "Say which it is with --into NAME")
+    landing, dataset = _open(name, find(config, sets, state))
+    done = _load(landing, path, dataset, again)
+    if json:
+        typer.echo(msgspec.json.encode(done).decode())
+        return
+    typer.echo(_account(done, path, dataset.name))
+
+
+@app.command()
+def quarantine(
+    name: NameArgument,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=10_000, help="How many, the newest first.")
+    ] = SHOWN,
+    json: JsonOption = False,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """Show the records that did not fit a dataset, and why. They are kept for 30 days.
+
+    It is done on a machine that has the storage; Spark need not run.
+    """
+    landing, dataset = _open(name, find(config, sets, state))
+    rows = landing.rejected(dataset.name, limit).to_pylist()
+    if json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+        return
+    if not rows:
+        typer.echo(f"every record fitted {dataset.name}")
+        return
+    out, headings = console(), ("at", "feed", "reason", "record")
+    texts = [[str(row[each])[:RECORD_SHOWN] for each in headings] for row in rows]
+    out.print(lay_out(headings, texts, (False,) * len(headings), out.width))
+    total = landing.quarantined(dataset.name)
+    if total > len(rows):
+        typer.echo(f"{len(rows):,} of {total:,}; --limit shows more")
+
+
+@app.command()
+def replay(
+    name: NameArgument,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """Fit the records in a dataset's quarantine once more, and move those that fit now.
+
+    As after the dataset was dropped and made anew with other columns. Channels take them as new. It is done on a
+    machine that has the storage; Spark need not run.
+    """
+    landing, dataset = _open(name, find(config, sets, state))
+    done = landing.replay(dataset.name, time.time_ns() // 1_000)
+    typer.echo(f"{done.rows:,} records are in {dataset.name} now; {done.quarantined:,} still do not fit")
+
+
+def _open(name: str, found: Found) -> tuple[Landing, Dataset]:
+    """The storage, with a dataset of it; ``OperatorError`` if it is not on this machine."""
+    extra.check_installed()
     check_name("dataset", name)
-    found = find(config, sets, state)
     if not found.storage.is_dir():
         raise OperatorError(
             f"there are no datasets in {found.storage}",
@@ -108,11 +171,11 @@ def load(
         dataset = asyncio.run(definition(found, name))
     except StoreUnavailable as error:
         raise unreachable(error) from None
-    done = _load(found.storage, path, dataset, again)
-    if json:
-        typer.echo(msgspec.json.encode(done).decode())
-        return
-    typer.echo(_account(done, path, dataset.name))
+    from tocsin.pipeline.storage.landing import Landing  # it imports what only the extra brings
+
+    landing = Landing(found.storage)
+    landing.create(dataset)
+    return landing, dataset
 
 
 async def definition(found: Found, name: str) -> Dataset:
@@ -131,13 +194,10 @@ async def definition(found: Found, name: str) -> Dataset:
     return known
 
 
-def _load(storage: Path, path: Path, dataset: Dataset, again: bool) -> Loaded:
-    from tocsin.pipeline.storage.landing import Landing  # they import what only the extra brings
-    from tocsin.pipeline.storage.loading import Progress as Step
+def _load(landing: Landing, path: Path, dataset: Dataset, again: bool) -> Loaded:
+    from tocsin.pipeline.storage.loading import Progress as Step  # it imports what only the extra brings
     from tocsin.pipeline.storage.loading import load as load_file
 
-    landing = Landing(storage)
-    landing.create(dataset)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(path.name, total=None)
@@ -161,7 +221,7 @@ def _account(done: Loaded, path: Path, dataset: str) -> str:
         return f"{path} is in {dataset} already; --again loads it once more"
     words = f"{done.rows:,} rows of {path} are in {dataset}"
     if done.quarantined:
-        words += f"; {done.quarantined:,} did not fit and are in its quarantine"
+        words += f"; {done.quarantined:,} did not fit: `tocsin dataset quarantine {dataset}` says why"
     if done.ignored:
         words += f"; columns that it does not have: {', '.join(sorted(done.ignored))}"
     return words

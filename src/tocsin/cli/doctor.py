@@ -22,6 +22,7 @@ from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
 from tocsin.cli.version import PARTS, installed
 from tocsin.config import Settings
 from tocsin.errors import OperatorError, ProgramMissing
+from tocsin.runtime import extra
 from tocsin.runtime.directory import StateDirectory, read_network
 from tocsin.runtime.guard import Guard
 from tocsin.runtime.listening import is_free
@@ -91,6 +92,16 @@ def nats_server(settings: Settings) -> Iterator[Finding]:
         yield Finding("fix", "NATS server", str(error))
     except (OSError, OperatorError, subprocess.SubprocessError) as error:
         yield Finding("fix", "NATS server", f"does not run: {error}")
+
+
+def spark(settings: Settings) -> Iterator[Finding]:
+    if settings.pipeline.enabled == "never":
+        yield Finding("ok", "Spark", "not wanted (pipeline.enabled): no datasets and channels")
+    elif missing := extra.missing():
+        verdict: Verdict = "fix" if settings.pipeline.enabled == "always" else "warning"
+        yield Finding(verdict, "Spark", f"no {missing}, so no datasets and channels; {extra.REMEDY}")
+    else:
+        yield Finding("ok", "Spark", f"{installed('pyspark')}, for datasets and channels")
 
 
 def java(settings: Settings) -> Iterator[Finding]:
@@ -211,6 +222,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     python,
     parts,
     nats_server,
+    spark,
     java,
     open_files,
     ports,

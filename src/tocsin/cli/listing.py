@@ -12,11 +12,11 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from tocsin.cli.answers import printable, show
+from tocsin.cli.answers import show
 from tocsin.cli.asking import ask
+from tocsin.cli.layout import console, lay_out, printable
 from tocsin.client.sql import Pipeline, Problem, Reply
 from tocsin.errors import OperatorError
 from tocsin.model.catalogue import is_name
@@ -77,16 +77,20 @@ def print_list(reached: Reached, kind: Kind, columns: Sequence[Shown], as_json: 
     if as_json:
         typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return
-    Console(highlight=False).print(table(found, columns))
+    out = console()
+    if found:
+        out.print(table(found, columns, out.width))
+    else:
+        out.print(f"there are no {kind}s yet; `tocsin sql` makes them", markup=False)
 
 
-def table(found: Sequence[Row], columns: Sequence[Shown]) -> Table:
-    shown = Table()
-    for column in columns:
-        shown.add_column(column.heading, justify="right" if column.number else "left", overflow="fold")
-    for row in found:
-        shown.add_row(*(printable(column.of(row)) for column in columns))
-    return shown
+def table(found: Sequence[Row], columns: Sequence[Shown], width: int) -> Table:
+    return lay_out(
+        [column.heading for column in columns],
+        [[column.of(row) for column in columns] for row in found],
+        [column.number for column in columns],
+        width,
+    )
 
 
 def print_description(reached: Reached, kind: Kind, name: str, as_json: bool) -> None:
@@ -110,7 +114,7 @@ def print_description(reached: Reached, kind: Kind, name: str, as_json: bool) ->
     facts = Table("", "", show_header=False)
     for key, value in status.items():
         facts.add_row(key.replace("_", " "), printable(_told(key, value)))
-    Console(highlight=False).print(facts)
+    console().print(facts)
 
 
 def _told(key: str, value: Any) -> str:

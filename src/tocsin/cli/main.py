@@ -25,6 +25,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "channel": ("tocsin.cli.channel", "app"),
     "dataset": ("tocsin.cli.dataset", "app"),
     "feed": ("tocsin.cli.feed", "app"),
+    "explain": ("tocsin.cli.explain", "app"),
     "doctor": ("tocsin.cli.doctor", "doctor"),
     "config": ("tocsin.cli.config", "app"),
     "user": ("tocsin.cli.user", "app"),

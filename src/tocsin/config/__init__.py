@@ -6,12 +6,14 @@ Nothing here reads files, the environment or a clock: the command line hands in 
 
 from tocsin.config.broker import DEFAULT_BROKERS, LISTENERS, Broker, Role
 from tocsin.config.catalogue import PREFIX, SECRET_KEYS, SETTINGS, Setting, value_of
+from tocsin.config.chaos import Chaos
 from tocsin.config.coordinator import Coordinator
 from tocsin.config.feeds import Feeds
 from tocsin.config.loading import File, Loaded, load
 from tocsin.config.membership import Membership
 from tocsin.config.pipeline import Pipeline, Spark
 from tocsin.config.recovery import Criterion, Recovery, Scoring
+from tocsin.config.replication import Replication
 from tocsin.config.schema import (
     Access,
     Limits,
@@ -33,6 +35,7 @@ __all__ = [
     "SETTINGS",
     "Access",
     "Broker",
+    "Chaos",
     "Coordinator",
     "Criterion",
     "Feeds",
@@ -45,6 +48,7 @@ __all__ = [
     "Nats",
     "Pipeline",
     "Recovery",
+    "Replication",
     "Role",
     "Scoring",
     "Section",

@@ -69,6 +69,8 @@ def _words(kind: inspect.Type) -> str:
             return "a text"
         case inspect.VarTupleType(item_type=inspect.StructType(), max_length=length):
             return f"a list of at most {length} tables"
+        case inspect.VarTupleType(min_length=int(least), max_length=length):
+            return f"a list of {least} to {length} texts"
         case inspect.VarTupleType(max_length=length):
             return f"a list of at most {length} texts"
         case inspect.DictType(max_length=length):

@@ -33,7 +33,15 @@ class Recovery(Section, frozen=True, kw_only=True):
             le=3_600_000,
             description="How long a broker is lost before a standby takes its place for good.",
         ),
-    ] = 10_000
+    ] = 5_000
+    will_grace_s: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=3_600,
+            description="How long a client of a lost broker has to come to another before its will is published.",
+        ),
+    ] = 30
     similarity_weight: Annotated[
         float,
         Meta(

@@ -13,11 +13,13 @@ import msgspec
 from msgspec import Meta
 
 from tocsin.config.broker import DEFAULT_BROKERS, Broker
+from tocsin.config.chaos import Chaos
 from tocsin.config.coordinator import Coordinator
 from tocsin.config.feeds import Feeds
 from tocsin.config.membership import Membership
 from tocsin.config.pipeline import Pipeline, Spark
 from tocsin.config.recovery import Recovery, Scoring
+from tocsin.config.replication import Replication
 from tocsin.config.section import NAME, Section
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -332,9 +334,11 @@ class Settings(Section, frozen=True, kw_only=True):
     recovery: Recovery = Recovery()
     scoring: Scoring = Scoring()
     coordinator: Coordinator = Coordinator()
+    replication: Replication = Replication()
     pipeline: Pipeline = Pipeline()
     spark: Spark = Spark()
     feeds: Feeds = Feeds()
+    chaos: Chaos = Chaos()
     log: Log = Log()
 
     def broker(self, broker_id: str) -> Broker | None:

@@ -31,9 +31,10 @@ ANSWER_S: Final = 2.0  # for one page of a summary
 PAGES_MAX: Final = 500
 ASKED_AT_ONCE: Final = 32
 SHOWN_MAX: Final = 20  # candidates of an explanation
-# Subscriptions a broker counts as holding at least when resources are weighed against them: of fewer the plan could
-# not see a difference, and to create them costs nothing worth speaking of.
-HELD_LEAST: Final = 20.0
+# Subscriptions that a broker counts as holding at least when resources are weighed against them: else a bad machine
+# would not matter where there are few. By default 6 are such that a score below 0.75 counts, which a busy processor
+# alone does not bring about: a plan should not follow its ups and downs.
+HELD_LEAST: Final = 6.0
 HOPS: Final = {"local": 0.0, "remote": 1.0}  # between clusters: how far a backup is
 PREFIX: Final = "explain.backup."
 

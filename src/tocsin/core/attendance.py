@@ -6,8 +6,8 @@ leaves is stored. It is lost when another broker has the client; from then on it
 
 **Deliveries** above QoS 0 come from the log (``core.delivery``). While the client keeps up, the shell offers entries as
 the log brings them (``offer``: the hot path, no event). When its window is full, or its connection is congested, it is
-behind: the machine asks for batches of the log (``ReadBatch``) until it has caught up. Results of channels are a second
-track beside it (``core.results_track``), with places instead of positions.
+behind: the machine asks for batches of the log (``ReadBatch``) until it has caught up. Results of channels are tracks
+beside it (``core.results_track``), with places instead of positions.
 
 **The stored session** is one cell (``core.custody``). Whoever waits for a change to be durable (SUBACK, PUBREL,
 PUBCOMP) waits for the next write that contains it; changes that nobody waits for are written soon.
@@ -56,7 +56,7 @@ from tocsin.core.catching_up import CatchingUp
 from tocsin.core.channel_request import is_channel
 from tocsin.core.custody import SAVE_AGAIN, TTL_MARGIN_US, Custody
 from tocsin.core.custody import SESSIONS as SESSIONS
-from tocsin.core.delivery import RESULTS, WAIT, Delivery, Progress
+from tocsin.core.delivery import WAIT, Delivery, Progress
 from tocsin.core.forwarding import Subscription
 from tocsin.core.machine import Effect, Event, Handler, Stored, StoreFailed, TableMachine, TimerFired
 from tocsin.core.record_ids import RecordIds
@@ -105,7 +105,8 @@ class Attendance(TableMachine):
                 delivery.restore(claim.packet_id, group, claim.position)
         effects += self._custody.refresh_later(event.cause)
         if session.results is not None:
-            effects += self._follow_results(session.results, event.results_tail, event.cause)
+            at = event.results_tail
+            effects += self._follow_results(session.results, session.critical, at, event.cause)
         return [*effects, *self._settle_claims(event.cause), *self._catch_up(event.cause)]
 
     def _deliver_from(self, progress: Progress, *, durable: bool) -> Delivery:
@@ -114,9 +115,9 @@ class Attendance(TableMachine):
         self.results.link(delivery)
         return delivery
 
-    def _follow_results(self, progress: Progress, tail: int, cause: str) -> list[Effect]:
-        durable, receive_max = self._custody is not None, self._receive_max
-        self.results.begin(progress, tail, self._delivery, receive_max=receive_max, durable=durable)
+    def _follow_results(self, rest: Progress, critical: Progress | None, at: int, cause: str) -> list[Effect]:
+        durable, most = self._custody is not None, self._receive_max
+        self.results.begin(rest, critical, at, self._delivery, receive_max=most, durable=durable)
         return [checkpoint_later(cause)] if durable else []
 
     @property
@@ -133,7 +134,7 @@ class Attendance(TableMachine):
         self.subscriptions[event.topic_filter] = subscription
         if is_channel(event.topic_filter):
             since, known = subscription.since, self.results.subscribed(subscription)
-            began = [] if known else self._follow_results(Progress(since + 1), since, event.cause)
+            began = [] if known else self._follow_results(Progress(since + 1), None, since, event.cause)
             return [*began, *self._save_soon(event.cause)]
         if self._catching_up is not None:
             self._catching_up.subscribed(subscription)
@@ -183,7 +184,7 @@ class Attendance(TableMachine):
         return WAIT if self._delivery is None else self._delivery.extra(qos)
 
     def _on_answer(self, event: Answered, now_us: int) -> list[Effect]:
-        track = self.results.delivery if event.packet.packet_id in RESULTS else self._delivery
+        track = self.results.of_packet(event.packet.packet_id, self._delivery)
         reply, waits = hear(track, event.packet)
         effects: list[Effect] = [] if reply is None else [Reply(packet=reply, cause=event.cause)]
         if waits and self._urgent:
@@ -226,9 +227,10 @@ class Attendance(TableMachine):
         messages = [] if self._catching_up is None else self._catching_up.ask(self.subscriptions, cause)
         return [*messages, *self.results.ask(self.subscriptions, cause)]
 
-    def _reader(self, event: Event) -> CatchingUp | None:
-        of_results = isinstance(event, ResultsRead | ResultsFailed)
-        return self.results.catching_up if of_results else self._catching_up
+    def _reader(self, event: BatchRead | ReadFailed | ResultsRead | ResultsFailed) -> CatchingUp | None:
+        if isinstance(event, ResultsRead | ResultsFailed):
+            return self.results.reading(event.critical)
+        return self._catching_up
 
     def _on_batch(self, event: BatchRead | ResultsRead, now_us: int) -> list[Effect]:
         catching_up = self._reader(event)
@@ -249,7 +251,7 @@ class Attendance(TableMachine):
 
     @property
     def _urgent(self) -> bool:
-        """Whether the client waits for something to be stored that no write under way contains."""
+        """Whether the client waits for something that no write under way contains."""
         return self._delivery is not None and self._delivery.urgent
 
     def _await(self, ticket: int, cause: str) -> list[Effect]:
@@ -272,12 +274,11 @@ class Attendance(TableMachine):
         return [custody.write(session, 0 if self._leaving else TTL_MARGIN_US, cause)]
 
     def _current(self, custody: Custody) -> StoredSession:
-        stored = custody.session
+        stored = self.results.written_into(custody.session)
         return msgspec.structs.replace(
             stored,
             subscriptions=dict(self.subscriptions),
             progress=stored.progress if self._delivery is None else self._delivery.progress(),
-            results=self.results.progress(stored.results),
             inbound=dict(self._record_ids.inbound),
             received=tuple(self._record_ids.kept),
             sought=dict(self._record_ids.sought),
@@ -310,8 +311,7 @@ class Attendance(TableMachine):
             return self._vanish(cause) if self._leaving else self._leave(custody, cause)
         effects: list[Effect] = [Reply(packet=PubRelPacket(each), cause=cause) for each in released]
         effects += self._settle_claims(cause)
-        if tickets:
-            effects.append(Durable(tickets=tickets, cause=cause))
+        effects += [Durable(tickets=tickets, cause=cause)] if tickets else []
         if custody.awaited or self._urgent:
             effects += self._save(cause)
         return [*effects, *self._catch_up(cause)]
@@ -346,9 +346,8 @@ class Attendance(TableMachine):
         return self._save(cause)
 
     def _try_again(self, event: TimerFired, now_us: int) -> list[Effect]:
-        if event.name != SAVE_AGAIN or self._custody is None:
-            return []
-        return self._custody.again(event.cause)
+        custody = self._custody if event.name == SAVE_AGAIN else None
+        return [] if custody is None else custody.again(event.cause)
 
     # ── ending ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -86,11 +86,12 @@ class BatchRead(Event, frozen=True, kw_only=True):
 
 
 class ResultsRead(Event, frozen=True, kw_only=True):
-    """The same of results, by place."""
+    """The same of results, by place: critical ones, or the others."""
 
     entries: Sequence[ResultOffered]
     next: int
     tail: int
+    critical: bool = False
 
 
 class Offered(msgspec.Struct, frozen=True):
@@ -129,6 +130,7 @@ class ResultsFailed(Event, frozen=True, kw_only=True):
     """Results could not be read."""
 
     error: TocsinError
+    critical: bool = False
 
 
 class Writable(Event, frozen=True, kw_only=True):
@@ -193,10 +195,12 @@ class ReadBatch(Effect, frozen=True, kw_only=True):
 
 
 class ReadResults(Effect, frozen=True, kw_only=True):
-    """Read results for these subscriptions, from a place on → ``ResultsRead`` or ``ResultsFailed``."""
+    """Read critical results, or the others, for these subscriptions, from a place on → ``ResultsRead`` or
+    ``ResultsFailed``."""
 
     names: tuple[str, ...]
     start: int
+    critical: bool = False
 
 
 class Durable(Effect, frozen=True, kw_only=True):

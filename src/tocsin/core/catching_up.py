@@ -7,7 +7,7 @@ in the log, before the read is answered.
 A batch ends where the window is full, or the connection congested; the rest is read again when there is room.
 
 Results of channels are read in the same way, by place instead of by position, for the names of subscriptions instead of
-filters.
+filters; critical ones, and the others, each for themselves.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ READ_AGAIN: Final = "read again"  # one timer for both: who fires it asks both
 class CatchingUp:
     """The reading of the log, or of ``results``, for one client's deliveries."""
 
-    __slots__ = ("_below", "_delivery", "_results", "reading")
+    __slots__ = ("_below", "_critical", "_delivery", "_results", "reading")
 
-    def __init__(self, delivery: Delivery, *, results: bool = False) -> None:
+    def __init__(self, delivery: Delivery, *, results: bool = False, critical: bool = False) -> None:
         self.reading = False
         self._delivery = delivery
         self._results = results
+        self._critical = critical  # of results: whether it is about critical ones
         self._below: int | None = None  # the batch under way knows all subscriptions only below this position
 
     def ask(self, subscriptions: Mapping[str, Subscription], cause: str) -> list[Effect]:
@@ -51,7 +52,8 @@ class CatchingUp:
         self.reading = True
         self._below = None
         if self._results:
-            return [ReadResults(names=filters, start=delivery.next, cause=cause)]
+            start, critical = delivery.next, self._critical
+            return [ReadResults(names=filters, start=start, critical=critical, cause=cause)]
         return [ReadBatch(filters=filters, start=delivery.next, cause=cause)]
 
     def _concerns(self, name: str) -> bool:

@@ -124,7 +124,7 @@ def bind(request: ChannelRequest, channel: Channel) -> Bound:
         raise _unfit(
             request,
             channel,
-            f"it has {_count(len(texts))}, and {_count(len(channel.parameters))} are asked for",
+            f"it has {_count(len(texts))}, and the channel takes {_count(len(channel.parameters))}",
         )
     values: list[Value] = []
     for parameter, text in zip(channel.parameters, texts, strict=True):
@@ -157,7 +157,7 @@ def _count(values: int) -> str:
 
 
 def _unfit(request: ChannelRequest, channel: Channel, problem: str) -> FilterInvalid:
-    return ChannelUnfit(request.topic, f"{problem}; the channel is {channel.signature}")
+    return ChannelUnfit(request.topic, f"{problem}; it is {channel.signature}")
 
 
 class ChannelUnfit(FilterInvalid):

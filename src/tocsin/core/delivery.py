@@ -23,9 +23,10 @@ session after a crash sees that the client has the message.
 QoS 2: that the client has received a message (PUBREC) must be durable before PUBREL lets the client forget its id.
 ``pubrec`` therefore says "not yet", and ``saved`` gives the ids whose PUBREL may go.
 
-**Tracks.** A client may be delivered to from two logs: messages, and results of channels (``core.results_track``). Each
-has positions and a part of the packet ids of its own, so that an answer tells which is meant; ``beside`` makes one
-window of both.
+**Tracks.** A client may be delivered to from two logs: messages, and results of channels, of which critical ones are a
+track of their own (``core.results_track``). Each has positions and a part of the packet ids of its own, so that an
+answer tells which is meant; ``beside`` makes one window of all. A track may have another that goes ``first``: while
+that is behind it takes nothing; and it may spare some of the window for that.
 
 Invariants: the window is within its bound, with what is reserved; whatever is below ``next``, not in the window and not
 to be sent again is settled; stored progress never claims a message settled that the client has not acknowledged.
@@ -43,7 +44,8 @@ EXTRA_IDS: Final = 1_000  # of them are for messages that are not from the log: 
 # … for results. Their positions are notice × 2^20 + ordinal: this prime puts the results of one notice side by side,
 # and those of the next notices far away (2^20 is about 0.38 of it, modulo it), so that few wait for each other's ids.
 RESULT_IDS: Final = 15_797
-POSITION_IDS: Final = PACKET_IDS - EXTRA_IDS - RESULT_IDS  # … and for the others
+CRITICAL_IDS: Final = 7_523  # … for critical results, likewise
+POSITION_IDS: Final = PACKET_IDS - EXTRA_IDS - RESULT_IDS - CRITICAL_IDS  # … and for the others
 
 WAIT: Final = -1  # what ``offer`` says: no room, keep it in the log
 SETTLED: Final = 0  # … the client has it already
@@ -77,6 +79,7 @@ class Ids(msgspec.Struct, frozen=True):
 
 MESSAGES: Final = Ids(1, POSITION_IDS)
 RESULTS: Final = Ids(POSITION_IDS + 1, RESULT_IDS)
+CRITICAL: Final = Ids(POSITION_IDS + RESULT_IDS + 1, CRITICAL_IDS)
 
 
 def packet_id(position: int) -> int:
@@ -90,7 +93,9 @@ class Delivery:
     def __init__(
         self, progress: Progress, *, receive_max: int, durable: bool, ids: Ids | None = None
     ) -> None:
-        self.beside: Delivery | None = None  # the client's other track
+        self.beside: tuple[Delivery, ...] = ()  # the client's other tracks
+        self.first: Delivery | None = None  # of them, the one that this one waits for
+        self.spared = 0  # of the window: left to the others
         self._ids = ids or MESSAGES
         self.next = progress.position + 1  # the first position that was not looked at on this connection
         self.live = False
@@ -121,8 +126,12 @@ class Delivery:
     @property
     def room(self) -> bool:
         """Whether the client takes one more: until PUBACK or PUBCOMP a message counts (MQTT 5, section 4.9)."""
-        beside = 0 if self.beside is None else self.beside.under_way
-        return self.under_way + beside < self._receive_max
+        if self.first is not None and not self.first.live:
+            return False
+        under_way = self.under_way + self.spared
+        for each in self.beside:
+            under_way += each.under_way
+        return under_way < self._receive_max
 
     @property
     def under_way(self) -> int:
@@ -329,6 +338,13 @@ class Delivery:
             tuple(sorted((*sent, *self._again))),
             (*self._releasing, *self._received, *self._lingering, *extras),
         )
+
+    @property
+    def position(self) -> int:
+        """Everything up to here is settled: as ``progress`` has it."""
+        unsettled = [position for position, _ in self._window.values() if position]
+        unsettled.extend(self._again)
+        return min(unsettled, default=max(self.next, self._sent_below)) - 1
 
     def saved(self) -> tuple[int, ...]:
         """The save is durable: the packet ids whose PUBREL may go now."""

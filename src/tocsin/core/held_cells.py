@@ -52,8 +52,10 @@ class _Cell(msgspec.Struct):
 class HeldCells:
     """See the module's text."""
 
-    def __init__(self, broker: str) -> None:
+    def __init__(self, broker: str, *, standby: bool = False) -> None:
         self._broker = broker
+        self._standby = standby
+        self._again = f"{AGAIN} standby" if standby else AGAIN
         self._cells: dict[str, _Cell] = {}  # by k
         self._keys: dict[str, _Cell] = {}  # the same, by their keys
         self._may_delete = False
@@ -75,6 +77,11 @@ class HeldCells:
         cell = self._cells.get(k)
         return () if cell is None else cell.names
 
+    def holds(self, k: str) -> bool:
+        """Whether k is wanted, and its cell is stored."""
+        cell = self._cells.get(k)
+        return cell is not None and bool(cell.names) and cell.stored
+
     def unseen(self, seen: int) -> set[str]:
         """The ks whose cells a tick did not know that knew the table up to this revision."""
         if seen:
@@ -87,7 +94,7 @@ class HeldCells:
         k = bound.k
         cell = self._cells.get(k)
         if cell is None:
-            subscription = BackendSubscription(bound.channel, bound.values, self._broker)
+            subscription = BackendSubscription(bound.channel, bound.values, self._broker, self._standby)
             found = self._orphans.pop(subscription.key, 0)
             revision = 0 if self._may_delete else found  # later, a delete of ours may be on its way to it
             cell = self._cells[k] = self._keys[subscription.key] = _Cell(k, subscription, revision=revision)
@@ -174,7 +181,7 @@ class HeldCells:
         said = Say(text=words, level="warning", facts={"problem": str(error)}, cause=event.cause)
         first = not self._failed
         self._failed[event.request] = None
-        return [said, SetTimer(name=AGAIN, delay_us=AGAIN_US, cause=event.cause)] if first else []
+        return [said, SetTimer(name=self._again, delay_us=AGAIN_US, cause=event.cause)] if first else []
 
     def again(self, cause: str) -> list[Effect]:
         """What failed, once more."""

@@ -16,6 +16,9 @@ which looks for itself (``LookAt``): words are hints, the stored session counts.
 the cells of the new one; if they are not there (the session was taken by a write that took effect after its broker had
 given up), it tells the new home, and looks again. What is seen counts only if the client was not here in between.
 
+**Standbys.** What the clients of brokers that this one backs have of channels is held as standby cells, unless it is
+held in earnest (``core.standby_cells``).
+
 **Unseen.** Of a tick that began before a cell was stored the broker has no rows of its own. The notice says which
 revision of the table the tick knew; ``unseen`` are the ks whose rows have to be looked for among the other brokers'.
 
@@ -32,7 +35,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from tocsin.core.channel_request import Bound, bind, read_request
-from tocsin.core.held_cells import AGAIN, HeldCells
+from tocsin.core.held_cells import HeldCells
 from tocsin.core.holdings_signals import CellFound as CellFound
 from tocsin.core.holdings_signals import Defined as Defined
 from tocsin.core.holdings_signals import Doubted as Doubted
@@ -40,10 +43,12 @@ from tocsin.core.holdings_signals import Held as Held
 from tocsin.core.holdings_signals import Left as Left
 from tocsin.core.holdings_signals import LookAt as LookAt
 from tocsin.core.holdings_signals import Looked as Looked
+from tocsin.core.holdings_signals import Prepared as Prepared
 from tocsin.core.holdings_signals import Scan as Scan
 from tocsin.core.holdings_signals import Scanned as Scanned
 from tocsin.core.holdings_signals import SessionFound as SessionFound
 from tocsin.core.holdings_signals import Undefined as Undefined
+from tocsin.core.holdings_signals import Unprepared as Unprepared
 from tocsin.core.holdings_signals import Unwanted as Unwanted
 from tocsin.core.holdings_signals import Wanted as Wanted
 from tocsin.core.machine import (
@@ -57,6 +62,7 @@ from tocsin.core.machine import (
     TableMachine,
     TimerFired,
 )
+from tocsin.core.standby_cells import StandbyCells, channel_of, is_standby
 from tocsin.model.catalogue import Channel
 from tocsin.wire.topics import FilterInvalid
 
@@ -96,6 +102,7 @@ class Holdings(TableMachine):
         self._scan_every_us = scan_every_us
         self.channels: dict[str, Channel] = {}  # by name, in small letters
         self._cells = HeldCells(broker)
+        self._standbys = StandbyCells(broker, self._meaning, self._cells.holds)
         self._sessions: dict[str, _Session] = {}
         self._wanting: dict[str, dict[str, None]] = {}  # name → the sessions that have it
         self._of_channel: dict[str, dict[str, None]] = {}  # channel, in small letters → wanted names
@@ -131,6 +138,7 @@ class Holdings(TableMachine):
             "channels": len(self.channels),
             "channel_subscriptions": len(self._cells),
             "channel_sessions": len(self._sessions),
+            "channel_standbys": len(self._standbys.cells),
         }
 
     # ── definitions ─────────────────────────────────────────────────────────────────────────────────────────
@@ -144,7 +152,7 @@ class Holdings(TableMachine):
         return self._rebind(event.name.lower(), event.cause)
 
     def _rebind(self, channel: str, cause: str) -> list[Effect]:
-        effects: list[Effect] = []
+        effects = self._standbys.redefined(channel, cause)
         for name in self._of_channel.get(channel, {}):
             before, after = self._bound.get(name), self._meaning(name)
             if _k(before) == _k(after):
@@ -155,8 +163,12 @@ class Holdings(TableMachine):
             else:
                 del self._bound[name]
             if before is not None:
-                effects += self._cells.unwant(name, before, cause)
+                effects += self._give_up(name, before, cause)
         return effects
+
+    def _give_up(self, name: str, bound: Bound, cause: str) -> list[Effect]:
+        effects = self._cells.unwant(name, bound, cause)
+        return [*self._standbys.turned(bound.k, cause), *effects]
 
     def _meaning(self, name: str) -> Bound | None:
         try:
@@ -188,7 +200,7 @@ class Holdings(TableMachine):
             first = name not in self._wanting
             self._wanting.setdefault(name, {})[uid] = None
             if first:
-                self._of_channel.setdefault(_channel(name), {})[name] = None
+                self._of_channel.setdefault(channel_of(name), {})[name] = None
                 if (bound := self._meaning(name)) is not None:
                     self._bound[name] = bound
                     effects += self._cells.want(name, bound, cause)
@@ -218,12 +230,12 @@ class Holdings(TableMachine):
     def _forget(self, name: str, cause: str) -> list[Effect]:
         """Nobody has this name any more."""
         del self._wanting[name]
-        of_channel = self._of_channel[_channel(name)]
+        of_channel = self._of_channel[channel_of(name)]
         del of_channel[name]
         if not of_channel:
-            del self._of_channel[_channel(name)]
+            del self._of_channel[channel_of(name)]
         bound = self._bound.pop(name, None)
-        return [] if bound is None else self._cells.unwant(name, bound, cause)
+        return [] if bound is None else self._give_up(name, bound, cause)
 
     def _leave(self, event: Left, now_us: int) -> list[Effect]:
         session = self._sessions.get(event.session)
@@ -279,12 +291,13 @@ class Holdings(TableMachine):
             return []
         self._scanning = True
         self._cells.scan()
+        self._standbys.cells.scan()
         for session in self._sessions.values():
             session.touched = session.here
         return [Scan(cause=cause)]
 
     def _on_cell(self, event: CellFound, now_us: int) -> list[Effect]:
-        self._cells.found(event.key, event.revision)
+        self._of(event.key).found(event.key, event.revision)
         return []
 
     def _on_session(self, event: SessionFound, now_us: int) -> list[Effect]:
@@ -300,12 +313,20 @@ class Holdings(TableMachine):
         self._scanning = False
         if not event.whole:
             self._cells.scan()
+            self._standbys.cells.scan()
             return [SetTimer(name=SCAN, delay_us=SCAN_AGAIN_US, cause=event.cause)]
         effects: list[Effect] = [SetTimer(name=SCAN, delay_us=self._scan_every_us, cause=event.cause)]
         for uid, session in self._sessions.items():
             if not session.touched:
                 effects += self._look_at(uid, session, event.cause)
-        return [*effects, *self._cells.scanned(event.cause)]
+        return [*effects, *self._cells.scanned(event.cause), *self._standbys.cells.scanned(event.cause)]
+
+    def _on_stored(self, event: Stored, now_us: int) -> list[Effect]:
+        effects = self._of(event.request).stored(event)
+        return [*effects, *self._standbys.turned(event.request.split(".")[1], event.cause)]
+
+    def _of(self, key: str) -> HeldCells:
+        return self._standbys.cells if is_standby(key) else self._cells
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -330,8 +351,9 @@ class Holdings(TableMachine):
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         match event.name:
             case "again":
-                assert event.name == AGAIN
                 return self._cells.again(event.cause)
+            case "again standby":
+                return self._standbys.cells.again(event.cause)
             case "scan":
                 return self._scan(event.cause)
         effects: list[Effect] = []
@@ -362,16 +384,13 @@ class Holdings(TableMachine):
         ("*", CellFound): _on_cell,
         ("*", SessionFound): _on_session,
         ("*", Scanned): _on_scanned,
-        ("*", Stored): lambda self, event, now_us: self._cells.stored(event),
-        ("*", StoreFailed): lambda self, event, now_us: self._cells.failed(event),
+        ("*", Prepared): lambda self, event, now_us: self._standbys.prepare(event),
+        ("*", Unprepared): lambda self, event, now_us: self._standbys.unprepare(event),
+        ("*", Stored): _on_stored,
+        ("*", StoreFailed): lambda self, event, now_us: self._of(event.request).failed(event),
         ("*", TimerFired): _on_timer,
     }
 
 
 def _k(bound: Bound | None) -> str | None:
     return None if bound is None else bound.k
-
-
-def _channel(name: str) -> str:
-    """The channel of a valid name, in small letters."""
-    return read_request(name).channel.lower()

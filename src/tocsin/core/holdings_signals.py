@@ -71,6 +71,22 @@ class Looked(Event, frozen=True, kw_only=True):
     expiry_s: int = 0
 
 
+class Prepared(Event, frozen=True, kw_only=True):
+    """Clients of a broker that this one backs have (also) these subscriptions → ``Held`` when standby cells of them are
+    stored, as far as they mean something that is not held in earnest."""
+
+    primary: str
+    names: tuple[str, ...]
+    ticket: int = 0  # 0: nobody waits
+
+
+class Unprepared(Event, frozen=True, kw_only=True):
+    """None of them has these any longer."""
+
+    primary: str
+    names: tuple[str, ...]
+
+
 class CellFound(Event, frozen=True, kw_only=True):
     """The scan found a cell of this broker's."""
 

@@ -1,16 +1,20 @@
 """Where a broker's clients can go when it has no room for them or stops: the coordinator's choice, a few brokers each.
 
 Brokers of the same cluster come first, edge brokers before routing ones, then the one with the most room. A broker that
-is full is no refuge, nor is one that waits to be promoted, or that has no entrance for clients.
+is full is no refuge, nor is one that waits to be promoted, or that has no entrance for clients. A **checksum** says
+which refuges a broker knows already, so that they are told once.
 
 Costs: all brokers are sorted when the registry says that they changed, and a few of them looked at for each question.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 from typing import Final
+
+import msgspec
 
 from tocsin.model.network import BrokerInfo, Role, Scheme
 
@@ -18,6 +22,7 @@ REFUGES_MAX: Final = 3  # brokers that one is told of: the next is asked if one 
 FULL: Final = 1_000  # thousandths
 ROOMY: Final = 900  # guests are sent home to a broker that is less full, lest it sends them away again
 HOMES_MAX: Final = 64  # that one broker may ask about at a time
+STEP: Final = 50  # thousandths in which brokers count as equally full, lest each client changes the order
 
 
 class RefugePlan:
@@ -27,6 +32,7 @@ class RefugePlan:
         self._ranked: tuple[BrokerInfo, ...] = ()
         self._by_cluster: dict[str, list[BrokerInfo]] = {}
         self._homes: dict[str, BrokerInfo] = {}  # those with room, by id and by address
+        self._checksums: dict[tuple[str, ...], int] = {}  # of choices that were made since then, by their ids
 
     def rank(self, brokers: Iterable[BrokerInfo], loads: Mapping[str, int]) -> None:
         """These brokers are there, and so full, in thousandths."""
@@ -35,8 +41,9 @@ class RefugePlan:
             for each in brokers
             if each.entrances and each.role != Role.STANDBY and loads.get(each.id, 0) < FULL
         ]
-        able.sort(key=lambda each: (each.role != Role.EDGE, loads.get(each.id, 0), each.id))
+        able.sort(key=lambda each: (each.role != Role.EDGE, loads.get(each.id, 0) // STEP, each.id))
         self._ranked = tuple(able)
+        self._checksums = {}
         self._by_cluster = {}
         for each in able:
             self._by_cluster.setdefault(each.cluster, []).append(each)
@@ -54,10 +61,23 @@ class RefugePlan:
                 chosen.setdefault(each.id, each)
         return tuple(chosen.values())
 
+    def news(self, broker: BrokerInfo, known: int) -> tuple[BrokerInfo, ...] | None:
+        """The same, or None if the broker knows them: the checksum is that of what it knows."""
+        chosen = self.of(broker)
+        ids = tuple(each.id for each in chosen)
+        if ids not in self._checksums:
+            self._checksums[ids] = checksum(chosen)
+        return None if self._checksums[ids] == known else chosen
+
     def homes(self, asked: Iterable[str]) -> tuple[tuple[str, BrokerInfo], ...]:
         """Of the brokers that are asked about, by id or address, those that are there and have room."""
         wanted = islice(asked, HOMES_MAX)
         return tuple((name, self._homes[name]) for name in wanted if name in self._homes)
+
+
+def checksum(refuges: Iterable[BrokerInfo]) -> int:
+    """Differs (nearly always) if they do, in whichever order they are; 0 for none."""
+    return zlib.crc32(b"".join(sorted(map(msgspec.msgpack.encode, refuges))))
 
 
 def reference(refuges: Iterable[BrokerInfo], scheme: Scheme, turn: int) -> str | None:

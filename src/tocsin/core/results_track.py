@@ -1,17 +1,23 @@
-"""One client's deliveries of results of channels: a track beside that of the message log, in the same window.
+"""One client's deliveries of results of channels: two tracks beside that of the message log, in the same window.
 
 Results are delivered like the log's entries (``core.delivery``), at QoS 1 at most, by **place** (``model.results``)
 instead of position: offered as notices bring them, or, while the client is behind, read from the files that notices
 name (``core.catching_up``). Each track goes on by itself: a client that is behind with one is not behind with the
-other, and what is slow to read holds nothing else up.
+other, and what is slow to read holds no messages up.
 
-It begins with the first subscription to a channel at QoS 1, where the results are at that time: everything before is
+**Critical** results are a track of their own, so that they overtake the others: they have a place of their own, a part
+of the window that is spared for them, and while the client is behind with them it gets no others. Which of the two a
+result belongs to is said by its priority, which is committed with it. So each is in the one, always, and whatever holds
+of one track (nothing lost, in order, repeats with their packet ids) holds of both.
+
+They begin with the first subscription to a channel at QoS 1, where the results are at that time: everything before is
 settled.
 
-How far it is must not lag far behind in the stored session, also of a client that gets nothing: results are kept while
-a session may need them. So it is stored every CHECKPOINT_US.
+How far they are must not lag far behind in the stored session, also of a client that gets nothing: results are kept
+while a session may need them. So it is stored every CHECKPOINT_US.
 
-Invariants: as in ``core.delivery``; what is under way of both tracks is within one window.
+Invariants: as in ``core.delivery``; what is under way of all tracks is within one window; whatever of ``others`` is
+sent is sent while the client is not behind with ``critical``.
 """
 
 from __future__ import annotations
@@ -19,53 +25,100 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from tocsin.core.catching_up import CatchingUp
-from tocsin.core.delivery import RESULTS, Delivery, Progress
+from tocsin.core.delivery import CRITICAL, RESULTS, Delivery, Ids, Progress
 from tocsin.core.forwarding import Subscription
 from tocsin.core.machine import Effect, SetTimer
+from tocsin.core.stored_session import StoredSession
 
 CHECKPOINT: Final = "checkpoint"
 CHECKPOINT_US: Final = 900_000_000  # a write a minute for each fifteen clients; results are kept for days
+SPARED_PART: Final = 4  # one in so many of the window's places is for critical results alone …
+SPARED_MAX: Final = 32  # … up to so many
 
 
 def checkpoint_later(cause: str) -> Effect:
     return SetTimer(name=CHECKPOINT, delay_us=CHECKPOINT_US, cause=cause)
 
 
-class ResultsTrack:
-    """See the module's text."""
+class Track:
+    """Deliveries, and the reading for them."""
 
     __slots__ = ("catching_up", "delivery")
 
+    def __init__(self, progress: Progress, ids: Ids, tail: int, *, receive_max: int, durable: bool) -> None:
+        self.delivery = Delivery(progress, receive_max=receive_max, durable=durable, ids=ids)
+        self.delivery.live = self.delivery.next > tail  # whatever is to come will be offered
+        self.catching_up = CatchingUp(self.delivery, results=True, critical=ids is CRITICAL)
+
+
+class ResultsTrack:
+    """See the module's text."""
+
+    __slots__ = ("critical", "others")
+
     def __init__(self) -> None:
-        self.delivery: Delivery | None = None  # none before it begins
-        self.catching_up: CatchingUp | None = None
+        self.critical: Track | None = None  # none before they begin …
+        self.others: Track | None = None  # … and then both
 
     def begin(
-        self, progress: Progress, tail: int, messages: Delivery | None, *, receive_max: int, durable: bool
+        self,
+        progress: Progress,
+        critical: Progress | None,
+        tail: int,
+        messages: Delivery | None,
+        *,
+        receive_max: int,
+        durable: bool,
     ) -> None:
-        """Go on from there; ``tail`` is the newest place that was dispatched here."""
-        self.delivery = Delivery(progress, receive_max=receive_max, durable=durable, ids=RESULTS)
-        self.delivery.live = self.delivery.next > tail  # whatever is to come will be offered
-        self.catching_up = CatchingUp(self.delivery, results=True)
+        """Go on from there; ``tail`` is the newest place that was dispatched here.
+
+        If it is not said how far it is with critical ones, they begin with the oldest that may not be settled.
+        """
+        critical = critical or Progress(progress.position + 1)
+        self.critical = Track(critical, CRITICAL, tail, receive_max=receive_max, durable=durable)
+        self.others = Track(progress, RESULTS, tail, receive_max=receive_max, durable=durable)
+        self.others.delivery.first = self.critical.delivery
+        self.others.delivery.spared = min(receive_max // SPARED_PART, SPARED_MAX)
         self.link(messages)
 
     def link(self, messages: Delivery | None) -> None:
-        """The client's messages: one window for both."""
-        if self.delivery is not None and messages is not None:
-            self.delivery.beside, messages.beside = messages, self.delivery
+        """The client's messages: one window for all."""
+        if self.critical is None or self.others is None:
+            return
+        results = (self.critical.delivery, self.others.delivery)
+        of_messages = () if messages is None else (messages,)
+        for each in results:
+            each.beside = (*(other for other in results if other is not each), *of_messages)
+        if messages is not None:
+            messages.beside, messages.spared = results, self.others.delivery.spared
 
     def subscribed(self, subscription: Subscription) -> bool:
-        """A subscription to a channel; False if the track has to begin for it."""
-        if self.catching_up is not None:
-            self.catching_up.subscribed(subscription)
-        return self.catching_up is not None or not subscription.qos
+        """A subscription to a channel; False if the tracks have to begin for it."""
+        for track in (self.critical, self.others):
+            if track is not None:
+                track.catching_up.subscribed(subscription)
+        return self.others is not None or not subscription.qos
 
-    def offer(self, place: int, congested: bool) -> tuple[int, bool]:
+    def reading(self, critical: bool) -> CatchingUp | None:
+        track = self.critical if critical else self.others
+        return None if track is None else track.catching_up
+
+    def of_packet(self, packet_id: int, messages: Delivery | None) -> Delivery | None:
+        """The track that a packet id belongs to."""
+        for ids, track in ((CRITICAL, self.critical), (RESULTS, self.others)):
+            if packet_id in ids:
+                return None if track is None else track.delivery
+        return messages
+
+    def offer(self, place: int, critical: bool, congested: bool) -> tuple[int, bool]:
         """A result that a notice has just brought → the packet id to send it with (0: don't), repeat."""
-        delivery = self.delivery
-        if delivery is None or not delivery.live or place < delivery.next:
+        track = self.critical if critical else self.others
+        if track is None or not track.delivery.live or place < track.delivery.next:
             return 0, False
+        delivery = track.delivery
         if congested:
             delivery.fall_behind(place)
             return 0, False
@@ -73,12 +126,20 @@ class ResultsTrack:
 
     def passed(self, tail: int) -> None:
         """Every result up to there was dispatched, and offered if it was for the client."""
-        if self.delivery is not None and self.delivery.live:
-            self.delivery.passed(tail)
+        for track in (self.critical, self.others):
+            if track is not None and track.delivery.live:
+                track.delivery.passed(tail)
 
     def ask(self, subscriptions: Mapping[str, Subscription], cause: str) -> list[Effect]:
-        """What to read now, if something has to be."""
-        return [] if self.catching_up is None else self.catching_up.ask(subscriptions, cause)
+        """What to read now, if something has to be: others once the client is not behind with critical ones."""
+        if self.critical is None or self.others is None:
+            return []
+        critical = self.critical.catching_up.ask(subscriptions, cause)
+        return [*critical, *self.others.catching_up.ask(subscriptions, cause)]
 
-    def progress(self, stored: Progress | None) -> Progress | None:
-        return stored if self.delivery is None else self.delivery.progress()
+    def written_into(self, session: StoredSession) -> StoredSession:
+        """A session, with how far they are."""
+        if self.critical is None or self.others is None:
+            return session
+        others, critical = self.others.delivery.progress(), self.critical.delivery.progress()
+        return msgspec.structs.replace(session, results=others, critical=critical)

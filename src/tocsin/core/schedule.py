@@ -156,6 +156,13 @@ class Schedule:
                 entry.since_us = now_us
         self._newest[dataset] = version
 
+    def forget(self, dataset: str) -> None:
+        """A dataset is gone; the versions of one of its name that is made later begin anew."""
+        self._newest.pop(dataset, None)
+        for entry in self._entries.values():
+            if dataset in entry.read:
+                entry.read[dataset] = 0
+
     def ask(self, channel: str) -> None:
         """Run it in the next tick, whatever its plan says."""
         self._entries[channel].asked = True

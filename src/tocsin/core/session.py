@@ -121,6 +121,11 @@ class Session(TableMachine):
                 msgspec.structs.force_setattr(effect, "cause", event.cause)
         return effects
 
+    @property
+    def will(self) -> Will | None:
+        """The client's, also while it is not welcomed yet."""
+        return self._will if self._connect is None else self._connect.will
+
     def heard(self, now_us: int) -> None:
         """The client gave a sign of life. The hot path's other half is ``check_publish`` or ``takes``."""
         self._heard_us = now_us

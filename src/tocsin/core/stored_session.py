@@ -49,6 +49,7 @@ class StoredSession(msgspec.Struct, frozen=True):
     results: Progress | None = (
         None  # of channels, in places (``model.results.place``); None: it never had any
     )
+    critical: Progress | None = None  # the same of critical ones; the former is then of the others alone
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -28,6 +28,7 @@ from tocsin.feeds.folder import FolderAgent
 from tocsin.feeds.kafka import KafkaAgent
 from tocsin.feeds.live import Ear
 from tocsin.feeds.messages import MessageAgent
+from tocsin.feeds.metrics import served
 from tocsin.feeds.outlet import Outlet
 from tocsin.feeds.retrying import Retrying
 from tocsin.model.catalogue import (
@@ -346,21 +347,28 @@ async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lea
     await door.open()
 
     async def answer(delivery: Delivery) -> bytes:
-        return msgspec.json.encode(await feeder.status(" ".join(door.addresses)))
+        return msgspec.json.encode(await status())
 
     async def sweep() -> None:
         await feeder.sweep()
         await asyncio.Event().wait()
 
+    async def status() -> Status:
+        return await feeder.status(" ".join(door.addresses))
+
+    chosen = settings.feeds
     try:
-        async with store.bus.serve(status_subject(settings.network), answer):
+        async with (
+            store.bus.serve(status_subject(settings.network), answer),
+            served(chosen.metrics_host, chosen.metrics_port, status) as metrics,
+        ):
             await together(
                 process.stopped(),
                 feeder.follow(catalogue),
                 sweep(),
                 lease.keep(),
                 guard.watch(lambda changed: None),
-                _report(process, feeder, door),
+                _report(process, feeder, door, metrics),
             )
         process.report("stopping")
     finally:
@@ -368,11 +376,12 @@ async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lea
         await feeder.stop()
 
 
-async def _report(process: Process, feeder: Feeder, door: Door) -> None:
+async def _report(process: Process, feeder: Feeder, door: Door, metrics: str) -> None:
     while True:
         failing = [each for each in feeder.running.values() if each.figures.error]
         facts = {
             "http": " ".join(door.addresses),
+            "metrics": metrics,
             "feeds": len(feeder.running),
             "failing": len(failing),
             "records": sum(each.figures.records for each in feeder.running.values()),

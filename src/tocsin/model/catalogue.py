@@ -107,7 +107,7 @@ class Channel(msgspec.Struct, frozen=True, tag_field="kind", tag="channel"):
     columns: tuple[Column, ...]  # of a result
     query: str  # the SELECT, as it was written
     every_s: float | None = None  # None: continuous
-    priority: int = 0  # 0 … 9; what is higher is delivered first
+    priority: int = 0  # 0 … 9; from ``model.results.CRITICAL`` on its results overtake others
     priority_column: str | None = None  # of a result, that overrules it
     paused: bool = False
     version: int = 1

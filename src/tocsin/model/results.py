@@ -2,14 +2,18 @@
 
 A **backend subscription** ``k`` is a channel with values for its parameters. A broker holds it once, however many of
 its clients asked: one cell of the table ``SUBSCRIPTIONS`` for each (k, broker), written before the first one's SUBACK.
+A broker that backs another has **standby** cells for what that one's clients asked: they bring rows only while nobody
+holds k in earnest.
 
 A **tick** of the pipeline executes all channels that are due, and commits their results to the results dataset at once:
 for each broker the rows of the subscriptions that it holds, in files of its own. Then it appends one **notice** to the
 log ``NOTICES``, under an id that follows from the tick's number. Brokers follow that log, and read their files.
 
 Every result of a tick has an **ordinal**, 0 … rows − 1. A result that several brokers are to deliver is in a file of
-each, with the same ordinal. Results of one k are delivered in the order of their ordinals. ``place`` makes one number
-of notice and ordinal: how far a subscriber has got is such a number.
+each, with the same ordinal. Results of one k are delivered in the order of their ordinals, critical ones and the others
+each for themselves. ``place`` makes one number of notice and ordinal: how far a subscriber has got is such a number.
+
+A result has a **priority**, 0 … 9; from CRITICAL on it is critical, and overtakes others.
 """
 
 from __future__ import annotations
@@ -23,19 +27,22 @@ from tocsin.errors import Malformed
 
 SUBSCRIPTIONS: Final = "channel-subscriptions"  # the table's name, after the network's and a hyphen
 NOTICES: Final = "notices"  # the log's name, likewise; its one subject is ``{network}.notices``
+CRITICAL: Final = 7  # the least priority of what overtakes
+STANDBY: Final = "_standby"  # the last part of a standby cell's key: no broker has such an id
 ORDINALS: Final = 1 << 20  # results that one notice can be about; a larger tick has several notices
 
 Value = str | int | float | bool
 
 
-class BackendSubscription(msgspec.Struct, frozen=True):
-    """The cell of (k, broker)."""
+class BackendSubscription(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The cell of (k, broker): in earnest, or as a standby. One of each may be there."""
 
     channel: str
     values: tuple[
         Value, ...
     ]  # one for each parameter, in their order, of the parameter's type; dates and times as text
     broker: str
+    standby: bool = False
 
     @property
     def k(self) -> str:
@@ -43,7 +50,7 @@ class BackendSubscription(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        return f"{self.channel.lower()}.{self.k}.{self.broker}"
+        return f"{self.channel.lower()}.{self.k}.{self.broker}{f'.{STANDBY}' if self.standby else ''}"
 
 
 def k_of(channel: str, values: tuple[Value, ...]) -> str:
@@ -68,6 +75,7 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     channel: str
     number: int
     results: int
+    critical: int = -1  # of them; -1: not said
 
 
 class Notice(msgspec.Struct, frozen=True):

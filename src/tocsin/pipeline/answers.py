@@ -1,4 +1,4 @@
-"""What the pipeline answers to whoever asks it over the bus: structs that are JSON, and their bounds."""
+"""Answers (``model.answer``) made of what Spark and the catalogue say, within the bounds of a message."""
 
 from __future__ import annotations
 
@@ -12,43 +12,11 @@ import msgspec
 import pyarrow as pa
 
 from tocsin.errors import SqlInvalid, TocsinError
+from tocsin.model.answer import Answer, Heading, Problem, Reply
 
 REPLY_MAX_BYTES: Final = 900_000  # less than what the bus carries (1 MiB)
 ROWS_DEFAULT: Final = 1_000
 ROWS_MAX: Final = 100_000
-
-
-class Heading(msgspec.Struct, frozen=True):
-    """A column of a table."""
-
-    name: str
-    type: str = "STRING"
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """What became of one statement."""
-
-    statement: str
-    columns: tuple[Heading, ...] = ()
-    rows: tuple[tuple[Any, ...], ...] = ()
-    more: bool = False  # there are rows that are not here
-    message: str = ""
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """Why a script stopped, and where: lines and columns from 1; 0: nowhere in particular."""
-
-    message: str
-    line: int = 0
-    column: int = 0
-    remedy: str = ""
-
-
-class Reply(msgspec.Struct, frozen=True):
-    """The answers up to the first problem."""
-
-    results: tuple[Answer, ...] = ()
-    error: Problem | None = None
 
 
 def problem_of(error: TocsinError) -> Problem:

@@ -2,9 +2,9 @@
 
 Java keeps loaded classes in a file, if it is asked to when it ends, and maps that file at its next start: a *class
 data archive* before Java 25, an *ahead-of-time cache* from there on. Ours is made once for each Java and pyspark, by
-a **rehearsal**: a short Spark session of its own (``python -m tocsin.pipeline.archive``) at the lowest priority,
-behind the back of the pipeline's first run. Java checks by itself whether an archive fits, and goes on without it if
-not.
+a **rehearsal**: a short Spark session of its own (``pipeline.rehearsal``) at the lowest priority, behind the back of
+the pipeline's first run. Java checks by itself whether an archive fits, and goes on without it if not. An archive has
+some 180 MB: the next rehearsal removes those that nobody has used for a month.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from tocsin.pipeline.java import Java
 from tocsin.runtime import leash
 
 AHEAD_OF_TIME: Final = 25  # the first Java that makes its cache in one step
-PLAYED: Final = 2  # grows when what is rehearsed changes, so that archives are made anew
+PLAYED: Final = 3  # grows when what is rehearsed changes, so that archives are made anew
 REHEARSAL: Final = "tocsin.pipeline.rehearsal"
+UNUSED_S: Final = 30 * 86_400.0  # by installations that are gone, or were renewed
 
 
 def archive_path(java: Java, pyspark: str, options: str, cache: Path) -> Path:
@@ -35,6 +36,20 @@ def archive_path(java: Java, pyspark: str, options: str, cache: Path) -> Path:
 def use(java: Java, path: Path) -> str:
     """The option with which Java maps an archive that is there."""
     return f"-XX:{'AOTCache' if java.version >= AHEAD_OF_TIME else 'SharedArchiveFile'}={path}"
+
+
+def note_use(path: Path) -> None:
+    """Somebody uses an archive."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
+
+
+def tidy(cache: Path, now_s: float) -> None:
+    """Remove archives that nobody has used for long, and what was left of rehearsals that were killed."""
+    for each in cache.glob("classes-*"):
+        with contextlib.suppress(OSError):
+            if now_s - each.stat().st_mtime > UNUSED_S:
+                each.unlink()
 
 
 def make(java: Java, path: Path) -> str:

@@ -12,15 +12,18 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 
 import msgspec
+import pyarrow as pa
 
 from tocsin.errors import OperatorError, SqlInvalid, TocsinError
+from tocsin.model.answer import Answer, Reply
 from tocsin.model.catalogue import Channel, Dataset, Definition, Feed
-from tocsin.pipeline.answers import Answer, Reply, headings, problem_of, table_answer
+from tocsin.pipeline.answers import headings, problem_of, table_answer
 from tocsin.pipeline.catalogue import InUse
 from tocsin.pipeline.failures import ExecutionFailed, first_words
 from tocsin.pipeline.language import statements as said
 from tocsin.pipeline.language.checking import check
 from tocsin.pipeline.language.script import read_script
+from tocsin.pipeline.language.spark_check import pointing
 from tocsin.pipeline.plan import Compiled, Selection
 from tocsin.pipeline.shop import Shop
 
@@ -54,7 +57,7 @@ class Desk:
         if isinstance(statement, said.Select):  # these may take long, and change nothing
             selection = check(statement, self._shop.catalogue.all(), text)
             assert isinstance(selection, Selection)
-            return await self._select(selection, limit)
+            return await self._select(text, statement, selection, limit)
         async with self._one:
             compiled = check(statement, self._shop.catalogue.all(), text)
             assert not isinstance(compiled, Selection)
@@ -155,13 +158,16 @@ class Desk:
                 return describe(definition)
         raise SqlInvalid(text, statement.at, f"there is no {statement.name}", "look at SHOW CHANNELS")
 
-    async def _select(self, selection: Selection, limit: int) -> Answer:
-        loop = asyncio.get_running_loop()
+    async def _select(self, text: str, statement: said.Select, selection: Selection, limit: int) -> Answer:
+        def ask() -> pa.Table:
+            with pointing(statement.text, text, statement.at):
+                return self._shop.select(selection, limit + 1)
+
         try:
-            found = await loop.run_in_executor(self._queries, lambda: self._shop.select(selection, limit + 1))
+            found = await asyncio.get_running_loop().run_in_executor(self._queries, ask)
         except TocsinError:
             raise
-        except Exception as error:  # Spark's: what it says of the query
+        except Exception as error:  # Spark's: what happened to the query
             raise ExecutionFailed(first_words(error)) from error
         return table_answer("SELECT", found, limit)
 

@@ -30,18 +30,22 @@ from tocsin.model.catalogue import Channel, ParameterType
 from tocsin.pipeline.failures import ExecutionFailed, first_words
 from tocsin.pipeline.plan import Compiled, Selection, Template, results_view
 from tocsin.pipeline.storage.datasets import DatasetStore, Snapshot
-from tocsin.pipeline.storage.frames import Frames
 from tocsin.pipeline.storage.frames import results as result_frame
 from tocsin.pipeline.storage.parts import Part, Place
 from tocsin.pipeline.storage.results import ResultsStore
 from tocsin.pipeline.subscriptions import Subscriptions
 from tocsin.pipeline.tables import Member, TemplateTable, row_values
+from tocsin.pipeline.views import Views
 from tocsin.pipeline.writer import WRITTEN_DDL, Running, Writer, written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SIDE_BY_SIDE: Final = 4  # jobs at a time: their fixed costs overlap, their tasks share the cores
+ADAPTIVE_BYTES: Final = (
+    256 << 20
+)  # read by a tick, from which on Spark had better look at sizes while it runs
+ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 PARTS_PER_GROUP: Final = 1 << 14  # numbers for the tasks of one group, of 2³¹
 
 
@@ -99,11 +103,13 @@ class Engine:
         self._name = run  # of this run of the pipeline: part of the names of files
         self._directory = directory  # of the tables of subscriptions
         self._deadline_s = deadline_s
-        self._frames = Frames(spark, store)
         self._compiled: dict[str, Compiled] = {}
         self._tables: dict[str, TemplateTable] = {}
-        self._views = threading.Lock()
+        self._viewing = threading.Lock()
+        self._views = Views(spark, store)
         self._selects = itertools.count(1)
+        self._adaptive: bool | None = None  # what Spark was told last
+        self._decided = spark.sparkContext.getConf().get(ADAPTIVE) is not None
         self._jobs = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="execution")
         self._folder = ThreadPoolExecutor(1, thread_name_prefix="fold")
         self._log = structlog.get_logger()
@@ -140,6 +146,8 @@ class Engine:
         self._tables[template].leave(name)
         if not any(each.template.id == template for each in self._compiled.values()):
             self._tables.pop(template).close()
+            with self._viewing:
+                self._views.forget(old.template)
 
     def invalid(self, name: str) -> int:
         """Subscriptions of a channel whose values do not fit its parameters."""
@@ -168,12 +176,23 @@ class Engine:
         groups = self._grouped(due)
         snapshots = {name: self._store.snapshot(name) for name in self._read_by(groups)}
         self._catch_up(groups)
+        self._adapt(snapshots.values())
         done: list[Done] = []
         parts: list[Part] = []
         for outcome in self._jobs.map(lambda group: self._attempt(group, snapshots, tick, at_us), groups):
             done += outcome.done
             parts += outcome.parts
         return Run(tuple(done), tuple(parts))
+
+    def _adapt(self, snapshots: Iterable[Snapshot]) -> None:
+        """Have Spark plan as it goes where much is read. Where little is, any plan will do, and each look costs time.
+
+        Unless the operator has decided it.
+        """
+        wanted = sum(file.size for each in snapshots for file in each.files) >= ADAPTIVE_BYTES
+        if wanted != self._adaptive and not self._decided:
+            self._spark.conf.set(ADAPTIVE, str(wanted).lower())
+            self._adaptive = wanted
 
     def _grouped(self, due: Iterable[Due]) -> list[_Group]:
         groups: dict[tuple[str, tuple[tuple[str, int], ...]], _Group] = {}
@@ -252,11 +271,12 @@ class Engine:
             for each in group.template.reads
             if each.new
         }
-        with self._views:
+        with self._viewing:
             subscriptions = table.frame(members)
             if subscriptions is None:  # nobody to tell
                 return Run(tuple(Done(each.channel, each.execution, read) for each in group.due), ())
-            found = self._query(group, subscriptions, snapshots, at_us)
+            self._views.show_subscriptions(group.template, subscriptions, at_us)
+            found = self._views.results(group.template, table.rows, snapshots, group.due[0].since)
         running = {}
         for key, each in members.items():
             channel = self._compiled[each.channel.lower()].channel
@@ -267,49 +287,20 @@ class Engine:
         took_us = int((perf_counter() - began) * 1e6)
         return Run(tuple(_done(each, read, parts, matched, took_us) for each in group.due), tuple(parts))
 
-    def _query(
-        self, group: _Group, subscriptions: DataFrame, snapshots: Mapping[str, Snapshot], at_us: int
-    ) -> DataFrame:
-        """The group's rows, their columns as one text of JSON. Under the lock of the views."""
-        template = group.template
-        if "_now" in template.sql:
-            # A row beside every other: as a literal it would have Spark compile anew at each execution.
-            now = self._spark.sql(f"SELECT timestamp_micros(at) AS _now FROM VALUES ({at_us}L) AS t(at)")
-            subscriptions = subscriptions.crossJoin(now)
-        subscriptions.createOrReplaceTempView(f"subs_{template.id}")
-        for read in template.reads:
-            snapshot = snapshots[read.dataset.lower()]
-            if read.new:
-                since = group.due[0].since.get(read.dataset.lower(), snapshot.version)
-                self._frames.new(snapshot, since).createOrReplaceTempView(f"new_{read.dataset.lower()}")
-            else:
-                self._frames.current(snapshot).createOrReplaceTempView(f"data_{read.dataset.lower()}")
-        found = self._spark.sql(template.sql)
-        columns = [name for name in found.columns if name not in ("_channel", "_k", "_rank", "_priority")]
-        fields = ", ".join(f"{_text(name)}, {_name(name)}" for name in columns)
-        return found.selectExpr(
-            "_channel",
-            "_k",
-            "CAST(_rank AS BIGINT) AS _rank",
-            "CAST(_priority AS INT) AS _priority",
-            f"to_json(named_struct({fields}), map('ignoreNullFields', 'false')) AS payload",
-        )
-
     # ── for people ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def select(
         self, selection: Selection, channels: Mapping[str, Channel], results: ResultsStore, limit: int
     ) -> pa.Table:
         """The first rows of a query that is run once. From any thread."""
-        with self._views:
+        with self._viewing:
             for read in selection.reads:
-                snapshot = self._store.snapshot(read.dataset)
-                self._frames.current(snapshot).createOrReplaceTempView(f"data_{read.dataset.lower()}")
+                self._views.show_dataset(self._store.snapshot(read.dataset))
             if selection.results:
-                result_frame(self._spark, results).createOrReplaceTempView("results")
+                self._views.show("results", result_frame(self._spark, results))
             for name in selection.results:
                 view = self._spark.sql(results_view(channels[name.lower()]))
-                view.createOrReplaceTempView(f"results_{name.lower()}")
+                self._views.show(f"results_{name.lower()}", view)
             found = self._spark.sql(selection.sql)
         return self._collect(found.limit(limit), f"select {next(self._selects)}")
 
@@ -319,11 +310,11 @@ class Engine:
         template = compiled.template
         self._catch_up([_Group(template, [])])
         snapshots = {each.dataset.lower(): self._store.snapshot(each.dataset) for each in template.reads}
-        with self._views:
+        with self._viewing:
             table = self._tables[template.id]
             subscriptions = table.frame([_member(compiled).key]) or table.empty()
-            due = Due(name, 0, {read: snapshot.version for read, snapshot in snapshots.items()})
-            found = self._query(_Group(template, [due]), subscriptions, snapshots, 0)
+            self._views.show_subscriptions(template, subscriptions, 0)
+            found = self._views.planned(template, snapshots)
             return str(found._jdf.queryExecution().executedPlan().toString())
 
     def _collect(self, frame: DataFrame, name: str) -> pa.Table:
@@ -375,11 +366,3 @@ def _member(compiled: Compiled) -> Member:
 
 def _constant_types(template: Template) -> list[ParameterType]:
     return [each.type for each in template.subscription_columns if each.name.startswith("c")]  # type: ignore[misc]
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _name(value: str) -> str:
-    return "`" + value.replace("`", "``") + "`"

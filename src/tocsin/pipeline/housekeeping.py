@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from tocsin.errors import Malformed, StorageUnusable, StoreError
+from tocsin.errors import DatasetMissing, Malformed, StorageUnusable, StoreError
 from tocsin.model.results import decode_notice
 from tocsin.pipeline.shop import Shop
 from tocsin.ports import Log, Table
@@ -64,7 +64,12 @@ class Housekeeping:
             await asyncio.sleep(every_s)
             try:
                 await self.tidy(look=rounds % FLOOR_EVERY == 0)
-            except (StorageUnusable, StoreError, Malformed) as error:
+            except (
+                DatasetMissing,
+                StorageUnusable,
+                StoreError,
+                Malformed,
+            ) as error:  # one may be dropped just now
                 self._log.warning("upkeep was not possible", problem=str(error))
             rounds += 1
 

@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from tocsin.errors import StorageUnusable
+from tocsin.pipeline.failures import first_words
 from tocsin.pipeline.ingest import Ingest
 from tocsin.pipeline.shop import Shop
 from tocsin.pipeline.status import Figures
@@ -43,6 +44,7 @@ class Loop:
         tick_s: float,
         clock: Callable[[], int],
         woken: asyncio.Event,
+        warm_up: Callable[[], object] | None = None,
     ) -> None:
         self._shop = shop
         self._ticker = ticker
@@ -51,6 +53,7 @@ class Loop:
         self._tick_s = tick_s
         self._clock = clock
         self._woken = woken
+        self._warm_up = warm_up  # to be done once, before the first wait; None: there has been a tick
         self._changes: deque[Change] = deque()
         self._applied = asyncio.Event()  # there is room for more changes
         self.ready = asyncio.Event()  # all subscriptions are known, and ticks are made
@@ -87,12 +90,26 @@ class Loop:
             self._woken.clear()
             await self._apply()
             ingested = await self._take_in()
-            ticked = await self._tick() if self._shop.subscriptions.ready else False
-            if not (ingested or ticked or self._changes):
+            async with self._shop.turn:
+                ticked = await self._tick() if self._shop.subscriptions.ready else False
+            if ticked:
+                self._warm_up = None
+            if not (ingested or ticked or self._changes) and not await self._warmed_up():
                 await self._wait()
             pause_s = began + self._tick_s - asyncio.get_running_loop().time()
             if pause_s > 0:
                 await asyncio.sleep(pause_s)
+
+    async def _warmed_up(self) -> bool:
+        """Use the time before the first tick, if there is any; whether it was used."""
+        if self._warm_up is None or not self._shop.subscriptions.ready:
+            return False
+        warm_up, self._warm_up = self._warm_up, None
+        try:
+            await self._shop.call(warm_up)
+        except Exception as error:  # of Spark, or the storage: channels will say the same, if it is true
+            self._log.warning("Spark could not be warmed up", problem=first_words(error))
+        return True
 
     async def _apply(self) -> None:
         """Bring the subscriptions up to date, with at most so many changes at once."""
@@ -148,6 +165,8 @@ class Loop:
                 )
             else:
                 schedule.done(each.channel, now_us, read=each.read, cost_us=each.took_us)
+        if not self.executed:
+            self._log.info("the first execution is done", channels=[each.channel for each in done])
         self.executed += len(done)
         if self._shop.progress.tick != before:
             self._log.debug("tick", tick=self._shop.progress.tick, channels=len(done))

@@ -51,7 +51,7 @@ class SubscriptionColumn(msgspec.Struct, frozen=True):
 
 
 # Pairs of rows up to which comparing them all is quicker than spreading one side over a grid and joining.
-PLAIN_PAIRS: Final = 10_000_000
+PLAIN_PAIRS: Final = 1_000_000
 
 
 class Template(msgspec.Struct, frozen=True):

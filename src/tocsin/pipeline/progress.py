@@ -88,8 +88,21 @@ class Progress:
         self._versions[key] = version
         self._unwritten[f"{VERSION}{key}"] = str(version).encode()
 
-    async def write(self) -> None:
-        """Write what is not written; what cannot be now is kept for the next time."""
+    def forget_reading(self, channel: str) -> None:
+        """A channel is dropped: one of its name that is made later begins anew. Its executions go on counting."""
+        known = self.channel(channel)
+        if known is not None:
+            self.note_channel(channel, ChannelProgress(known.execution))
+
+    def forget_dataset(self, dataset: str) -> None:
+        """The versions of a dataset begin anew: to whoever has read it, everything that comes is new."""
+        name = dataset.lower()
+        for channel, known in list(self.channels.items()):
+            if known.read.get(name):
+                self.note_channel(channel, msgspec.structs.replace(known, read={**known.read, name: 0}))
+
+    async def write(self) -> bool:
+        """Write what is not written; what cannot be now is kept for the next time. Whether that was all."""
         unwritten, self._unwritten = self._unwritten, {}
         items = list(unwritten.items())
         for start in range(0, len(items), AT_ONCE):
@@ -102,3 +115,4 @@ class Progress:
                     self._unwritten.setdefault(key, value)
                 elif isinstance(outcome, BaseException):
                     raise outcome
+        return not self._unwritten

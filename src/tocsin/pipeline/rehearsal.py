@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Final
 
 from tocsin import config
 from tocsin.pipeline import archive
 from tocsin.pipeline.play import play
 from tocsin.pipeline.spark import Options, Spark
 
-SETTINGS = config.Spark(master="local[1]", heap="512m", ui_port=0)
+# For Java to write the archive when it ends: five seconds, or minutes on a machine that is busy.
+WRITING_S: Final = 900.0
+SETTINGS: Final = config.Spark(master="local[1]", heap="512m", ui_port=0)
 
 
 def rehearse(path: Path, java_options: str) -> bool:
@@ -27,6 +32,10 @@ def rehearse(path: Path, java_options: str) -> bool:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        for left in path.parent.glob(f"{path.stem}.*"):  # by one that was killed
+            if left not in (path, path.with_suffix(".lock")):
+                left.unlink(missing_ok=True)
+        archive.tidy(path.parent, time.time())
         partial = path.with_suffix(f".{os.getpid()}")
         with tempfile.TemporaryDirectory(prefix="tocsin-rehearsal-") as directory:
             work = Path(directory)
@@ -40,13 +49,20 @@ def rehearse(path: Path, java_options: str) -> bool:
             )
             spark = _Rehearsal(options, partial)
             spark.launch()
+            signal.signal(signal.SIGTERM, lambda number, frame: _give_up(spark))
             spark.connect()
             play(spark.session, work / "play", encore=True)
-            spark.stop(grace_s=120.0)
+            spark.stop(grace_s=WRITING_S)
         if not partial.exists():
             return False
         partial.replace(path)
         return True
+
+
+def _give_up(spark: Spark) -> None:
+    """The pipeline ends. Asked nicely, the Java would write its archive first, for seconds."""
+    spark.kill()
+    sys.exit(1)
 
 
 class _Rehearsal(Spark):

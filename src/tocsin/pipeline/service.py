@@ -17,10 +17,11 @@ import msgspec
 import structlog
 
 from tocsin.errors import Malformed, TocsinError, Trimmed
+from tocsin.model.answer import Problem, Reply
 from tocsin.model.catalogue import TEXT_MAX_BYTES
 from tocsin.model.channel_places import ChannelPlaces
 from tocsin.model.results import decode_notice
-from tocsin.pipeline.answers import ROWS_DEFAULT, ROWS_MAX, Problem, Reply, encode_reply
+from tocsin.pipeline.answers import ROWS_DEFAULT, ROWS_MAX, encode_reply
 from tocsin.pipeline.desk import Desk
 from tocsin.pipeline.failures import first_words
 from tocsin.pipeline.status import Status

@@ -18,9 +18,10 @@ import pyarrow as pa
 import structlog
 
 from tocsin.core.schedule import Plan, Schedule
-from tocsin.errors import TocsinError
+from tocsin.errors import DatasetMissing, StoreError, StoreUnavailable, TocsinError
+from tocsin.model.answer import Answer
 from tocsin.model.catalogue import Channel, Column, Dataset, Definition, Feed
-from tocsin.pipeline.answers import Answer, headings
+from tocsin.pipeline.answers import headings
 from tocsin.pipeline.catalogue import Catalogue
 from tocsin.pipeline.engine import Engine
 from tocsin.pipeline.failures import first_words
@@ -63,6 +64,7 @@ class Shop:
         self.check = check  # has Spark look at a compiled channel; the columns of its results
         self.versions: dict[str, int] = {}  # of each dataset, as far as was seen
         self.broken: dict[str, str] = {}  # channels that cannot be compiled any more, and why
+        self.turn = asyncio.Lock()  # held by a tick, and by what must not happen during one
         self._thread = thread
         self._clock = clock
         self._wake = wake
@@ -93,8 +95,11 @@ class Shop:
         await self._define(compiled)
 
     async def see(self, dataset: str) -> None:
-        """Look which version a dataset has."""
-        version = await self.call(lambda: self.landing.data.snapshot(dataset).version)
+        """Look which version a dataset has; none, if it was dropped meanwhile."""
+        try:
+            version = await self.call(lambda: self.landing.data.snapshot(dataset).version)
+        except DatasetMissing:
+            return
         self.saw(dataset, version)
 
     def saw(self, dataset: str, version: int) -> None:
@@ -107,12 +112,19 @@ class Shop:
         await self.call(lambda: self.landing.create(dataset))
         await self.catalogue.put(dataset)
         await self.see(dataset.name)
+        for name in list(self.broken):  # perhaps for want of this one
+            del self.broken[name]
+            await self._open(self.catalogue.channels[name])
 
     async def create_feed(self, feed: Feed) -> None:
         await self.catalogue.put(feed)
 
     async def create_channel(self, channel: Channel) -> None:
         """A new channel, or one in place of another of its name."""
+        async with self.turn:
+            await self._create_channel(channel)
+
+    async def _create_channel(self, channel: Channel) -> None:
         compiled = compile_channel(channel, self.catalogue.named())
         known = self.progress.channel(channel.name) or ChannelProgress()
         read = {
@@ -157,15 +169,35 @@ class Shop:
 
     async def drop(self, definition: Definition) -> None:
         self.catalogue.check_unused(definition)
+        async with self.turn:
+            await self._drop(definition)
+
+    async def _drop(self, definition: Definition) -> None:
         name = definition.name
         if isinstance(definition, Channel):
             self.schedule.drop(name.lower())
             await self.call(lambda: self.engine.drop(name))
             self.broken.pop(name.lower(), None)
-        await self.catalogue.drop(definition)
-        if isinstance(definition, Dataset):
-            await self.call(lambda: self.landing.drop(name))
-            self.versions.pop(name.lower(), None)
+            self.progress.forget_reading(name)
+        if not isinstance(definition, Dataset):
+            await self.catalogue.drop(definition)
+            return
+        await self._drop_rows(name)
+        try:
+            await self.catalogue.drop(definition)
+        except StoreError:
+            await self.call(lambda: self.landing.create(definition))
+            raise
+
+    async def _drop_rows(self, name: str) -> None:
+        """Remove what a dataset holds. Its versions begin anew then, and nobody may go by the old ones: that is durable
+        before. Killed behind it, the dataset is still defined, and empty."""
+        self.progress.forget_dataset(name)
+        if not await self.progress.write():
+            raise StoreUnavailable(f"drop dataset {name}", "how far channels are cannot be stored")
+        await self.call(lambda: self.landing.drop(name))
+        self.versions.pop(name.lower(), None)
+        self.schedule.forget(name.lower())
 
     def ask(self, channel: str) -> None:
         """Run a channel in the next tick."""

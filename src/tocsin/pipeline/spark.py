@@ -8,6 +8,8 @@ is quoted if Spark does not start. ``spark.master`` may be ``local[…]`` or any
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
+import importlib.util
 import os
 import shutil
 import signal
@@ -17,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -108,26 +110,24 @@ class Spark:
     def launch(self) -> None:
         """Start the Java. Returns at once; ``connect`` waits for it."""
         check_installed()
-        import pyspark
-
         options = self.options
         self.java = find_java(os.environ, options.cache)
-        self.archive = archive.archive_path(
-            self.java, pyspark.__version__, options.java_options, options.cache
-        )
+        version = importlib.metadata.version("pyspark")
+        self.archive = archive.archive_path(self.java, version, options.java_options, options.cache)
+        archive.note_use(self.archive)
         self._prepare()
-        home = Path(pyspark.__file__).parent
+        found = importlib.util.find_spec("pyspark")  # not imported yet: that would only delay its Java
+        assert found is not None and found.origin is not None
+        home = Path(found.origin).parent
         self._info = Path(tempfile.mkdtemp(prefix="tocsin-spark-")) / "connection"
-        command = [str(home / "bin" / "spark-submit")]
-        for key, value in self.conf().items():
-            command += ["--conf", f"{key}={value}"]
+        command = [str(home / "bin" / "spark-submit"), "--properties-file", str(self._write_conf())]
         if options.settings.packages:
             command += ["--packages", ",".join(options.settings.packages)]
         environment = {
-            **{name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR" or value},
+            **{name: value for name, value in os.environ.items() if not name.startswith(config.PREFIX)},
             "JAVA_HOME": str(self.java.home),
             "SPARK_HOME": str(home),
-            "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+            "PYSPARK_PYTHON": self.python,
             "SPARK_CONNECT_MODE": "0",
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._info),
         }
@@ -152,14 +152,20 @@ class Spark:
         except OSError as error:
             raise DirectoryUnusable(str(options.work), error.strerror or str(error)) from None
 
-    def conf(self) -> dict[str, str]:
-        """What Spark is told: our defaults, then what the operator says, then what queries rely on."""
-        from tocsin.pipeline.plan import SPARK_SETTINGS
+    def _write_conf(self) -> Path:
+        """What Spark is told, in a file that nobody else can read: there may be secrets in it."""
+        path = self.options.work / "spark.properties"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            for key, value in self.conf().items():
+                file.write(f"{_escaped(key)}={_escaped(value)}\n")
+        return path
 
+    def conf(self) -> dict[str, str]:
+        """What Spark is told: our defaults, then what the operator says. ``connect`` adds what queries rely on."""
         options, settings = self.options, self.options.settings
         local = settings.master.startswith("local")
         java = [options.java_options, f"-Dlog4j2.configurationFile=file:{options.work}/log4j2.properties"]
-        if self.java is not None and self.archive is not None and options.archive and self.archive.exists():
+        if self.java is not None and self.archive is not None and self.is_rehearsed:
             java.append(archive.use(self.java, self.archive))
         said = dict(settings.conf)
         java.append(said.pop("spark.driver.extraJavaOptions", ""))
@@ -176,6 +182,8 @@ class Spark:
             "spark.sql.execution.arrow.pyspark.enabled": "true",
             # Without one, a task's rows come in batches of at most this: 10 000 by default, each a call.
             "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+            # Rows from memory whose number Spark knows: what is new is then broadcast, and nothing else is moved.
+            "spark.sql.execution.arrow.localRelationThreshold": "32m",
             "spark.sql.files.openCostInBytes": "65536",
             "spark.ui.enabled": "false" if settings.ui_port < 0 else "true",
             "spark.ui.port": str(max(settings.ui_port, 0)),
@@ -189,7 +197,7 @@ class Spark:
         }
         if local:
             ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        return {**ours, **said, **SPARK_SETTINGS}
+        return {**ours, **said}
 
     def _read(self) -> None:
         assert self._process is not None and self._process.stdout is not None
@@ -226,17 +234,16 @@ class Spark:
             port, length = struct.unpack(">ii", info.read(8))
             secret = info.read(length).decode()
         shutil.rmtree(self._info.parent, ignore_errors=True)
-        os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = str(port), secret
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        try:
+        with _environment(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
             gateway = java_gateway.launch_gateway()  # type: ignore[no-untyped-call]
-        finally:
-            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
         gateway.proc, self._gateway = self._process, gateway
+        from tocsin.pipeline.plan import SPARK_SETTINGS
+
         conf = SparkConf(loadDefaults=False, _jvm=gateway.jvm)
-        for key, value in self.conf().items():
+        for key, value in {**self.conf(), **SPARK_SETTINGS}.items():
             conf.set(key, value)
-        context = SparkContext(conf=conf, gateway=gateway)
+        with _environment(PYSPARK_PYTHON=self.python):  # pyspark looks for it nowhere else
+            context = SparkContext(conf=conf, gateway=gateway)
         self.session = SparkSession(context)
         return self.session
 
@@ -245,6 +252,17 @@ class Spark:
             self._reader.join(STOP_S)
         words = self._last.text
         return SparkFailed(f"{problem} ({words})" if words else problem, self.options.log)
+
+    @property
+    def python(self) -> str:
+        """The Python of tasks, on whichever machine they are."""
+        said = self.options.settings.conf.get("spark.pyspark.python")
+        return said or os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+    @property
+    def is_rehearsed(self) -> bool:
+        """Whether there is an archive of classes to start with."""
+        return self.options.archive and self.archive is not None and self.archive.exists()
 
     # ── while it runs ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -266,15 +284,21 @@ class Spark:
 
     def rehearse(self) -> subprocess.Popen[bytes] | None:
         """Have the archive of classes made, if there is none: the next start is then quicker."""
-        if not self.options.archive or self.archive is None or self.archive.exists():
+        if not self.options.archive or self.archive is None or self.is_rehearsed:
             return None
         return archive.rehearse(self.archive, self.options.java_options)
+
+    def kill(self) -> None:
+        """End the Java at once, whatever it is doing."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     # ── stop ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def stop(self, grace_s: float = STOP_S) -> None:
         """End Spark and its Java; nothing of it is left when this returns."""
-        process, self._process = self._process, None
+        process = self._process
         if process is None:
             return
         if self.session is not None and process.poll() is None:
@@ -288,15 +312,30 @@ class Spark:
         try:
             process.wait(grace_s)
         except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            self.kill()
             process.wait()
+        self._process = None
         if self._reader is not None:
             self._reader.join(STOP_S)
         assert process.stdout is not None
         process.stdout.close()
         for directory in (self._info.parent, self.options.work):
             shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Variables for as long as somebody looks for them there."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _forget_gateway(gateway: Any) -> None:
@@ -311,6 +350,12 @@ def _forget_gateway(gateway: Any) -> None:
         context._gateway = context._jvm = context._active_spark_context = None
         session: Any = SparkSession
         session._instantiatedSession = session._activeSession = None
+
+
+def _escaped(text: str) -> str:
+    """As Java's properties have it."""
+    special = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+    return "".join(special.get(c, f"\\{c}" if c in "=:#! " else c) for c in text)
 
 
 def _cores(master: str) -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
+from tocsin.errors import DatasetMissing
 from tocsin.model.catalogue import Channel, Dataset, Feed
 from tocsin.pipeline.engine import Done
 from tocsin.pipeline.ingest import FeedFigures, Ingest
@@ -108,6 +111,15 @@ def channel_status(shop: Shop, figures: Figures, channel: Channel, now_us: int) 
         error=shop.broken.get(name, planned.error if planned else ""),
         next_at_us=planned.next_us if planned else None,
     )
+
+
+def dataset_statuses(shop: Shop, lag: int) -> tuple[DatasetStatus, ...]:
+    """All of them, but for one that is being dropped. In a thread."""
+    found: list[DatasetStatus] = []
+    for dataset in list(shop.catalogue.datasets.values()):
+        with contextlib.suppress(DatasetMissing):
+            found.append(dataset_status(shop, dataset, lag))
+    return tuple(found)
 
 
 def dataset_status(shop: Shop, dataset: Dataset, lag: int) -> DatasetStatus:

@@ -1,8 +1,9 @@
 """Who subscribed to what: the table of backend subscriptions, as the pipeline holds it.
 
 A watch of the table is applied change by change. For each channel there is k → ``Held``: the values, and the brokers
-that hold k. What changed since somebody last asked is remembered by channel, so that the tables that Spark joins with
-(``pipeline.tables``) follow at the cost of the changes. When the watch begins anew, what it does not repeat is gone.
+for which there are rows: those that hold k in earnest or, if none does, those that do as standbys. What changed since
+somebody last asked is remembered by channel, so that the tables that Spark joins with (``pipeline.tables``) follow at
+the cost of the changes. When the watch begins anew, what it does not repeat is gone.
 
 Names of channels are those of keys: in lower case. A cell that cannot be read is left out and counted.
 """
@@ -10,24 +11,32 @@ Names of channels are those of keys: in lower case. A cell that cannot be read i
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from tocsin.errors import Malformed
-from tocsin.model.results import Value, decode_subscription
+from tocsin.model.results import STANDBY, Value, decode_subscription
 from tocsin.ports import Change
 
 K_CHARS: Final = 24  # of an id (model.results.k_of)
 
 
 class Held:
-    """A backend subscription and those who hold it. ``brokers`` is replaced, never changed."""
+    """A backend subscription and those who hold it. What it names is replaced, never changed."""
 
-    __slots__ = ("brokers", "values")
+    __slots__ = ("earnest", "standby", "values")
 
-    def __init__(self, values: tuple[Value, ...], brokers: tuple[str, ...]) -> None:
+    def __init__(
+        self, values: tuple[Value, ...], earnest: tuple[str, ...], standby: tuple[str, ...] = ()
+    ) -> None:
         self.values = values
-        self.brokers = brokers  # sorted; at least one
+        self.earnest = earnest  # brokers, sorted …
+        self.standby = standby  # … and those that would, if there were none; in both at least one
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """Those who get rows."""
+        return self.earnest or self.standby
 
 
 class Subscriptions:
@@ -81,37 +90,39 @@ class Subscriptions:
         except Malformed:
             self.malformed += 1
             return
-        channel, k, broker = parts
         if self._fresh is not None:
             self._fresh.add(key)
-        of_channel = self._held.setdefault(channel, {})
-        held = of_channel.get(k)
-        if held is None:
-            of_channel[k] = Held(subscription.values, self._set((broker,)))
-        elif broker in held.brokers:
-            return
-        else:
-            held.brokers = self._set((*held.brokers, broker))
-        self._changed.setdefault(channel, set()).add(k)
+        self._change(*parts, subscription.values)
 
     def _delete(self, key: str) -> None:
         parts = _parts(key)
-        if parts is None:
-            return
-        channel, k, broker = parts
+        if parts is not None:
+            self._change(*parts, None)
+
+    def _change(
+        self, channel: str, k: str, broker: str, standby: bool, values: tuple[Value, ...] | None
+    ) -> None:
+        """A broker holds k, with these values, or (None) no longer; as a standby, or in earnest."""
         held = self._held.get(channel, {}).get(k)
-        if held is None or broker not in held.brokers:
-            return
-        left = tuple(each for each in held.brokers if each != broker)
-        if left:
-            held.brokers = self._set(left)
+        if held is None:
+            if values is None:
+                return
+            held = Held(values, ())
+            self._held.setdefault(channel, {})[k] = held
+        before, holders = held.brokers, set(held.standby if standby else held.earnest)
+        (holders.discard if values is None else holders.add)(broker)
+        if standby:
+            held.standby = self._set(holders)
         else:
+            held.earnest = self._set(holders)
+        if not held.brokers:
             del self._held[channel][k]
             if not self._held[channel]:
                 del self._held[channel]
-        self._changed.setdefault(channel, set()).add(k)
+        if held.brokers != before:
+            self._changed.setdefault(channel, set()).add(k)
 
-    def _set(self, brokers: tuple[str, ...]) -> tuple[str, ...]:
+    def _set(self, brokers: Iterable[str]) -> tuple[str, ...]:
         ordered = tuple(sorted(map(sys.intern, brokers)))
         return self._broker_sets.setdefault(ordered, ordered)
 
@@ -125,13 +136,16 @@ class Subscriptions:
     def _keys(self) -> Iterator[str]:
         for channel, of_channel in self._held.items():
             for k, held in of_channel.items():
-                for broker in held.brokers:
+                for broker in held.earnest:
                     yield f"{channel}.{k}.{broker}"
+                for broker in held.standby:
+                    yield f"{channel}.{k}.{broker}.{STANDBY}"
 
 
-def _parts(key: str) -> tuple[str, str, str] | None:
-    """``channel.k.broker``."""
+def _parts(key: str) -> tuple[str, str, str, bool] | None:
+    """``channel.k.broker``, of a standby with one more part: these, and whether it is one."""
     parts = key.split(".")
-    if len(parts) != 3 or len(parts[1]) != K_CHARS or not parts[0] or not parts[2]:
+    standby = len(parts) == 4 and parts[3] == STANDBY
+    if len(parts) != 3 + standby or len(parts[1]) != K_CHARS or not parts[0] or not parts[2]:
         return None
-    return sys.intern(parts[0]), parts[1], parts[2]
+    return sys.intern(parts[0]), parts[1], parts[2], standby

@@ -265,6 +265,10 @@ class TemplateTable:
 
     # ── for a tick ──────────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def rows(self) -> int:
+        return len(self._base.ks) + len(self._overlay.added)
+
     def frame(self, keys: Iterable[str]) -> DataFrame | None:
         """The rows of these members; None if there is none."""
         wanted = frozenset(keys)

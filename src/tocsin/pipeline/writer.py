@@ -10,6 +10,8 @@ This runs in Spark's Python workers, also on other machines: it needs nothing bu
 
 from __future__ import annotations
 
+import functools
+import gc
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -21,6 +23,7 @@ from tocsin.errors import TocsinError
 from tocsin.pipeline.storage.parts import IN, SUMMARY_DDL, Part, Place, parts_of, write_part
 from tocsin.pipeline.subscriptions import K_CHARS
 from tocsin.pipeline.tables import Holders
+from tocsin.runtime import points
 
 RESULTS_MAX: Final = 10_000_000  # of one task; a query without a sensible condition gets there
 RANKED_MAX: Final = 2_000_000  # of one task, if they have an order: these are held in memory
@@ -65,6 +68,8 @@ class Writer:
 
         context = TaskContext.get()
         assert context is not None, "runs in a task"
+        _settle()
+        points.reach(points.IN_TASK)
         yield self.write(batches, context.partitionId(), context.taskAttemptId())
 
     def write(self, batches: Iterable[pa.RecordBatch], part: int, attempt: int) -> pa.RecordBatch:
@@ -117,6 +122,16 @@ class Writer:
         whole = pa.record_batch([channel, execution, k, brokers, priority, batch["payload"]], schema=IN)
         wanted = pc.and_(pc.is_valid(channel), pc.greater(pc.list_value_length(brokers), 0))
         return whole if pc.all(wanted).as_py() else whole.filter(wanted)
+
+
+@functools.cache
+def _settle() -> None:
+    """Once in a worker: what it has imported stays, and is not looked at again.
+
+    Spark has a worker collect its garbage after every task, which takes longer than to write ten thousand results.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _bounded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

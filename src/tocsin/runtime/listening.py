@@ -10,6 +10,7 @@ import errno
 import secrets
 import socket
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
@@ -57,20 +58,26 @@ def settle(settings: Settings, *, auto: bool = False, previous: NetworkFile | No
     feeds, pipeline = settings.feeds, settings.pipeline
     if pipeline.enabled == "always":
         feeds = _settle_feeder(feeds, auto, previous.feeder if previous else None, used)
-        pipeline = _settle_metrics(pipeline, auto, used)
+        feeds = _settle_metrics(feeds, "feeds", "the feeder's metrics", auto, used)
+        pipeline = _settle_metrics(pipeline, "pipeline", "the pipeline's metrics", auto, used)
     return msgspec.structs.replace(
         settings, nats=nats, brokers=tuple(brokers), feeds=feeds, pipeline=pipeline
     )
 
 
-def _settle_metrics(pipeline: Pipeline, auto: bool, used: set[int]) -> Pipeline:
-    host, port = pipeline.metrics_host, pipeline.metrics_port
+Measured = TypeVar("Measured", Feeds, Pipeline)
+
+
+def _settle_metrics(measured: Measured, section: str, wanted_by: str, auto: bool, used: set[int]) -> Measured:
+    host, port = measured.metrics_host, measured.metrics_port
     if port < 0:
-        return pipeline
+        return measured
     if not auto and port:
-        _check(host, port, "the pipeline's metrics", "pipeline.metrics_port")
-        return pipeline
-    return msgspec.structs.replace(pipeline, metrics_port=_choose(host, 0, used))
+        _check(host, port, wanted_by, f"{section}.metrics_port")
+    else:
+        port = _choose(host, 0, used)
+    used.add(port)
+    return msgspec.structs.replace(measured, metrics_port=port)
 
 
 def _settle_feeder(feeds: Feeds, auto: bool, kept: FeederAddress | None, used: set[int]) -> Feeds:
@@ -117,8 +124,8 @@ def _check(host: str, port: int, wanted_by: str, setting: str) -> None:
     if error.errno == errno.EADDRINUSE:
         raise PortTaken(host, port, wanted_by, setting)
     reason = error.strerror or str(error)
-    section = setting.rpartition(".")[0]
-    host_key = {"feeds": "http_host", "pipeline": "metrics_host"}.get(section, "host")
+    section, _, name = setting.rpartition(".")
+    host_key = "metrics_host" if name == "metrics_port" else "http_host" if section == "feeds" else "host"
     raise OperatorError(
         f"{wanted_by} cannot listen on {host}:{port}: {reason[:1].lower()}{reason[1:]}",
         f"Give an address of this machine ({section}.{host_key}) and a port that you may use ({setting})",

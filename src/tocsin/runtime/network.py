@@ -1,8 +1,8 @@
 """A network on one machine: which processes it is made of, and how settings become those of this machine.
 
 Stages, each started when the one before is ready: the embedded NATS servers (none if ``nats.urls`` names others), the
-coordinators, the brokers, and where Spark is installed the pipeline and the feeder. The network is ready when its
-brokers are: Spark takes its time, and nobody who publishes or subscribes waits for it.
+coordinators, the brokers; where Spark is installed the pipeline beside the coordinators, and the feeder last. The
+network is ready when its brokers are: Spark takes its time, and nobody who publishes or subscribes waits for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from tocsin.runtime.listening import settle
 from tocsin.runtime.supervisor import Plan
 from tocsin.store.server import ServerPlan, find_program, plan_servers, wait_ready
 
-STORE_STAGE, COORDINATOR_STAGE, BROKER_STAGE, PIPELINE_STAGE = 0, 1, 2, 3
+STORE_STAGE, COORDINATOR_STAGE, BROKER_STAGE, FEEDER_STAGE = 0, 1, 2, 3
+PIPELINE_STAGE = COORDINATOR_STAGE  # it needs the store only, and Spark is what takes longest to start
 PROBE_DEADLINE_S = 10.0  # of one try; tries are repeated while the server lives
 
 
@@ -80,8 +81,8 @@ def plans(settings: Settings, directory: StateDirectory) -> tuple[Plan, ...]:
             for broker in settings.brokers
         ),
         *(
-            Plan(Child(name, PIPELINE_STAGE, awaited=False), own_command(name), handover)
-            for name in ("pipeline", "feeder")
+            Plan(Child(name, stage, awaited=False), own_command(name), handover)
+            for name, stage in (("pipeline", PIPELINE_STAGE), ("feeder", FEEDER_STAGE))
             if settings.pipeline.enabled == "always"
         ),
     )

@@ -22,6 +22,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
@@ -30,7 +31,8 @@ import uvloop
 
 from tocsin.config import Settings, from_json
 from tocsin.errors import OperatorError, TocsinError
-from tocsin.runtime import leash, logs
+from tocsin.runtime import cut_socket, leash, logs
+from tocsin.runtime.cut import CuttableLoop
 
 STATUS_VARIABLE = "TOCSIN_STATUS_FD"
 HEARTBEAT_S = 1.0  # core.supervision calls a process silent after ten of these
@@ -144,7 +146,8 @@ def run(name: str, settings: Settings, main: Callable[[Process], Awaitable[None]
     _spare_collector()
     log.info("process started", pid=os.getpid())
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        loops = CuttableLoop if settings.chaos.enabled == "always" else uvloop.new_event_loop
+        with asyncio.Runner(loop_factory=loops) as runner:
             code = runner.run(_serve(Process(name, settings), main))
         log.info("process stopped")
         return code
@@ -172,7 +175,8 @@ def _spare_collector() -> None:
 
 async def _serve(process: Process, main: Callable[[Process], Awaitable[None]]) -> int:
     async def body() -> None:
-        await main(process)
+        async with cut_socket.serving(Path(process.settings.state), process.name):
+            await main(process)
 
     stop = _Stop(process)
     await stop.listen()  # first: what main reports must find the line

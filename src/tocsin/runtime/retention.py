@@ -54,7 +54,8 @@ def _oldest(session: StoredSession) -> int:
     wants = any(is_channel(name) and each.qos for name, each in session.subscriptions.items())
     if not wants or session.results is None:
         return _NOTHING
-    return position_of(session.results.position + 1)
+    tracks = (session.results, session.critical or session.results)
+    return min(position_of(each.position + 1) for each in tracks)
 
 
 async def feeds_floor(cells: Table, end: int) -> int:

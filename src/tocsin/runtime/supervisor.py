@@ -311,7 +311,7 @@ def child_environment(status: int | None) -> dict[str, str]:
     environment = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(PREFIX) or name == points.VARIABLE
+        if not name.startswith(PREFIX) or name in points.VARIABLES
     }
     if status is not None:
         environment[STATUS_VARIABLE] = str(status)

@@ -29,6 +29,7 @@ from tocsin.core.coordination.signals import (
     RoutesChanged,
 )
 from tocsin.core.machine import Effect
+from tocsin.core.replication.signals import Policy
 from tocsin.errors import WireError
 from tocsin.model.message import broker_address
 from tocsin.model.network import BrokerInfo, Role, Scheme
@@ -65,12 +66,14 @@ class Door:
         cluster: str = OWN.cluster,
         takes_part: bool = False,
         results: ResultsReader | None = None,
+        replication: Policy | None = None,
     ) -> None:
         self.refuges: dict[Scheme, str] = {}  # where clients are sent that cannot be here
         self._broker = broker
         self._info = msgspec.structs.replace(OWN, id=broker, cluster=cluster)
         self._takes_part = takes_part
         self._results = results
+        self._replication = replication
         self._limits = limits
         self.store = store or MemoryStore(MemoryServer())
         self.interests: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
@@ -142,12 +145,14 @@ class Door:
             groups_max=self._limits.groups_max,
             members_max=self._limits.group_members_max,
             results=self._results,
+            replication=self._replication,
             session_over=self.exchange.sources.session_over,
             dispatch=self.exchange.take,
             announce=self.exchange.announce,
             pressure=self.listener.hold_back,
             unwanted=self.exchange.lose,
         )
+        self.exchange.durability.replicating.attend(self.listener.present)
         self._running = asyncio.create_task(self.exchange.durability.run(self.listener.let_go, self.store))
         await self.listener.open(listening)
         self._taking_part = asyncio.create_task(self.driver.run()) if self._takes_part else None

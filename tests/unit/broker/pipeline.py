@@ -4,7 +4,7 @@ the bus."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -14,6 +14,7 @@ import msgspec
 from tocsin.model.catalogue import Channel, Parameter, encode_definition, key_of
 from tocsin.model.channel_places import ChannelPlaces
 from tocsin.model.results import (
+    CRITICAL,
     BackendSubscription,
     Execution,
     Notice,
@@ -72,15 +73,19 @@ class Pipeline(Generic[StoreT]):
         self,
         results: Mapping[tuple[str, tuple[Value, ...]], list[Any]],
         *,
-        priority: int = 0,
+        priority: int | Callable[[Any], int] = 0,
         held: dict[str, set[str]] | None = None,
         seen: int | None = None,
     ) -> Notice:
-        """Commit results: (channel, values) → payloads, for every broker that holds it (``held``: that held it)."""
+        """Commit results: (channel, values) → payloads, for every broker that holds it (``held``: that held it).
+
+        ``priority``: of all of them, or by payload.
+        """
         self.ticks += 1
         seen = await self.seen() if seen is None else seen
         brokers = await self.held() if held is None else held
         rows: dict[str, list[dict[str, Any]]] = {}
+        counts: dict[str, tuple[int, int]] = {}
         ordinal = 0
         for (channel, values), payloads in results.items():
             k = k_of(channel, values)
@@ -92,12 +97,15 @@ class Pipeline(Generic[StoreT]):
                     "channel": channel,
                     "execution": self.ticks,
                 }
-                row |= {"k": k, "priority": priority, "payload": json.dumps(payload)}
+                given = priority if isinstance(priority, int) else priority(payload)
+                row |= {"k": k, "priority": given, "payload": json.dumps(payload)}
+                several, critical = counts.get(channel, (0, 0))
+                counts[channel] = (several + 1, critical + (given >= CRITICAL))
                 for broker in brokers.get(k, ()):
                     rows.setdefault(broker, []).append(row)
                 ordinal += 1
         files = tuple(self._write(broker, each) for broker, each in rows.items())
-        executions = tuple(Execution(channel, self.ticks, 1) for channel in {name for name, _ in results})
+        executions = tuple(Execution(channel, self.ticks, *counted) for channel, counted in counts.items())
         notice = Notice(self.ticks, AT_US, executions, files, 0, ordinal, seen)
         log = await self.store.log(self.places.notices)
         await log.append([Record(self.places.notices_subject, encode_notice(notice), notice.id)])

@@ -167,7 +167,7 @@ async def test_the_backend_subscription_is_stored_before_the_suback_and_once_for
     [
         ("$channel/Nowhere/alice", "there is no channel 'Nowhere'"),
         ("$channel/Near", "Near(user STRING)"),
-        ("$channel/Near/alice/5", "it has 2 values, and 1 value"),
+        ("$channel/Near/alice/5", "it has 2 values, and the channel takes 1 value"),
         ("$channel/Wide/far/flood", "radius = 'far': a DOUBLE is a number"),
         ("$channel/Wide/far/flood", "Wide(radius DOUBLE, kind STRING)"),
         ("$channel/Near?radius=5", "there is no parameter 'radius'"),
@@ -279,6 +279,49 @@ async def test_a_client_that_was_away_gets_what_it_missed_in_order_and_first(
     await pipeline.tick({FOR_ALICE: n(99)})
     assert await take(again, 10) == [0, 1, 2, 10, 11, 12, 20, 21, 22, 99]
     await nothing_more(again)
+
+
+def urgency(payload: dict[str, int]) -> int:
+    return 8 if payload["n"] >= 100 else 0
+
+
+async def test_critical_results_overtake_what_a_client_missed(
+    door: Door, pipeline: Pipeline[MemoryStore]
+) -> None:
+    peer = await door.peer(connect=lasting("a", clean=True))
+    await subscribed(peer)
+    await subscribed(peer, "$channel/Near/bob")
+    peer.close()
+    for tick in range(3):
+        await pipeline.tick(
+            {FOR_ALICE: n(tick, 100 + tick, 10 + tick), FOR_BOB: n(200 + tick, 20 + tick)}, priority=urgency
+        )
+    again = await door.peer(connect=lasting("a"))
+    packets = [await receive(again) for _ in range(15)]
+    assert numbers(packets) == [100, 200, 101, 201, 102, 202, 0, 10, 20, 1, 11, 21, 2, 12, 22]
+    assert [dict(packet.user_properties).get("priority") for packet in packets[:7]] == ["8"] * 6 + [None]
+    await nothing_more(again)
+    again.close()
+    await pipeline.tick({FOR_ALICE: n(3, 103)}, priority=urgency)
+    async with door_of(pipeline, "south-1") as elsewhere:
+        assert await take(await elsewhere.peer(connect=lasting("a")), 2) == [103, 3]
+
+
+async def test_a_critical_result_does_not_wait_for_a_window_that_is_full(
+    door: Door, pipeline: Pipeline[MemoryStore]
+) -> None:
+    peer = await door.peer(connect=ConnectPacket("a", receive_max=4))
+    await subscribed(peer)
+    await pipeline.tick({FOR_ALICE: n(*range(6), 100, 101)}, priority=urgency)
+    packets = [await peer.receive(PublishPacket) for _ in range(4)]
+    assert numbers(packets) == [0, 1, 2, 100], "a fourth of the window is spared for it"
+    await nothing_more(peer)
+    peer.send(PubAckPacket(packets[0].packet_id or 0))
+    packets.append(await peer.receive(PublishPacket))
+    assert numbers(packets[-1:]) == [101], "it is critical too"
+    for packet in packets[1:]:
+        peer.send(PubAckPacket(packet.packet_id or 0))
+    assert await take(peer, 3) == [3, 4, 5]
 
 
 async def test_what_was_not_acknowledged_comes_again_with_the_same_id_and_marked(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from mqtt5 import PublishPacket, TopicFilter
+from mqtt5 import PublishPacket, QoS, TopicFilter
 
 from tests.unit.broker.door import Door, Peer
+from tests.unit.broker.pipeline import NEAR, Pipeline
 from tocsin.broker.figures import Figures
+from tocsin.config import Limits
+from tocsin.store.memory import MemoryServer, MemoryStore
 
 
 async def heard(peer: Peer, count: int) -> dict[str, str]:
@@ -40,3 +43,43 @@ async def test_groups_with_members_here_are_counted(door: Door) -> None:
     Figures(door.exchange, door.listener).say()
     (groups,) = door.exchange.durability.retained.matching("$SYS/broker/shared_subscriptions/count")
     assert groups.publication.payload == b"2"
+
+
+async def test_channels_say_what_is_held_how_far_notices_are_and_what_was_sent() -> None:
+    pipeline = Pipeline(MemoryStore(MemoryServer()))
+    await pipeline.define(NEAR)
+    async with (
+        pipeline.serve(),
+        Door(Limits(), store=pipeline.store, broker="north-1") as door,
+    ):
+        peers = [await door.peer(client) for client in ("a", "b")]
+        for peer in peers:
+            await peer.subscribe(TopicFilter("$channel/Near/alice", max_qos=QoS.AT_LEAST_ONCE))
+        pipeline.fails = 1  # so that the notice is there, and cannot be dispatched for a while
+        await pipeline.tick({("Near", ("alice",)): [{"n": 1}, {"n": 2}]})
+        figures = Figures(door.exchange, door.listener)
+
+        async def said() -> dict[str, str]:
+            await door.exchange.durability.channels.results.look()
+            figures.say()
+            found = door.exchange.durability.retained.matching("$SYS/broker/channels/#")
+            return {
+                each.publication.topic.removeprefix(
+                    "$SYS/broker/channels/"
+                ): each.publication.payload.decode()
+                for each in found
+            }
+
+        before = await said()
+        assert before["notices/behind"] == "1" and before["results/sent"] == "0"
+        for peer in peers:
+            await peer.receive(PublishPacket)
+            await peer.receive(PublishPacket)
+        assert await said() == {
+            "count": "1",
+            "held": "1",
+            "sessions": "2",
+            "notices/behind": "0",
+            "results/read": "2",
+            "results/sent": "4",
+        }

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from tocsin.broker import standing_in as module
-from tocsin.broker.standing_in import AWAITED_S, WILL_GRACE_S, StandingIn
+from tocsin.broker.standing_in import AWAITED_S, StandingIn
 from tocsin.broker.wills import Wills
 from tocsin.core.replication.gamma import Standing
 from tocsin.model.publication import Publication
@@ -22,20 +21,28 @@ def standing(client: str, *, connected: bool = True, will: bool = False, delay_s
 
 
 class Broker:
-    def __init__(self, *copy: Standing) -> None:
+    def __init__(self, *copy: Standing, grace_s: int = 30) -> None:
         self.now = 0.0
         self.published: list[Publication] = []
-        self.delays: dict[str, int] = {}
         self.here: set[str] = set()
-        self.wills = Wills(self.published.append)
         self.connected: set[tuple[str, str]] = set()  # (broker, client), by what copies say now
-        self.standing = StandingIn(
-            lambda broker: copy,
-            lambda broker, client: (broker, client) in self.connected,
-            self.wills,
-            self.here.__contains__,
-            lambda: self.now,
-        )
+        self.kept: set[str] = set()
+        self._copy = copy
+        self.wills = Wills(self.published.append)
+        self.standing = StandingIn(self, self.wills, grace_s, lambda: self.now)
+
+    def take_over(self, primary: str) -> tuple[Standing, ...]:
+        self.kept.add(primary)
+        return self._copy
+
+    def release(self, primary: str) -> None:
+        self.kept.remove(primary)
+
+    def has(self, primary: str, client: str) -> bool:
+        return (primary, client) in self.connected
+
+    def is_here(self, client: str) -> bool:
+        return client in self.here
 
 
 async def test_clients_are_awaited_until_they_come_somewhere() -> None:
@@ -51,7 +58,7 @@ async def test_clients_are_awaited_until_they_come_somewhere() -> None:
     assert broker.standing.statistics() == {"standing_in": 1, "awaited": 0, "recovered": 2}
     broker.standing.stand_down("gone")
     broker.standing.stand_down("gone")
-    assert broker.standing.brokers == ()
+    assert broker.standing.brokers == () and not broker.kept
 
 
 async def test_who_never_comes_is_not_awaited_for_ever() -> None:
@@ -77,15 +84,12 @@ async def test_a_will_waits_for_its_client_for_its_delay_and_a_grace_at_the_leas
         broker.wills, "delay", lambda client, publication, delay_s, **how: waits.append((client, delay_s))
     )
     broker.standing.stand_in("gone", 1)
-    assert waits == [("a", WILL_GRACE_S), ("b", 90), ("c", WILL_GRACE_S)]
+    assert waits == [("a", 30), ("b", 90), ("c", 30)]
 
 
 @pytest.mark.parametrize("fate", ["nobody comes", "it comes", "restarted", "was cut off"])
-async def test_a_will_is_published_unless_its_client_lives(
-    monkeypatch: pytest.MonkeyPatch, fate: str
-) -> None:
-    monkeypatch.setattr(module, "WILL_GRACE_S", 0)
-    broker = Broker(standing("a", will=True))
+async def test_a_will_is_published_unless_its_client_lives(fate: str) -> None:
+    broker = Broker(standing("a", will=True), grace_s=0)
     broker.standing.stand_in("gone", 1)
     if fate == "it comes":
         broker.standing.came("a")

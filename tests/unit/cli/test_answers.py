@@ -35,7 +35,7 @@ def test_csv_has_a_line_of_names_and_reads_back() -> None:
 
 def shown(answer: Answer) -> str:
     console = Console(file=io.StringIO(), width=100, force_terminal=False)
-    console.print(table(answer))
+    console.print(table(answer, console.width))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

@@ -96,6 +96,47 @@ def test_a_file_is_loaded_once_and_again_only_when_asked(
     }
 
 
+def test_what_did_not_fit_is_shown_with_its_reason_and_moves_when_it_fits(
+    town: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def say(*words: str) -> str:
+        assert main(["dataset", *words, "--state", str(town)]) == 0
+        return capsys.readouterr().out
+
+    assert "every record fitted" in say("quarantine", "Shelters")
+    say("load", str(town / "shelters.csv"))
+    (told,) = json.loads(say("quarantine", "shelters", "--json"))
+    assert json.loads(told["record"])["town"] == "Kiel"
+    shown = say("quarantine", "Shelters")
+    assert told["reason"].startswith("id: ") and told["reason"] in shown and "file shelters.csv" in shown
+    assert "0 records are in Shelters now; 1 still do not fit" in say("replay", "Shelters")
+
+    from tocsin.pipeline.storage.landing import Landing
+
+    landing = Landing(town / "datasets")
+    landing.create(SHELTERS)
+    landing.drop("Shelters")
+    text = (Column("id", "STRING", nullable=False), Column("town", "STRING"))
+    monkeypatch.setattr(module, "definition", defined_as(Dataset("Shelters", text)))
+    assert "1 records are in Shelters now; 0 still do not fit" in say("replay", "Shelters")
+    assert "every record fitted" in say("quarantine", "Shelters")
+
+
+def defined_as(dataset: Dataset) -> Any:
+    async def defined(found: Found, name: str) -> Dataset:
+        return dataset
+
+    return defined
+
+
+def test_a_long_quarantine_is_not_shown_as_a_whole(town: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (town / "many.csv").write_text("id,town\n" + "x,Kiel\n" * 30)
+    assert load(town, str(town / "many.csv"), "--into", "Shelters") == 0
+    assert main(["dataset", "quarantine", "Shelters", "--state", str(town)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("Kiel") == 20 and "20 of 30; --limit shows more" in shown
+
+
 def test_what_cannot_be_loaded_is_refused(town: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(town / "shelters.csv")
     for words, said in (

@@ -6,7 +6,7 @@ import resource
 import shutil
 import socket
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from tocsin.cli import doctor
 from tocsin.cli.doctor import Finding
 from tocsin.cli.main import main
 from tocsin.config import Access, Broker, Limits, Nats, Settings
+from tocsin.runtime import extra
 from tocsin.runtime.directory import NetworkFile, StateDirectory
 
 
@@ -94,6 +95,29 @@ def test_java_is_only_a_warning(
     monkeypatch.setattr(doctor, "java_version", lambda: version)
     monkeypatch.setattr(doctor, "installed", lambda part: "")
     assert only(doctor.java(settings)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("enabled", "missing", "verdict", "words"),
+    [
+        ("auto", None, "ok", "for datasets and channels"),
+        ("auto", "pyarrow", "warning", "no pyarrow, so no datasets and channels; Install the extra"),
+        ("always", "pyarrow", "fix", "pip install 'tocsin[spark]'"),
+        ("never", "pyarrow", "ok", "not wanted"),
+    ],
+)
+def test_spark_is_only_a_warning_unless_it_is_asked_for(
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    enabled: Literal["auto", "always", "never"],
+    missing: str | None,
+    verdict: str,
+    words: str,
+) -> None:
+    monkeypatch.setattr(extra, "missing", lambda: missing)
+    pipeline = msgspec.structs.replace(settings.pipeline, enabled=enabled)
+    found = only(doctor.spark(msgspec.structs.replace(settings, pipeline=pipeline)))
+    assert found.verdict == verdict and words in found.words
 
 
 def test_java_may_come_as_a_wheel(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

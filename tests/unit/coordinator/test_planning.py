@@ -89,13 +89,68 @@ async def test_brokers_are_asked_page_by_page_and_who_is_silent_holds_what_it_he
 
 async def test_a_summary_that_changed_between_two_pages_begins_anew() -> None:
     held = [("a", 1)]
-    answering = Summaries(lambda: held, 0.0, lambda: (None, ()))
+    answering = Summaries(lambda: held, 7.0, lambda: (0.5, ("no battery",)), lambda: {"power": (0.1, 1.0)})
 
     async def ask(page: int, number: int) -> Summary:
         return decode_summary(await answering.answer(Delivery("x", encode(Ask(page, number)))))
 
     first = await ask(0, 0)
     assert (first.summary, first.pages, first.held) == (1, 1, {name_of("a"): 1})
+    assert (first.capacity, first.resources, first.problems) == (7.0, 0.5, ("no battery",))
+    assert first.terms == {"power": (0.1, 1.0)}
     assert (await ask(5, 1)).held == first.held, "a page that is not there is the first"
     held.append(("b", 1))
     assert len((await ask(0, 1)).held) == 2
+
+
+def scored(**scores: float | None) -> dict[str, tuple[dict[int, int], Summary]]:
+    """Brokers that hold the same, with machines of these scores."""
+    return {
+        name.replace("_", "-"): (
+            {name_of("a"): 1},
+            Summary(1, 1, {}, 0.0, score, (), {"power": (score or 0.0, 1.0)}),
+        )
+        for name, score in scores.items()
+    }
+
+
+def test_a_bad_machine_is_not_chosen_where_another_has_as_much_in_common() -> None:
+    good = scored(north_1=1.0, north_2=1.0, north_3=1.0, south_1=1.0, south_2=1.0, south_3=1.0)
+    for bad, other in (("north-2", "north-3"), ("north-3", "north-2")):
+        told = good | scored(**{bad.replace("-", "_"): 0.1})
+        backups, explanations = choose(BROKERS, told, {}, 0.0)
+        assert backups["north-1"].local == other
+        assert [each.name for each in explanations[0].local] == [other, bad]
+        assert explanations[0].local[1].machine == {"power": (0.1, 1.0)}
+        again, _ = choose(BROKERS, told, {"north-1": Backups(bad, "south-1")}, 0.0)
+        assert again["north-1"].local == other, "one that has become bad is left"
+
+
+def test_a_machine_that_is_merely_busy_moves_nothing_where_little_is_held() -> None:
+    before = {"north-1": Backups("north-2", "south-1")}
+    told = scored(north_1=1.0, north_2=0.84, north_3=1.0, south_1=0.84, south_2=1.0, south_3=1.0)
+    assert choose(BROKERS, told, before, 0.0)[0]["north-1"] == before["north-1"]
+
+
+def test_the_settings_say_how_much_a_machine_counts() -> None:
+    told = scored(north_1=1.0, north_2=0.5, north_3=1.0, south_1=1.0)
+    heavy = {"similarity": 1.0, "nearness": 0.0, "room": 0.0, "resources": 3.0}
+    _, explanations = choose(BROKERS, told, {}, 0.0, heavy)
+    bad = next(each for each in explanations[0].local if each.name == "north-2")
+    assert bad.score == 1.0 * 0.25 + 0.5 * 0.75
+    assert bad.terms == {
+        "similarity": (1.0, 0.25),
+        "nearness": (1.0, 0.0),
+        "room": (1.0, 0.0),
+        "resources": (0.5, 0.75),
+    }
+    none = {"similarity": 1.0, "nearness": 0.0, "room": 0.0, "resources": 0.0}
+    before, _ = choose(BROKERS, scored(north_1=1.0), {}, 0.0, none)
+    assert choose(BROKERS, told, before, 0.0, none)[0] == before, "it does not count at all"
+
+
+def test_a_broker_that_does_not_answer_is_named_as_such() -> None:
+    _, explanations = choose(BROKERS, scored(north_1=1.0, north_3=1.0), {}, 0.0)
+    silent = next(each for each in explanations[0].local if each.name == "north-2")
+    assert silent.problems == ("the broker does not answer",)
+    assert silent.unanswered == {"resources": "no answer"}

@@ -102,7 +102,7 @@ def test_what_cannot_be_read_is_refused_in_words(topic: str, words: str) -> None
 @pytest.mark.parametrize(
     ("topic", "words"),
     [
-        ("$channel/EmergenciesNearMe", "it has 0 values, and 2 values are asked for"),
+        ("$channel/EmergenciesNearMe", "it has 0 values, and the channel takes 2 values"),
         ("$channel/EmergenciesNearMe/alice", "it has 1 value, and"),
         ("$channel/EmergenciesNearMe/alice/5/6", "it has 3 values, and"),
         ("$channel/EmergenciesNearMe/alice/far", "Radius = 'far': a DOUBLE is a number"),

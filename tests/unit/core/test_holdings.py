@@ -113,7 +113,12 @@ def test_the_last_that_goes_has_the_cell_deleted_as_it_is_known() -> None:
         DeleteKey(request=KEY5, table="channel-subscriptions", key=KEY5, revision=7)
     ]
     assert held.stored(None) == []
-    assert held.machine.statistics() == {"channels": 1, "channel_subscriptions": 0, "channel_sessions": 0}
+    assert held.machine.statistics() == {
+        "channels": 1,
+        "channel_subscriptions": 0,
+        "channel_sessions": 0,
+        "channel_standbys": 0,
+    }
 
 
 def test_a_session_that_is_away_still_holds_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.core.refuge import FULL, REFUGES_MAX, RefugePlan, reference
+from tocsin.core.refuge import FULL, REFUGES_MAX, STEP, RefugePlan, checksum, reference
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
 
 PLAIN = (Entrance(Scheme.MQTT, "plain:1883"),)
@@ -53,11 +53,14 @@ def test_the_nearest_then_the_emptiest_with_room_are_chosen(
             key=lambda each: (
                 each.cluster != asking.cluster,
                 each.role != Role.EDGE,
-                loads.get(each.id, 0),
+                loads.get(each.id, 0) // STEP,
                 each.id,
             )
         )
-        assert plan.of(asking) == tuple(able[:REFUGES_MAX])
+        chosen = tuple(able[:REFUGES_MAX])
+        assert plan.of(asking) == chosen
+        assert plan.news(asking, checksum(reversed(chosen))) is None, "it knows them, in whichever order"
+        assert plan.news(asking, checksum(chosen) + 1) == chosen
 
 
 def test_clients_are_spread_over_the_brokers_of_one_cluster() -> None:

@@ -1,4 +1,4 @@
-"""Results of channels beside messages in one attendance: two tracks, one window, both stored."""
+"""Results of channels beside messages in one attendance: critical ones, the others, one window, all stored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tocsin.core.attendance_signals import (
     Subscribed,
 )
 from tocsin.core.catching_up import READ_AGAIN
-from tocsin.core.delivery import MESSAGES, RESULTS, Progress
+from tocsin.core.delivery import CRITICAL, EXTRA_IDS, MESSAGES, PACKET_IDS, RESULTS, Ids, Progress
 from tocsin.core.forwarding import Subscription
 from tocsin.core.machine import Effect, PutKey, Say, SetTimer
 from tocsin.core.results_track import CHECKPOINT, CHECKPOINT_US
@@ -40,12 +40,13 @@ def subscribe(attended: Attended, name: str = NAME, since: int = TAIL, qos: int 
     return attended.tell(Subscribed(topic_filter=name, subscription=Subscription(qos=qos, since=since)))
 
 
-def offer(attended: Attended, where: int) -> int:
-    return attended.machine.results.offer(where, attended.machine.congested)[0]
+def offer(attended: Attended, where: int, critical: bool = False) -> int:
+    return attended.machine.results.offer(where, critical, attended.machine.congested)[0]
 
 
-def read(*places: int, to: int, tail: int) -> ResultsRead:
-    return ResultsRead(entries=[ResultOffered(each, NAME, each) for each in places], next=to, tail=tail)
+def read(*places: int, to: int, tail: int, critical: bool = False) -> ResultsRead:
+    entries = [ResultOffered(each, NAME, each) for each in places]
+    return ResultsRead(entries=entries, next=to, tail=tail, critical=critical)
 
 
 def sent(effects: Sequence[Effect]) -> list[int]:
@@ -54,13 +55,19 @@ def sent(effects: Sequence[Effect]) -> list[int]:
 
 def test_each_track_has_packet_ids_of_its_own() -> None:
     assert RESULTS.first == MESSAGES.first + MESSAGES.count
-    ids = {RESULTS.of(place(position, ordinal)) for position in range(1, 40) for ordinal in range(400)}
-    assert all(identifier in RESULTS and identifier not in MESSAGES for identifier in ids)
+    assert CRITICAL.first == RESULTS.first + RESULTS.count
+    assert CRITICAL.first + CRITICAL.count + EXTRA_IDS == PACKET_IDS + 1
+    for own in (RESULTS, CRITICAL):
+        ids = {own.of(place(position, ordinal)) for position in range(1, 40) for ordinal in range(400)}
+        others = {MESSAGES, RESULTS, CRITICAL} - {own}
+        assert all(identifier in own for identifier in ids)
+        assert not any(identifier in other for identifier in ids for other in others)
 
 
-def test_the_results_of_neighbouring_notices_do_not_wait_for_each_others_ids() -> None:
+@pytest.mark.parametrize("ids", [RESULTS, CRITICAL])
+def test_the_results_of_neighbouring_notices_do_not_wait_for_each_others_ids(ids: Ids) -> None:
     """Also if each notice has a thousand of them, the most that can be under way."""
-    some = [{RESULTS.of(place(position, ordinal)) for ordinal in range(1_000)} for position in range(1, 6)]
+    some = [{ids.of(place(position, ordinal)) for ordinal in range(1_000)} for position in range(1, 6)]
     assert len(set().union(*some)) == 5_000
 
 
@@ -75,7 +82,7 @@ def test_at_qos_0_there_is_no_track() -> None:
     attended = Attended()
     subscribe(attended, qos=0)
     assert offer(attended, FIRST) == 0
-    assert attended.machine.results.delivery is None
+    assert attended.machine.results.others is attended.machine.results.critical is None
 
 
 @pytest.mark.parametrize("lasting", [True, False])
@@ -182,7 +189,7 @@ def test_how_far_it_is_is_stored_now_and_then_also_of_a_quiet_client() -> None:
     attended.machine.results.passed(place(9, 0) - 1)
     effects = attended.fire(CHECKPOINT)
     assert later in effects
-    assert session_of(effects).results == Progress(place(9, 0))
+    assert session_of(effects).results == session_of(effects).critical == Progress(place(9, 0))
     attended.stored()
     assert of(attended.fire(CHECKPOINT), PutKey) == [], "nothing is new"
 
@@ -201,20 +208,75 @@ def test_a_read_that_fails_is_made_again_and_what_is_trimmed_is_lost_in_words() 
     assert one(lost, ReadResults).start == place(7, 0)
 
 
-# ── both tracks, whatever happens ───────────────────────────────────────────────────────────────────────────
-
-WHAT = st.sampled_from(
-    ["message", "result", "acknowledge", "read messages", "read results", "leave", "crash"]
-)
+# ── critical ones ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Two:
-    """A client with both, and the shell around it: what it gets, and that the window is never passed."""
+def test_a_critical_result_overtakes_what_waits() -> None:
+    attended = Attended(receive_max=2)
+    subscribe(attended)
+    first, _ = offer(attended, FIRST), offer(attended, FIRST + 1)
+    assert not offer(attended, FIRST + 2) and not offer(attended, FIRST + 3, critical=True)
+    asked = one(attended.answer(PubAckPacket(first)), ReadResults)
+    assert (asked.critical, asked.start) == (True, FIRST + 3), "others wait until the client has it"
+    effects = attended.tell(read(FIRST + 3, to=place(4, 0), tail=place(4, 0) - 1, critical=True))
+    assert sent(effects) == [FIRST + 3] and not of(effects, ReadResults), "the window is full again"
+    then = one(attended.answer(PubAckPacket(CRITICAL.of(FIRST + 3))), ReadResults)
+    assert (then.critical, then.start) == (False, FIRST + 2)
+
+
+def test_who_comes_back_gets_critical_results_first() -> None:
+    here = Progress(FIRST)
+    session = msgspec.structs.replace(
+        SESSION, results=here, critical=here, subscriptions={NAME: Subscription(qos=1)}
+    )
+    back = Attended(session, results_tail=place(9, 0) - 1)
+    asked = one(back.first, ReadResults)
+    assert asked.critical
+    more = one(back.tell(read(FIRST + 5, to=place(5, 0), tail=place(9, 0) - 1, critical=True)), ReadResults)
+    assert (more.critical, more.start) == (True, place(5, 0)), "there may be more of them"
+    effects = back.tell(read(to=place(9, 0), tail=place(9, 0) - 1, critical=True))
+    others = one(effects, ReadResults)
+    assert (others.critical, others.start) == (False, FIRST)
+
+
+def test_a_part_of_the_window_is_spared_for_critical_results() -> None:
+    attended = Attended(receive_max=8)
+    subscribe(attended)
+    attended.subscribe("a")
+    assert [bool(offer(attended, FIRST + number)) for number in range(4)] == [True] * 4
+    taken = [attended.machine.offer(position, 1)[0] for position in range(1, 6)]
+    assert list(map(bool, taken)) == [True, True, False, False, False], "two of eight are not for messages"
+    assert offer(attended, FIRST + 6, critical=True) == CRITICAL.of(FIRST + 6)
+    assert offer(attended, FIRST + 7, critical=True)
+    assert not offer(attended, FIRST + 8, critical=True), "the window is full"
+
+
+def test_a_session_that_was_stored_without_critical_results_loses_none() -> None:
+    """It is of a time when all were one track: the oldest that was not acknowledged is where critical ones begin."""
+    session = msgspec.structs.replace(
+        SESSION,
+        results=Progress(FIRST + 5, (FIRST + 2,)),
+        subscriptions={NAME: Subscription(qos=1)},
+    )
+    asked = one(Attended(session, results_tail=place(4, 0) - 1).first, ReadResults)
+    assert (asked.critical, asked.start) == (True, FIRST + 2)
+
+
+# ── all tracks, whatever happens ────────────────────────────────────────────────────────────────────────────
+
+KINDS = {"message": MESSAGES, "result": RESULTS, "critical": CRITICAL}
+WHAT = st.sampled_from([*KINDS, "acknowledge", *(f"read {kind}" for kind in KINDS), "leave", "crash"])
+
+
+class All:
+    """A client with all three, and the shell around it: what it gets, and that the window is never passed."""
 
     def __init__(self, receive_max: int) -> None:
         self.receive_max = receive_max
         self.messages, self.results = 0, TAIL  # the newest of each
-        self.got: dict[str, list[int]] = {"message": [], "result": []}
+        self.critical: set[int] = set()  # of the results
+        self.known = TAIL  # where the results were when the connection began
+        self.got: dict[str, list[int]] = {kind: [] for kind in KINDS}
         self.unanswered: list[tuple[int, str, int]] = []
         self.saved = msgspec.structs.replace(SESSION, expiry_s=60)
         self.begin()
@@ -225,6 +287,7 @@ class Two:
     def begin(self) -> None:
         self.unanswered = []
         self.reads: dict[str, int] = {}
+        self.known = self.results
         self.attended = Attended(
             self.saved, receive_max=self.receive_max, tail=self.messages, results_tail=self.results
         )
@@ -240,10 +303,10 @@ class Two:
             match effect:
                 case ReadBatch(start=start):
                     self.reads["message"] = start
-                case ReadResults(start=start):
-                    self.reads["result"] = start
+                case ReadResults(start=start, critical=critical):
+                    self.reads["critical" if critical else "result"] = start
                 case DeliverResult(result=where, packet_id=packet_id):
-                    self.receive(packet_id, "result", where)
+                    self.receive(packet_id, "critical" if where in self.critical else "result", where)
                 case _ if hasattr(effect, "entry"):
                     self.receive(effect.packet_id, "message", effect.entry.position)  # type: ignore[attr-defined]
 
@@ -251,8 +314,12 @@ class Two:
         assert packet_id not in [each for each, _, _ in self.unanswered], (
             "an id is used for one thing at a time"
         )
+        assert packet_id in KINDS[kind]
         self.unanswered.append((packet_id, kind, where))
         assert len(self.unanswered) <= self.receive_max
+        if kind == "result":
+            first = {each for each in self.critical if each <= self.known}
+            assert first <= set(self.got["critical"]), "critical ones overtake"
         if where not in self.got[kind]:
             assert not self.got[kind] or where > max(self.got[kind]), "new ones come in order"
             self.got[kind].append(where)
@@ -265,21 +332,23 @@ class Two:
                 packet_id, _ = machine.offer(self.messages, 1)
                 if packet_id:
                     self.receive(packet_id, "message", self.messages)
-            case "result":
+            case "result" | "critical":
                 self.results += 1
-                packet_id, _ = machine.results.offer(self.results, machine.congested)
+                if what == "critical":
+                    self.critical.add(self.results)
+                packet_id, _ = machine.results.offer(self.results, what == "critical", machine.congested)
                 if packet_id:
-                    self.receive(packet_id, "result", self.results)
+                    self.receive(packet_id, what, self.results)
             case "acknowledge" if self.unanswered:
                 self.take(self.attended.answer(PubAckPacket(self.unanswered.pop(0)[0])))
-            case "read messages" if "message" in self.reads:
+            case "read message" if "message" in self.reads:
                 start = self.reads.pop("message")
                 self.take(self.attended.tell(batch_at_qos_1(start, self.messages)))
-            case "read results" if "result" in self.reads:
-                start = self.reads.pop("result")
-                places = range(start, min(start + 3, self.results + 1))
+            case "read result" | "read critical" if (kind := what.removeprefix("read ")) in self.reads:
+                start, critical = self.reads.pop(kind), kind == "critical"
                 end = min(start + 3, self.results + 1)
-                self.take(self.attended.tell(read(*places, to=end, tail=self.results)))
+                places = [each for each in range(start, end) if (each in self.critical) is critical]
+                self.take(self.attended.tell(read(*places, to=end, tail=self.results, critical=critical)))
             case "leave":
                 self.save()
                 self.begin()
@@ -294,14 +363,17 @@ def batch_at_qos_1(start: int, newest: int) -> BatchRead:
     return msgspec.structs.replace(read, entries=entries)
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.integers(1, 4), st.lists(WHAT, max_size=60))
-def test_both_arrive_in_order_and_in_full_within_one_window(receive_max: int, happenings: list[str]) -> None:
-    two = Two(receive_max)
+@settings(max_examples=300, deadline=None)
+@given(st.integers(1, 6), st.lists(WHAT, max_size=60))
+def test_all_arrive_in_order_and_in_full_within_one_window(receive_max: int, happenings: list[str]) -> None:
+    every = All(receive_max)
     for what in happenings:
-        two.happen(what)
-    for _ in range(6 * (two.messages + two.results - TAIL + 5)):
-        for what in ("acknowledge", "read messages", "read results"):
-            two.happen(what)
-    assert two.got["message"] == list(range(1, two.messages + 1))
-    assert two.got["result"] == list(range(FIRST, two.results + 1))
+        every.happen(what)
+    for _ in range(6 * (every.messages + every.results - TAIL + 5)):
+        for what in ("acknowledge", *(f"read {kind}" for kind in KINDS)):
+            every.happen(what)
+    assert every.got["message"] == list(range(1, every.messages + 1))
+    assert every.got["critical"] == sorted(every.critical)
+    assert every.got["result"] == [
+        each for each in range(FIRST, every.results + 1) if each not in every.critical
+    ]

@@ -157,6 +157,17 @@ def test_a_continuous_channel_that_was_behind_when_the_pipeline_stopped_is_due_a
     assert names(schedule.take(NOW)) == ["a"]
 
 
+def test_the_versions_of_a_dataset_that_is_gone_begin_anew(schedule: Schedule) -> None:
+    schedule.advance("reports", 50, NOW)
+    schedule.define("a", Plan(every_us=None, waits_for=("reports",)), NOW)
+    schedule.forget("reports")
+    assert schedule.take(NOW) == []
+    schedule.advance("reports", 0, NOW)
+    assert schedule.take(NOW) == [], "it is empty"
+    schedule.advance("reports", 1, NOW)
+    assert schedule.take(NOW) == [Turn("a")]
+
+
 # ── failures ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # little memory, a quick start
 
+# Two cores; then one that Tocsin overrules, and a text with all that a properties file could take amiss.
+CONF = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.ansi.enabled": "true",
+    "spark.tocsin.text": "a=b:c\\d e",
+}
+
 
 def spark_settings(**chosen: object) -> config.Spark:
     """Settings for a small Spark on two cores."""
@@ -31,7 +38,7 @@ def started_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
 
     directory: Path = tmp_path_factory.mktemp("spark")
     options = Options(
-        settings=spark_settings(conf={"spark.sql.shuffle.partitions": "2"}),
+        settings=spark_settings(conf=CONF),
         work=directory / "work",
         log=directory / "spark.log",
         cache=cache_directory(os.environ, directory),

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from tocsin.errors import StoreUnavailable
 from tocsin.model.catalogue import encode_definition, key_of
 from tocsin.model.channel_places import ChannelPlaces
 
 for package in ("pyspark", "deltalake", "sqlglot"):
     pytest.importorskip(package, reason="install the extra tocsin[spark]")
+
+from tocsin.pipeline.progress import ChannelProgress  # noqa: E402
+from tocsin.pipeline.status import dataset_statuses  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.unit.pipeline.shops import Workshop
@@ -136,6 +140,77 @@ async def test_replacing_a_channel_keeps_how_far_it_was(work: Workshop) -> None:
     assert work.catalogue.channels["about"].version == 2
 
 
+async def test_a_channel_over_a_dataset_that_was_dropped_and_made_anew_reads_it_from_its_start(
+    work: Workshop,
+) -> None:
+    """Its versions begin anew: what was known of the old ones would hide all that comes."""
+    continuous = CHANNEL.replace("EVERY 10 SECONDS", "CONTINUOUS")
+    await work.run(DATASET + continuous)
+    work.shop.saw("Reports", 50)
+    work.progress.note_channel("About", ChannelProgress(3, {"reports": 50}, work.now))
+    reply = await work.run("DROP CHANNEL About; DROP DATASET Reports;" + DATASET + continuous)
+    assert reply.error is None
+    for each in (work, await work.again()):
+        known = each.progress.channel("About")
+        assert known is not None and (known.execution, known.read) == (3, {"reports": 0})
+        assert each.shop.versions == {"reports": 0} and each.shop.schedule.next_us(work.now) is None
+        each.shop.saw("Reports", 1)
+        assert each.shop.schedule.next_us(work.now) == work.now, "version 1 is new"
+
+
+async def test_a_channel_that_is_dropped_and_made_anew_begins_with_what_comes_then(work: Workshop) -> None:
+    await work.run(DATASET + CHANNEL)
+    work.shop.saw("Reports", 7)
+    await work.run("DROP CHANNEL About;" + CHANNEL)
+    known = work.progress.channel("About")
+    assert known is not None and known.read == {"reports": 7}
+
+
+async def test_a_channel_that_cannot_be_compiled_lets_go_of_its_dataset_and_goes_on_with_the_next(
+    work: Workshop,
+) -> None:
+    await work.run(DATASET + CHANNEL)
+    work.progress.note_channel("About", ChannelProgress(3, {"reports": 50}, work.now))
+    sound = work.catalogue.channels["about"]
+    await work.catalogue.put(msgspec.structs.replace(sound, query="SELECT x.y FROM NEW Reports x"))
+    broken = await work.again()
+    assert "about" in broken.shop.broken and "about" not in broken.shop.schedule
+    assert (await broken.run("DROP DATASET Reports")).error is None
+    await broken.catalogue.put(sound)  # as a newer version of ours may see it
+    assert (await broken.run(DATASET)).error is None
+    assert broken.shop.broken == {} and "about" in broken.shop.schedule
+    known = broken.progress.channel("About")
+    assert known is not None and (known.execution, known.read) == (3, {"reports": 0})
+
+
+async def test_who_looks_while_a_dataset_is_dropped_sees_the_others(work: Workshop) -> None:
+    await work.run(DATASET + DATASET.replace("Reports", "Others"))
+    work.shop.landing.drop("Reports")  # and the definition is not gone yet
+    assert [each.name for each in dataset_statuses(work.shop, 0)] == ["Others"]
+    await work.shop.see("Reports")
+
+
+async def test_a_drop_that_cannot_be_stored_drops_nothing(
+    work: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await work.run(DATASET)
+    work.progress.note_channel("Other", ChannelProgress(1, {"reports": 5}))
+
+    async def away(*arguments: object) -> int:
+        raise StoreUnavailable("put", "away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(work.progress._table, "put", away)
+        reply = await work.run("DROP DATASET Reports")
+    assert "how far channels are cannot be stored" in reply.error.message
+    with monkeypatch.context() as patch:
+        patch.setattr(work.catalogue._table, "delete", away)
+        reply = await work.run("DROP DATASET Reports")
+    assert "not available" in reply.error.message
+    assert work.shop.landing.data.version("Reports") == 0, "it is there still"
+    assert (await work.run("DROP DATASET Reports")).error is None
+
+
 async def test_questions(work: Workshop) -> None:
     await work.run(DATASET + "CREATE FEED Wire INTO Reports FROM TOPIC 'a/#';" + CHANNEL)
     reply = await work.run("SHOW DATASETS; SHOW FEEDS; SHOW CHANNELS; SHOW SUBSCRIPTIONS OF About")
@@ -152,6 +227,24 @@ async def test_questions(work: Workshop) -> None:
     assert dataset.rows == (("who", "STRING", "NOT NULL", ""), ("size", "DOUBLE", "NULL", ""))
     assert ("signature", "About(who STRING)") in channel.rows and ("dataset", "Reports") in feed.rows
     assert plan.rows[-1] == ("plan of About",)
+
+
+async def test_what_spark_refuses_of_a_question_is_said_where_it_stands(
+    work: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refused(Exception):
+        def getCondition(self) -> str:
+            return "X"
+
+    def refuse(*arguments: object) -> object:
+        raise Refused('[X.Y] Cannot resolve "size" due to its type. SQLSTATE: 42K09; line 1')
+
+    monkeypatch.setattr(work.engine, "select", refuse)
+    await work.desk.run(DATASET, limit=10)
+    reply = await work.desk.run("SHOW FEEDS;\nSELECT size AS n FROM Reports", limit=10)
+    assert reply.error is not None and (reply.error.line, reply.error.column) == (2, 8)
+    assert reply.error.message == 'Spark does not accept this: Cannot resolve "size" due to its type'
+    assert reply.error.remedy
 
 
 async def test_rows_beyond_the_limit_are_said_to_be_more(work: Workshop) -> None:

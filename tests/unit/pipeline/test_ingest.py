@@ -112,11 +112,37 @@ def test_what_the_storage_refuses_is_kept_for_later(tmp_path: Path, monkeypatch:
     assert rows(landing) == [1] and ingest.figures["one"].error == ""
 
 
-@settings(max_examples=15)
+def test_a_slice_that_begins_within_what_is_landed_adds_the_rest_only(tmp_path: Path) -> None:
+    entries = [entry(n, "one", {"n": n} if n % 2 else {"n": str(n)}) for n in range(1, 7)]
+    ingest_of(opened(tmp_path)).land(entries[:3], FEEDS)
+    landing = opened(tmp_path)
+    ingest_of(landing).land(entries[1:], FEEDS)
+    assert rows(landing) == [1, 3, 5] and quarantined(landing) == ['{"n":"2"}', '{"n":"4"}', '{"n":"6"}']
+
+
+def test_killed_between_quarantine_and_dataset_the_next_slice_ends_where_that_one_did_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = [entry(n, "one", {"n": n} if n % 2 else {"n": str(n)}) for n in range(1, 7)]
+    landing = opened(tmp_path)
+
+    def killed(*arguments: Any, **options: Any) -> Any:
+        raise Killed
+
+    monkeypatch.setattr(landing.data, "append", killed)
+    with pytest.raises(Killed):
+        ingest_of(landing).land(entries[:4], FEEDS)
+    landing = opened(tmp_path)
+    assert (rows(landing), quarantined(landing)) == ([], ['{"n":"2"}', '{"n":"4"}'])
+    ingest_of(landing).land(entries, FEEDS)
+    assert rows(landing) == [1, 3, 5] and quarantined(landing) == ['{"n":"2"}', '{"n":"4"}', '{"n":"6"}']
+
+
+@settings(max_examples=30)
 @given(
     records=st.lists(st.tuples(st.sampled_from(["one", "two"]), st.booleans()), min_size=1, max_size=12),
     runs=st.lists(
-        st.tuples(st.integers(1, 5), st.integers(0, 4), st.sampled_from(["fit", "quarantine", "done"])),
+        st.tuples(st.integers(1, 5), st.integers(0, 2), st.sampled_from(["fit", "quarantine", "done"])),
         max_size=5,
     ),
 )

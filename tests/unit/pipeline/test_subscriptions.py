@@ -10,10 +10,11 @@ from tocsin.pipeline.subscriptions import Subscriptions
 from tocsin.ports import Change
 
 CELLS = [
-    BackendSubscription(channel, (value,), broker)
+    BackendSubscription(channel, (value,), broker, standby)
     for channel in ("Near", "Far")
     for value in ("a", "b")
     for broker in ("x", "y", "z")
+    for standby in (False, True)
 ]
 
 
@@ -30,10 +31,15 @@ def shown(subscriptions: Subscriptions) -> dict[tuple[str, str], tuple[str, ...]
 
 
 def expected(cells: set[BackendSubscription]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Those who hold it in earnest; if there are none, the standbys."""
     found: dict[tuple[str, str], tuple[str, ...]] = {}
-    for cell in sorted(cells, key=lambda each: each.broker):
-        key = (cell.channel.lower(), cell.k)
-        found[key] = (*found.get(key, ()), cell.broker)
+    for standby in (False, True):
+        of_kind: dict[tuple[str, str], tuple[str, ...]] = {}
+        for cell in sorted(cells, key=lambda each: each.broker):
+            if cell.standby is standby:
+                key = (cell.channel.lower(), cell.k)
+                of_kind[key] = (*of_kind.get(key, ()), cell.broker)
+        found = {**of_kind, **found}
     return found
 
 
@@ -110,3 +116,19 @@ def test_it_is_ready_when_the_watch_has_given_everything_and_knows_the_newest_re
     assert states == [False, True] and subscriptions.revision == 9
     subscriptions.apply(Change("delete", CELLS[1].key, revision=12))
     assert subscriptions.revision == 12
+
+
+def test_a_standby_gets_rows_only_while_nobody_holds_it_in_earnest() -> None:
+    subscriptions = Subscriptions()
+    earnest = BackendSubscription("Near", ("a",), "x")
+    standby = BackendSubscription("Near", ("a",), "y", standby=True)
+    subscriptions.apply(put(earnest))
+    subscriptions.take_changes("near")
+    subscriptions.apply(put(standby))
+    assert shown(subscriptions) == {("near", earnest.k): ("x",)}
+    assert subscriptions.take_changes("near") == set()
+    subscriptions.apply(Change("delete", earnest.key))
+    assert shown(subscriptions) == {("near", earnest.k): ("y",)}
+    assert subscriptions.take_changes("near") == {earnest.k}
+    subscriptions.apply(Change("delete", standby.key))
+    assert shown(subscriptions) == {} and len(subscriptions) == 0

@@ -115,17 +115,34 @@ step = st.one_of(
     st.tuples(
         st.just("hold"), st.sampled_from([NEAR, FAR]), st.sampled_from(KS), st.sampled_from([*BROKERS, ()])
     ),
-    st.tuples(st.sampled_from(["fold", "folded"]), st.none(), st.none(), st.none()),
+    st.tuples(st.sampled_from(["fold", "build", "folded"]), st.none(), st.none(), st.none()),
 )
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+Steps = list[tuple[str, Any, Any, Any]]
+_CALM = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+@settings(max_examples=5, suppress_health_check=_CALM)
 @given(steps=st.lists(step, max_size=14))
 def test_what_a_query_sees_is_what_there_is_also_while_a_fold_is_under_way(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any, Any, Any]]
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, steps: Steps
 ) -> None:
+    compare(spark, tmp_path_factory.mktemp("table"), steps)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, suppress_health_check=_CALM)
+@given(steps=st.lists(step, max_size=14))
+def test_many_times_a_query_sees_what_there_is_also_while_a_fold_is_under_way(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, steps: Steps
+) -> None:
+    compare(spark, tmp_path_factory.mktemp("table"), steps)
+
+
+def compare(spark: SparkSession, directory: Path, steps: Steps) -> None:
     later = Later()
-    table = made(spark, tmp_path_factory.mktemp("table"), later)
+    table = made(spark, directory, later)
     held: dict[str, dict[str, Held]] = {NEAR.key: {}, FAR.key: {}}
     of_k = {k: (NEAR if number % 2 else FAR) for number, k in enumerate(KS)}  # a k is of one channel
     with pytest.MonkeyPatch.context() as patch:
@@ -141,11 +158,11 @@ def test_what_a_query_sees_is_what_there_is_also_while_a_fold_is_under_way(
                 else:
                     held[member.key].pop(k, None)
                 table.change(member, [k], held[member.key])
-            elif kind == "fold":
-                table.tend(held)
             else:
-                later.run()
-                table.tend(held)
+                if kind != "fold":
+                    later.run()  # the base is made; with ``build`` it is not taken over yet
+                if kind != "build":
+                    table.tend(held)
         for members in ((NEAR,), (NEAR, FAR)):
             expected = {
                 k: (member.channel.lower(), k, member.constants[0], each.brokers)
@@ -164,6 +181,27 @@ def _adopt_when_done(self: TemplateTable, *, wait: bool) -> None:
 
 
 _adopt = TemplateTable._adopt
+
+
+def test_who_holds_a_k_that_moved_while_its_base_was_made_is_known_afterwards(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FOLD_MIN", 0)
+    monkeypatch.setattr(module.TemplateTable, "_adopt", _adopt_when_done)
+    later = Later()
+    table = made(spark, tmp_path, later)
+    held = {KS[0]: Held(("a",), ("x",)), KS[1]: Held(("b",), ("x",))}
+    table.join(NEAR, held)
+    table.tend({NEAR.key: held})
+    later.run()
+    held[KS[0]].brokers = ("y",)
+    del held[KS[1]]
+    table.change(NEAR, KS[:2], held)
+    table.tend({NEAR.key: held})
+    assert table.folds == 1
+    assert rows(table, NEAR) == {KS[0]: ("near", "a", 1.5, ("y",))}
+    later.run()
+    table.close()
 
 
 @pytest.mark.parametrize(

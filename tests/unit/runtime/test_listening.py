@@ -117,5 +117,11 @@ def test_the_feeder_gets_ports_only_where_it_is_started(taken: int) -> None:
         settle(msgspec.structs.replace(network(0), feeds=Feeds(http_port=-1), pipeline=measured))
     chosen = settle(msgspec.structs.replace(network(0), pipeline=measured), auto=True).pipeline
     assert chosen.metrics_port != taken and chosen.metrics_port >= CHOSEN_FROM
+    with pytest.raises(PortTaken, match="the feeder's metrics"):
+        feeding = Feeds(http_port=-1, metrics_port=taken)
+        settle(msgspec.structs.replace(settings, feeds=feeding))
+    both = msgspec.structs.replace(settings, feeds=Feeds(metrics_port=0), pipeline=measured)
+    ports = settle(both, auto=True)
+    assert ports.feeds.metrics_port != ports.pipeline.metrics_port >= CHOSEN_FROM
     closed = msgspec.structs.replace(settings, feeds=Feeds(http_port=-1))
     assert settle(closed, auto=True).feeds == closed.feeds

@@ -100,7 +100,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, package: str | None) -> None:
     monkeypatch.setattr(extra, "missing", lambda: package)
 
 
-def test_where_spark_is_installed_the_pipeline_and_the_feeder_come_last_and_nobody_waits_for_them(
+def test_where_spark_is_installed_the_pipeline_needs_only_the_store_and_nobody_waits_for_it(
     directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(monkeypatch, None)
@@ -108,8 +108,8 @@ def test_where_spark_is_installed_the_pipeline_and_the_feeder_come_last_and_nobo
     settings = network.prepare(chosen, directory, auto_ports=False)
     plans = network.plans(settings, directory)
     assert [(plan.child.name, plan.child.stage) for plan in plans if not plan.child.awaited] == [
-        ("pipeline", network.PIPELINE_STAGE),
-        ("feeder", network.PIPELINE_STAGE),
+        ("pipeline", network.STORE_STAGE + 1),
+        ("feeder", network.BROKER_STAGE + 1),
     ]
     assert [plan.argv[-1] for plan in plans[-2:]] == ["pipeline", "feeder"]
     assert all(from_json(plan.handover) == settings for plan in plans[-2:])

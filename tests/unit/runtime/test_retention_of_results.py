@@ -22,10 +22,19 @@ async def opened() -> tuple[Table, Log]:
 
 
 async def put(
-    table: Table, client: str, results: Progress | None, subscriptions: dict[str, Subscription] = CHANNEL
+    table: Table,
+    client: str,
+    results: Progress | None,
+    subscriptions: dict[str, Subscription] = CHANNEL,
+    critical: Progress | None = None,
 ) -> None:
     session = StoredSession(
-        client, uid=client, expiry_s=FOREVER_S, subscriptions=subscriptions, results=results
+        client,
+        uid=client,
+        expiry_s=FOREVER_S,
+        subscriptions=subscriptions,
+        results=results,
+        critical=critical,
     )
     await table.put(session_key(client), encode_session(session))
 
@@ -45,6 +54,14 @@ async def test_the_oldest_that_any_session_has_not_settled_is_the_floor() -> Non
     for number in range(40):
         await put(table, f"more-{number}", Progress(place(5 + number % 4, 0)))
     assert await retention_floor(table, log) == 4
+
+
+async def test_critical_results_are_needed_by_themselves() -> None:
+    table, log = await opened()
+    await put(table, "a", Progress(place(8, 0)), critical=Progress(place(9, 0)))
+    assert await retention_floor(table, log) == 8
+    await put(table, "b", Progress(place(9, 0)), critical=Progress(place(9, 0), (place(5, 1),)))
+    assert await retention_floor(table, log) == 5
 
 
 async def test_sessions_that_get_no_results_need_none() -> None:

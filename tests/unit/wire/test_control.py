@@ -14,6 +14,9 @@ from tocsin.model.message import Message
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.wire.commands import ClientGone, Interests, Joined, Queries, Streams
 from tocsin.wire.control import (
+    HOMES_MAX,
+    NAME_MAX,
+    REFUGES_MAX,
     Beat,
     Clear,
     Expected,
@@ -37,11 +40,11 @@ SAID = (
     ClientGone("anna", 8, 9),
 )
 MESSAGES = [
-    Beat("north-1", 7, 3, 500),
+    Beat("north-1", 7, 3, 500, ("south-1", "10.0.0.1:1883"), 9, 500, 77),
     Submit("north-1", 7, 1, SAID),
     Seen("north-1", 7, 3),
     Refresh("north-1", 7),
-    Pulse(2, 7, 3, (INFO,)),
+    Pulse(2, 7, 3, (INFO,), (("south-1", INFO),), 9),
     Unknown(2, 7),
     Expected(2, 7, 4),
     Clear(2, 7, 4),
@@ -51,7 +54,8 @@ MESSAGES = [
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_message_comes_back_as_it_was_sent(message: Message) -> None:
     envelope = decode_envelope(encode_envelope("broker/north-1", "cause-1", message))
-    assert (envelope.sender, envelope.cause, envelope.message) == ("broker/north-1", "cause-1", message)
+    story = ("", "") if isinstance(message, Beat | Pulse) else ("broker/north-1", "cause-1")
+    assert (envelope.message, envelope.sender, envelope.cause) == (message, *story)
 
 
 @given(st.binary(max_size=200))
@@ -62,7 +66,22 @@ def test_arbitrary_bytes_are_refused_or_decoded_but_never_raise_anything_else(da
 
 @pytest.mark.parametrize(
     "value",
-    [None, [], ["a"], ["a", "b", {"type": "Nothing"}], ["a", "b", {"type": "Beat"}], [1, 2, 3], "x" * 10],
+    [
+        None,
+        [],
+        ["a"],
+        [["Nothing", 1]],
+        [["B"]],
+        [["B", "north-1", 7]],
+        [["B", "north-1", 7, 3, 0, [], -1]],
+        [["B", "north-1", 7, 3, 0, ["x"] * (HOMES_MAX + 1)]],
+        [["B", "north-1", 7, 3, 0, ["x" * (NAME_MAX + 1)]]],
+        [["B", "north-1", 7, 3, 0, [], 1, 500, 0, "more"]],
+        [["P", 1, 7, 3, [0] * (REFUGES_MAX + 1)]],
+        [["Seen", "north-1", 7, 3], "cause", "sender", "more"],
+        [1, 2, 3],
+        "x" * 10,
+    ],
 )
 def test_other_values_are_refused_in_words(value: object) -> None:
     with pytest.raises(Malformed, match="not a control message"):
@@ -79,6 +98,9 @@ def test_deep_nesting_is_refused() -> None:
         decode_envelope(b"\x91" * 100_000)
 
 
-def test_a_beat_is_a_few_dozen_bytes() -> None:
-    beat = Beat("north-1", (1 << 62) - 1, 1_000_000, 1_000)
-    assert len(encode_envelope("broker/north-1", "broker/north-1:start", beat)) < 120
+def test_beats_and_pulses_are_a_few_dozen_bytes() -> None:
+    incarnation = (1 << 62) - 1
+    beat = Beat("north-1", incarnation, 1_000_000, 1_000, (), 10_000_000, 500, (1 << 32) - 1)
+    pulse = Pulse(1_000, incarnation, 1_000_000, None, None, 10_000_000)
+    assert len(encode_envelope("broker/north-1", "broker/north-1:start", beat)) <= 48
+    assert len(encode_envelope("coordinator/1", "broker/north-1:start", pulse)) <= 32

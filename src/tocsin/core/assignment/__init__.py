@@ -22,6 +22,6 @@ them word for word.
 | ``costs`` | subscriptions and retrieval under quasi-active and under active replication |
 | ``ranking`` | one score for a candidate, with its terms |
 
-Only ``demand``, ``outcome`` and ``ranking`` do without numpy: whoever starts quickly and plans nothing imports
+Only ``demand``, ``outcome``, ``costs`` and ``ranking`` do without numpy: whoever plans nothing imports
 those alone.
 """

@@ -8,8 +8,8 @@ channel with its values, a canonical query, a topic filter.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -36,8 +36,8 @@ class Demand(msgspec.Struct, frozen=True):
     """The whole network, as a plan sees it. Brokers without holdings have none."""
 
     members: tuple[Member, ...]
-    holdings: Mapping[str, Mapping[Hashable, int]]
-    rates: Mapping[Hashable, float] = {}
+    holdings: Mapping[str, Mapping[Any, int]]
+    rates: Mapping[Any, float] = {}
 
     def check(self) -> None:
         """Raise ``DemandInvalid`` for what no plan can be made for."""

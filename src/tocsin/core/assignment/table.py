@@ -5,8 +5,9 @@ Columns are subscriptions. Those that the same brokers hold are one column with 
 alike, and in networks whose regions have their own subscriptions there are far fewer columns than subscriptions.
 
 All that strategies ask is ``spread``: of these columns, what weight does each broker hold? Columns that few brokers
-hold are counted along their lists of holders; those that many hold (``heavy``, the first ones) as rows of a dense
-matrix. Either way a column costs about as much as there is to count.
+hold are counted along their lists of holders, which are kept in **shelves** by length, each a matrix with a little room
+left over; those that many hold (``heavy``, the first ones) as rows of a dense matrix. Either way a column costs about
+as much as there is to count.
 
 Invariants: rows and lists of holders are sorted; column k is heavy iff k < ``heavy_count``; weights are positive,
 and all sums of them are below 2^24, so that single precision is exact.
@@ -17,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +30,16 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-HEAVY_SHARE: Final = 8  # held by more than one in eight brokers: then a dense row is the quicker one
+HEAVY_SHARE: Final = 4  # held by more than a quarter of the brokers: then a dense row is the quicker one
 HEAVY_LEAST: Final = 4
+
+
+class _Shelf(NamedTuple):
+    """The holders of the columns from ``begin`` on, a row each; ``plain``: all of weight 1."""
+
+    begin: int
+    holders: Ints
+    plain: bool
 
 
 class Table:
@@ -82,6 +91,11 @@ class Table:
     def columns(self) -> int:
         return len(self.weight)
 
+    @property
+    def pairs(self) -> int:
+        """How much there is to look at: (broker, column) pairs."""
+        return len(self._holders)
+
     def row(self, broker: int) -> Ints:
         """The columns that a broker holds."""
         return self._row_columns[self._row_at[broker] : self._row_at[broker + 1]]
@@ -94,21 +108,21 @@ class Table:
 
     def spread(self, columns: Ints) -> Ints:
         """Of these columns (sorted, each once), the weight that each broker holds."""
-        split = int(np.searchsorted(columns, self.heavy_count))
-        light = columns[split:]
-        begin = self._holders_at[light]
-        length = self._holders_at[light + 1] - begin
-        total = int(length.sum())
-        if total == 0:
-            counted = np.zeros(self.count, dtype=np.int64)
-        else:
-            first = np.repeat(begin - (np.cumsum(length) - length), length)
-            holders = self._holders[first + np.arange(total)]
-            weights = np.repeat(self.weight[light], length)
-            counted = np.bincount(holders, weights, minlength=self.count).astype(np.int64)
-        if split:
-            counted += self._heavy[columns[:split]].sum(axis=0).astype(np.int64)
+        ends = np.searchsorted(columns, self._shelf_ends).tolist()
+        counted = np.zeros(self.count, dtype=np.int64)
+        if ends[0]:
+            counted += self._heavy[columns[: ends[0]]].sum(axis=0).astype(np.int64)
+        for shelf, begin, end in zip(self._shelves, ends[:-1], ends[1:], strict=True):
+            if begin < end:
+                counted += self._count(shelf, columns[begin:end])
         return counted
+
+    def _count(self, shelf: _Shelf, columns: Ints) -> Ints:
+        holders = shelf.holders[columns - shelf.begin]
+        if shelf.plain:
+            return np.bincount(holders.ravel(), minlength=self.count + 1)[:-1]
+        weights = np.repeat(self.weight[columns], holders.shape[1])
+        return np.bincount(holders.ravel(), weights, minlength=self.count + 1)[:-1].astype(np.int64)
 
     @cached_property
     def shared(self) -> Ints:
@@ -149,6 +163,28 @@ class Table:
         self._heavy = np.zeros((self.heavy_count, self.count), dtype=np.float32)  # weight where it is held
         end = self._holders_at[self.heavy_count]
         self._heavy[columns[:end], self._holders[:end]] = self.weight[columns[:end]]
+        self._shelve(lengths)
+
+    def _shelve(self, lengths: Ints) -> None:
+        """Put the lists of holders on shelves: lengths up to 1, 2, 4, … have a matrix each, filled up with nobody."""
+        self._shelves: list[_Shelf] = []
+        begin = self.heavy_count
+        while begin < len(lengths):
+            width = 1 << (int(lengths[begin]) - 1).bit_length()
+            end = int(np.searchsorted(-lengths, -(width // 2), side="left"))
+            end = max(end, begin + 1) if width > 1 else len(lengths)
+            holders = np.full((end - begin, width), self.count, dtype=np.int64)
+            first, last = self._holders_at[begin], self._holders_at[end]
+            row = np.repeat(np.arange(end - begin), lengths[begin:end])
+            place = np.arange(first, last) - np.repeat(self._holders_at[begin:end], lengths[begin:end])
+            holders[row, place] = self._holders[first:last]
+            self._shelves.append(_Shelf(begin, holders, bool((self.weight[begin:end] == 1).all())))
+            begin = end
+        self._shelf_ends = np.array(
+            [self.heavy_count, *(each.begin for each in self._shelves[1:]), len(lengths)]
+        )
+        if not self._shelves:
+            self._shelf_ends = np.array([self.heavy_count])
 
 
 def _read(

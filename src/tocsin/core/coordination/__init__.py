@@ -19,10 +19,12 @@ and can change nothing.
 | ``coordinator`` | the machine: restores, follows, campaigns, leads |
 | ``lease``, ``election`` | its claim to lead, and how the log agrees to it |
 | ``leader`` | what it does then; ``drafting``: how commands become records; ``clearance``: who has to know first |
+| ``attention`` | whose beats it hears, what it answers, whom it believes to be lost (``core.detection``) |
 | ``archivist``, ``restorer`` | how snapshots are written and read, the latter slice by slice |
 | ``participant`` | the broker's machine: submits, follows its notices |
 | ``signals`` | what a broker's shell and its participant say to each other |
 | ``submission`` | how it says things until the log has them; ``roll``: what it has to say; ``outgoing``: the numbers |
+| ``heartbeat`` | its beats, and whether a leader hears them |
 | ``inbox``, ``picture`` | its notices as they come, and what it knows from them |
 | ``clearing`` | which of its changes are not known yet to all whom they concern |
 | ``places`` | names of logs, table and subjects; options |

@@ -103,7 +103,7 @@ def _job(plan: Coordination, network: Running, seed: int, raw: Path) -> Job:
         token=settings.nats.token,
         replicas=settings.nats.replicas(),
         network=settings.network,
-        heartbeat_us=settings.membership.heartbeat_ms * 1_000,
+        heartbeat_us=settings.membership.beat_ms * 1_000,
         brokers=plan.brokers,
         subscribers=plan.subscribers,
         publishers=plan.publishers,

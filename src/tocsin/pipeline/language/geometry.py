@@ -10,6 +10,8 @@ A **cell** is one number: the level, then the cell's whole coordinates. Cells of
 l`` metres. ``WORLD`` is the level of shapes that are larger than all. Whoever covers a box of half-width h at a
 level with edges of at least h / ``SPREAD`` gets a bounded number of different cells, and a point is in exactly one
 cell of each level; so an equi-join on cells finds every pair at most once.
+
+Variables of lambdas begin with ``_``, which names in queries do not: a table may be called as it likes.
 """
 
 from __future__ import annotations
@@ -104,7 +106,7 @@ def cell(level: str | int, edge: str, axes: tuple[str, ...]) -> str:
 
 def cells(level: str | int, edge: str, bounds: list[tuple[str, str]]) -> str:
     """The cells of a box, given by its least and greatest coordinate on each axis."""
-    names = ["i", "j", "h"][: len(bounds)]
+    names = ["_i", "_j", "_h"][: len(bounds)]
     inner = _packed(level, names)
     for name, (least, most) in reversed(list(zip(names, bounds, strict=True))):
         inner = f"TRANSFORM(SEQUENCE(FLOOR({least} / {edge}), FLOOR({most} / {edge})), {name} -> {inner})"
@@ -153,7 +155,7 @@ def box(rings: str, space: Space) -> tuple[str, str, str, str]:
     scale = "" if space == "plane" else f" * {DEGREE_M!r}D"
     points = f"FLATTEN({rings})"
     found = [
-        f"({function}(TRANSFORM({points}, corner -> corner[{index}])){scale})"
+        f"({function}(TRANSFORM({points}, _corner -> _corner[{index}])){scale})"
         for function in ("ARRAY_MIN", "ARRAY_MAX")
         for index in (0, 1)
     ]
@@ -162,14 +164,14 @@ def box(rings: str, space: Space) -> tuple[str, str, str, str]:
 
 def contains(rings: str, x: str, y: str) -> str:
     """Whether a point is inside: a ray from it crosses an odd number of edges. Holes are rings like others."""
-    before, after = "ring[n - 1]", "ring[n]"
+    before, after = "_ring[_n - 1]", "_ring[_n]"
     sides = f"({before}[1] > {y}) <> ({after}[1] > {y})"
     reach = (
         f"{x} < ({after}[0] - {before}[0]) * ({y} - {before}[1]) / ({after}[1] - {before}[1]) + {before}[0]"
     )
-    crossings = f"AGGREGATE(SEQUENCE(1, SIZE(ring) - 1), FALSE, (odd, n) -> odd <> ({sides} AND {reach}))"
-    sound = f"FILTER({rings}, ring -> SIZE(ring) >= 4)"
-    return f"COALESCE(AGGREGATE({sound}, FALSE, (inside, ring) -> inside <> {crossings}), FALSE)"
+    crossings = f"AGGREGATE(SEQUENCE(1, SIZE(_ring) - 1), FALSE, (_odd, _n) -> _odd <> ({sides} AND {reach}))"
+    sound = f"FILTER({rings}, _ring -> SIZE(_ring) >= 4)"
+    return f"COALESCE(AGGREGATE({sound}, FALSE, (_inside, _ring) -> _inside <> {crossings}), FALSE)"
 
 
 class NoPolygon(ValueError):

@@ -306,14 +306,14 @@ def _contains_sql(node: exp.Anonymous) -> str:
 
 def words(text: str) -> str:
     """The different words of a text, in small letters."""
-    return f"ARRAY_DISTINCT(FILTER(SPLIT(LOWER({text}), {_SPLIT}), word -> word <> ''))"
+    return f"ARRAY_DISTINCT(FILTER(SPLIT(LOWER({text}), {_SPLIT}), _word -> _word <> ''))"
 
 
 def longest_word(text: str) -> str:
     """The word by which a search is found: most others lack it."""
     return (
         f"AGGREGATE({words(text)}, CAST(NULL AS STRING), "
-        "(best, word) -> IF(best IS NULL OR LENGTH(word) > LENGTH(best), word, best))"
+        "(_best, _word) -> IF(_best IS NULL OR LENGTH(_word) > LENGTH(_best), _word, _best))"
     )
 
 

@@ -139,6 +139,8 @@ def _check_tokens(text: Text, pieces: list[Token]) -> None:
             if token.kind == "word" and name.lower() in CLOCKS:
                 remedy = INSTEAD.get(name.lower(), "write NOW(), the time of the execution")
                 raise text.wrong(token.at, f"{token.shown().upper()} is not allowed", remedy)
+            if token.is_word("SELECT") and _selects_nothing(pieces, index):
+                raise text.wrong(token.at, "nothing is selected", "name columns behind it, or write *")
             if index + 1 < len(pieces) and pieces[index + 1].is_symbol("("):
                 _check_call(text, pieces, index, name.lower())
         elif token.is_symbol(":"):
@@ -157,6 +159,11 @@ def _check_tokens(text: Text, pieces: list[Token]) -> None:
 def _ends(pieces: list[Token], index: int) -> bool:
     """Whether a list ends here."""
     return index >= len(pieces) or pieces[index].is_symbol(")", "]") or pieces[index].is_word(*_CLAUSES)
+
+
+def _selects_nothing(pieces: list[Token], index: int) -> bool:
+    distinct = index + 1 < len(pieces) and pieces[index + 1].is_word("DISTINCT")
+    return _ends(pieces, index + 2 if distinct else index + 1)
 
 
 def _is_metadata(pieces: list[Token], index: int) -> bool:

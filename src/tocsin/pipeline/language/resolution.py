@@ -93,15 +93,28 @@ def resolve(query: Query, names: Names, parameters: tuple[Parameter, ...]) -> Re
         _check_joins(text, tree)
         tree = qualify_columns(tree, schema=schema, dialect=DIALECT)
         _check_columns(text, tree, columns)
-        for placeholder in tree.find_all(exp.Placeholder):
-            placeholder.type = exp.DataType.build(parameters[int(placeholder.name)].type, dialect=DIALECT)
-        tree = annotate_types(tree, schema=schema, dialect=DIALECT, overwrite_types=False)
+        tree = _annotate(tree, schema, parameters)
     except SqlglotError as error:
         raise _unqualifiable(text, tree, error, columns) from None
     library.note_spaces(text, tree)
     _check_fields(text, tree)
     _check_comparisons(text, tree)
     return Resolved(text, tree, spelling, tuple(sorted(reads)), tuple(sorted(results)))
+
+
+def _annotate(tree: exp.Query, schema: MappingSchema, parameters: tuple[Parameter, ...]) -> exp.Query:
+    """Give every expression its type. A parameter has its own: it is annotated as a cast, which says its type."""
+    cast: list[exp.Cast] = []
+    for placeholder in list(tree.find_all(exp.Placeholder)):
+        kind = exp.DataType.build(parameters[int(placeholder.name)].type, dialect=DIALECT)
+        cast.append(exp.Cast(this=placeholder.copy(), to=kind))
+        placeholder.replace(cast[-1])
+    tree = annotate_types(tree, schema=schema, dialect=DIALECT)
+    for each in cast:
+        placeholder = each.this
+        placeholder.type = each.to
+        each.replace(placeholder)
+    return tree
 
 
 def _unqualifiable(

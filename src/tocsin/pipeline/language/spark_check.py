@@ -12,17 +12,12 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from tocsin.errors import SqlInvalid
-from tocsin.model.catalogue import Channel, Column, Dataset
+from tocsin.model.catalogue import Column, Dataset
 from tocsin.pipeline.language.query import DIALECT
-from tocsin.pipeline.plan import SPARK_SETTINGS, Compiled, Selection, results_view
+from tocsin.pipeline.plan import SPARK_SETTINGS, Compiled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_RESULTS = (
-    "tick BIGINT, channel STRING, execution BIGINT, broker STRING, k STRING, part INT, row INT, at TIMESTAMP, "
-    "priority INT, payload STRING"
-)
 
 
 def check_with_spark(
@@ -39,7 +34,7 @@ def check_with_spark(
     _view(session, template.subscriptions, columns)
     _dataset_views(session, datasets, {read.dataset.lower() for read in template.reads})
     payload = ", ".join(f"`{name}`" for name in template.columns)
-    with _pointing(compiled.channel.query, script, at):
+    with pointing(compiled.channel.query, script, at):
         frame = session.sql(template.sql)
         _plan(
             session.sql(
@@ -47,28 +42,6 @@ def check_with_spark(
             )
         )
     return tuple(_column(field) for field in frame.schema.fields[4:])
-
-
-def check_selection_with_spark(
-    spark: SparkSession,
-    selection: Selection,
-    datasets: Iterable[Dataset],
-    channels: Iterable[Channel],
-    text: str,
-    script: str | None = None,
-    at: int = 0,
-) -> tuple[Column, ...]:
-    """The columns of a query that is run once."""
-    session = _session(spark)
-    _dataset_views(session, datasets, {read.dataset.lower() for read in selection.reads})
-    _view(session, "results", _RESULTS)
-    for channel in channels:
-        if channel.name in selection.results:
-            session.sql(results_view(channel)).createOrReplaceTempView(f"results_{channel.name.lower()}")
-    with _pointing(text, script, at):
-        frame = session.sql(selection.sql)
-        _plan(frame)
-    return tuple(_column(field) for field in frame.schema.fields)
 
 
 def _session(spark: SparkSession) -> SparkSession:
@@ -101,8 +74,8 @@ def _column(field: Any) -> Column:
     return Column(field.name, kind, field.nullable)
 
 
-class _pointing:
-    """Spark's errors, as ours: at the name that they speak of, if it is found in the query."""
+class pointing:
+    """While Spark looks at a query: its errors, as ours, at the name that they speak of, if it is found there."""
 
     def __init__(self, query: str, script: str | None, at: int) -> None:
         self._query = query

@@ -33,23 +33,39 @@ class Frames:
         self._spark = spark
         self._store = store
         self._kept: OrderedDict[tuple[str, tuple[str, ...]], DataFrame] = OrderedDict()
+        self._current: dict[
+            str, tuple[tuple[str, tuple[DataFile, ...]], DataFrame]
+        ] = {}  # the newest of each
 
     def current(self, snapshot: Snapshot) -> DataFrame:
-        """The rows that count, with the dataset's columns."""
-        return self._rows(snapshot).select(*_quoted(snapshot.schema.columns))
+        """The rows that count, with the dataset's columns; the same frame as long as the dataset is."""
+        name, key = snapshot.name.lower(), (snapshot.schema.ddl, snapshot.files)
+        known = self._current.get(name)
+        if known is not None and known[0] == key:
+            return known[1]
+        frame = self._rows(snapshot).select(*_quoted(snapshot.schema.columns))
+        self._current[name] = (key, frame)
+        return frame
 
     def new(self, snapshot: Snapshot, since: int) -> DataFrame:
         """Of the rows that count those that came after version ``since``, up to the snapshot's."""
         schema = snapshot.schema
         if snapshot.version <= since:
-            rows = self._empty(schema)
-        elif schema.keyed:
+            # Known to be none: Spark leaves out whatever is joined with them.
+            return self._spark.createDataFrame(
+                schema.arrow.empty_table().select(schema.columns), _ddl(schema, schema.columns)
+            )
+        if schema.keyed:
             rows = self._rows(snapshot).where(F.col(VERSION) > since)
         elif (recent := self._recent(snapshot, since)) is not None:
             return self._spark.createDataFrame(recent, _ddl(schema, schema.columns))
         else:
             rows = self._read(snapshot, snapshot.since(since)).where(F.col(VERSION) > since)
         return rows.select(*_quoted(schema.columns))
+
+    def some(self, snapshot: Snapshot) -> DataFrame:
+        """A frame with the dataset's columns, of a few rows as far as Spark knows."""
+        return F.broadcast(self._empty(snapshot.schema).select(*_quoted(snapshot.schema.columns)))
 
     def _recent(self, snapshot: Snapshot, since: int) -> pa.Table | None:
         name = snapshot.name.lower()

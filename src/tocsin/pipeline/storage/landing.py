@@ -104,6 +104,20 @@ class Landing:
         """How many records are in a dataset's quarantine."""
         return sum(file.rows for file in self.quarantine.snapshot(name).files)
 
+    def rejected(self, name: str, limit: int) -> pa.Table:
+        """The newest records of a dataset's quarantine, the newest first."""
+        snapshot = self.quarantine.snapshot(name)
+        names = [each.name for each in _COLUMNS]
+        found = [snapshot.schema.stored.empty_table().select([*names, VERSION])]
+        for file in sorted(snapshot.files, key=lambda each: -each.greatest.get(VERSION, 0)):
+            if sum(each.num_rows for each in found) >= limit:
+                break
+            found.append(
+                read_parquet(snapshot.root, [file.path], snapshot.schema.stored).select([*names, VERSION])
+            )
+        newest = pa.concat_tables(found).sort_by([(VERSION, "descending"), ("position", "descending")])
+        return newest.slice(0, limit).select(names)
+
     def replay(self, name: str, now_us: int) -> Landed:
         """Fit again what is in quarantine, the oldest first; ``quarantined`` counts what still does not fit."""
         fitter = self.fitter(name)

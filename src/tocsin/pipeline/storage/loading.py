@@ -17,7 +17,7 @@ import msgspec
 
 from tocsin.errors import FileUnreadable
 from tocsin.pipeline.storage.landing import Landing
-from tocsin.pipeline.storage.sources import chunks_of
+from tocsin.pipeline.storage.sources import chunks_of, offered_by
 
 AGAIN_MAX: Final = 10_000  # times that one file may be loaded again
 
@@ -70,7 +70,7 @@ def load(
             )
             rows += landed.rows
             quarantined += landed.quarantined
-            ignored |= fitted.ignored
+            ignored |= fitted.ignored - offered_by(path)
             repeated = False
         progress(Progress(rows, quarantined, min(chunk.read_bytes, total), total))
     return Loaded(rows, quarantined, repeated, ignored)

@@ -24,11 +24,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tocsin.errors import StorageUnusable
-from tocsin.model.results import Execution
-from tocsin.pipeline.storage.files import ROW_GROUP_ROWS, make_directory, sync_directory
+from tocsin.model.results import CRITICAL, Execution
+from tocsin.pipeline.storage.files import make_directory, sync_directory
 
 FRESH: Final = "new/"  # where parts are written; ``old/`` has what was put together later
-BUFFER_ROWS: Final = ROW_GROUP_ROWS  # rows held before they are written
+BUFFER_ROWS: Final = 131_072  # rows held before they are written
 BUFFER_BYTES: Final = 64 << 20
 SYNC_THREADS: Final = 8  # files of one task that are flushed at a time
 
@@ -63,7 +63,7 @@ SUMMARY: Final = pa.schema(
         ("path", pa.string()),
         ("rows", pa.int64()),
         ("bytes", pa.int64()),
-        ("executions", pa.string()),  # of the part's own row: JSON [[channel, number, results], …]
+        ("executions", pa.string()),  # of the part's own row: JSON [[channel, number, results, critical], …]
     ]
 )
 SUMMARY_DDL: Final = "part INT, broker STRING, path STRING, rows BIGINT, bytes BIGINT, executions STRING"
@@ -152,7 +152,7 @@ class _PartWriter:
         self._attempt = attempt
         self._root = Path(place.root)
         self._rows = 0
-        self._counts: dict[tuple[str, int], int] = {}
+        self._counts: dict[tuple[str, int], tuple[int, int]] = {}  # (channel, number) → results, critical
         self._files: dict[str, tuple[str, Any, pq.ParquetWriter]] = {}  # broker → name, file, writer
         self._written: dict[str, int] = {}  # broker → rows
 
@@ -171,7 +171,7 @@ class _PartWriter:
                 mine = stored  # every row is for this one broker
             else:
                 mine = stored.take(parents.filter(pc.equal(names.indices, index)))
-            self._writer(broker).write_table(mine, row_group_size=ROW_GROUP_ROWS)
+            self._writer(broker).write_table(mine, row_group_size=BUFFER_ROWS)
             self._written[broker] = self._written.get(broker, 0) + mine.num_rows
 
     def finish(self) -> pa.RecordBatch:
@@ -186,7 +186,7 @@ class _PartWriter:
             (self._part, broker, name, self._written[broker], file.tell(), None)
             for broker, name, file in files
         ]
-        executions = [[*each, count] for each, count in sorted(self._counts.items())]
+        executions = [[*each, *counts] for each, counts in sorted(self._counts.items())]
         summary.append((self._part, None, None, self._rows, 0, msgspec.json.encode(executions).decode()))
         columns = zip(*summary, strict=True)
         return pa.record_batch(
@@ -214,10 +214,13 @@ class _PartWriter:
         return pa.table([columns[name] for name in FILE.names], schema=FILE)
 
     def _count(self, rows: pa.Table) -> None:
-        grouped = rows.group_by(["channel", "execution"]).aggregate([([], "count_all")])
-        for row in grouped.to_pylist():
+        critical = pc.fill_null(pc.greater_equal(rows["priority"], CRITICAL), False)
+        some = rows.select(["channel", "execution"]).append_column("critical", critical)
+        wanted: list[Any] = [([], "count_all"), ("critical", "sum")]
+        for row in some.group_by(["channel", "execution"]).aggregate(wanted).to_pylist():
             key = (row["channel"], row["execution"])
-            self._counts[key] = self._counts.get(key, 0) + row["count_all"]
+            results, of_them = self._counts.get(key, (0, 0))
+            self._counts[key] = (results + row["count_all"], of_them + row["critical_sum"])
 
     def _writer(self, broker: str) -> pq.ParquetWriter:
         if broker not in self._files:

@@ -239,11 +239,12 @@ def _offsets(parts: Sequence[Part]) -> tuple[dict[int, int], int]:
 
 
 def _executions(parts: Iterable[Part]) -> list[list[Any]]:
-    counts: dict[tuple[str, int], int] = {}
+    counts: dict[tuple[str, int], tuple[int, int]] = {}
     for part in parts:
         for each in part.executions:
-            counts[each.channel, each.number] = counts.get((each.channel, each.number), 0) + each.results
-    return [[*key, count] for key, count in sorted(counts.items())]
+            results, critical = counts.get((each.channel, each.number), (0, 0))
+            counts[each.channel, each.number] = (results + each.results, critical + each.critical)
+    return [[*key, *count] for key, count in sorted(counts.items())]
 
 
 def _tick_of(path: str) -> int:

@@ -32,6 +32,7 @@ _PATTERNS: Final = {
     "DOUBLE": r"^\s*-?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,2})?\s*$",
 }  # what Arrow reads as we do; anything else is looked at by itself
 _POINTS: Final = (("longitude", "latitude"), ("lon", "lat"))  # columns that are filled from a point
+_OFFERED: Final = frozenset(("id", "geometry", *(name for names in _POINTS for name in names)))
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -64,6 +65,11 @@ def chunks_of(path: Path, fitter: Fitter) -> Iterator[Chunk]:
         raise FileUnreadable(
             str(path), str(error), "Give a whole file of the kind that its name says"
         ) from error
+
+
+def offered_by(path: Path) -> frozenset[str]:
+    """Columns that are there for whoever wants them: nobody misses one that a dataset does not have."""
+    return _OFFERED if path.name.lower().endswith(".geojson") else frozenset()
 
 
 # ── records ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -32,7 +32,7 @@ def excess(made: Plan) -> tuple[int, float]:
     return len(short), math.fsum({each.backup: each.needed - each.available for each in short}.values())
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(demands(handicaps=True), st.sampled_from(STRATEGIES), st.integers(0, 9))
 def test_the_figures_of_a_plan_are_those_of_the_equations(
     demand: Demand, strategy: Strategy, seed: int
@@ -49,7 +49,7 @@ def test_the_figures_of_a_plan_are_those_of_the_equations(
         assert (made.overhead_total, made.remote_max) == objectives(m, x, y)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(demands(handicaps=True), st.sampled_from(STRATEGIES), st.integers(0, 9))
 def test_a_plan_is_feasible_or_says_where_it_is_not(demand: Demand, strategy: Strategy, seed: int) -> None:
     made = plan(demand, strategy, chance(seed))
@@ -79,7 +79,7 @@ def test_a_plan_is_feasible_or_says_where_it_is_not(demand: Demand, strategy: St
     assert {each.backup for each in made.shortfalls if each.kind == "capacity"} == overfull
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(demands(handicaps=True))
 def test_the_papers_strategy_is_its_algorithms_line_by_line(demand: Demand) -> None:
     m = matrices(demand)
@@ -88,7 +88,7 @@ def test_the_papers_strategy_is_its_algorithms_line_by_line(demand: Demand) -> N
     assert assignments(m, plan(demand, "lcs_mmcs")) == (x, y)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(demands(least=2, most=10))
 def test_the_search_is_never_worse_than_the_papers_strategy(demand: Demand) -> None:
     ours, theirs = plan(demand, "search"), plan(demand, "lcs_mmcs")
@@ -115,7 +115,7 @@ def test_a_plan_does_not_depend_on_the_order_in_which_things_are_named() -> None
     demand = network(12, 3, 60, 40, room=4.0)
     turned = Demand(
         demand.members[::-1],
-        {name: dict(reversed(held.items())) for name, held in reversed(demand.holdings.items())},
+        {name: dict(reversed(list(held.items()))) for name, held in reversed(list(demand.holdings.items()))},
     )
     for strategy in STRATEGIES:
         assert plan(turned, strategy, chance()) == plan(demand, strategy, chance())
@@ -147,10 +147,16 @@ def test_a_broker_alone_has_no_backups_and_the_plan_says_so() -> None:
 
 
 def test_without_room_the_least_bad_is_taken_and_named() -> None:
-    members = (Member("a", "n", 100), Member("b", "n", 12), Member("c", "n", 11), Member("d", "s", 100))
-    holdings = {"a": {"k": 50}, "b": {"k": 1}, "c": {"k": 1}, "d": {"k": 1}}
-    for strategy in STRATEGIES:
-        made = plan(Demand(members, holdings), strategy, chance())
+    members = (
+        Member("a", "n", 100),
+        Member("b", "n", 12),
+        Member("c", "n", 11),
+        Member("d", "s"),
+        Member("e", "s"),
+    )
+    demand = Demand(members, {"a": {"k": 50}, "b": {"k": 1}, "c": {"k": 1}, "d": {"k": 1}, "e": {"k": 1}})
+    for strategy in STRATEGIES[:2]:
+        made = plan(demand, strategy)
         assert made.backups["a"].local == "b"
         [short] = made.shortfalls
         assert (short.broker, short.role, short.kind, short.needed, short.available, short.backup) == (
@@ -178,3 +184,15 @@ def test_a_handicap_keeps_backups_away_from_a_broker() -> None:
     kept = plan(Demand(members, holdings))
     assert "a" not in {each.local for each in kept.backups.values()}
     assert kept.overhead_total == 0  # handicaps are no subscriptions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("room", [math.inf, 8.0, 5.0, 4.0, 3.2, 2.5])
+def test_the_search_is_never_worse_on_networks_of_the_papers_size(room: float, seed: int) -> None:
+    demand = network(100, 3, 1_000, 1_000, room=room, seed=seed)
+    ours, theirs = plan(demand, "search"), plan(demand, "lcs_mmcs")
+    assert excess(ours) <= excess(theirs)
+    if excess(ours) == excess(theirs):
+        assert ours.overhead_total <= theirs.overhead_total
+        assert ours.remote_max <= theirs.remote_max

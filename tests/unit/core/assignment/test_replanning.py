@@ -47,7 +47,7 @@ def check(before: Plan, demand: Demand, made: Replan) -> None:
         assert (move.reason == "lost") == (move.before is not None and not right)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(
     demands(most=8, handicaps=True), demands(most=8, handicaps=True), st.sampled_from([0.0, 0.1, math.inf])
 )
@@ -59,7 +59,7 @@ def test_any_plan_can_be_fitted_to_any_network(before: Demand, after: Demand, hy
         event(move.reason)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(demands(most=9, handicaps=True))
 def test_without_a_change_and_a_gain_nothing_moves(demand: Demand) -> None:
     known = plan(demand, "search")
@@ -69,7 +69,7 @@ def test_without_a_change_and_a_gain_nothing_moves(demand: Demand) -> None:
         assert msgspec.structs.replace(made.plan, strategy="") == msgspec.structs.replace(known, strategy="")
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(demands(least=3, most=9), st.data())
 def test_when_a_broker_is_lost_only_those_move_who_lost_it_or_had_no_room(
     demand: Demand, data: st.DataObject
@@ -94,7 +94,7 @@ def test_when_a_broker_is_lost_only_those_move_who_lost_it_or_had_no_room(
         assert len(made.moves) == len(orphans)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(demands(least=2, most=9), demands(least=2, most=9))
 def test_what_moves_for_the_better_saves_more_than_the_hysteresis_asks(before: Demand, after: Demand) -> None:
     members = tuple(msgspec.structs.replace(each, capacity=math.inf) for each in before.members)

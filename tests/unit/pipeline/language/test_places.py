@@ -157,7 +157,7 @@ def check(found: list[tuple[int, int]], expected: tuple[set[tuple[int, int]], se
 
 
 @on_spark
-@pytest.mark.parametrize("space", ["plane", "globe"])
+@pytest.mark.parametrize("space", ["plane", pytest.param("globe", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
 def test_pairs_within_a_radius_that_is_a_column_are_found_once(world: World, space: Space, seed: int) -> None:
     scene = Scene(seed)

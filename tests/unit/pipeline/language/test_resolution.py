@@ -62,6 +62,8 @@ PLACES = datasets_of("CREATE DATASET Spots (id BIGINT, flat XY, round POINT, are
         ("", "SELECT x.a FROM Reports AS x(a, b)", 17, "a dataset's columns have their names"),
         ("", "SELECT id FROM (Reports JOIN Rooms USING (room))", 17, "a join in brackets is not allowed"),
         ("", "SELECT id, FROM Reports", 10, "nothing follows this comma"),
+        ("", "SELECT FROM Reports", 1, "nothing is selected; name columns"),
+        ("", "SELECT id FROM (SELECT DISTINCT FROM Reports) r", 17, "nothing is selected"),
         ("", "SELECT id FROM Reports WHERE", 24, "does not fit here"),
         ("", "SELECT kind, count(*) AS n FROM Reports", 8, "neither aggregated nor in GROUP BY"),
         (
@@ -90,6 +92,8 @@ PLACES = datasets_of("CREATE DATASET Spots (id BIGINT, flat XY, round POINT, are
         ("", "SELECT CIRCLE(flat, 3) AS d FROM Spots", 8, "only good for CONTAINS"),
         ("", "SELECT WITHIN(flat, flat, 'x') AS d FROM Spots", 8, "the distance is no number"),
         ("", "SELECT flat.z AS d FROM Spots", 13, "there is no field z"),
+        ("", "SELECT CAST(flat.z AS INT) AS d FROM Spots", 18, "there is no field z"),
+        ("", "SELECT TRY_CAST(DISTANCE(id, round) AS INT) AS d FROM Spots", 26, "this is BIGINT"),
         ("", "SELECT TUMBLE(at, INTERVAL '1' MONTH) AS d FROM Reports", 8, "an interval of fixed length"),
         ("", "SELECT SINCE(at, 5) AS d FROM Reports", 8, "SINCE takes an interval"),
     ],
@@ -105,6 +109,13 @@ def test_what_does_not_fit_is_refused_with_a_remedy(
     assert any(each in str(caught.value) for each in said.split("|"))
     if column is not None:
         assert caught.value.column == column
+
+
+@pytest.mark.parametrize("cast", ["CAST", "TRY_CAST"])
+def test_what_is_inside_of_a_cast_has_a_type(cast: str) -> None:
+    query = f"SELECT {cast}(ROUND({cast}(DISTANCE(flat, XY(1, 2)) AS FLOAT)) AS BIGINT) AS metres FROM Spots"
+
+    assert compile_channel(channel("", query), PLACES).template.columns == ("metres",)
 
 
 def test_an_error_points_into_the_script() -> None:

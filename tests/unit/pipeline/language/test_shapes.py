@@ -307,6 +307,16 @@ SHAPES: dict[str, tuple[str, str, Tuples]] = {
 
 # Beside these, a quicker one of their kind is in the normal run.
 SLOW = {
+    "a list",
+    "a parameter on both sides of a left join",
+    "a full join, then a left one",
+    "the largest groups",
+    "limits inside a UNION",
+    "a subquery in a subquery",
+    "functions of arrays",
+    "a result that is called like a column",
+    "UNION",
+    "DISTINCT",
     "a star",
     "a right join",
     "a semi join",

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from tests.unit.pipeline.language.oracle import channel
+from tests.unit.pipeline.language.oracle import channel, datasets_of
 from tests.unit.pipeline.language.rooms import DATASETS
 from tocsin.errors import SqlInvalid
 from tocsin.model.catalogue import Column
-from tocsin.pipeline.language.spark_check import check_selection_with_spark, check_with_spark
+from tocsin.pipeline.language.spark_check import check_with_spark, pointing
 from tocsin.pipeline.plan import compile_channel, compile_select, results_view
 
 if TYPE_CHECKING:
@@ -37,6 +37,21 @@ def test_the_columns_of_results_have_the_types_that_spark_gives_them(spark: Spar
         ("place", "STRUCT<lon: DOUBLE, lat: DOUBLE>"),
         ("days", "ARRAY<DATE>"),
     ]
+
+
+SPOTS = datasets_of("CREATE DATASET Spots (id BIGINT, flat XY, round POINT, area STRING, note STRING)")
+
+
+@pytest.mark.parametrize("name", ["i", "j", "h", "n", "ring", "corner", "inside", "odd", "word", "best"])
+def test_a_table_may_be_called_as_it_likes(spark: SparkSession, name: str) -> None:
+    query = (
+        f"SELECT {name}.id AS a, other.id AS b FROM NEW Spots {name} JOIN Spots other ON "
+        f"WITHIN({name}.round, other.round, {name}.id) AND CONTAINS({name}.area, other.flat) "
+        f"AND CONTAINS(other.area, {name}.flat) WHERE MATCHES({name}.note, :words)"
+    )
+    compiled = compile_channel(channel("words STRING", query), SPOTS)
+
+    assert [column.name for column in check_with_spark(spark, compiled, SPOTS)] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -94,5 +109,13 @@ def test_history_is_a_row_for_each_result_however_many_brokers_had_it(spark: Spa
     rows = [tuple(row) for row in session.sql(selection.sql).collect()]
 
     assert rows == [(5, "fire", 7, "k1", 3), (6, None, 7, "k2", None)]
-    found = check_selection_with_spark(spark, selection, DATASETS, [made], text)
-    assert [(column.name, column.type) for column in found][:2] == [("id", "BIGINT"), ("theKind", "STRING")]
+
+
+def test_what_spark_says_of_a_question_is_said_where_it_stands(spark: SparkSession) -> None:
+    script = "SELECT 1 AS x;\nSELECT 2 AS y"
+
+    with pytest.raises(SqlInvalid) as caught, pointing("SELECT 2 AS y", script, 15):
+        spark.sql("SELECT y FROM VALUES (1) AS t(x)")
+
+    assert (caught.value.line, caught.value.column) == (2, 13)
+    assert "Spark does not accept this" in str(caught.value)

@@ -49,6 +49,15 @@ def test_each_record_is_in_the_dataset_or_in_quarantine_with_its_reason(landing:
     assert landing.quarantined("Reports") == 2
 
 
+def test_the_newest_of_a_quarantine_are_shown_first(landing: Landing) -> None:
+    assert landing.rejected("Reports", 5).num_rows == 0
+    land(landing, RECORDS, 10)
+    land(landing, [b"x", b"y"], 14)
+    records = [row["record"] for row in landing.rejected("Reports", 10).to_pylist()]
+    assert records == ["y", "x", "\\xff{", '{"id": "two"}']
+    assert [row["record"] for row in landing.rejected("Reports", 1).to_pylist()] == ["y"]
+
+
 def test_a_batch_that_is_repeated_lands_once(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> int:
         raise OSError("killed")

@@ -149,7 +149,8 @@ def test_a_feature_is_its_properties_with_geometry_and_place(landing: Landing, t
         {"a": 1},
     ]
     path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
-    assert loaded(landing, path).rows == 2
+    done = loaded(landing, path)
+    assert (done.rows, done.ignored) == (2, frozenset()), "longitude and latitude are only offered"
     north, area = rows(landing, "name", "lon", "lat", "geometry")
     assert north == ("North", 1.5, 2.5, '{"type":"Point","coordinates":[1.5,2.5]}')
     assert area[:3] == ("P", 9.0, None)

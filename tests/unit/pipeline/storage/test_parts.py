@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tocsin.errors import StorageUnusable
-from tocsin.model.results import Execution
+from tocsin.model.results import CRITICAL, Execution
 from tocsin.pipeline.storage import parts
 from tocsin.pipeline.storage.parts import IN, Part, Place, parts_of, write_part
 
@@ -66,10 +66,11 @@ def test_every_broker_has_a_file_with_its_rows_as_they_came(
             (n, row[2], row[5], row[4] or 0) for n, row in enumerate(everything) if file.broker in row[3]
         ]
         assert {(each["tick"], each["part"], each["at"].timestamp()) for each in found} == {(7, 3, 1.0)}
-    counts: dict[tuple[str, int], int] = {}
-    for row in everything:
-        counts[row[:2]] = counts.get(row[:2], 0) + 1
-    assert part.executions == tuple(Execution(*key, count) for key, count in sorted(counts.items()))
+    of_each = {row[:2]: [each for each in everything if each[:2] == row[:2]] for row in everything}
+    assert part.executions == tuple(
+        Execution(*key, len(some), sum((row[4] or 0) >= CRITICAL for row in some))
+        for key, some in sorted(of_each.items())
+    )
 
 
 def test_no_attempt_and_no_run_writes_over_what_another_wrote(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_tick_is_one_commit_with_all_that_its_notice_needs(store: ResultsStore
     (notice,) = committed.notices()
     assert decode_notice(encode_notice(notice)) == notice
     assert (notice.tick, notice.first, notice.rows, notice.id) == (5, 0, 3, "tick-5-0")
-    assert notice.executions == (Execution("Far", 3, 1), Execution("Near", 3, 2))
+    assert notice.executions == (Execution("Far", 3, 1, 0), Execution("Near", 3, 2, 0))
     assert [(file.broker, file.rows, file.part, file.offset) for file in notice.files] == [
         ("e1", 1, 0, 0),
         ("e2", 2, 0, 0),

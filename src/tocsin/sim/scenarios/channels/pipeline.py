@@ -39,6 +39,7 @@ from tocsin.sim.scenarios.channels.wire import (
 TICK_MASK = 0x7FFFF  # up to half a second from one tick to the next
 AGAIN_US = 300_000
 RESULTS_MAX = 3  # of one k in one tick
+CRITICAL_ONE_IN = 4
 LOOK_US = 4_000_000
 DEADLINE_US = 6_000_000  # of a request: longer than the store's own
 
@@ -152,8 +153,9 @@ class Pipeline:
         ordinal = 0
         for k in sorted({k for k, _ in self._held.values()}):
             for _ in range(self._draw(0xFF) % (RESULTS_MAX + 1)):
+                row = Row(ordinal, k, critical=self._draw(0xFF) % CRITICAL_ONE_IN == 0)
                 for broker in sorted({broker for of, broker in self._held.values() if of == k}):
-                    rows.setdefault(broker, []).append(Row(ordinal, k))
+                    rows.setdefault(broker, []).append(row)
                 ordinal += 1
         if not rows:
             return []

@@ -7,12 +7,20 @@ from typing import cast
 from tocsin.core.machine import Say
 from tocsin.core.stored_session import decode_session, session_key
 from tocsin.model.message import Address
-from tocsin.model.results import decode_subscription
+from tocsin.model.results import decode_subscription, place
 from tocsin.ports import Change, Entry
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenarios.channels.broker import ChannelBroker, channels_of
 from tocsin.sim.scenarios.channels.clients import ChannelClient
-from tocsin.sim.scenarios.channels.wire import FILES, NOTICES, SUBSCRIPTIONS, meant_by, notice_of, part_of
+from tocsin.sim.scenarios.channels.wire import (
+    FILES,
+    NOTICES,
+    SUBSCRIPTIONS,
+    Row,
+    meant_by,
+    notice_of,
+    part_of,
+)
 from tocsin.sim.scenarios.durable.promises import OnlyTheUsurpedStop, SessionsLast
 from tocsin.sim.scenarios.durable.wire import SESSIONS
 from tocsin.sim.world import World
@@ -21,12 +29,20 @@ Subscription = tuple[Address, str]  # client and name
 
 
 class Arrive(Invariant):
-    """Results of what a client is subscribed to: all of them, in order; and of nothing else."""
+    """Results of what a client is subscribed to: all of them, in order; and of nothing else.
+
+    The order is that of critical results, and that of the others. A client that comes back has all critical results
+    that its broker knew of at that time before it gets any other.
+    """
 
     name = "subscribers get every result, in order, and none that they do not want"
 
     def __init__(self) -> None:
-        self._rows: dict[int, dict[int, str]] = {}  # tick → ordinal → k
+        self._rows: dict[int, dict[int, Row]] = {}  # tick → ordinal → result
+        self._places: dict[int, int] = {}  # tick → the place at which its notice begins
+        self._began: dict[
+            Address, tuple[object, int]
+        ] = {}  # client → connection, where the results were then
         self._ticks: list[int] = []  # with a notice, in the order of the notices
         self._due: dict[Subscription, int] = {}  # those to come, from this one of the notices on
         self._unwanted: set[Subscription] = set()
@@ -41,17 +57,23 @@ class Arrive(Invariant):
         world.observers.on_say("unsubscribing", self._on_unsubscribing)
         world.observers.on_say("unsubscribed", self._on_unsubscribed)
         world.observers.on_say("took", self._on_took)
+        world.observers.on_say("began", self._on_began)
+
+    def _on_began(self, broker: Address, say: Say) -> None:
+        client = str(say.facts["client"])
+        self._began[client] = (say.facts["connection"], cast(int, say.facts["tail"]))
 
     def _on_file(self, entry: Entry) -> None:
         part = part_of(entry)
         for row in part.rows:
-            self._rows.setdefault(part.tick, {})[row.ordinal] = row.k
+            self._rows.setdefault(part.tick, {})[row.ordinal] = row
 
     def _on_notice(self, entry: Entry) -> None:
         tick = notice_of(entry).tick
         if tick in self._ticks:
             self.broken(f"there are two notices of tick {tick}")
         self._ticks.append(tick)
+        self._places[tick] = place(entry.position, 0)
 
     def _on_subscribed(self, client: Address, say: Say) -> None:
         subscription = (client, str(say.facts["name"]))
@@ -70,7 +92,8 @@ class Arrive(Invariant):
         machine = self._client(client)
         if subscription in self._unwanted and name not in machine.wanted:
             self.broken(f"{client} got result {number} of {name}, and has unsubscribed")
-        if self._rows.get(tick, {}).get(ordinal) != meant_by(name):
+        row = self._rows.get(tick, {}).get(ordinal)
+        if row is None or row.k != meant_by(name):
             self.broken(f"{client} got result {number} as one of {name}, and it is none")
         connection, got = self._on_connection.get(client, (None, set()))
         if connection != say.facts["connection"]:
@@ -80,9 +103,32 @@ class Arrive(Invariant):
             self.broken(f"{client} got result {number} of {name} again on one connection")
         got.add((name, number))
         seen = self._seen.setdefault(subscription, {})
-        if number not in seen and seen and number < max(seen):
-            self.broken(f"{client} got result {number} of {name} after {max(seen)}")
+        alike = [each for each in seen if self._row(each).critical is row.critical]
+        if number not in seen and alike and number < max(alike):
+            self.broken(f"{client} got result {number} of {name} after {max(alike)}")
         seen[number] = None
+        if not row.critical:
+            self._check_overtaken(client, say.facts["connection"], number)
+
+    def _row(self, number: int) -> Row:
+        tick, ordinal = divmod(number, 1_000)
+        return self._rows[tick][ordinal]
+
+    def _check_overtaken(self, client: Address, connection: object, number: int) -> None:
+        """A result that is not critical came: were there critical ones, they were first."""
+        began, tail = self._began.get(client, (None, 0))
+        if began != connection:
+            return
+        for (who, name), since in self._due.items():
+            if who != client:
+                continue
+            seen = self._seen.get((client, name), {})
+            for tick in self._ticks[since:]:
+                for row in self._rows[tick].values():
+                    before = self._places[tick] + row.ordinal <= tail and row.critical
+                    if before and row.k == meant_by(name) and tick * 1_000 + row.ordinal not in seen:
+                        late = tick * 1_000 + row.ordinal
+                        self.broken(f"{client} got result {number}, and not yet {late}, which is critical")
 
     def _client(self, address: Address) -> ChannelClient:
         return cast(ChannelClient, self._world.machine(address))
@@ -91,8 +137,8 @@ class Arrive(Invariant):
         for (client, name), since in self._due.items():
             seen = self._seen.get((client, name), {})
             for tick in self._ticks[since:]:
-                for ordinal, k in self._rows[tick].items():
-                    if k == meant_by(name) and tick * 1_000 + ordinal not in seen:
+                for ordinal, row in self._rows[tick].items():
+                    if row.k == meant_by(name) and tick * 1_000 + ordinal not in seen:
                         self.broken(f"{client} never got result {tick * 1_000 + ordinal} of {name}")
         if set(self._rows) != set(self._ticks):
             self.broken("some results have no notice")
@@ -151,8 +197,9 @@ class Tidy(Invariant):
                 self.broken(f"{address} has no session")
             session = decode_session(cell.value)
             wanted |= {(meant_by(name), session.home) for name in channels_of(session)}
-            if session.results is not None and session.results.unsettled:
-                self.broken(f"results for {address} are not settled: {session.results}")
+            for each in (session.results, session.critical):
+                if each is not None and each.unsettled:
+                    self.broken(f"results for {address} are not settled: {each}")
         table = world.store.tables[SUBSCRIPTIONS.name]
         cells = [table.get(key, world.now_us) for key in table.keys("", world.now_us)]
         held = [decode_subscription(cell.value) for cell in cells if cell is not None]

@@ -16,7 +16,7 @@ from tocsin.core.attendance_signals import (
     ResultsRead,
 )
 from tocsin.core.forwarding import Subscription
-from tocsin.core.machine import Effect, Event, ReadLog, Stored, StoreFailed, TimerFired
+from tocsin.core.machine import Effect, Event, ReadLog, Say, Stored, StoreFailed, TimerFired
 from tocsin.core.stored_session import FOREVER_S, StoredSession
 from tocsin.errors import Conflict
 from tocsin.model.results import ORDINALS, place, position_of
@@ -38,6 +38,7 @@ from tocsin.wire.topics import CHANNEL_PREFIX
 if TYPE_CHECKING:
     from tocsin.sim.scenarios.channels.broker import ChannelBroker
 
+RECEIVE_MAX = 4  # the least of which some is spared for critical results
 NOTICES_MAX = 3  # in one batch: few, so that catching up takes several
 ROWS_MAX = 4  # same
 
@@ -74,7 +75,10 @@ class ChannelService(Service):
 
     def tell(self, event: Event) -> None:
         if isinstance(event, Began):
-            event = msgspec.structs.replace(event, results_tail=self.begin_at())
+            tail = self.begin_at()
+            event = msgspec.structs.replace(event, receive_max=RECEIVE_MAX, results_tail=tail)
+            facts = {"client": self.client, "connection": self.stream.connection, "tail": tail}
+            self._broker.say(Say(text="began", facts=facts))
         elif isinstance(event, TimerFired) and self.open:
             self.machine.results.passed(self._broker.results_done)
         super().tell(event)
@@ -126,7 +130,7 @@ class ChannelService(Service):
             if not name.startswith(CHANNEL_PREFIX) or meant_by(name) != row.k or where <= subscription.since:
                 continue
             if self.machine.state == "attending":
-                packet_id, repeat = self.machine.results.offer(where, self.machine.congested)
+                packet_id, repeat = self.machine.results.offer(where, row.critical, self.machine.congested)
                 if packet_id:
                     self._deliver_result(name, tick, row, packet_id, repeat)
 
@@ -148,7 +152,7 @@ class ChannelService(Service):
 
         def on_notices(event: Stored | StoreFailed) -> None:
             if isinstance(event, StoreFailed):
-                self.tell(ResultsFailed(error=event.error))
+                self.tell(ResultsFailed(error=event.error, critical=asked.critical))
             else:
                 self._read_files(asked, list(event.value.entries), place(event.value.next, 0), [])
 
@@ -158,7 +162,7 @@ class ChannelService(Service):
         self, asked: ReadResults, left: list[Entry], end: int, found: list[ResultOffered]
     ) -> None:
         if not left:
-            self._tell_read(found, end)
+            self._tell_read(asked, found, end)
             return
         entry = left.pop(0)
         tick = notice_of(entry).tick
@@ -166,21 +170,22 @@ class ChannelService(Service):
 
         def on_files(event: Stored | StoreFailed) -> None:
             if isinstance(event, StoreFailed):
-                self.tell(ResultsFailed(error=event.error))
+                self.tell(ResultsFailed(error=event.error, critical=asked.critical))
                 return
             found.extend(self._chosen(asked, entry, event))
             if len(found) >= ROWS_MAX:
                 cut = found[:ROWS_MAX]
-                self._tell_read(cut, cut[-1].position + 1)
+                self._tell_read(asked, cut, cut[-1].position + 1)
             else:
                 self._read_files(asked, left, end, found)
 
         self._broker.ask(read, on_files)
 
-    def _tell_read(self, found: list[ResultOffered], end: int) -> None:
+    def _tell_read(self, asked: ReadResults, found: list[ResultOffered], end: int) -> None:
         there = self.machine.subscriptions
         entries = [each for each in found if each.name in there and each.position > there[each.name].since]
-        self.tell(ResultsRead(entries=entries, next=end, tail=self._broker.results_tail))
+        tail = self._broker.results_tail
+        self.tell(ResultsRead(entries=entries, next=end, tail=tail, critical=asked.critical))
 
     def _chosen(self, asked: ReadResults, entry: Entry, event: Stored) -> list[ResultOffered]:
         from tocsin.sim.scenarios.channels.broker import rows_of
@@ -192,7 +197,7 @@ class ChannelService(Service):
         return [
             ResultOffered(place(entry.position, ordinal), names[rows[ordinal].k], (tick, rows[ordinal]))
             for ordinal in sorted(rows)
-            if ordinal >= first
+            if ordinal >= first and rows[ordinal].critical is asked.critical
         ]
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,6 +24,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
 
     ordinal: int
     k: str
+    critical: bool = False
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from functools import partial
 
 from tocsin.core.coordination.signals import (
+    Adopted,
     AwaitDispatch,
     ClearTo,
     ClientsChanged,
     Dispatched,
+    Orphaned,
     QuerySetKnown,
     RoutesChanged,
     Settled,
@@ -77,6 +79,8 @@ class Shells:
         world.own(StreamChanged, self._change)
         world.own(StreamLeft, self._leave)
         world.own(StreamRefused, lambda address, effect: None)
+        world.own(Orphaned, lambda address, effect: None)
+        world.own(Adopted, lambda address, effect: None)
         world.own(StreamsDescribed, self._describe)
         world.own(AwaitDispatch, self._await)
         world.own(Settled, self._settle)

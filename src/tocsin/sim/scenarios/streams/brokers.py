@@ -8,10 +8,12 @@ from functools import partial
 from typing import Final
 
 from tocsin.core.coordination.signals import (
+    Adopted,
     AwaitDispatch,
     ClearTo,
     ClientsChanged,
     Dispatched,
+    Orphaned,
     QueriesChanged,
     QuerySetKnown,
     RoutesChanged,
@@ -128,6 +130,8 @@ class Brokers:
         world.own(StreamLeft, partial(self._turn, "left"))
         world.own(StreamsDescribed, self._described)
         world.own(StreamRefused, lambda address, effect: None)
+        world.own(Orphaned, lambda address, effect: None)
+        world.own(Adopted, lambda address, effect: None)
         world.own(AwaitDispatch, self._await)
         world.own(Settled, self._settle)
         world.own(ClearTo, self._clear)

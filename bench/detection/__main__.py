@@ -1,0 +1,7 @@
+"""``python -m bench.detection``."""
+
+import sys
+
+from bench.detection import main
+
+sys.exit(main())

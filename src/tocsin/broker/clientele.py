@@ -1,0 +1,168 @@
+"""Γ of this broker (``core.replication.gamma``): the clients that are here, and those that are away and may come back.
+
+Of a client that is here everything is read off its connection. Of one that is away what was so when it went is kept,
+while its session lasts or its will waits, and while the broker has backups at all: they alone ask for it. At most
+AWAY_MAX are; those that went first are forgotten first. They are in the store all the same, but for their wills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from tocsin.core.forwarding import Subscription
+from tocsin.core.replication.gamma import option_of
+from tocsin.model.network import Scheme
+from tocsin.wire.replication import Bequest, Head, Option, Positions
+
+if TYPE_CHECKING:
+    from tocsin.broker.attendant import Attendant
+
+AWAY_MAX: Final = 50_000  # some kilobyte each
+
+
+class Present(Protocol):
+    """A client's connection, as it is seen from here."""
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def attendant(self) -> Attendant: ...
+
+    @property
+    def expiry_s(self) -> int: ...
+
+    @property
+    def epoch(self) -> int:
+        """0 of a link, which is no client."""
+        ...
+
+    @property
+    def session_uid(self) -> str: ...
+
+    @property
+    def scheme(self) -> Scheme: ...
+
+    @property
+    def owner(self) -> str: ...
+
+    def bequest(self) -> Bequest | None:
+        """Its will."""
+        ...
+
+
+class _Away(msgspec.Struct):
+    head: Head
+    subscriptions: Mapping[str, Subscription]
+    positions: Positions | None
+    until_s: float  # when its session is over, by the clock
+
+
+class Clientele:
+    """See the module's text. ``present`` has the connections of clients, by their ids."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.present: Mapping[str, Present] = {}
+        self._clock = clock
+        self._away: dict[str, _Away] = {}
+
+    # ── as it is read ───────────────────────────────────────────────────────────────────────────────────────
+
+    def clients(self) -> Iterable[str]:
+        yield from [client for client in self.present if self._here(client) is not None]
+        yield from [client for client in self._away if self._here(client) is None]
+
+    def head(self, client: str) -> Head | None:
+        here = self._here(client)
+        if here is not None:
+            return _head(here, connected=True, expiry_s=here.expiry_s, will=here.bequest())
+        away = self._away.get(client)
+        return None if away is None else away.head
+
+    def names(self, client: str) -> Iterable[str]:
+        return tuple(self._subscriptions(client))
+
+    def option(self, client: str, name: str) -> Option | None:
+        subscription = self._subscriptions(client).get(name)
+        return None if subscription is None else option_of(subscription)
+
+    def positions(self, client: str) -> Positions | None:
+        here = self._here(client)
+        if here is not None:
+            return here.attendant.positions
+        away = self._away.get(client)
+        return None if away is None else away.positions
+
+    def _subscriptions(self, client: str) -> Mapping[str, Subscription]:
+        here = self._here(client)
+        if here is not None:
+            return here.attendant.subscriptions
+        away = self._away.get(client)
+        return {} if away is None else away.subscriptions
+
+    def _here(self, client: str) -> Present | None:
+        """Its connection, once it has its session."""
+        connection = self.present.get(client)
+        return connection if connection is not None and connection.attendant.begun else None
+
+    # ── who is away ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def came(self, client: str) -> None:
+        self._away.pop(client, None)
+
+    def went(self, connection: Present, expiry_s: int, will: Bequest | None) -> str | None:
+        """A connection is over; its session is kept for so long, and its will waits. Who is forgotten for that."""
+        if not expiry_s and will is None:
+            return None
+        self._away[connection.client_id] = _Away(
+            _head(connection, connected=False, expiry_s=expiry_s, will=will),
+            dict(connection.attendant.subscriptions),
+            connection.attendant.positions,
+            self._clock() + expiry_s,
+        )
+        if len(self._away) <= AWAY_MAX:
+            return None
+        oldest = next(iter(self._away))
+        del self._away[oldest]
+        return oldest
+
+    def gone(self, client: str, session: str | None = None) -> bool:
+        """A client that is away is somewhere else, or its session (if one is named: that one) is over; whether it is
+        forgotten now."""
+        away = self._away.get(client)
+        if away is None or session not in (None, away.head.session):
+            return False
+        del self._away[client]
+        return True
+
+    def will_settled(self, client: str) -> bool:
+        """The will of a client waits no longer; whether that changes anything."""
+        away = self._away.get(client)
+        if away is None or away.head.will is None:
+            return False
+        away.head = msgspec.structs.replace(away.head, will=None)
+        if not away.head.expiry_s:
+            del self._away[client]
+        return True
+
+    def expired(self) -> Iterator[str]:
+        """Those whose time is over, and whose wills do not wait: they are forgotten."""
+        now = self._clock()
+        for client in [each for each, away in self._away.items() if away.until_s < now]:
+            if self._away[client].head.will is None:
+                del self._away[client]
+                yield client
+
+    def forget(self) -> None:
+        self._away.clear()
+
+    def __len__(self) -> int:
+        """How many are away."""
+        return len(self._away)
+
+
+def _head(client: Present, *, connected: bool, expiry_s: int, will: Bequest | None) -> Head:
+    return Head(connected, client.scheme, expiry_s, client.session_uid, client.owner, will)

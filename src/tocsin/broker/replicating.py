@@ -1,0 +1,290 @@
+"""The shell of ``core.replication``: this broker's state to its backups, and copies of the states of those it backs.
+
+Both sides speak over the bus, on one subject of each broker; whatever is lost is said again by the machines. While the
+broker has no backups nothing is sent, nobody waits, and what happens to clients is not even looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+import structlog
+
+from tocsin.broker.clientele import Clientele, Present
+from tocsin.broker.standing_by import StandingBy
+from tocsin.config import Replication
+from tocsin.core.machine import CancelTimer, Effect, Received, Say, Send, SetTimer, Started, TimerFired
+from tocsin.core.replication.backup import Backup
+from tocsin.core.replication.gamma import Standing
+from tocsin.core.replication.primary import Primary
+from tocsin.core.replication.signals import (
+    Altered,
+    Awaited,
+    BackupsSet,
+    Came,
+    Forgotten,
+    Kept,
+    Policy,
+    Prepare,
+    PrimariesSet,
+    Released,
+    Unprepare,
+)
+from tocsin.core.stored_session import StoredSession
+from tocsin.errors import Malformed, TocsinError
+from tocsin.model.message import broker_address
+from tocsin.model.network import BrokerInfo
+from tocsin.ports import Bus, Delivery
+from tocsin.runtime.pump import Pump, wall_us
+from tocsin.runtime.timers import Timers
+from tocsin.wire.replication import (
+    Applied,
+    Behind,
+    Bequest,
+    Declined,
+    decode_replication,
+    encode_replication,
+    subject,
+)
+
+OUTBOX_MAX: Final = 1_000  # messages that wait for the bus; the oldest go first, and are sent again later
+SWEEP_S: Final = 30.0  # between two looks at whose session is over
+
+Act = Callable[[], None]
+
+
+def policy_of(settings: Replication) -> Policy:
+    return Policy(settings.mode, settings.period_ms * 1_000, settings.threshold, settings.wait_ms * 1_000)
+
+
+class Replicating:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        standing_by: StandingBy,
+        *,
+        network: str,
+        broker: str,
+        policy: Policy | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.active = False  # there are backups
+        self.clientele = Clientele(clock)
+        self.primary = Primary(broker, self.clientele, policy or Policy())
+        self.backup = Backup(broker)
+        self._bus = bus
+        self._standing_by = standing_by
+        self._network = network
+        self._broker = broker
+        self._post = Pump(self.primary, self._carry_out).post
+        self._post_backup = Pump(self.backup, self._carry_out_backup).post
+        self._timers = Timers(lambda name, cause: self._post(TimerFired(name=name, cause=cause)))
+        self._backup_timers = Timers(
+            lambda name, cause: self._post_backup(TimerFired(name=name, cause=cause))
+        )
+        self._tickets = 0
+        self._waiting: dict[int, Act] = {}  # ticket → what to do when the backups know
+        self._outbox: deque[Send] = deque(maxlen=OUTBOX_MAX)
+        self._filled = asyncio.Event()
+        self.sent_bytes = 0
+        self.malformed = 0
+        self._log = structlog.get_logger()
+        self._post(Started(incarnation=wall_us(), cause=f"{broker}:start"))
+
+    def attend(self, present: Mapping[str, Present]) -> None:
+        """Whose clients these are: the connections by client, as they are at any time."""
+        self.clientele.present = present
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            **self.primary.statistics(),
+            **self.backup.statistics(),
+            "replication_bytes": self.sent_bytes,
+            "standbys_waiting": len(self._standing_by),
+        }
+
+    def problem(self) -> str | None:
+        """What is not well, in words."""
+        lacking = self.primary.problems()
+        return f"{' and '.join(lacking)} not in step" if lacking else None
+
+    # ── the plan ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def set_backups(self, local: BrokerInfo | None, remote: BrokerInfo | None, epoch: int = 0) -> None:
+        """Who backs this broker from now on."""
+        names = [None if each is None else each.id for each in (local, remote)]
+        self.active = any(names)
+        if not self.active:
+            self.clientele.forget()
+        cause = f"{self._broker}:backups"
+        self._post(BackupsSet(local=names[0], remote=names[1], epoch=epoch, cause=cause))
+
+    def set_primaries(self, primaries: Iterable[str]) -> None:
+        """Whom this broker backs from now on."""
+        self._post_backup(PrimariesSet(primaries=tuple(primaries), cause=f"{self._broker}:primaries"))
+
+    def take_over(self, primary: str) -> Iterator[Standing]:
+        """What is known of the clients of a broker that is gone; kept until ``release``."""
+        self._post_backup(Kept(primary=primary, cause=f"{self._broker}:stand in for {primary}"))
+        return self.backup.take_over(primary)
+
+    def has(self, primary: str, client: str) -> bool:
+        """Whether a broker has a client connected, as far as its copy says."""
+        copy = self.backup.copies.get(primary)
+        replica = None if copy is None else copy.clients.get(client)
+        return replica is not None and replica.head.connected
+
+    def is_here(self, client: str) -> bool:
+        """Whether a client is connected to this broker."""
+        return client in self.clientele.present
+
+    def release(self, primary: str) -> None:
+        """The copy of a broker is needed no longer, unless that one goes on with it."""
+        self._post_backup(Forgotten(primary=primary, cause=f"{self._broker}:stand down for {primary}"))
+
+    # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def came(self, client: str, greet: Act, *, waits: bool) -> None:
+        """A client is here, with its session: greet it, if it ``waits`` when the backups know of it."""
+        if self.active:
+            self.clientele.came(client)
+            self._post(Came(client=client, cause=client))
+        if waits:
+            self.when_synced(client, greet)
+        else:
+            greet()
+
+    def changed(self, client: str, name: str) -> None:
+        """A client has a subscription that it had not, or no longer, or with other options."""
+        if self.active:
+            self._post(Altered(client=client, names=(name,), cause=client))
+
+    def went(self, connection: Present, expiry_s: int, will: Bequest | None) -> None:
+        """A client's connection is over; its session is kept for so long, and its will waits."""
+        if self.active and connection.epoch and connection.client_id not in self.clientele.present:
+            forgotten = self.clientele.went(connection, expiry_s, will)
+            for client in filter(None, (connection.client_id, forgotten)):
+                self._altered(client)
+
+    def moved(self, client: str) -> None:
+        """A client has come to another broker."""
+        if self.active and self.clientele.gone(client):
+            self._altered(client)
+
+    def over(self, session: StoredSession) -> None:
+        """A stored session is no more."""
+        if self.active and self.clientele.gone(session.client, session.uid):
+            self._altered(session.client)
+
+    def will_settled(self, client: str) -> None:
+        """A will waits no longer: it was published, or dropped."""
+        if self.active and self.clientele.will_settled(client):
+            self._altered(client)
+
+    def _altered(self, client: str) -> None:
+        self._post(Altered(client=client, cause=client))
+
+    def when_synced(self, client: str, act: Act) -> None:
+        """Do something once every backup has what is so of a client now, or ``replication.wait_ms`` is over; at once
+        if there are none."""
+        if not self.active:
+            act()
+            return
+        self._tickets += 1
+        self._waiting[self._tickets] = act
+        self._post(Awaited(client=client, ticket=self._tickets, cause=client))
+
+    # ── running ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        """Send, hear and tidy up, for as long as the broker lives."""
+        try:
+            async with (
+                self._bus.subscribe(subject(self._network, self._broker)) as words,
+                asyncio.TaskGroup() as group,
+            ):
+                group.create_task(self._hear(words))
+                group.create_task(self._send())
+                group.create_task(self._sweep())
+                group.create_task(self._standing_by.run())
+        finally:
+            self._timers.close()
+            self._backup_timers.close()
+
+    async def _hear(self, words: AsyncIterator[Delivery]) -> None:
+        async for word in words:
+            try:
+                envelope = decode_replication(word.payload)
+            except Malformed as error:
+                self.malformed += 1
+                self._log.warning("a message of replication is unreadable", problem=str(error))
+                continue
+            event = Received(sender=envelope.sender, message=envelope.message, cause=envelope.cause)
+            to_primary = isinstance(envelope.message, Applied | Behind | Declined)
+            (self._post if to_primary else self._post_backup)(event)
+
+    async def _send(self) -> None:
+        own = broker_address(self._broker)
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            while self._outbox:
+                send = self._outbox.popleft()
+                payload = encode_replication(own, send.cause, send.message)
+                self.sent_bytes += len(payload)
+                try:
+                    await self._bus.publish(
+                        subject(self._network, send.to.removeprefix(broker_address(""))), payload
+                    )
+                except TocsinError as error:  # it is said again later
+                    self._log.debug("a message of replication was not sent", problem=str(error))
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            for client in tuple(self.clientele.expired()):
+                self._altered(client)
+
+    # ── the machines' effects ───────────────────────────────────────────────────────────────────────────────
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Send():
+                self._outbox.append(effect)
+                self._filled.set()
+            case Released(tickets=tickets):
+                for ticket in tickets:
+                    self._waiting.pop(ticket)()
+            case SetTimer(name=name, delay_us=delay_us, cause=cause):
+                self._timers.set(name, delay_us, cause)
+            case CancelTimer(name=name):
+                self._timers.cancel(name)
+            case Say():
+                self._say(effect)
+            case _:
+                raise AssertionError(f"no way to carry out {effect}")
+
+    def _carry_out_backup(self, effect: Effect) -> None:
+        match effect:
+            case Send():
+                self._outbox.append(effect)
+                self._filled.set()
+            case Prepare(primary=primary, names=names):
+                self._standing_by.prepare(primary, names)
+            case Unprepare(primary=primary, names=names):
+                self._standing_by.unprepare(primary, names)
+            case SetTimer(name=name, delay_us=delay_us, cause=cause):
+                self._backup_timers.set(name, delay_us, cause)
+            case Say():
+                self._say(effect)
+            case _:
+                raise AssertionError(f"no way to carry out {effect}")
+
+    def _say(self, said: Say) -> None:
+        getattr(self._log, said.level)(said.text, cause=said.cause, **said.facts)

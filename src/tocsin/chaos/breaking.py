@@ -1,0 +1,203 @@
+"""Faults carried out on the processes of a network, and healed.
+
+| kind | what is done |
+| --- | --- |
+| kill | SIGKILL, to all of the target's processes at once; ``tocsin up`` starts them again |
+| pause | SIGSTOP, and SIGCONT when the time is over |
+| slow | SIGSTOP and SIGCONT in turns, so that a process runs for a fifth of the time |
+| partition | the processes hold what goes between them back (``runtime.cut``), for as long |
+
+``heal`` lets every process go on that was stopped, whatever happened in between, and ends every cut; these end by
+themselves too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from tocsin.chaos.parts import Child, Running
+from tocsin.chaos.plan import EVERYTHING, Fault
+from tocsin.chaos.targets import LEADER, STORE, resolve
+from tocsin.errors import OperatorError, TocsinError
+from tocsin.runtime import cut_socket
+from tocsin.runtime.cut import Address
+from tocsin.runtime.cut_socket import socket_path
+
+SLICE_S: Final = 0.1  # of a process that is slow: so long in all,
+RUNS_S: Final = 0.02  # of which it runs so long
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What came of a fault. ``pids`` of the parts that it met, by name; empty if none of them had a process."""
+
+    pids: dict[str, int]
+    connections: int = 0  # that were cut
+
+
+class Breaker:
+    """Breaks one network. ``heal`` it at the end."""
+
+    def __init__(self, network: Running, leader: Callable[[], Awaitable[str | None]]) -> None:
+        self._network = network
+        self._leader = leader  # which coordinator leads just now
+        self._ending: set[asyncio.Task[None]] = set()
+        self._stopped: set[Child] = set()
+
+    def check(self, fault: Fault) -> None:
+        """``OperatorError`` if it cannot be carried out here."""
+        resolve(fault.target, self._network.parts)
+        if fault.kind != "partition":
+            return
+        if not self._network.partitions:
+            raise OperatorError(
+                f"{fault}: the processes of this network do not let themselves be cut off",
+                "Start it with `tocsin up --set chaos.enabled=always`, or leave partitions out",
+            )
+        if not self._sides(fault, resolve(fault.target, self._network.parts)):
+            raise OperatorError(
+                f"{fault}: there is no connection between them",
+                "Cut brokers off from brokers or from `store`, and coordinators from `store`: all else goes through it",
+            )
+
+    async def carry_out(self, fault: Fault) -> Done:
+        """Begin a fault; it ends by itself after its time."""
+        names = await self._parts(fault.target)
+        if fault.kind == "partition":
+            return await self._cut(fault, names)
+        children = self._network.children(names)
+        if fault.kind == "kill":
+            met = {child.name: child.pid for child in children if child.signal(signal.SIGKILL)}
+            for child in children:
+                child.close()
+            return Done(met)
+        met = {child.name: child.pid for child in children if child.signal(signal.SIGSTOP)}
+        self._stopped.update(children)
+        lasting = self._slow if fault.kind == "slow" else self._pause
+        task = asyncio.create_task(lasting(children, fault.seconds))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return Done(met)
+
+    async def _parts(self, target: str) -> tuple[str, ...]:
+        if target == LEADER:
+            name = await self._leader()
+            return () if name is None else (name,)
+        return resolve(target, self._network.parts)
+
+    async def _pause(self, children: Sequence[Child], seconds: float) -> None:
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._let_go(children)
+
+    async def _slow(self, children: Sequence[Child], seconds: float) -> None:
+        """They are stopped when this begins."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + seconds
+        try:
+            while loop.time() < end_s:
+                await asyncio.sleep(SLICE_S - RUNS_S)
+                for child in children:
+                    child.signal(signal.SIGCONT)
+                await asyncio.sleep(RUNS_S)
+                for child in children:
+                    child.signal(signal.SIGSTOP)
+        finally:
+            self._let_go(children)
+
+    def _let_go(self, children: Sequence[Child]) -> None:
+        for child in children:
+            if child in self._stopped:
+                self._stopped.remove(child)
+                child.signal(signal.SIGCONT)
+                child.close()
+
+    # ── partitions ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _cut(self, fault: Fault, names: Sequence[str]) -> Done:
+        """Whoever dials cuts: each side is told what the other listens on."""
+        sides = self._sides(fault, names)
+        pids = self._pids([name for name, _ in sides])
+        asked = [
+            cut_socket.ask(socket_path(self._network.state, name), addresses, fault.seconds)
+            for name, addresses in sides
+            if name in pids
+        ]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        met = {name: pid for name, pid in pids.items() if name in names}
+        problems = [each for each in answers if isinstance(each, BaseException)]
+        if problems and len(problems) == len(answers):
+            met = {}
+        for problem in problems:
+            if not isinstance(problem, TocsinError):
+                raise problem
+        return Done(met, sum(each for each in answers if isinstance(each, int)))
+
+    def _sides(self, fault: Fault, names: Sequence[str]) -> list[tuple[str, list[Address]]]:
+        """Who is to cut which addresses off."""
+        parts = {part.name: part for part in self._network.parts}
+        to_store = fault.others in (EVERYTHING, "store", STORE)
+        if fault.others == EVERYTHING:
+            others = [name for name, part in parts.items() if part.kind == "broker" and name not in names]
+        else:
+            others = [] if to_store else [each for each in self._named(fault.others) if each not in names]
+        sides: dict[str, list[Address]] = {}
+        for ours, theirs in ((names, others), (others, names)):
+            for name in ours:
+                reached = [parts[each].address for each in theirs if parts[name].kind == "broker"]
+                stores = [parts[each].address for each in theirs if parts[each].kind == "store"]
+                found = [address for address in (*reached, *stores) if address is not None]
+                sides.setdefault(name, []).extend(dict.fromkeys(found))
+        for name in names:
+            if to_store and parts[name].kind != "store":
+                sides[name].extend(self._network.store_addresses)
+        return [
+            (name, addresses)
+            for name, addresses in sides.items()
+            if addresses and parts[name].kind != "store"
+        ]
+
+    def _named(self, target: str) -> tuple[str, ...]:
+        return resolve(target, self._network.parts)
+
+    def _pids(self, names: Sequence[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for child in self._network.children(names):
+            found[child.name] = child.pid
+            child.close()
+        return found
+
+    # ── healing ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def heal(self) -> None:
+        """End every fault that is under way."""
+        for task in tuple(self._ending):
+            task.cancel()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+        self._let_go(tuple(self._stopped))
+        await heal_cuts(self._network)
+
+
+async def heal_cuts(network: Running) -> None:
+    """Have every process that can be cut off connect again."""
+    paths = [socket_path(network.state, part.name) for part in network.parts]
+    asked = [cut_socket.ask(path, (), 0.0) for path in paths if path.exists()]
+    await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def heal_all(network: Running) -> list[str]:
+    """Let go whatever an earlier run has left stopped or cut off: the names of those that were stopped."""
+    names: list[str] = []
+    for child in network.stopped():
+        if child.signal(signal.SIGCONT):
+            names.append(child.name)
+        child.close()
+    with contextlib.suppress(TocsinError):
+        await heal_cuts(network)
+    return names

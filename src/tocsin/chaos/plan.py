@@ -1,0 +1,141 @@
+"""What is broken when: faults as they are written on a command line, and schedules that chance makes from a seed.
+
+    TARGET[~OTHERS][:DURATION][@TIME]      broker/north-1    coordinator-1:5s    cluster/north~store:3s@20s
+
+TARGET is a part of the network, or several at once (``chaos.targets``); OTHERS, of partitions only, whom it is cut off
+from. TIME counts from when the load runs; faults without one follow each other. The same seed, candidates and
+times make the same schedule.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from tocsin.errors import OperatorError
+
+Kind = Literal["kill", "pause", "slow", "partition"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+DURATIONS_S: Final[dict[Kind, float]] = {"kill": 0.0, "pause": 5.0, "slow": 10.0, "partition": 5.0}
+DURATION_MAX_S: Final = 600.0
+LEAST_S: Final = 0.5  # of a fault by chance: less than any lease or suspicion
+LONGEST_S: Final = 8.0  # more than twice the default ones
+FAULTS_MAX: Final = 10_000
+EVERYTHING: Final = ""  # whom a partition cuts off from, if nobody is named
+
+_FAULT: Final = re.compile(
+    r"(?P<target>[^~:@\s]+)(~(?P<others>[^~:@\s]+))?(:(?P<seconds>[^~:@\s]+))?(@(?P<at>[^~:@\s]+))?"
+)
+_TIME: Final = re.compile(r"(?P<number>\d{1,6}(\.\d{1,6})?)(?P<unit>ms|s|m)")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One thing that is done to the network."""
+
+    kind: Kind
+    target: str
+    seconds: float = 0.0  # how long it lasts; a kill is over at once
+    at_s: float | None = None  # from the start of the load; None: when its turn comes
+    others: str = EVERYTHING
+
+    def __str__(self) -> str:
+        others = f" from {self.others}" if self.others else ""
+        lasting = f" for {self.seconds:.3g} s" if self.seconds else ""
+        return f"{self.kind} {self.target}{others}{lasting}"
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """What chance may break, in which ways, and what it may be cut off from."""
+
+    target: str
+    kinds: tuple[Kind, ...]
+    others: tuple[str, ...] = (EVERYTHING,)
+
+
+def read_time(option: str, text: str) -> float:
+    """Seconds, from ``500ms``, ``5s`` or ``2m``. Raises ``OperatorError``."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise OperatorError(f"{option}: {text!r} is not a time", "Write it with its unit: 500ms, 5s or 2m")
+    return float(found["number"]) * _UNITS[found["unit"]]
+
+
+def read_fault(kind: Kind, text: str) -> Fault:
+    """What an option such as ``--pause coordinator-1:5s`` asks for. Raises ``OperatorError``."""
+    option = f"--{kind} {text}"
+    found = _FAULT.fullmatch(text)
+    if found is None:
+        raise OperatorError(f"{option} cannot be read", f"Write it as {_form(kind)}")
+    if found["others"] and kind != "partition":
+        raise OperatorError(f"{option}: only a partition is from others", f"Write it as {_form(kind)}")
+    if found["seconds"] and kind == "kill":
+        raise OperatorError(f"{option}: a kill has no duration", f"Write it as {_form(kind)}")
+    seconds = read_time(option, found["seconds"]) if found["seconds"] else DURATIONS_S[kind]
+    if kind != "kill" and not 0 < seconds <= DURATION_MAX_S:
+        raise OperatorError(
+            f"{option}: a fault of {seconds:g} s", f"Let it last more than 0 and at most {DURATION_MAX_S:g} s"
+        )
+    at_s = read_time(option, found["at"]) if found["at"] else None
+    return Fault(kind, found["target"], seconds, at_s, found["others"] or EVERYTHING)
+
+
+def _form(kind: Kind) -> str:
+    others, lasting = ("[~OTHERS]" if kind == "partition" else ""), ("" if kind == "kill" else "[:5s]")
+    return f"--{kind} TARGET{others}{lasting}[@20s], such as --{kind} broker/north-1"
+
+
+def in_turn(faults: Sequence[Fault], every_s: float) -> tuple[Fault, ...]:
+    """Each with a time, in order: those without one come one after the other, ``every_s`` apart."""
+    timed: list[Fault] = []
+    turn = 0
+    for fault in faults:
+        if fault.at_s is None:
+            turn += 1
+            fault = msgspec.structs.replace(fault, at_s=turn * every_s)
+        timed.append(fault)
+    return tuple(sorted(timed, key=_begins))
+
+
+def by_chance(
+    candidates: Sequence[Candidate], kinds: Sequence[Kind], *, seed: int, seconds: float, every_s: float
+) -> tuple[Fault, ...]:
+    """A fault every ``every_s`` while the run lasts, none on a target that is still broken from the one before.
+
+    Raises ``OperatorError`` if none of the candidates can be broken in one of these ways.
+    """
+    chance = random.Random(seed)
+    possible = [(each, kind) for each in candidates for kind in each.kinds if kind in kinds]
+    if not possible:
+        raise OperatorError(
+            f"no target can be broken by {', '.join(kinds)}", "Name other --kinds or --targets"
+        )
+    faults: list[Fault] = []
+    over_s: dict[str, float] = {}  # when each target is whole again
+    for turn in range(1, min(int(seconds / every_s), FAULTS_MAX) + 1):
+        at_s = turn * every_s
+        whole = [pair for pair in possible if over_s.get(pair[0].target, 0.0) <= at_s]
+        usable = [kind for kind in KINDS if any(kind == each for _, each in whole)]
+        if not usable:
+            continue
+        kind = chance.choice(usable)
+        candidate = chance.choice([each for each, its_kind in whole if its_kind == kind])
+        lasting = 0.0 if kind == "kill" else round(chance.uniform(LEAST_S, LONGEST_S), 1)
+        others = chance.choice(candidate.others) if kind == "partition" else EVERYTHING
+        faults.append(Fault(kind, candidate.target, lasting, at_s, others))
+        over_s[candidate.target] = at_s + lasting
+    return tuple(faults)
+
+
+def ends_s(faults: Sequence[Fault]) -> float:
+    """When the last of them is over."""
+    return max((_begins(fault) + fault.seconds for fault in faults), default=0.0)
+
+
+def _begins(fault: Fault) -> float:
+    assert fault.at_s is not None, "its turn is known"
+    return fault.at_s

@@ -1,0 +1,250 @@
+"""``tocsin explain``: why the network has decided as it has.
+
+What it prints was written down by the leader when it planned (``coordinator.planning``), so that it can be read
+while nobody leads, and of a broker that is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tocsin.cli.layout import console, lay_out, printable
+from tocsin.cli.sources import ConfigOption, SetOption, StateOption, process_settings
+from tocsin.config import Settings
+from tocsin.coordinator.planning import PREFIX, Explanation, Shown
+from tocsin.coordinator.status import Status, read_all
+from tocsin.core.coordination.places import Places
+from tocsin.errors import OperatorError
+from tocsin.ports import Table
+from tocsin.store.jetstream import JetStreamStore
+
+app = typer.Typer(help="Show why the network has decided as it has.", no_args_is_help=True)
+NOT_PLANNED: Final = 1  # the exit code where there is no plan yet
+NAMED_MAX: Final = 20  # brokers that a refusal names
+Kind = Literal["local", "remote"]
+KINDS: Final[tuple[Kind, ...]] = ("local", "remote")
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What the coordinators' table has about a broker: why, if there is a plan; who else has one; who is there."""
+
+    explanation: Explanation | None
+    others: tuple[str, ...]
+    coordinators: tuple[Status, ...]
+
+    @property
+    def leader(self) -> Status | None:
+        return next((each for each in self.coordinators if each.role == "leader"), None)
+
+
+@app.callback()
+def explain() -> None:
+    """Show why the network has decided as it has."""
+
+
+@app.command()
+def backup(
+    broker: Annotated[str, typer.Argument(metavar="BROKER", help="Its id, as in the settings.")],
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """Show who could be the backups of a broker, what speaks for each, and who is it (*).
+
+        tocsin explain backup north-1
+
+        tocsin explain backup north-1 --json -c tocsin.toml
+
+    Weights are those of `[recovery]` and `[scoring]` in the settings. The exit code is 1 if there is no plan yet.
+    """
+    settings = process_settings(config, sets, state)
+    found = asyncio.run(_read(settings, broker))
+    if found.explanation is None:
+        typer.echo(f"tocsin: {why_not(found, settings, broker)}", err=True)
+        raise typer.Exit(NOT_PLANNED)
+    if json:
+        said = as_json(found.explanation, found.leader, time.time())
+        typer.echo(msgspec.json.format(msgspec.json.encode(said), indent=2).decode())
+    else:
+        print_explanation(console(), found.explanation, found.leader, time.time())
+
+
+async def _read(settings: Settings, broker: str) -> Found:
+    store = await JetStreamStore.connect(
+        settings.nats.addresses(),
+        token=settings.nats.token,
+        replicas=settings.nats.replicas(),
+        name="tocsin explain backup",
+        deadline_s=settings.nats.deadline_s,
+    )
+    try:
+        return await look_up(await store.table(Places(settings.network).table), broker)
+    finally:
+        await store.close()
+
+
+async def look_up(table: Table, broker: str) -> Found:
+    names = sorted(key.removeprefix(PREFIX) for key in await table.keys(PREFIX))
+    cell = await table.get(f"{PREFIX}{broker}") if broker in names else None
+    return Found(
+        None if cell is None else msgspec.json.decode(cell.value, type=Explanation),
+        tuple(names),
+        tuple(await read_all(table)),
+    )
+
+
+def why_not(found: Found, settings: Settings, broker: str) -> str:
+    """Why there is no plan for a broker. ``OperatorError`` if there is no such broker, with those that there are."""
+    known = sorted({each.id for each in settings.brokers} | set(found.others))
+    if broker not in known:
+        more = f" … ({len(known)} in all)" if len(known) > NAMED_MAX else ""
+        raise OperatorError(
+            f"there is no broker {broker!r}", f"Name one of {', '.join(known[:NAMED_MAX])}{more}"
+        )
+    leader = found.leader
+    if leader is None:
+        return f"{broker} has no plan of backups: no coordinator leads. Look at `tocsin coordinator status`."
+    if found.others:
+        return f"{broker} has no plan of backups: it was not there when the last was made. Is it running?"
+    if leader.brokers < 2:
+        return (
+            f"{broker} has no plan of backups: there are {leader.brokers} brokers, and a backup is another one. "
+            "Start more."
+        )
+    return f"{broker} has no plan of backups yet: {leader.id} makes one a few seconds after brokers come."
+
+
+# ── for programs ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def as_json(explanation: Explanation, leader: Status | None, now_s: float) -> dict[str, Any]:
+    """The same facts as the tables."""
+    return {
+        "broker": explanation.broker,
+        "planned_at_s": explanation.at_s,
+        "age_s": round(max(now_s - explanation.at_s, 0.0), 3),
+        "leader": None if leader is None else leader.id,
+        "subscriptions": explanation.held,
+        **{
+            kind: {
+                "chosen": _chosen(getattr(explanation, kind)),
+                "candidates": [_object(each) for each in getattr(explanation, kind)],
+            }
+            for kind in KINDS
+        },
+        "shortfalls": explanation.shortfalls,
+    }
+
+
+def _object(shown: Shown) -> dict[str, Any]:
+    return {
+        "name": shown.name,
+        "score": shown.score,
+        "chosen": shown.chosen,
+        "terms": _terms(shown.terms),
+        "adds": shown.added,
+        "obstacle": shown.obstacle,
+        "unanswered": shown.unanswered,
+        "machine": _terms(shown.machine),
+        "problems": shown.problems,
+    }
+
+
+def _terms(terms: dict[str, tuple[float, float]]) -> dict[str, dict[str, float]]:
+    return {name: {"value": value, "weight": weight} for name, (value, weight) in terms.items()}
+
+
+def _chosen(candidates: tuple[Shown, ...]) -> str | None:
+    return next((each.name for each in candidates if each.chosen), None)
+
+
+# ── for people ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def print_explanation(out: Console, explanation: Explanation, leader: Status | None, now_s: float) -> None:
+    age = datetime.timedelta(seconds=int(max(now_s - explanation.at_s, 0)))
+    head = f"{explanation.broker} holds {explanation.held:,} subscriptions; planned {age} ago"
+    out.print(printable(head if leader else f"{head}, and nobody leads just now"))
+    for kind in KINDS:
+        _print_kind(out, kind, getattr(explanation, kind))
+    _print_machines(out, explanation)
+    for problem in explanation.shortfalls:
+        out.print(Text("missing: ", style="bold red").append_text(printable(problem)))
+
+
+def _print_kind(out: Console, kind: Kind, candidates: tuple[Shown, ...]) -> None:
+    chosen = _chosen(candidates)
+    out.print()
+    out.print(Text(f"{kind} backup: ", style="bold").append_text(printable(chosen or "nobody")))
+    if not candidates:
+        return
+    terms = candidates[0].terms
+    obstacles = any(each.obstacle for each in candidates)
+    headings = [
+        "candidate",
+        "score",
+        *(f"{name}\n× {weight:.2f}" for name, (_, weight) in terms.items()),
+        "adds",
+    ]
+    rows = [
+        [
+            f"{'*' if each.chosen else ' '} {each.name}",
+            f"{each.score:.3f}",
+            *(_value(each, name) for name in terms),
+            f"{each.added:,}",
+            *([each.obstacle or ""] if obstacles else ()),
+        ]
+        for each in candidates
+    ]
+    right = [False, *(True for _ in headings[1:]), False]
+    _print_table(out, headings + ["obstacle"] * obstacles, rows, right)
+    if not candidates[0].chosen and chosen:
+        reason = "a plan is made for all brokers at once, and moves a backup only where that saves enough"
+        out.print(printable(f"{candidates[0].name} scores more than {chosen}: {reason}"))
+
+
+def _value(shown: Shown, name: str) -> str:
+    """A term's value, or that it is not known."""
+    return "unknown" if name in shown.unanswered else f"{shown.terms[name][0]:.3f}"
+
+
+def _print_machines(out: Console, explanation: Explanation) -> None:
+    """What ``resources`` is made of, for each candidate that says it; and what is not known of it."""
+    candidates = sorted((*explanation.local, *explanation.remote), key=lambda each: each.name)
+    names = list(dict.fromkeys(name for each in candidates for name in each.machine))
+    if names:
+        rows = [[each.name, *(_part(each, name) for name in names)] for each in candidates]
+        out.print()
+        _print_table(out, ["resources of", *names], rows, [False, *(True for _ in names)])
+    for line in _unknown(candidates):
+        out.print(Text("unknown: ", style="yellow").append_text(printable(line)))
+
+
+def _print_table(out: Console, headings: list[str], rows: list[list[str]], right: list[bool]) -> None:
+    table = lay_out(headings, rows, right, out.width)
+    if not out.is_terminal:
+        table.box = None
+    out.print(table)
+
+
+def _part(shown: Shown, name: str) -> str:
+    if name not in shown.machine:
+        return ""
+    value, weight = shown.machine[name]
+    return f"{value:.3f} × {weight:.2f}"
+
+
+def _unknown(candidates: list[Shown]) -> Iterator[str]:
+    for each in candidates:
+        for problem in each.problems:
+            yield f"{each.name}, {problem}"

@@ -1,0 +1,23 @@
+"""The settings of what may be done to a network to see whether it survives."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from tocsin.config.section import Section
+
+Enabled = Literal["never", "always"]
+
+
+class Chaos(Section, frozen=True, kw_only=True):
+    """What `tocsin chaos` may ask of the processes themselves."""
+
+    enabled: Annotated[
+        Enabled,
+        Meta(
+            description="Whether processes let `tocsin chaos` cut their connections to the store and to each other, "
+            "for a while. It can kill, pause and slow them down in any case."
+        ),
+    ] = "never"

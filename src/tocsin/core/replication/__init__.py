@@ -1,0 +1,1 @@
+"""Copies of a broker's state at its backups: ``primary`` sends them, ``backup`` keeps them."""

@@ -1,0 +1,236 @@
+"""The keeping side of replication: copies of the states of the brokers that this one backs.
+
+    (REAPS, section IV: Algorithm 3, ``on lsync``, ``on rsync``)
+
+A copy is of one broker, and of its newest stream (``core.replication.copy``). Updates are applied in their order; one
+that was applied before is answered again; one before which something is missing is answered with ``Behind``, and the
+broker sends everything. An older stream than the one that is known, of a process that is over, is declined.
+
+**As a local backup** it has the channels of the other's clients held, as standby cells: what the copies' clients have
+and this broker did not prepare is S1 (``Prepare``), what was prepared and none of them has any longer S2
+(``Unprepare``). Whether this broker holds them in earnest, and what they mean, is the affair of ``core.holdings``. A
+remote backup only stores.
+
+**A copy is dropped** some time after this broker was told that it is no backup of that one any more: the word may come
+together with the other's end, and then the copy is what is needed. While this broker stands in for the other it is kept
+(``Kept``).
+
+Invariants: ``Applied`` is answered after the update is in the copy; what is prepared for a primary is what its copy's
+clients have of channels, if the copy is local, and nothing otherwise; copies are within COPIES_MAX_BYTES, but for one
+update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Final
+
+from tocsin.core.machine import (
+    Effect,
+    Event,
+    Handler,
+    Received,
+    Say,
+    Send,
+    SetTimer,
+    TableMachine,
+    TimerFired,
+)
+from tocsin.core.replication.copy import Copy
+from tocsin.core.replication.gamma import Standing
+from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare
+from tocsin.model.message import Message, broker_address
+from tocsin.wire.replication import LOCAL, Applied, Behind, Declined, Dismiss, Probe, Update
+
+DROP: Final = "drop"
+DROP_AFTER_US: Final = (
+    60_000_000  # for another backup to have everything, and for the word of a failure to come
+)
+COPIES_MAX: Final = 64  # brokers that one backs: a plan gives it a few
+COPIES_MAX_BYTES: Final = 1 << 30  # of all copies, about: some 500 000 clients with two subscriptions each
+
+
+class Backup(TableMachine):
+    """See the module's text."""
+
+    state = "keeping"
+
+    def __init__(
+        self, broker: str, *, copies_max: int = COPIES_MAX, bytes_max: int = COPIES_MAX_BYTES
+    ) -> None:
+        self._broker = broker
+        self._copies_max = copies_max
+        self._bytes_max = bytes_max
+        self._bytes = 0  # of all copies
+        self.copies: dict[str, Copy] = {}
+        self._prepared: dict[str, set[str]] = {}  # primary → what is prepared for it
+        self._primaries: frozenset[str] | None = (
+            None  # those that this broker backs; None: nobody has said so
+        )
+        self.declined = 0
+
+    def statistics(self) -> dict[str, int]:
+        copies = self.copies.values()
+        return {
+            "copies": len(copies),
+            "copies_whole": sum(each.whole for each in copies),
+            "copied_clients": sum(len(each.clients) for each in copies),
+            "copied_subscriptions": sum(each.subscriptions for each in copies),
+            "copied_bytes": self._bytes,
+            "copies_declined": self.declined,
+        }
+
+    def take_over(self, primary: str) -> Iterator[Standing]:
+        """Everything that is known of a broker's clients; nothing if there is no copy. Ask ``copies[…].whole``, too."""
+        copy = self.copies.get(primary)
+        return iter(()) if copy is None else copy.standings()
+
+    # ── messages ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_message(self, event: Received, now_us: int) -> list[Effect]:
+        match event.message:
+            case Update() as update:
+                return [
+                    *self._on_update(update, event.cause),
+                    *self._welcome(update.primary, now_us, event.cause),
+                ]
+            case Probe() as probe:
+                return self._on_probe(probe, event.cause)
+            case Dismiss(primary=primary, stream=stream):
+                copy = self.copies.get(primary)
+                return self._condemn(copy, now_us, event.cause) if copy and copy.stream <= stream else []
+            case other:
+                raise AssertionError(f"{other} is not for a backup")
+
+    def _on_update(self, update: Update, cause: str) -> list[Effect]:
+        copy = self.copies.get(update.primary)
+        if copy is not None and update.stream < copy.stream:
+            return self._decline(update, copy, cause)
+        if copy is None or update.stream > copy.stream:
+            if update.number != 1:
+                return [self._answer(update.primary, Behind(self._broker, update.stream), cause)]
+            if copy is None and (len(self.copies) >= self._copies_max or self._bytes >= self._bytes_max):
+                return self._decline(update, None, cause)
+            copy = self.copies.setdefault(update.primary, Copy(update.role))
+            copy.begin(update.stream, update.role)
+        if update.number > copy.number + 1:
+            return [self._answer(update.primary, Behind(self._broker, update.stream), cause)]
+        if update.number <= copy.number:
+            return [self._answer(update.primary, Applied(self._broker, copy.stream, copy.number), cause)]
+        if self._bytes >= self._bytes_max:
+            return self._decline(update, None, cause)
+        before = copy.bytes
+        sensible = all(map(copy.apply, update.deltas))
+        if sensible:
+            copy.number = update.number
+            if update.whole:
+                copy.sweep()
+        self._bytes += copy.bytes - before
+        answer = (
+            Applied(self._broker, copy.stream, copy.number) if sensible else Behind(self._broker, copy.stream)
+        )
+        return [*self._prepare(update.primary, cause), self._answer(update.primary, answer, cause)]
+
+    def _on_probe(self, probe: Probe, cause: str) -> list[Effect]:
+        copy = self.copies.get(probe.primary)
+        if copy is not None and copy.stream > probe.stream:
+            return self._decline(probe, copy, cause)
+        if copy is not None and copy.stream == probe.stream and copy.number >= probe.number:
+            return [self._answer(probe.primary, Applied(self._broker, copy.stream, copy.number), cause)]
+        return [self._answer(probe.primary, Behind(self._broker, probe.stream), cause)]
+
+    def _decline(self, message: Update | Probe, copy: Copy | None, cause: str) -> list[Effect]:
+        """A stream that is over, or one for which there is no room."""
+        self.declined += 1
+        known = None if copy is None else copy.stream
+        answer = self._answer(message.primary, Declined(self._broker, message.stream, known), cause)
+        if known is not None:
+            return [answer]
+        words = "there is no room for the copy of a broker's state"
+        facts = {"primary": message.primary, "copies": len(self.copies), "bytes": self._bytes}
+        return [Say(text=words, level="warning", facts=facts, cause=cause), answer]
+
+    def _answer(self, primary: str, message: Message, cause: str) -> Effect:
+        return Send(to=broker_address(primary), message=message, cause=cause)
+
+    # ── channels ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _prepare(self, primary: str, cause: str) -> list[Effect]:
+        """Have what is prepared for a primary be what its clients have."""
+        copy = self.copies.get(primary)
+        wanted = copy.channels if copy is not None and copy.role == LOCAL else {}
+        prepared = self._prepared.setdefault(primary, set())
+        doubtful = prepared.union(wanted) if copy is None or copy.moved else copy.turned
+        more = tuple(name for name in doubtful if name in wanted and name not in prepared)
+        less = tuple(name for name in doubtful if name not in wanted and name in prepared)
+        prepared.update(more)
+        prepared.difference_update(less)
+        if not prepared:
+            del self._prepared[primary]
+        if copy is not None:
+            copy.turned, copy.moved = set(), False
+        effects: list[Effect] = [Prepare(primary=primary, names=more, cause=cause)] if more else []
+        return [*effects, Unprepare(primary=primary, names=less, cause=cause)] if less else effects
+
+    # ── which copies ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _welcome(self, primary: str, now_us: int, cause: str) -> list[Effect]:
+        """An update came: a copy of a broker that this one does not back does not last."""
+        copy = self.copies.get(primary)
+        if copy is None:
+            return []
+        if self._primaries is None or primary in self._primaries:
+            copy.condemned_us = None
+        elif copy.condemned_us is None:
+            return self._condemn(copy, now_us, cause)
+        return []
+
+    def _set_primaries(self, event: PrimariesSet, now_us: int) -> list[Effect]:
+        self._primaries = frozenset(event.primaries)
+        effects: list[Effect] = []
+        for primary, copy in self.copies.items():
+            if primary in event.primaries:
+                copy.condemned_us = None
+            elif copy.condemned_us is None:
+                effects += self._condemn(copy, now_us, event.cause)
+        return effects
+
+    def _condemn(self, copy: Copy, now_us: int, cause: str) -> list[Effect]:
+        copy.condemned_us = now_us + DROP_AFTER_US
+        return [SetTimer(name=DROP, delay_us=DROP_AFTER_US, cause=cause)]
+
+    def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        effects: list[Effect] = []
+        later: list[int] = []
+        for primary, copy in tuple(self.copies.items()):
+            if copy.condemned_us is None or copy.kept:
+                continue
+            if copy.condemned_us > now_us:
+                later.append(copy.condemned_us - now_us)
+            else:
+                effects += self._drop(primary, event.cause)
+        return [*effects, SetTimer(name=DROP, delay_us=min(later), cause=event.cause)] if later else effects
+
+    def _drop(self, primary: str, cause: str) -> list[Effect]:
+        self._bytes -= self.copies.pop(primary).bytes
+        return self._prepare(primary, cause)
+
+    def _keep(self, event: Kept, now_us: int) -> list[Effect]:
+        if (copy := self.copies.get(event.primary)) is not None:
+            copy.kept = True
+        return []
+
+    def _forget(self, event: Forgotten, now_us: int) -> list[Effect]:
+        copy = self.copies.get(event.primary)
+        if copy is None:
+            return []
+        copy.kept = False
+        return self._condemn(copy, now_us, event.cause)
+
+    table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {
+        ("*", Received): _on_message,
+        ("*", PrimariesSet): _set_primaries,
+        ("*", Kept): _keep,
+        ("*", Forgotten): _forget,
+        ("*", TimerFired): _on_timer,
+    }

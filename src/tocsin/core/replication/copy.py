@@ -1,0 +1,123 @@
+"""A backup's copy of one broker's state.
+
+A stream brings it (``wire.replication``). A newer stream writes over what is there, client by client, and drops what it
+did not repeat when it has said everything: until then the copy has the old and the new, because the broker may fail in
+the middle of it.
+
+Which subscriptions to channels the clients have is counted, so that it is known when the first one of a name comes and
+the last one goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tocsin.core.channel_request import is_channel
+from tocsin.core.replication.gamma import Standing, subscription_of
+from tocsin.wire.replication import Delta, Head, Option, Positions, Role, Stream
+
+CLIENT_BYTES: Final = 600  # of a client in memory, beside its names and its will
+NAME_BYTES: Final = 150  # of a subscription, beside its name
+
+
+class Replica:
+    """One client."""
+
+    __slots__ = ("head", "positions", "stream", "subscriptions")
+
+    def __init__(self, stream: Stream, head: Head) -> None:
+        self.stream = stream  # that said it last as a whole
+        self.head = head
+        self.subscriptions: dict[str, Option] = {}
+        self.positions = Positions()
+
+
+class Copy:
+    """See the module's text."""
+
+    def __init__(self, role: Role) -> None:
+        self.role: Role = role
+        self.stream: Stream = (0, 0, 0)
+        self.number = 0  # everything of the stream up to here is applied
+        self.whole = False  # everything was said once, in this stream or an earlier one
+        self.condemned_us: int | None = None  # when it is to be dropped
+        self.kept = False  # it is needed, whatever is said
+        self.bytes = 0  # about
+        self.clients: dict[str, Replica] = {}
+        self.channels: dict[str, int] = {}  # subscriptions to channels → how many clients have them
+        self.subscriptions = 0
+        self.turned: set[str] = (
+            set()
+        )  # of the channels, those that nobody had, or has, since this was last emptied
+        self.moved = False  # the role is another than when that was
+
+    def begin(self, stream: Stream, role: Role) -> None:
+        self.moved = self.moved or role != self.role
+        self.stream, self.number, self.role = stream, 0, role
+
+    def apply(self, delta: Delta) -> bool:
+        """Take what is said of a client; False if it makes no sense: something before it is missing."""
+        if delta.gone:
+            self._drop(delta.client)
+            return True
+        if delta.begin:
+            self._drop(delta.client)
+            if delta.head is None:
+                return False
+            self.clients[delta.client] = Replica(self.stream, delta.head)
+            self.bytes += CLIENT_BYTES + len(delta.client) + _weight(delta.head)
+        replica = self.clients.get(delta.client)
+        if replica is None or replica.stream != self.stream:
+            return False
+        if delta.head is not None and not delta.begin:
+            self.bytes += _weight(delta.head) - _weight(replica.head)
+            replica.head = delta.head
+        for name, option in delta.subscriptions:
+            self._subscribe(replica, name, option)
+        if delta.positions is not None:
+            replica.positions = delta.positions
+        return True
+
+    def sweep(self) -> None:
+        """The stream has said everything: what it did not say is gone."""
+        self.whole = True
+        for client in [each for each, replica in self.clients.items() if replica.stream != self.stream]:
+            self._drop(client)
+
+    def _drop(self, client: str) -> None:
+        replica = self.clients.pop(client, None)
+        if replica is not None:
+            for name in tuple(replica.subscriptions):
+                self._subscribe(replica, name, None)
+            self.bytes -= CLIENT_BYTES + len(client) + _weight(replica.head)
+
+    def _subscribe(self, replica: Replica, name: str, option: Option | None) -> None:
+        had = name in replica.subscriptions
+        if option is not None:
+            replica.subscriptions[name] = option
+        elif had:
+            del replica.subscriptions[name]
+        change = (option is not None) - had
+        self.subscriptions += change
+        self.bytes += change * (NAME_BYTES + len(name))
+        if change and is_channel(name):
+            count = self.channels.get(name, 0) + change
+            if count:
+                self.channels[name] = count
+            else:
+                del self.channels[name]
+            if count == max(0, change):
+                self.turned.add(name)
+
+    def standings(self) -> Iterator[Standing]:
+        """All of it, client by client; those that come or go meanwhile may be there or not."""
+        for client in tuple(self.clients):
+            replica = self.clients.get(client)
+            if replica is not None:
+                subscriptions = {name: subscription_of(each) for name, each in replica.subscriptions.items()}
+                yield Standing(client, replica.head, subscriptions, replica.positions)
+
+
+def _weight(head: Head) -> int:
+    return 0 if head.will is None else len(head.will.publication.payload)

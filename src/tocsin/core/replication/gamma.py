@@ -1,0 +1,54 @@
+"""Γ, the state of a broker that its backups have copies of: its clients, what they are subscribed to, how far they are.
+
+The broker has it in many places already (connections, attendances, sessions). So it is not kept a second time: a
+**view** of it is read when something is sent. Clients that are away are part of it while their sessions last.
+
+A backup's copy is handed out client by client, as ``Standing``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from tocsin.core.forwarding import Subscription
+from tocsin.wire.replication import Head, Option, Positions
+
+
+class Gamma(Protocol):
+    """What is so now. Reading changes nothing."""
+
+    def clients(self) -> Iterable[str]: ...
+
+    def head(self, client: str) -> Head | None:
+        """None: there is no such client."""
+        ...
+
+    def names(self, client: str) -> Iterable[str]:
+        """What it is subscribed to."""
+        ...
+
+    def option(self, client: str, name: str) -> Option | None: ...
+
+    def positions(self, client: str) -> Positions | None:
+        """None: nothing is delivered to it by position."""
+        ...
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """One client, as a backup knows it."""
+
+    client: str
+    head: Head
+    subscriptions: dict[str, Subscription]
+    positions: Positions
+
+
+def option_of(subscription: Subscription) -> Option:
+    return Option(*msgspec.structs.astuple(subscription))
+
+
+def subscription_of(option: Option) -> Subscription:
+    return Subscription(*msgspec.structs.astuple(option))

@@ -1,0 +1,397 @@
+"""The sending side of replication: a broker's state on its way to its local and its remote backup.
+
+    (REAPS, section IV: Algorithm 3, ``sync-routine``, *on new subscriber*, *on new subscription*)
+
+**Clients, subscriptions and wills** go at once: what changed in one turn of the shell's loop is one update for each
+backup, and the next follows when that is answered (``core.replication.recipient``). Whoever must not be told before the
+backups know leaves a ticket (``Awaited``), and is released when every one of them has it.
+
+**Positions** go later, because they change with every message. They are looked at by a scan, so that messages cost
+nothing: every ``period_us``; or, by threshold, more often, and sent when so many clients' differ.
+
+**A backup that does not answer** within ``wait_us`` is *degraded*: nobody waits for it any longer, and its update is
+sent on, more and more seldom. When it has caught up it counts again. One that lacks something, or is new, is sent
+everything, as a new stream. What is remembered for it meanwhile is which clients are dirty, never messages.
+
+A backup that is idle is asked now and then whether it still has what it had (``Probe``): it may have been restarted.
+
+Invariants: a ticket is released as *synced* only when every backup of that moment has answered an update that was made
+after the ticket came, or needed none; it is released within ``wait_us`` in any case, once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import ClassVar, Final
+
+from tocsin.core.machine import (
+    CancelTimer,
+    Effect,
+    Event,
+    Handler,
+    Received,
+    Say,
+    Send,
+    SetTimer,
+    Started,
+    TableMachine,
+    TimerFired,
+)
+from tocsin.core.replication.gamma import Gamma
+from tocsin.core.replication.recipient import Recipient
+from tocsin.core.replication.signals import Altered, Awaited, BackupsSet, Came, Policy, Released
+from tocsin.model.message import Message, broker_address
+from tocsin.wire.replication import (
+    LOCAL,
+    REMOTE,
+    Applied,
+    Behind,
+    Declined,
+    Dismiss,
+    Positions,
+    Probe,
+    Role,
+    Stream,
+)
+
+FLUSH: Final = "flush"
+WAIT: Final = "wait"
+SCAN: Final = "scan"
+PROBE: Final = "probe"
+RESEND: Final = "resend "  # before the role
+FLUSH_US: Final = 1  # in the next turn of the loop: what this one brings goes together
+PROBE_US: Final = 2_000_000
+RESEND_US: Final = 100_000  # some fifty round trips
+RESEND_MAX_US: Final = 5_000_000
+DECLINED_US: Final = 30_000_000  # before one that had no room is asked again
+SCAN_SLICE: Final = 500  # clients that are looked at in one go: about a millisecond
+SLICE_US: Final = 1_000
+# Between two scans by threshold: 100 ms and 0.1 ms for each client, so that looking takes about one percent.
+LOOK_US: Final = 100_000
+LOOK_CLIENT_US: Final = 100
+
+
+class Primary(TableMachine):
+    """See the module's text."""
+
+    def __init__(self, broker: str, gamma: Gamma, policy: Policy) -> None:
+        self._broker = broker
+        self._gamma = gamma
+        self._policy = policy
+        self._incarnation = 0
+        self._generation = 0
+        self._epoch = 0
+        self.recipients: dict[Role, Recipient] = {}
+        self._waiting: dict[int, int] = {}  # ticket → for how many backups it waits
+        self._missed: set[int] = set()  # those of them that one backup will not have in time
+        self._deadlines: deque[tuple[int, int]] = deque()  # (when, ticket), in order
+        self._flushing = False
+        self._told: dict[str, Positions] = {}  # client → the positions that were last given out to be sent
+        self._scan: Iterator[str] | None = None  # over those whose positions are still to be looked at
+        self._found: dict[
+            str, None
+        ] = {}  # by the scan under way, or the last: clients whose positions differ
+        self.resyncs = 0  # streams that began because a backup lacked something
+        self.missed = 0  # tickets that were released without being synced
+
+    def statistics(self) -> dict[str, int]:
+        recipients = self.recipients.values()
+        return {
+            "backups": len(recipients),
+            "backups_degraded": sum(each.degraded for each in recipients),
+            "backups_behind": max((each.behind for each in recipients), default=0),
+            "positions_out_of_sync": len(self._found) + max((each.unmoved for each in recipients), default=0),
+            "replication_resyncs": self.resyncs,
+            "replication_waits": len(self._waiting),
+            "replication_waits_missed": self.missed,
+            "replication_wills_left_out": sum(each.large_wills for each in recipients),
+        }
+
+    def problems(self) -> list[str]:
+        """The backups that do not have everything, in words."""
+        return [f"{each.role} backup {each.backup}" for each in self.recipients.values() if each.degraded]
+
+    # ── backups ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, event: Started, now_us: int) -> list[Effect]:
+        self.state, self._incarnation = "running", event.incarnation
+        return []
+
+    def _set_backups(self, event: BackupsSet, now_us: int) -> list[Effect]:
+        self._epoch = max(self._epoch, event.epoch)
+        waiting = {ticket: each for one in self.recipients.values() for ticket, each in one.tickets.items()}
+        changed, dismissed = False, list[Recipient]()
+        wanted: dict[Role, str | None] = {LOCAL: event.local, REMOTE: event.remote}
+        for role, backup in wanted.items():
+            before = self.recipients.pop(role, None)
+            if before is not None and before.backup == backup:
+                self.recipients[role] = before
+                continue
+            changed = changed or before is not None or backup is not None
+            if backup is not None:
+                self.recipients[role] = self._recruit(backup, role, waiting)
+            if before is not None:
+                dismissed.append(before)
+        effects = [effect for each in dismissed for effect in self._part(each, event.cause)]
+        if not changed:
+            return []
+        if not self.recipients:
+            self._told, self._found, self._scan = {}, {}, None
+            return [*effects, *(CancelTimer(name=name, cause=event.cause) for name in (SCAN, PROBE))]
+        probe = SetTimer(name=PROBE, delay_us=PROBE_US, cause=event.cause)
+        return [*effects, probe, self._scan_later(event.cause), *self._flush_later(event.cause)]
+
+    def _recruit(self, backup: str, role: Role, waiting: Mapping[int, str]) -> Recipient:
+        """A new backup, for which those wait who wait already."""
+        recipient = Recipient(backup, role, self._stream(), self._gamma.clients())
+        for ticket, client in waiting.items():
+            if recipient.wait(client, ticket):
+                self._waiting[ticket] += 1
+        return recipient
+
+    def _part(self, before: Recipient, cause: str) -> list[Effect]:
+        """A backup is one no longer, and nobody waits for it."""
+        dismissed = self._send(before, Dismiss(self._broker, before.stream), cause)
+        timer = CancelTimer(name=RESEND + before.role, cause=cause)
+        return [dismissed, timer, *self._done(before.release(), cause)]
+
+    def _stream(self) -> Stream:
+        self._generation += 1
+        return self._epoch, self._incarnation, self._generation
+
+    def _send(self, to: Recipient, message: Message, cause: str) -> Effect:
+        return Send(to=broker_address(to.backup), message=message, cause=cause)
+
+    # ── changes ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_came(self, event: Came, now_us: int) -> list[Effect]:
+        for each in self.recipients.values():
+            each.came(event.client)
+        return self._flush_later(event.cause)
+
+    def _on_altered(self, event: Altered, now_us: int) -> list[Effect]:
+        for each in self.recipients.values():
+            each.altered(event.client, event.names)
+        if not event.names and self._gamma.head(event.client) is None:
+            self._told.pop(event.client, None)
+            self._found.pop(event.client, None)
+        return self._flush_later(event.cause)
+
+    def _flush_later(self, cause: str) -> list[Effect]:
+        if self._flushing or not self.recipients:
+            return []
+        self._flushing = True
+        return [SetTimer(name=FLUSH, delay_us=FLUSH_US, cause=cause)]
+
+    def _flush(self, now_us: int, cause: str) -> list[Effect]:
+        self._flushing = False
+        effects: list[Effect] = []
+        for each in self.recipients.values():
+            effects += self._update(each, now_us, cause)
+        return effects
+
+    def _update(self, to: Recipient, now_us: int, cause: str) -> list[Effect]:
+        """Send the next update, unless one is under way."""
+        update = to.make(self._broker, self._gamma)
+        if update is None:
+            return []
+        if to.silent_since_us is None:
+            to.silent_since_us = now_us
+        to.delay_us = RESEND_US
+        resend = SetTimer(name=RESEND + to.role, delay_us=to.delay_us, cause=cause)
+        return [self._send(to, update, cause), resend]
+
+    # ── tickets ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _await(self, event: Awaited, now_us: int) -> list[Effect]:
+        count = 0
+        for each in self.recipients.values():
+            if each.degraded:
+                self._missed.add(event.ticket)
+            elif each.wait(event.client, event.ticket):
+                count += 1
+        self._waiting[event.ticket] = max(1, count)
+        if not count:
+            return self._done((event.ticket,), event.cause)
+        self._deadlines.append((now_us + self._policy.wait_us, event.ticket))
+        first = len(self._deadlines) == 1
+        timer = SetTimer(name=WAIT, delay_us=self._policy.wait_us, cause=event.cause)
+        return [*([timer] if first else []), *self._flush_later(event.cause)]
+
+    def _done(self, tickets: Iterable[int], cause: str) -> list[Effect]:
+        """One backup less to wait for."""
+        synced: list[int] = []
+        missed: list[int] = []
+        for ticket in tickets:
+            self._waiting[ticket] -= 1
+            if not self._waiting[ticket]:
+                del self._waiting[ticket]
+                (missed if ticket in self._missed else synced).append(ticket)
+        self._missed.difference_update(missed)
+        self.missed += len(missed)
+        effects: list[Effect] = [Released(tickets=tuple(synced), synced=True, cause=cause)] if synced else []
+        return [*effects, Released(tickets=tuple(missed), synced=False, cause=cause)] if missed else effects
+
+    def _on_deadline(self, now_us: int, cause: str) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._deadlines and self._deadlines[0][0] <= now_us:
+            _, ticket = self._deadlines.popleft()
+            if ticket in self._waiting:
+                for each in self.recipients.values():
+                    if ticket in each.tickets:
+                        effects += self._degrade(each, cause)
+        while self._deadlines and self._deadlines[0][1] not in self._waiting:
+            self._deadlines.popleft()
+        if self._deadlines:
+            delay_us = max(1, self._deadlines[0][0] - now_us)
+            effects.append(SetTimer(name=WAIT, delay_us=delay_us, cause=cause))
+        return effects
+
+    def _degrade(self, backup: Recipient, cause: str) -> list[Effect]:
+        said: list[Effect] = []
+        if not backup.degraded:
+            backup.degraded = True
+            facts = {"backup": backup.backup, "role": backup.role, "behind": backup.behind}
+            words = "a backup does not answer in time; the broker goes on without it"
+            said = [Say(text=words, level="warning", facts=facts, cause=cause)]
+        tickets = backup.release()
+        self._missed.update(tickets)
+        return [*said, *self._done(tickets, cause)]
+
+    # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_message(self, event: Received, now_us: int) -> list[Effect]:
+        message = event.message
+        assert isinstance(message, Applied | Behind | Declined), "nothing else is for a primary"
+        for each in self.recipients.values():
+            if each.backup == message.backup and each.stream == message.stream:
+                match message:
+                    case Applied(number=number):
+                        return self._on_applied(each, number, now_us, event.cause)
+                    case Behind():
+                        self.resyncs += 1
+                        return self._begin_anew(each, now_us, event.cause)
+                    case Declined(known=known):
+                        return self._on_declined(each, known, event.cause)
+        return []  # of a stream that is over
+
+    def _on_applied(self, by: Recipient, number: int, now_us: int, cause: str) -> list[Effect]:
+        if number != by.number:
+            return []  # a repeated answer to an earlier update
+        by.probing, by.silent_since_us = False, None
+        effects: list[Effect] = []
+        if by.flight is not None:
+            effects = [CancelTimer(name=RESEND + by.role, cause=cause), *self._done(by.landed(), cause)]
+        effects += self._update(by, now_us, cause)
+        if by.degraded and by.level:
+            by.degraded = False
+            facts = {"backup": by.backup, "role": by.role}
+            effects.append(Say(text="a backup has caught up", facts=facts, cause=cause))
+        return effects
+
+    def _begin_anew(self, to: Recipient, now_us: int, cause: str) -> list[Effect]:
+        to.restart(self._stream(), self._gamma.clients())
+        return self._update(to, now_us, cause)
+
+    def _on_declined(self, by: Recipient, known: Stream | None, cause: str) -> list[Effect]:
+        """It has no room; or a process of our name that it takes for a younger one has written to it."""
+        if by.declined:
+            return []
+        by.declined, by.flight = True, None
+        if known is not None:
+            self._epoch = max(self._epoch, known[0])
+            self._incarnation = max(self._incarnation, known[1] + 1)
+        words = "a backup has no room" if known is None else "a backup knows a younger process of this broker"
+        said = Say(text=words, level="warning", facts={"backup": by.backup}, cause=cause)
+        resend = SetTimer(name=RESEND + by.role, delay_us=DECLINED_US, cause=cause)
+        return [said, resend, *self._degrade(by, cause)]
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        match event.name:
+            case "flush":
+                return self._flush(now_us, event.cause)
+            case "wait":
+                return self._on_deadline(now_us, event.cause)
+            case "scan":
+                return self._look(now_us, event.cause)
+            case "probe":
+                return self._probe(now_us, event.cause)
+        role: Role = REMOTE if event.name == RESEND + REMOTE else LOCAL
+        to = self.recipients.get(role)
+        return [] if to is None else self._resend(to, now_us, event.cause)
+
+    def _resend(self, to: Recipient, now_us: int, cause: str) -> list[Effect]:
+        if to.declined:
+            return self._begin_anew(to, now_us, cause)
+        if to.flight is None:
+            return []
+        to.delay_us = min(2 * to.delay_us, RESEND_MAX_US)
+        again = [
+            self._send(to, to.flight, cause),
+            SetTimer(name=RESEND + to.role, delay_us=to.delay_us, cause=cause),
+        ]
+        return [*again, *self._judge(to, now_us, cause)]
+
+    def _probe(self, now_us: int, cause: str) -> list[Effect]:
+        effects: list[Effect] = [SetTimer(name=PROBE, delay_us=PROBE_US, cause=cause)]
+        for each in self.recipients.values():
+            if each.flight is None and not each.declined:
+                if each.silent_since_us is None:
+                    each.silent_since_us = now_us
+                each.probing = True
+                effects.append(self._send(each, Probe(self._broker, each.stream, each.number), cause))
+                effects += self._judge(each, now_us, cause)
+        return effects
+
+    def _judge(self, backup: Recipient, now_us: int, cause: str) -> list[Effect]:
+        since_us = backup.silent_since_us
+        late = since_us is not None and now_us - since_us >= self._policy.wait_us
+        return self._degrade(backup, cause) if late and not backup.degraded else []
+
+    # ── positions ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _scan_later(self, cause: str) -> Effect:
+        policy = self._policy
+        by_threshold = LOOK_US + LOOK_CLIENT_US * len(self._told)
+        delay_us = policy.period_us if policy.mode == "periodic" else by_threshold
+        return SetTimer(name=SCAN, delay_us=delay_us, cause=cause)
+
+    def _look(self, now_us: int, cause: str) -> list[Effect]:
+        """Look at the positions of the next few clients."""
+        if self._scan is None:
+            self._scan, self._found = iter(tuple(self._gamma.clients())), {}
+        some = tuple(islice(self._scan, SCAN_SLICE))
+        for client in some:
+            positions = self._gamma.positions(client)
+            if positions is not None and positions != self._told.get(client):
+                self._found[client] = None
+        if len(some) == SCAN_SLICE:
+            return [SetTimer(name=SCAN, delay_us=SLICE_US, cause=cause)]
+        self._scan = None
+        enough = self._policy.mode == "periodic" or len(self._found) >= self._policy.threshold
+        return [self._scan_later(cause), *(self._give_out(cause) if enough and self._found else [])]
+
+    def _give_out(self, cause: str) -> list[Effect]:
+        """Have the positions sent that differ."""
+        found, self._found = self._found, {}
+        for client in found:
+            positions = self._gamma.positions(client)
+            if positions is not None:
+                self._told[client] = positions
+                for each in self.recipients.values():
+                    each.moved(client)
+        return self._flush_later(cause)
+
+    table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {
+        ("new", Started): _start,
+        ("running", BackupsSet): _set_backups,
+        ("running", Came): _on_came,
+        ("running", Altered): _on_altered,
+        ("running", Awaited): _await,
+        ("running", Received): _on_message,
+        ("running", TimerFired): _on_timer,
+    }

@@ -1,0 +1,263 @@
+"""A pipeline's parts, put together: what is stored, Spark, and the loop between them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from tocsin.core.schedule import Limits, Schedule
+from tocsin.errors import StoreError
+from tocsin.model import feeding
+from tocsin.model.catalogue import Column
+from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.subjects import messages_log
+from tocsin.pipeline.catalogue import Catalogue
+from tocsin.pipeline.desk import Desk
+from tocsin.pipeline.engine import Engine
+from tocsin.pipeline.housekeeping import Housekeeping
+from tocsin.pipeline.ingest import Ingest
+from tocsin.pipeline.language.spark_check import check_with_spark
+from tocsin.pipeline.lease import Lease
+from tocsin.pipeline.loop import Loop
+from tocsin.pipeline.metrics import served
+from tocsin.pipeline.plan import Compiled
+from tocsin.pipeline.play import play, wake_workers
+from tocsin.pipeline.progress import Progress
+from tocsin.pipeline.service import Service
+from tocsin.pipeline.shop import Shop
+from tocsin.pipeline.spark import Spark
+from tocsin.pipeline.status import (
+    Figures,
+    SparkStatus,
+    Status,
+    channel_status,
+    dataset_statuses,
+    feed_status,
+)
+from tocsin.pipeline.storage.landing import Landing
+from tocsin.pipeline.storage.results import ResultsStore
+from tocsin.pipeline.subscriptions import Subscriptions
+from tocsin.pipeline.tick import Ticker
+from tocsin.ports import Store, TableSpec
+from tocsin.runtime.directory import datasets_directory
+from tocsin.runtime.process import Process
+from tocsin.store.results import ResultsReader
+
+REPORT_S: Final = 1.0
+REHEARSE_AFTER_S: Final = 60.0  # when the first rush is over
+
+
+def now_us() -> int:
+    return time.time_ns() // 1_000
+
+
+class Pipeline:
+    """The parts, put together."""
+
+    def __init__(
+        self,
+        process: Process,
+        spark: Spark,
+        store: Store,
+        places: ChannelPlaces,
+        lease: Lease,
+        threads: ThreadPoolExecutor,
+        queries: ThreadPoolExecutor,
+        run: str,
+    ) -> None:
+        self._process = process
+        self._spark = spark
+        self._store = store
+        self._places = places
+        self._lease = lease
+        self._threads = threads
+        self._queries = queries
+        self._run = run
+        self._settings = process.settings
+        self._woken = asyncio.Event()
+        self._figures = Figures()
+        self._metrics = ""  # the address of the figures; empty: they are not served
+        self._log = structlog.get_logger()
+
+    async def open(self, connecting: asyncio.Task[Any]) -> None:
+        """Read what is stored, while Spark starts; then put both together."""
+        settings, places = self._settings, self._places
+        root = datasets_directory(settings)
+        self._progress = Progress(await self._store.table(places.progress))
+        await self._progress.load()
+        self._catalogue = Catalogue(await self._store.table(places.catalogue), self._progress)
+        await self._catalogue.load()
+        self._feeds = await self._store.log(places.feeds)
+        kept = settings.messages
+        messages = await self._store.log(messages_log(settings.network, kept.keep_s, kept.keep_bytes))
+        notices = await self._store.log(places.notices)
+        self._subscriptions_table = await self._store.table(places.subscriptions)
+        landing, results = await asyncio.to_thread(lambda: (Landing(root), ResultsStore(root / "results")))
+        subscriptions = Subscriptions()
+        await connecting
+        self._log.info("Spark has started")
+        self._process.report("starting", problem="opening datasets and channels")
+        self._waking = asyncio.create_task(asyncio.to_thread(wake_workers, self._spark.session))
+        self._engine = Engine(
+            self._spark.session,
+            landing.data,
+            subscriptions,
+            results=root / "results",
+            directory=root / "subscriptions",
+            run=self._run,
+            deadline_s=settings.pipeline.execution_deadline_s,
+        )
+        limits = Limits(
+            per_tick=settings.pipeline.channels_per_tick, gap_us=settings.pipeline.continuous_ms * 1_000
+        )
+        self._shop = Shop(
+            self._catalogue,
+            landing,
+            results,
+            self._engine,
+            Schedule(limits),
+            self._progress,
+            subscriptions,
+            self._threads,
+            clock=now_us,
+            wake=self._woken.set,
+            check=self._check,
+        )
+        self._ticker = Ticker(
+            self._engine,
+            results,
+            notices,
+            places.notices_subject,
+            self._progress,
+            self._threads,
+            run=self._run,
+            clock=now_us,
+        )
+        self._ingest = Ingest(
+            landing,
+            self._feeds,
+            f"{settings.network}.feeds.>",
+            batch=settings.pipeline.ingest_batch,
+            start=self._progress.ingested + 1 if self._progress.ingested else 0,
+            clock=now_us,
+            wake=self._woken.set,
+        )
+        await self._ticker.recover()
+        await self._shop.open()
+        self._loop = Loop(
+            self._shop,
+            self._ticker,
+            self._ingest,
+            self._figures,
+            tick_s=settings.pipeline.tick_ms / 1_000,
+            clock=now_us,
+            woken=self._woken,
+            warm_up=partial(play, self._spark.session, root / "play"),
+        )
+        self._housekeeping = Housekeeping(
+            self._shop,
+            feeds=self._feeds,
+            feeders=await self._store.table(feeding.table_spec(settings.network)),
+            notices=notices,
+            subject=places.notices_subject,
+            sessions=await self._store.table(TableSpec(f"{settings.network}-sessions")),
+            keep_s=settings.pipeline.results_keep_s,
+            threads=self._queries,
+            clock=now_us,
+        )
+        self._desk = Desk(self._shop, self._queries, messages.last)
+        self._service = Service(
+            self._store.bus, places, self._desk, ResultsReader(root / "results"), self.status, self._queries
+        )
+
+    def _check(self, compiled: Compiled, text: str, at: int) -> tuple[Column, ...]:
+        return check_with_spark(self._spark.session, compiled, self._catalogue.datasets.values(), text, at)
+
+    async def run(self) -> None:
+        """Until the process is asked to stop, or something that must go on ends."""
+        work: list[Coroutine[Any, Any, None]] = [
+            self._loop.run(),
+            self._loop.watch(self._subscriptions_table),
+            self._loop.look_around(),
+            self._housekeeping.run(),
+            self._ingest.follow(),
+            self._lease.keep(),
+            self._report(),
+            self._rehearse(),
+        ]
+        chosen = self._settings.pipeline
+        async with self._service.serve(), served(chosen.metrics_host, chosen.metrics_port, self.status) as at:
+            self._metrics = at
+            tasks = [asyncio.create_task(each) for each in work]
+            stopped = asyncio.create_task(self._process.stopped())
+            try:
+                await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    if task.done() and not task.cancelled():
+                        task.result()  # it never returns: something ended it
+            finally:
+                self._process.report("stopping")
+                for task in (*tasks, stopped):
+                    task.cancel()
+                await asyncio.gather(*tasks, stopped, return_exceptions=True)
+                await self._progress.write()
+
+    async def _rehearse(self) -> None:
+        """Have the archive of classes made, once, when nothing else is urgent; then wait for ever."""
+        await asyncio.sleep(REHEARSE_AFTER_S)
+        self._rehearsal = self._spark.rehearse()
+        await asyncio.Event().wait()
+
+    async def _report(self) -> None:
+        context = self._spark.session.sparkContext
+        role = f"Spark {context.version} on {context.master}"
+        while True:
+            if (failure := self._spark.ended()) is not None:
+                raise failure
+            ready = self._loop.ready.is_set()
+            self._process.report(
+                "ready" if ready else "starting",
+                role=role,
+                spark=self._spark.ui or "",
+                metrics=self._metrics,
+                channels=len(self._catalogue.channels),
+                subscriptions=len(self._shop.subscriptions),
+                tick=self._ticker.number,
+                executions=self._loop.executed,
+                **({} if ready else {"problem": "reading the subscriptions"}),
+            )
+            await asyncio.sleep(REPORT_S)
+
+    async def status(self) -> Status:
+        """For whoever asks."""
+        newest = self._ingest.position
+        with contextlib.suppress(StoreError):
+            newest = await self._feeds.last()
+        lag = max(newest - self._ingest.position, 0)
+        context = self._spark.session.sparkContext
+        datasets = await asyncio.get_running_loop().run_in_executor(
+            self._queries, dataset_statuses, self._shop, lag
+        )
+        return Status(
+            spark=SparkStatus(
+                version=context.version, master=context.master or "", ui=self._spark.ui, state="running"
+            ),
+            channels=tuple(
+                channel_status(self._shop, self._figures, each, now_us())
+                for each in self._catalogue.channels.values()
+            ),
+            datasets=datasets,
+            feeds=tuple(feed_status(each, self._ingest, newest) for each in self._catalogue.feeds.values()),
+            tick=self._ticker.number,
+            subscriptions=len(self._shop.subscriptions),
+        )
+
+    def close(self) -> None:
+        self._engine.close()

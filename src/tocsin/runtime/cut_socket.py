@@ -1,0 +1,132 @@
+"""Where a process is told what to cut: a UNIX socket in the state directory, for whoever may write there.
+
+    DIR/chaos/NAME.sock      NAME is the process's, with ``-`` for each ``/``
+
+One JSON object a line each way: ``{"cut": [["127.0.0.1", 4222]], "seconds": 5}`` cuts these addresses off, or heals all
+if there are none; the answer says how many connections that concerned, or what is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import structlog
+
+from tocsin.errors import TocsinError
+from tocsin.runtime.cut import Address, CuttableLoop
+
+DIRECTORY: Final = "chaos"
+PATH_MAX_BYTES: Final = 107  # of a UNIX socket's name on Linux, without the end
+LINE_MAX_BYTES: Final = 64 << 10
+DEADLINE_S: Final = 5.0
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    cut: Annotated[tuple[Address, ...], msgspec.Meta(max_length=1_024)]
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=600)] = 0.0
+
+
+class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
+    connections: int = 0
+    problem: str = ""
+
+
+class CutRefused(TocsinError):
+    """A process did not cut what it was asked to."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f'{path}: {problem}; see that the process runs with chaos.enabled = "always"')
+
+
+def socket_path(state: Path, name: str) -> Path:
+    return state / DIRECTORY / f"{name.replace('/', '-')}.sock"
+
+
+@asynccontextmanager
+async def serving(state: Path, name: str) -> AsyncIterator[None]:
+    """Take requests while the context lasts; nothing on a loop that cannot cut."""
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, CuttableLoop):
+        yield
+        return
+    path = socket_path(state, name)
+    try:
+        server = await _listen(loop, path)
+    except OSError as error:
+        problem = error.strerror or str(error)
+        structlog.get_logger().warning("no partitions here", path=str(path), problem=problem)
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.cuts.heal()
+        server.close()
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+async def _listen(loop: CuttableLoop, path: Path) -> asyncio.Server:
+    _make_room(path)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                reply = _obey(loop, await reader.readline())
+                writer.write(msgspec.json.encode(reply) + b"\n")
+                await writer.drain()
+        except (TimeoutError, ValueError, OSError):
+            pass  # too slow, too long, or gone: that is its own affair
+        finally:
+            writer.close()
+
+    return await asyncio.start_unix_server(answer, path, limit=LINE_MAX_BYTES)
+
+
+def _make_room(path: Path) -> None:
+    if len(os.fsencode(path)) > PATH_MAX_BYTES:
+        raise OSError(f"a socket's path has at most {PATH_MAX_BYTES} bytes; use a shorter state directory")
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.unlink(missing_ok=True)  # of a run that was killed
+
+
+def _obey(loop: CuttableLoop, line: bytes) -> Reply:
+    try:
+        request = msgspec.json.decode(line, type=Request)
+    except msgspec.DecodeError as error:
+        return Reply(problem=str(error))
+    if not request.cut:
+        loop.cuts.heal()
+        return Reply()
+    connections = loop.cuts.cut(request.cut, request.seconds)
+    structlog.get_logger().warning(
+        "cut off, as asked", seconds=request.seconds, addresses=len(request.cut), connections=connections
+    )
+    return Reply(connections)
+
+
+async def ask(path: Path, addresses: Sequence[Address], seconds: float) -> int:
+    """Have a process cut addresses off, or heal all if there are none. Raises ``CutRefused``."""
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            reader, writer = await asyncio.open_unix_connection(path, limit=LINE_MAX_BYTES)
+            try:
+                writer.write(msgspec.json.encode(Request(tuple(addresses), seconds)) + b"\n")
+                reply = msgspec.json.decode(await reader.readline(), type=Reply)
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, ValueError) as error:
+        words = getattr(error, "strerror", None) or str(error) or "no answer in time"
+        raise CutRefused(path, words) from None
+    if reply.problem:
+        raise CutRefused(path, reply.problem)
+    return reply.connections

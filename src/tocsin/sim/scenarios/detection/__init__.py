@@ -1,0 +1,88 @@
+"""The machines of ``coordination``, quick to suspect: brokers pause, beats are lost, observers are slow.
+
+Suspicion may be wrong. What follows from it never is: one history, agreement in the end, nobody lost without a
+reason, and whoever is lost knows it soon.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tocsin.core.coordination.coordinator import Coordinator
+from tocsin.core.coordination.participant import Participant
+from tocsin.core.coordination.places import Options, Places
+from tocsin.model.network import BrokerInfo
+from tocsin.sim.chance import MILLION
+from tocsin.sim.invariants import AllRunning, Invariant
+from tocsin.sim.plan import Profile
+from tocsin.sim.scenario import scenario
+from tocsin.sim.scenarios import coordination
+from tocsin.sim.scenarios.coordination import BROKERS, PLACES, add_coordinators, add_participants
+from tocsin.sim.scenarios.coordination.clients import Clients
+from tocsin.sim.scenarios.coordination.promises import Agreement, OneHistory, SettledIsKept, TakesTurns
+from tocsin.sim.scenarios.coordination.shells import Shells
+from tocsin.sim.scenarios.detection.promises import Knows, Reasons
+from tocsin.sim.world import World
+
+HEARTBEAT_US = MILLION // 4
+MOST_US = 5 * MILLION
+OPTIONS = msgspec.structs.replace(
+    coordination.OPTIONS,
+    suspect_after_us=MOST_US,
+    suspect_least_us=MILLION // 2,
+    heartbeat_us=HEARTBEAT_US,
+    phi=4.0,
+)  # as ``membership.detect = "aggressive"`` has it
+ACTIONS = 40
+TROUBLE_US = 25 * MILLION
+SETTLE_US = 30 * MILLION
+FAULTS = Profile(
+    kinds=(
+        ("pause", 6),
+        ("weather", 4),
+        ("sleep", 2),
+        ("skew", 2),
+        ("crash", 2),
+        ("partition", 3),
+        ("leader loss", 1),
+        ("store trouble", 2),
+    ),
+    longest_us=12 * MILLION,  # more than twice the longest silence that is borne
+)
+
+
+def make_coordinator(name: str, places: Places, _options: Options) -> Coordinator:
+    return Coordinator(name, places, OPTIONS)
+
+
+def make_participant(info: BrokerInfo, places: Places, _heartbeat_us: int) -> Participant:
+    return Participant(info, places, HEARTBEAT_US, MOST_US)
+
+
+@scenario(
+    "detection",
+    summary="three coordinators, five brokers: pauses, lost beats, slow observers; suspicion and what follows",
+    faults=FAULTS,
+    trouble_us=TROUBLE_US,
+    settle_us=SETTLE_US,
+)
+def build(
+    world: World,
+    coordinator: coordination.MakeCoordinator = make_coordinator,
+    participant: coordination.MakeParticipant = make_participant,
+) -> list[Invariant]:
+    """Fill a world; ``coordinator`` and ``participant`` are the machines to use, so that a variant can be tried."""
+    add_coordinators(world, coordinator)
+    shells = Shells(world, BROKERS)
+    add_participants(world, participant)
+    clients = Clients(world, shells, ACTIONS, TROUBLE_US)
+    history = OneHistory(PLACES.commands.name, PLACES.commands_subject)
+    return [
+        history,
+        SettledIsKept(shells, history),
+        TakesTurns(world, shells),
+        Agreement(shells, clients, history),
+        Reasons(PLACES.commands.name, PLACES.commands_subject, MOST_US),
+        Knows(PLACES.commands.name, PLACES.commands_subject, MOST_US + 4 * HEARTBEAT_US),
+        AllRunning(),
+    ]

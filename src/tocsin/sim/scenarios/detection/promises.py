@@ -1,0 +1,107 @@
+"""What detection promises: nobody is lost without a reason, and who is lost knows it."""
+
+from __future__ import annotations
+
+from tocsin.core.coordination.participant import Participant
+from tocsin.model.message import Address, broker_address
+from tocsin.ports import Entry
+from tocsin.sim.chance import MILLION
+from tocsin.sim.faults import BadWeather, Crash, Fault, Partition, Pause, Skew, Sleep
+from tocsin.sim.invariants import Invariant
+from tocsin.sim.network import STORE
+from tocsin.sim.node import Status
+from tocsin.sim.world import World
+from tocsin.wire.commands import Lost, decode_batch
+
+LATE_US = 12 * MILLION  # by which a suspicion reaches the log: the store applies late, and is asked again
+
+
+class _Losses(Invariant):
+    """Looks at each ``Lost`` of the log."""
+
+    def __init__(self, log: str, subject: str) -> None:
+        self._log = log
+        self._subject = subject
+
+    def attach(self, world: World) -> None:
+        self._world = world
+        world.observers.on_entry(self._log, self._look)
+
+    def _look(self, entry: Entry) -> None:
+        if entry.subject == self._subject:
+            for command in decode_batch(entry.payload).commands:
+                if isinstance(command, Lost):
+                    self.lost(command)
+
+    def lost(self, command: Lost) -> None:
+        raise AssertionError("an invariant says what it looks for")
+
+
+class Reasons(_Losses):
+    """A broker is lost only if it, or the network, was troubled: what ails an observer is no reason."""
+
+    name = "nobody is lost without a reason"
+
+    def __init__(self, log: str, subject: str, most_us: int) -> None:
+        super().__init__(log, subject)
+        self._since_us = most_us + LATE_US
+
+    def lost(self, command: Lost) -> None:
+        address, now_us = broker_address(command.broker), self._world.now_us
+        if not any(
+            fault.at_us <= now_us <= fault.at_us + fault.for_us + self._since_us and _troubles(fault, address)
+            for fault in self._world.plan
+        ):
+            self.broken(f"{address} was well, and so was its way to the coordinators")
+
+
+def _troubles(fault: Fault, address: Address) -> bool:
+    match fault:
+        case Crash(node=node) | Sleep(node=node) | Pause(node=node) | Skew(node=node):
+            return node == address
+        case Partition(others=others):
+            return others != (STORE,)
+        case BadWeather():
+            return True
+    return False
+
+
+class Knows(_Losses):
+    """A broker that counts as lost, and runs, knows it before long, or has joined anew; in the end nobody is lost."""
+
+    name = "who is lost knows it"
+
+    def __init__(self, log: str, subject: str, within_us: int) -> None:
+        super().__init__(log, subject)
+        self._within_us = within_us
+        self._disturbed_us: dict[Address, int] = {}  # when each last began, ended, or was frozen
+
+    def attach(self, world: World) -> None:
+        super().attach(world)
+        world.observers.on_life(self._life)
+
+    def _life(self, address: Address, happening: str) -> None:
+        self._disturbed_us[address] = self._world.now_us
+
+    def lost(self, command: Lost) -> None:
+        address, lost_us = broker_address(command.broker), self._world.now_us
+        self._world.at(
+            lost_us + self._within_us, lambda: self._look_back(address, command.incarnation, lost_us)
+        )
+
+    def _look_back(self, address: Address, incarnation: int, lost_us: int) -> None:
+        node = self._world.node(address)
+        if node.status is not Status.RUNNING or self._disturbed_us.get(address, 0) >= lost_us:
+            return
+        if node.clock is not None:
+            return  # it counts in a time of its own
+        machine = node.machine
+        assert isinstance(machine, Participant)
+        if machine.incarnation == incarnation and not machine.orphaned:
+            self.broken(f"{address} goes on as if it were not lost")
+
+    def finish(self, world: World) -> None:
+        for address in world.addresses:
+            machine = world.machine(address)
+            if isinstance(machine, Participant) and machine.orphaned:
+                self.broken(f"{address} is still an orphan")

@@ -1,0 +1,157 @@
+"""Suspicion may be wrong, and what follows from it never; who is gone is missed soon; slow observers accuse nobody."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from tocsin.core.coordination.attention import Attention
+from tocsin.core.coordination.coordinator import Coordinator
+from tocsin.core.coordination.heartbeat import Heartbeat
+from tocsin.core.coordination.leader import Leader
+from tocsin.core.coordination.participant import Participant
+from tocsin.core.coordination.places import Options, Places
+from tocsin.core.detection import Detector
+from tocsin.core.machine import Effect
+from tocsin.model.network import BrokerInfo
+from tocsin.sim.faults import BadWeather, Crash, Fault, Pause, StoreTrouble, unleash
+from tocsin.sim.network import Weather
+from tocsin.sim.runner import run, run_many
+from tocsin.sim.scenario import find
+from tocsin.sim.scenarios import detection
+from tocsin.sim.scenarios.coordination import COORDINATORS, PLACES
+from tocsin.sim.store import StoreWeather
+from tocsin.sim.world import World
+from tocsin.wire.commands import Lost, decode_batch
+
+SECOND = 1_000_000
+SEEDS = 200  # within which each planted bug has to be found
+
+
+def losses(plan: list[Fault], seed: int = 0, until_us: int = 25 * SECOND) -> list[tuple[int, str]]:
+    """Who is lost, and when, in a world in which just this happens."""
+    world, found = World(seed), list[tuple[int, str]]()
+    world.check(*detection.build(world))
+    world.observers.on_entry(
+        PLACES.commands.name,
+        lambda entry: found.extend(
+            (world.now_us, command.broker)
+            for command in (
+                decode_batch(entry.payload).commands if entry.subject == PLACES.commands_subject else ()
+            )
+            if isinstance(command, Lost)
+        ),
+    )
+    unleash(world, plan)
+    world.run_until(until_us)
+    return found
+
+
+def test_sixty_seeds_break_nothing() -> None:
+    assert [outcome for outcome in run_many("detection", 0, 60) if outcome.broken] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_ten_thousand_seeds_break_nothing() -> None:
+    assert [outcome for outcome in run_many("detection", 0, 10_000, jobs=2) if outcome.broken] == []
+
+
+def test_a_broker_that_is_gone_is_missed_within_a_second() -> None:
+    for seed in range(20):
+        crash = Crash(at_us=10 * SECOND, for_us=10 * SECOND, node="broker/south-1")
+        ((at_us, broker),) = losses([crash], seed)
+        assert broker == "south-1" and at_us - crash.at_us < SECOND
+
+
+def test_two_that_go_together_are_missed_as_soon_as_one() -> None:
+    for seed in range(20):
+        plan = [
+            Crash(at_us=10 * SECOND, for_us=10 * SECOND, node=f"broker/north-{number}") for number in (1, 2)
+        ]
+        found = losses([*plan], seed)
+        assert sorted(broker for _, broker in found) == ["north-1", "north-2"]
+        assert max(at_us for at_us, _ in found) < 11 * SECOND
+
+
+def test_without_a_fault_nobody_is_ever_lost() -> None:
+    assert losses([], until_us=600 * SECOND) == []
+
+
+@pytest.mark.parametrize("for_us", [SECOND // 2, SECOND, 3 * SECOND])
+def test_a_slow_observer_accuses_nobody(for_us: int) -> None:
+    for seed in range(5):
+        plan: list[Fault] = [
+            Pause(at_us=at * SECOND, for_us=for_us, node=node)
+            for at in range(3, 24, 4)
+            for node in COORDINATORS
+        ]
+        assert losses(plan, seed) == []
+
+
+def test_a_slow_store_accuses_nobody() -> None:
+    for seed in range(5):
+        slow = StoreWeather(slow_us=2 * SECOND)
+        assert losses([StoreTrouble(at_us=3 * SECOND, for_us=20 * SECOND, weather=slow)], seed) == []
+
+
+def test_a_network_that_loses_a_twentieth_makes_few_suspects() -> None:
+    lossy = BadWeather(at_us=10 * SECOND, for_us=600 * SECOND, weather=Weather(loss_ppm=50_000))
+    assert len(losses([lossy], until_us=600 * SECOND)) <= 2, "while that is news"
+
+
+# ── planted bugs ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class SelfAssured(Detector):
+    """Bug: the observer never doubts itself, and holds against brokers that it did not listen."""
+
+    def patience_us(self, broker: str, *, crowd: bool = False) -> int:
+        self.doubt = 0
+        return super().patience_us(broker)
+
+    def _wake(self, now_us: int) -> None:
+        pass
+
+
+class SelfAssuredCoordinator(Coordinator):
+    class leading(Leader):
+        class attending(Attention):
+            detecting = SelfAssured
+
+
+class Unaware(Heartbeat):
+    """Bug: who is not heard does not mind."""
+
+    def _orphan(self, cause: str, *, told: bool) -> list[Effect]:
+        return []
+
+
+class UnawareParticipant(Participant):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._heartbeat = Unaware(self._info, detection.HEARTBEAT_US, detection.MOST_US)
+
+
+def self_assured(name: str, places: Places, _options: Options) -> Coordinator:
+    return SelfAssuredCoordinator(name, places, detection.OPTIONS)
+
+
+def unaware(info: BrokerInfo, places: Places, _heartbeat_us: int) -> Participant:
+    return UnawareParticipant(info, places, detection.HEARTBEAT_US, detection.MOST_US)
+
+
+@pytest.mark.parametrize(
+    ("role", "make", "invariant"),
+    [
+        ("coordinator", self_assured, "nobody is lost without a reason"),
+        ("participant", unaware, "who is lost knows it"),
+    ],
+)
+def test_a_planted_bug_is_found(role: str, make: Any, invariant: str) -> None:
+    scenario = msgspec.structs.replace(find("detection"), build=partial(detection.build, **{role: make}))
+    found = next((broken for seed in range(SEEDS) if (broken := run(scenario, seed).broken)), None)
+    assert found is not None and found.invariant == invariant, found

@@ -1,0 +1,35 @@
+"""The measurement of plans, small: every network is planned by every strategy and held against its bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.assignment.networks import Network, adversarial, networks
+from bench.assignment.run import compare, grow, growth_of
+from tocsin.core.assignment.planning import plan
+
+
+@pytest.mark.parametrize("network", networks(9), ids=lambda each: each.name)
+def test_on_each_network_the_bound_holds_and_the_search_is_no_worse(network: Network) -> None:
+    row = compare(network, 1.0)
+    drawn, paper, ours = row.reached
+    assert [each.strategy for each in row.reached] == ["random", "lcs_mmcs", "search"]
+    assert ours.short <= paper.short
+    if ours.short == paper.short == 0:
+        assert row.bound <= ours.overhead <= paper.overhead
+        assert row.largest_bound <= ours.largest <= paper.largest
+        assert ours.overhead <= drawn.overhead
+
+
+def test_the_adversarial_network_misleads_whoever_takes_brokers_in_turn() -> None:
+    demand = adversarial(60, 1)
+    assert plan(demand).overhead_total <= plan(demand, "lcs_mmcs").overhead_total / 2
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_growth_is_measured_and_a_lost_broker_moves_few(kind: str) -> None:
+    points = [grow(kind, brokers) for brokers in (6, 12)]
+    assert [each.brokers for each in points] == [6, 12]
+    assert points[0].pairs < points[1].pairs
+    assert all(each.orphaned <= each.moved for each in points)
+    assert {each.what for each in growth_of(points)} == {"read", "paper", "search", "replan"}

@@ -1,0 +1,256 @@
+"""A broker whose clients its backups know: who waits for that, what they know, and what they do without it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from mqtt5 import (
+    ConnAckPacket,
+    ConnectPacket,
+    DisconnectPacket,
+    PublishPacket,
+    QoS,
+    SubAckPacket,
+    SubscribePacket,
+    TopicFilter,
+    UnsubAckPacket,
+    UnsubscribePacket,
+    Will,
+)
+
+from tests.unit.broker.door import OWN, Door, Peer, until
+from tests.unit.broker.pipeline import NEAR, Pipeline
+from tests.unit.broker.talk import lasting, publish, receive
+from tocsin.broker.figures import Figures
+from tocsin.broker.replicating import Replicating, policy_of
+from tocsin.config import Limits
+from tocsin.config import Replication as ReplicationSettings
+from tocsin.core.replication.gamma import Standing
+from tocsin.core.replication.signals import Policy
+from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.network import BrokerInfo, Scheme
+from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.wire.replication import subject
+
+NORTH2 = BrokerInfo("north-2", "north", OWN.role, "127.0.0.1", 0)
+SOUTH = BrokerInfo("south-1", "south", OWN.role, "127.0.0.1", 0)
+NOBODY = BrokerInfo("nobody", "south", OWN.role, "127.0.0.1", 0)
+QUICK = Policy(period_us=20_000, wait_us=5_000_000)
+
+
+class Three:
+    """A broker, its local and its remote backup."""
+
+    def __init__(self, own: Door, local: Door, remote: Door) -> None:
+        self.own, self.local, self.remote = own, local, remote
+
+    @property
+    def replicating(self) -> Replicating:
+        return self.own.exchange.durability.replicating
+
+    def back(self, remote: BrokerInfo = SOUTH) -> None:
+        self.replicating.set_backups(NORTH2, remote)
+
+    def known(self, door: Door) -> dict[str, Standing]:
+        backup = door.exchange.durability.replicating.backup
+        return {each.client: each for each in backup.take_over("north-1")}
+
+    async def until_known(self, condition: Callable[[dict[str, Standing]], bool]) -> None:
+        for door in (self.local, self.remote):
+            await until(lambda door=door: condition(self.known(door)))  # type: ignore[misc]
+
+
+@asynccontextmanager
+async def brokers(store: MemoryStore | None = None, policy: Policy = QUICK) -> AsyncIterator[Three]:
+    store = store or MemoryStore(MemoryServer())
+    async with (
+        Door(Limits(), store=store, broker="north-1", replication=policy) as own,
+        Door(Limits(), store=store, broker="north-2") as local,
+        Door(Limits(), store=store, broker="south-1", cluster="south") as remote,
+    ):
+        yield Three(own, local, remote)
+
+
+async def test_backups_know_what_was_acknowledged() -> None:
+    async with brokers() as three:
+        three.back()
+        peer = await three.own.peer(connect=lasting("c"))
+        await peer.subscribe(
+            TopicFilter("a/+", max_qos=QoS.AT_LEAST_ONCE), TopicFilter("$share/g/b"), subscription_id=7
+        )
+        for door in (three.local, three.remote):
+            standing = three.known(door)["c"]
+            assert set(standing.subscriptions) == {"a/+", "$share/g/b"}
+            assert (standing.subscriptions["a/+"].qos, standing.subscriptions["a/+"].identifier) == (1, 7)
+            assert standing.head.connected and standing.head.expiry_s == 3_600
+            assert standing.head.session and standing.head.scheme == Scheme.MQTT
+        peer.send(UnsubscribePacket(2, ["a/+"]))
+        await peer.receive(UnsubAckPacket)
+        for door in (three.local, three.remote):
+            assert set(three.known(door)["c"].subscriptions) == {"$share/g/b"}
+
+
+async def test_whoever_is_there_already_is_copied_to_new_backups() -> None:
+    async with brokers() as three:
+        for number in range(50):
+            peer = await three.own.peer(f"c{number}")
+            await peer.subscribe(TopicFilter(f"t/{number}"))
+        assert three.replicating.statistics()["replication_bytes"] == 0
+        three.back()
+        everybody = {f"c{number}" for number in range(50)}
+        await three.until_known(lambda known: known.keys() == everybody)
+        await until(lambda: three.replicating.statistics()["backups_behind"] == 0)
+        assert all(copy.whole for copy in three.local.exchange.durability.replicating.backup.copies.values())
+
+
+async def test_nobody_waits_longer_than_allowed_for_a_backup_that_does_not_answer() -> None:
+    async with brokers(policy=Policy(period_us=20_000, wait_us=50_000)) as three:
+        three.back(remote=NOBODY)
+        peer = await three.own.peer("c")
+        await peer.subscribe(TopicFilter("a"))
+        assert three.replicating.problem() == "remote backup nobody not in step"
+        assert three.replicating.statistics()["replication_waits_missed"] >= 1
+        assert set(three.known(three.local)["c"].subscriptions) == {"a"}
+        await peer.subscribe(TopicFilter("b"))
+        figures = Figures(three.own.exchange, three.own.listener)
+        figures.say()
+        (said,) = three.own.exchange.durability.retained.matching("$SYS/broker/replication/backups/degraded")
+        assert said.publication.payload == b"1"
+        three.back(remote=SOUTH)
+        assert three.replicating.problem() is None
+        await three.until_known(lambda known: "c" in known and set(known["c"].subscriptions) == {"a", "b"})
+
+
+async def test_suback_connack_and_unsuback_wait_for_the_backups() -> None:
+    async with brokers() as three:
+        silent = BrokerInfo("silent", "south", OWN.role, "127.0.0.1", 0)
+        async with three.own.store.bus.subscribe(subject("net", "silent")) as heard:
+            peer = await three.own.peer("c")
+            old = await three.own.peer("old")
+            three.replicating.set_backups(None, silent)
+            await anext(heard)
+            peer.send(SubscribePacket(1, [TopicFilter("a")]), UnsubscribePacket(2, ["a"]))
+            new = await three.own.peer(connect=lasting("new"), accepted=False)
+            plain = await three.own.peer("plain")  # it leaves nothing behind
+            await publish(old, "t", b"x")
+            for waiting in (peer, new):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(waiting.next(), 0.1)
+            three.replicating.set_backups(None, None)
+            assert isinstance(await peer.next(), SubAckPacket)
+            assert isinstance(await peer.next(), UnsubAckPacket)
+            assert isinstance(await new.next(), ConnAckPacket)
+            await plain.subscribe(TopicFilter("b"))
+
+
+async def test_wills_are_known_and_dropped_with_their_clients() -> None:
+    async with brokers() as three:
+        three.back()
+        will = Will(topic="gone/c", payload=b"bye", will_delay_interval=60)
+        connect = ConnectPacket("c", clean_start=True, session_expiry_interval=100, will=will)
+        peer = await three.own.peer(connect=connect)
+        for door in (three.local, three.remote):
+            bequest = three.known(door)["c"].head.will
+            assert bequest is not None and bequest.delay_s == 60
+            assert (bequest.publication.topic, bequest.publication.payload) == ("gone/c", b"bye")
+        peer.writer.transport.abort()
+        await three.until_known(lambda known: "c" in known and not known["c"].head.connected)
+        assert three.known(three.local)["c"].head.will is not None
+        again = await three.own.peer(connect=lasting("c"))
+        await three.until_known(lambda known: known["c"].head.connected and known["c"].head.will is None)
+        again.send(DisconnectPacket(session_expiry_interval=0))
+        await three.until_known(lambda known: known == {})
+
+
+async def test_who_is_away_is_known_until_it_comes_elsewhere() -> None:
+    async with brokers() as three:
+        three.back()
+        peer = await three.own.peer(connect=lasting("c"))
+        await peer.subscribe(TopicFilter("a", max_qos=QoS.AT_LEAST_ONCE))
+        peer.send(DisconnectPacket())
+        await three.until_known(lambda known: "c" in known and not known["c"].head.connected)
+        assert set(three.known(three.remote)["c"].subscriptions) == {"a"}
+        assert len(three.replicating.clientele) == 1
+        await three.remote.peer(connect=lasting("c"))
+        await three.until_known(lambda known: known == {})
+        assert len(three.replicating.clientele) == 0
+
+
+async def test_positions_follow() -> None:
+    async with brokers() as three:
+        three.back()
+        peer = await three.own.peer(connect=lasting("c"))
+        await peer.subscribe(TopicFilter("a", max_qos=QoS.AT_LEAST_ONCE))
+        source = await three.own.peer("source")
+        for number in range(3):
+            await publish(source, "a", b"%d" % number)
+            await receive(peer)
+        tail = three.own.exchange.durability.journal.tail
+        await three.until_known(lambda known: known["c"].positions.messages == tail)
+        await publish(source, "a", b"not acknowledged")
+        await peer.first(PublishPacket)
+        await asyncio.sleep(0.1)
+        assert three.known(three.local)["c"].positions.messages == tail
+
+
+async def test_a_backup_that_was_restarted_is_sent_everything() -> None:
+    store = MemoryStore(MemoryServer())
+    async with Door(Limits(), store=store, broker="north-1", replication=QUICK) as own:
+        replicating = own.exchange.durability.replicating
+        async with Door(Limits(), store=store, broker="north-2") as local:
+            replicating.set_backups(NORTH2, None)
+            peer = await own.peer("c")
+            await peer.subscribe(TopicFilter("a"))
+            assert "north-1" in local.exchange.durability.replicating.backup.copies
+        async with Door(Limits(), store=store, broker="north-2") as local:
+            backup = local.exchange.durability.replicating.backup
+            await peer.subscribe(TopicFilter("b"))
+            await until(lambda: replicating.statistics()["replication_resyncs"] == 1)
+            await until(lambda: "north-1" in backup.copies and backup.copies["north-1"].whole)
+            (standing,) = backup.take_over("north-1")
+            assert set(standing.subscriptions) == {"a", "b"}
+
+
+async def test_a_local_backup_holds_channels_as_a_standby_and_a_remote_one_does_not() -> None:
+    pipeline = Pipeline(MemoryStore(MemoryServer()))
+    await pipeline.define(NEAR)
+    table = await pipeline.store.table(ChannelPlaces("net").subscriptions)
+
+    async def held() -> set[tuple[str, ...]]:
+        return {tuple(key.split(".")[2:]) for key in await table.keys()}
+
+    async def until_held(*cells: tuple[str, ...]) -> None:
+        async with asyncio.timeout(10):
+            while await held() != set(cells):
+                await asyncio.sleep(0.01)
+
+    async with pipeline.serve(), brokers(pipeline.store) as three:
+        three.back()
+        peer = await three.own.peer("c")
+        await peer.subscribe(TopicFilter("$channel/Near/alice", max_qos=QoS.AT_LEAST_ONCE))
+        await until_held(("north-1",), ("north-2", "_standby"))
+        other = await three.local.peer("d")
+        await other.subscribe(TopicFilter("$channel/Near/alice", max_qos=QoS.AT_LEAST_ONCE))
+        await until_held(("north-1",), ("north-2",))
+        other.send(UnsubscribePacket(2, ["$channel/Near/alice"]))
+        await until_held(("north-1",), ("north-2", "_standby"))
+        peer.send(DisconnectPacket())
+        await until_held()
+
+
+async def test_garbage_on_the_bus_is_counted_and_disturbs_nobody() -> None:
+    async with brokers() as three:
+        await three.own.store.bus.publish(subject("net", "north-1"), b"\xc1garbage")
+        await until(lambda: three.replicating.malformed == 1)
+        three.back()
+        peer: Peer = await three.own.peer("c")
+        await peer.subscribe(TopicFilter("a"))
+        assert "c" in three.known(three.remote)
+
+
+def test_settings_become_a_policy() -> None:
+    settings = ReplicationSettings(mode="threshold", period_ms=100, threshold=7, wait_ms=20)
+    assert policy_of(settings) == Policy("threshold", 100_000, 7, 20_000)

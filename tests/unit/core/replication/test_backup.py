@@ -1,0 +1,176 @@
+"""What a backup keeps, answers, prepares and drops."""
+
+from __future__ import annotations
+
+from tocsin.core.machine import Effect, Received, Send, SetTimer, TimerFired
+from tocsin.core.replication.backup import DROP, DROP_AFTER_US, Backup
+from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare
+from tocsin.model.publication import Publication
+from tocsin.wire.replication import (
+    Applied,
+    Behind,
+    Bequest,
+    Declined,
+    Delta,
+    Dismiss,
+    Head,
+    Option,
+    Positions,
+    Probe,
+    Replication,
+    Role,
+    Stream,
+    Update,
+)
+
+FIRST: Stream = (0, 1, 1)
+HEAD = Head(True)
+NEAR = "$channel/Near/5"
+
+
+class Backing:
+    def __init__(self, *, copies_max: int = 4, bytes_max: int = 1 << 20) -> None:
+        self.machine = Backup("n", copies_max=copies_max, bytes_max=bytes_max)
+        self.now_us = 0
+
+    def hear(self, message: Replication) -> list[Effect]:
+        return self.machine.handle(Received(sender="broker/p", message=message), self.now_us)
+
+    def update(
+        self,
+        number: int,
+        *deltas: Delta,
+        stream: Stream = FIRST,
+        role: Role = "local",
+        whole: bool = False,
+        primary: str = "p",
+    ) -> list[Effect]:
+        return self.hear(Update(primary, role, stream, number, deltas, whole))
+
+    def clients(self) -> set[str]:
+        return {each.client for each in self.machine.take_over("p")}
+
+
+def begin(client: str, *names: str, positions: Positions | None = None) -> Delta:
+    return Delta(client, True, False, HEAD, tuple((name, Option()) for name in names), positions)
+
+
+def answers(effects: list[Effect]) -> list[object]:
+    return [each.message for each in effects if isinstance(each, Send)]
+
+
+def test_an_update_is_applied_and_answered_and_one_before_which_something_is_missing_is_not() -> None:
+    backing = Backing()
+    assert answers(backing.update(1, begin("a", "x", positions=Positions(7)))) == [Applied("n", FIRST, 1)]
+    (standing,) = backing.machine.take_over("p")
+    assert (standing.client, standing.head, set(standing.subscriptions)) == ("a", HEAD, {"x"})
+    assert standing.positions == Positions(7)
+    assert answers(backing.update(3, begin("b"))) == [Behind("n", FIRST)]
+    assert answers(backing.update(2, Delta("unheard", subscriptions=(("x", Option()),)))) == [
+        Behind("n", FIRST)
+    ]
+    assert backing.clients() == {"a"}
+
+
+def test_the_middle_of_a_stream_that_is_not_known_is_not_taken() -> None:
+    backing = Backing()
+    assert answers(backing.update(2, begin("a"))) == [Behind("n", FIRST)]
+    assert backing.machine.copies == {}
+    assert answers(backing.hear(Probe("p", FIRST, 1))) == [Behind("n", FIRST)]
+
+
+def test_a_newer_stream_writes_over_the_copy_and_drops_what_it_did_not_repeat_at_its_end() -> None:
+    backing = Backing()
+    backing.update(1, begin("a", "x"), begin("b"), whole=True)
+    newer = (0, 1, 2)
+    backing.update(1, begin("a", "y"), stream=newer)
+    assert backing.clients() == {"a", "b"}
+    backing.update(2, begin("c"), stream=newer, whole=True)
+    assert backing.clients() == {"a", "c"}
+    subscriptions = {each.client: set(each.subscriptions) for each in backing.machine.take_over("p")}
+    assert subscriptions["a"] == {"y"}
+
+
+def test_an_older_stream_is_declined() -> None:
+    backing = Backing()
+    backing.update(1, begin("a"), stream=(1, 0, 0))
+    for message in (Update("p", "local", (0, 9, 9), 1, ()), Probe("p", (0, 9, 9), 1)):
+        assert answers(backing.hear(message)) == [Declined("n", (0, 9, 9), (1, 0, 0))]
+    assert backing.machine.statistics()["copies_declined"] == 2
+
+
+def test_a_probe_is_answered_by_how_far_the_copy_is() -> None:
+    backing = Backing()
+    backing.update(1, begin("a"))
+    assert answers(backing.hear(Probe("p", FIRST, 1))) == [Applied("n", FIRST, 1)]
+    assert answers(backing.hear(Probe("p", FIRST, 2))) == [Behind("n", FIRST)]
+
+
+def test_channels_are_prepared_with_the_first_client_and_given_up_with_the_last() -> None:
+    backing = Backing()
+    effects = backing.update(1, begin("a", NEAR, "x"), begin("b", NEAR))
+    assert effects[0] == Prepare(primary="p", names=(NEAR,))
+    assert len(backing.update(2, Delta("a", gone=True))) == 1
+    assert backing.update(3, Delta("b", subscriptions=((NEAR, None),)))[0] == Unprepare(
+        primary="p", names=(NEAR,)
+    )
+
+
+def test_a_remote_backup_prepares_nothing_and_a_change_of_the_role_shows() -> None:
+    backing = Backing()
+    assert len(backing.update(1, begin("a", NEAR), role="remote")) == 1
+    assert backing.update(1, begin("a", NEAR), stream=(0, 1, 2))[0] == Prepare(primary="p", names=(NEAR,))
+    effects = backing.update(1, begin("a", NEAR), stream=(0, 1, 3), role="remote")
+    assert effects[0] == Unprepare(primary="p", names=(NEAR,))
+
+
+def test_a_copy_is_dropped_some_time_after_nobody_needs_it() -> None:
+    backing = Backing()
+    backing.update(1, begin("a", NEAR))
+    assert backing.hear(Dismiss("p", (0, 0, 1))) == [], "an older word than the copy"
+    assert backing.hear(Dismiss("p", FIRST)) == [SetTimer(name=DROP, delay_us=DROP_AFTER_US)]
+    backing.now_us = DROP_AFTER_US - 1
+    (again,) = backing.machine.handle(TimerFired(name=DROP), backing.now_us)
+    assert again == SetTimer(name=DROP, delay_us=1) and backing.clients() == {"a"}
+    backing.now_us += 1
+    assert backing.machine.handle(TimerFired(name=DROP), backing.now_us) == [
+        Unprepare(primary="p", names=(NEAR,))
+    ]
+    assert backing.clients() == set() and backing.machine.statistics()["copied_bytes"] == 0
+
+
+def test_a_copy_is_kept_while_this_broker_stands_in() -> None:
+    backing = Backing()
+    backing.update(1, begin("a"))
+    backing.machine.handle(Kept(primary="p"), 0)
+    backing.machine.handle(PrimariesSet(primaries=()), 0)
+    assert backing.machine.handle(TimerFired(name=DROP), DROP_AFTER_US) == []
+    assert backing.clients() == {"a"}
+    backing.machine.handle(Forgotten(primary="p"), DROP_AFTER_US)
+    backing.machine.handle(TimerFired(name=DROP), 2 * DROP_AFTER_US)
+    assert backing.clients() == set()
+    assert backing.machine.handle(Forgotten(primary="p"), 0) == []
+
+
+def test_there_is_room_for_so_many_copies_and_so_much() -> None:
+    backing = Backing(copies_max=1)
+    backing.update(1, begin("a"))
+    assert answers(backing.update(1, begin("a"), primary="q")) == [Declined("n", FIRST)]
+    small = Backing(bytes_max=100)
+    assert answers(small.update(1, begin("a"))) == [Applied("n", FIRST, 1)]
+    assert answers(small.update(2, begin("b"))) == [Declined("n", FIRST)]
+    assert answers(small.update(2, Delta("a", gone=True))) == [Declined("n", FIRST)]
+
+
+def test_what_is_counted_is_what_is_kept() -> None:
+    backing = Backing()
+    will = Bequest(Publication("t", b"x" * 500, 0, "a"))
+    backing.update(1, begin("a", "x", "y"), begin("b", "z"), whole=True)
+    without = backing.machine.statistics()["copied_bytes"]
+    backing.update(2, Delta("a", head=Head(True, will=will)))
+    figures = backing.machine.statistics()
+    assert figures["copied_bytes"] == without + 500
+    assert (figures["copies"], figures["copies_whole"]) == (1, 1)
+    assert (figures["copied_clients"], figures["copied_subscriptions"]) == (2, 3)
+    backing.update(3, Delta("a", gone=True), Delta("b", gone=True))
+    assert backing.machine.statistics()["copied_bytes"] == 0
