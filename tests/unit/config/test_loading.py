@@ -246,6 +246,7 @@ def test_a_wrong_type_in_the_file_is_refused(refused: Refusal, text: str, key: s
         ("membership.suspect_after_ms", [99, 600_001]),
         ("recovery.capacity", [-1, 1_000_000_001]),
         ("recovery.promote_after_ms", [-1, 3_600_001]),
+        ("recovery.will_grace_s", [-1, 3_601]),
         ("recovery.similarity_weight", [0, 1_001]),
         ("recovery.nearness_weight", [-0.1, 1_001, float("inf")]),
         ("recovery.room_weight", [-0.1, 1_001]),
