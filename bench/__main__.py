@@ -10,9 +10,11 @@ from collections.abc import Sequence
 BENCHES = {
     "assignment": "plans of backups beside bounds that no plan can beat, and how their time grows",
     "broker": "deliveries per CPU second, latency and memory of a broker, beside mosquitto and NATS",
+    "channels": "executions of channels on Spark, beside DuckDB and one query each; a network, end to end",
     "coordinator": "a change on its way to another broker; commands applied; snapshots of 100 000 streams",
     "detection": "how soon a dead broker is missed, how often a living one, beside fixed time-outs; heartbeat bytes",
     "query": "a change against up to a million standing queries, a new query against as many streams",
+    "replication": "bytes and CPU of a change, a position and a resync, from a broker to its two backups",
     "sim": "events a second of the simulator, beside a bare event heap",
     "store": "appends, reads and watches on JetStream, one and three servers, beside plain nats-py",
 }

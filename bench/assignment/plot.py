@@ -17,7 +17,7 @@ STYLES: Final = {
 TIMES: Final = {
     "read_ms": ("#7f8c8d", "reading the demand"),
     "paper_ms": ("#27aae1", "LCS + MMCS"),
-    "search_ms": ("#c0392b", "search"),
+    "search_ms": ("#c0392b", "search (bounded work)"),
     "replan_ms": ("#27ae60", "replan, one broker lost"),
 }
 
@@ -48,10 +48,11 @@ def plot(report: Report, path: Path) -> str:
                 [getattr(each, name) for each in points],
                 color=colour,
                 marker="o",
-                label=f"{label}: n^{slopes[name.removesuffix('_ms')]:.2f}",
+                label=label + (f": n^{slope:.2f}" if (slope := slopes.get(name.removesuffix("_ms"))) else ""),
             )
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.xaxis.set_minor_formatter(lambda value, position: "")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
         axes.set_title(f"time, {kind}", fontsize=10)

@@ -108,7 +108,8 @@ def grow(kind: str, brokers: int) -> Timed:
     demand = sparse(brokers) if kind == "sparse" else drawn(brokers, 4.0, uniform, 1)
     table, read_ms = timed(lambda: Table.of(demand))
     _, paper_ms = timed(lambda: plan(table, "lcs_mmcs"))
-    made, search_ms = timed(lambda: plan(Table.of(demand)))
+    fresh = Table.of(demand)  # in which nothing is known yet that one strategy could have from another
+    made, search_ms = timed(lambda: plan(fresh))
     gone = demand.members[0].name
     left = Demand(demand.members[1:], {name: held for name, held in demand.holdings.items() if name != gone})
     fitted, replan_ms = timed(lambda: replan(made, left, {gone}))
@@ -119,7 +120,7 @@ def grow(kind: str, brokers: int) -> Timed:
         pairs=sum(len(held) for held in demand.holdings.values()),
         read_ms=read_ms,
         paper_ms=paper_ms,
-        search_ms=search_ms - read_ms,
+        search_ms=search_ms,
         replan_ms=replan_ms,
         moved=len(fitted.moves),
         orphaned=_moved(made, None, gone),
@@ -149,7 +150,7 @@ def growth_of(points: Sequence[Timed]) -> list[Growth]:
             Growth(
                 kind, what, slope([(each.pairs, max(getattr(each, f"{what}_ms"), 1e-3)) for each in curve])
             )
-            for what in ("read", "paper", "search", "replan")
+            for what in ("read", "paper", "replan")  # the work of the search is bounded: it has no one law
         ]
     return found
 

@@ -123,17 +123,17 @@ async def _turn(stage: Stage, watches: Watches) -> None:
     watches.note("whole", turn.seconds)
     session, cores = stage.spark.session, len(os.sched_getaffinity(0))
     nothing = session.range(0, cores, 1, cores)
+
+    def through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import gc
+
+        if not gc.get_freeze_count():  # as the writer does
+            gc.collect()
+            gc.freeze()
+        yield from batches
+
     watches.around("empty", nothing.toArrow)()
-    watches.around("empty Python", nothing.mapInArrow(_through, "id BIGINT").toArrow)()
-
-
-def _through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import gc
-
-    if not gc.get_freeze_count():  # as the writer does
-        gc.collect()
-        gc.freeze()
-    yield from batches
+    watches.around("empty Python", nothing.mapInArrow(through, "id BIGINT").toArrow)()
 
 
 def _write_again(watches: Watches, root: Path, turns: int) -> None:

@@ -1,4 +1,4 @@
-"""Whole executions at ever more subscriptions, beside DuckDB and one query for each; the emergency channel; the rate."""
+"""Whole executions at ever more subscriptions, beside DuckDB and one query for each; and the emergency channel."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Duck:
         self._tick += 1
         name = self._workload.channel.name
         self._connection.register("new", publications)
-        found = self._connection.execute(self._workload.duckdb).fetch_record_batch(50_000)
+        found = self._connection.sql(self._workload.duckdb).to_arrow_reader(50_000)
         place = Place(str(self._results.root), self._tick, "duck", now_us())
         holders = Holders(tuple((broker,) for broker in BROKERS), {})
         writer = Writer(place, 0, {name: Running(name, self._tick, 3)}, holders)

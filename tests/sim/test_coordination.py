@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,9 +16,11 @@ from tocsin.core.coordination.inbox import Inbox
 from tocsin.core.coordination.leader import Leader
 from tocsin.core.coordination.outgoing import Outgoing
 from tocsin.core.coordination.participant import Participant
-from tocsin.core.coordination.signals import ClearTo, ClientsChanged
+from tocsin.core.coordination.signals import ClearTo, ClientsChanged, StandDown
 from tocsin.core.coordination.state import Outcome, State
+from tocsin.core.coordination.survival import Backups, Survival
 from tocsin.core.machine import Effect, Event, Handler, Received
+from tocsin.model.network import BrokerInfo
 from tocsin.ports import Entry
 from tocsin.sim.faults import Crash, Fault, LeaderLoss, Pause, StoreTrouble
 from tocsin.sim.runner import run, run_many
@@ -40,6 +42,7 @@ AGREEMENT = "everybody agrees in the end"
 ARRIVAL = "no message is lost while a stream joins"
 RAISED = "machines do not raise"
 TURNS = "joined and left take turns"
+STANDING = "one stands in for another, and all know who"
 
 
 def test_sixty_seeds_break_nothing() -> None:
@@ -184,6 +187,56 @@ class ForgetsFilters(Coordinator):
         return super()._restored(cause, replica, position)
 
 
+class ForgetsPlaces(Coordinator):
+    """Bug: snapshots lack who stands in for whom."""
+
+    def _restored(self, cause: str, replica: State, position: int) -> list[Effect]:
+        replica.survival.places.clear()
+        return super()._restored(cause, replica, position)
+
+
+class OneEpoch(Coordinator):
+    """Bug: who stands in for a broker has the epoch of who did before."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.replica.survival.__class__ = NeverGrows
+
+    def _restored(self, cause: str, replica: State, position: int) -> list[Effect]:
+        replica.survival.__class__ = NeverGrows
+        return super()._restored(cause, replica, position)
+
+
+class NeverGrows(Survival):
+    def _take(self, info: BrokerInfo, members: Collection[str]) -> None:
+        self.epoch = 0
+        super()._take(info, members)
+
+
+class TakesTheAbsent(Coordinator):
+    """Bug: the local backup stands in, also if it is gone itself."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.replica.survival.__class__ = LooksAtThePlanOnly
+
+    def _restored(self, cause: str, replica: State, position: int) -> list[Effect]:
+        replica.survival.__class__ = LooksAtThePlanOnly
+        return super()._restored(cause, replica, position)
+
+
+class LooksAtThePlanOnly(Survival):
+    def _take(self, info: BrokerInfo, members: Collection[str]) -> None:
+        super()._take(info, {*members, self.plan.get(info.id, Backups()).local or ""})
+
+
+class StandsOn(Participant):
+    """Bug: a broker goes on standing in for one that is back."""
+
+    def handle(self, event: Event, now_us: int) -> list[Effect]:
+        return [each for each in super().handle(event, now_us) if not isinstance(each, StandDown)]
+
+
 class Credulous(Participant):
     """Bug: notices are applied whether or not some are missing between."""
 
@@ -235,7 +288,11 @@ PLANTED: dict[type[Coordinator] | type[Participant], tuple[str, ...]] = {
     OverlooksGaps: (AGREEMENT, RAISED, HISTORY),
     TrimsUnrecorded: (AGREEMENT,),
     ForgetsFilters: (AGREEMENT,),
-    Credulous: (AGREEMENT, TURNS),
+    ForgetsPlaces: (STANDING,),
+    OneEpoch: (STANDING,),
+    TakesTheAbsent: (STANDING,),
+    StandsOn: (STANDING,),
+    Credulous: (AGREEMENT, TURNS, STANDING),
     Stubborn: (AGREEMENT,),
     Forgetful: (SETTLED, AGREEMENT),
     Hasty: (ARRIVAL,),

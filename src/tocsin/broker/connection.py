@@ -83,8 +83,7 @@ class Connection(Outflow):
         self._commits = False  # it has published above QoS 0
         self._pace = Pace(listener.publish_bucket())
         self.expiry_s = 0  # how long its session outlives the connection
-        self.session_uid = ""  # of the stored one
-        self.owner, self.scheme = "", Scheme.MQTT  # the user whose it is, and how it came
+        self.session_uid, self.owner, self.scheme = "", "", Scheme.MQTT  # of the session; how it came
         self.epoch = 0  # of the connection, as the coordinator knows it
         self._source: Source | None = None  # of messages; made when there are any
         self._ended = False

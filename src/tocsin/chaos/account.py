@@ -1,12 +1,14 @@
 """The account of a run: what was published, acknowledged and delivered, and what went wrong in between.
 
 A **stream** has messages numbered from 0 in the order in which they were published. A **receiver** is a subscriber, or
-a shared group as a whole. Each is expected to get every acknowledged message of the streams that it hears, from the first
-on: what was published before it was subscribed is not in the account.
+a shared group as a whole. Each is expected to get every acknowledged message of the streams that it hears, from the
+first on: what was published before it was subscribed is not in the account.
 
 - **lost**: acknowledged, and never delivered to a receiver that hears its stream. A message that was not acknowledged
   promises nothing; its number may be missing.
-- **repeated**: delivered to a receiver more than once. At QoS 2 on both sides (``once``) that breaks a promise.
+- **repeated**: delivered to a receiver more than once. At QoS 2 on both sides (``once``) that breaks a promise. At
+  QoS 1 a publisher that gets no answer publishes again, and then every subscriber has it twice; what only some have
+  twice (``repeated_to_some``) was delivered again, past the client that drops repeats.
 - **out of order**: delivered for the first time after a later one of its stream. A repeat is not out of order, and
   a group (not ``ordered``) has none, for nobody promises it.
 - **strange**: nothing that was published: not a number of the stream, or not a stream that the receiver hears.
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -58,7 +61,9 @@ class Totals(msgspec.Struct, frozen=True):
     expected: int  # deliveries that were promised: acknowledged messages times those who hear them
     delivered: int  # for the first time, to each receiver
     lost: int
-    repeated: int  # where once was not promised
+    repeated: int  # where once was not promised, to one subscriber
+    repeated_to_some: int  # of these, what others who hear the stream got less often
+    repeated_shared: int  # where once was not promised, to a group: perhaps to two of its members
     repeated_once: int  # where it was
     out_of_order: int
     strange: int
@@ -89,7 +94,7 @@ class _Track:
         self.promise = promise
         self.newest = -1  # the highest number that came
         self.missing: set[int] = set()  # numbers below it that did not
-        self.repeated = 0
+        self.repeats: Counter[int] = Counter()  # how often a number came again
         self.late = 0  # came for the first time after a higher one
 
     def take(self, number: int) -> None:
@@ -100,7 +105,11 @@ class _Track:
             self.missing.remove(number)
             self.late += 1
         else:
-            self.repeated += 1
+            self.repeats[number] += 1
+
+    @property
+    def repeated(self) -> int:
+        return self.repeats.total()
 
     @property
     def delivered(self) -> int:
@@ -185,6 +194,11 @@ class Account:
         return sorted(self._faults[fault].waiting)
 
     @property
+    def begun(self) -> bool:
+        """Whether every receiver has heard every one of its streams."""
+        return all(track.newest >= 0 for track in self._tracks.values())
+
+    @property
     def recovered(self) -> bool:
         """Whether all have heard again after every fault."""
         return not self._open
@@ -203,22 +217,35 @@ class Account:
         """The figures as they are now."""
         streams, tracks = self._streams, self._tracks
         lost = {pair: track.lost(streams[pair[1]]) for pair, track in tracks.items()}
-        once = [track for track in tracks.values() if track.promise.once]
-        repeated = sum(track.repeated for track in tracks.values())
-        repeated_once = sum(track.repeated for track in once)
+        often = [track for track in tracks.values() if not track.promise.once]
         return Totals(
             published=sum(len(stream.sent_s) for stream in streams.values()),
             acknowledged=sum(stream.acknowledged for stream in streams.values()),
             expected=sum(streams[name].acknowledged for _, name in tracks),
             delivered=sum(track.delivered for track in tracks.values()),
             lost=sum(map(len, lost.values())),
-            repeated=repeated - repeated_once,
-            repeated_once=repeated_once,
+            repeated=sum(track.repeated for track in often if track.promise.ordered),
+            repeated_to_some=self._repeated_to_some(),
+            repeated_shared=sum(track.repeated for track in often if not track.promise.ordered),
+            repeated_once=sum(track.repeated for track in tracks.values() if track.promise.once),
             out_of_order=sum(track.late for track in tracks.values() if track.promise.ordered),
             strange=self.strange,
             unrecovered=len(self._open),
             recovery=Spread.of(each.recovery_s for each in self._faults if each.recovery_s is not None),
             examples=self._examples(lost),
+        )
+
+    def _repeated_to_some(self) -> int:
+        by_stream: dict[str, list[_Track]] = {}
+        for (_, stream), track in self._tracks.items():
+            if track.promise.ordered:
+                by_stream.setdefault(stream, []).append(track)
+        return sum(
+            times - min(other.repeats[number] for other in alike)
+            for alike in by_stream.values()
+            for track in alike
+            if not track.promise.once
+            for number, times in track.repeats.items()
         )
 
     def _examples(self, lost: dict[tuple[str, str], list[int]]) -> tuple[str, ...]:

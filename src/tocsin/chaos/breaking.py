@@ -16,14 +16,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from tocsin.chaos.parts import Child, Running
-from tocsin.chaos.plan import EVERYTHING, Fault
-from tocsin.chaos.targets import LEADER, STORE, resolve
+from tocsin.chaos.plan import Fault
+from tocsin.chaos.targets import LEADER, resolve, sides
 from tocsin.errors import OperatorError, TocsinError
 from tocsin.runtime import cut_socket
 from tocsin.runtime.cut import Address
@@ -49,6 +49,11 @@ class Breaker:
         self._ending: set[asyncio.Task[None]] = set()
         self._stopped: set[Child] = set()
 
+    @property
+    def under_way(self) -> int:
+        """How many faults are, of those that stop processes."""
+        return len(self._ending)
+
     def check(self, fault: Fault) -> None:
         """``OperatorError`` if it cannot be carried out here."""
         resolve(fault.target, self._network.parts)
@@ -65,9 +70,8 @@ class Breaker:
                 "Cut brokers off from brokers or from `store`, and coordinators from `store`: all else goes through it",
             )
 
-    async def carry_out(self, fault: Fault) -> Done:
-        """Begin a fault; it ends by itself after its time."""
-        names = await self._parts(fault.target)
+    async def carry_out(self, fault: Fault, names: Sequence[str]) -> Done:
+        """Begin a fault on the parts that ``met`` said; it ends by itself after its time."""
         if fault.kind == "partition":
             return await self._cut(fault, names)
         children = self._network.children(names)
@@ -84,7 +88,8 @@ class Breaker:
         task.add_done_callback(self._ending.discard)
         return Done(met)
 
-    async def _parts(self, target: str) -> tuple[str, ...]:
+    async def met(self, target: str) -> tuple[str, ...]:
+        """The parts that a target stands for just now."""
         if target == LEADER:
             name = await self._leader()
             return () if name is None else (name,)
@@ -122,11 +127,11 @@ class Breaker:
 
     async def _cut(self, fault: Fault, names: Sequence[str]) -> Done:
         """Whoever dials cuts: each side is told what the other listens on."""
-        sides = self._sides(fault, names)
-        pids = self._pids([name for name, _ in sides])
+        cutting = self._sides(fault, names)
+        pids = self._pids(tuple(cutting))
         asked = [
             cut_socket.ask(socket_path(self._network.state, name), addresses, fault.seconds)
-            for name, addresses in sides
+            for name, addresses in cutting.items()
             if name in pids
         ]
         answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -139,32 +144,8 @@ class Breaker:
                 raise problem
         return Done(met, sum(each for each in answers if isinstance(each, int)))
 
-    def _sides(self, fault: Fault, names: Sequence[str]) -> list[tuple[str, list[Address]]]:
-        """Who is to cut which addresses off."""
-        parts = {part.name: part for part in self._network.parts}
-        to_store = fault.others in (EVERYTHING, "store", STORE)
-        if fault.others == EVERYTHING:
-            others = [name for name, part in parts.items() if part.kind == "broker" and name not in names]
-        else:
-            others = [] if to_store else [each for each in self._named(fault.others) if each not in names]
-        sides: dict[str, list[Address]] = {}
-        for ours, theirs in ((names, others), (others, names)):
-            for name in ours:
-                reached = [parts[each].address for each in theirs if parts[name].kind == "broker"]
-                stores = [parts[each].address for each in theirs if parts[each].kind == "store"]
-                found = [address for address in (*reached, *stores) if address is not None]
-                sides.setdefault(name, []).extend(dict.fromkeys(found))
-        for name in names:
-            if to_store and parts[name].kind != "store":
-                sides[name].extend(self._network.store_addresses)
-        return [
-            (name, addresses)
-            for name, addresses in sides.items()
-            if addresses and parts[name].kind != "store"
-        ]
-
-    def _named(self, target: str) -> tuple[str, ...]:
-        return resolve(target, self._network.parts)
+    def _sides(self, fault: Fault, names: Sequence[str]) -> Mapping[str, tuple[Address, ...]]:
+        return sides(names, fault.others, self._network.parts, self._network.store_addresses)
 
     def _pids(self, names: Sequence[str]) -> dict[str, int]:
         found: dict[str, int] = {}

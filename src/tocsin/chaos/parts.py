@@ -24,8 +24,9 @@ from tocsin.errors import OperatorError
 from tocsin.model.message import broker_address
 from tocsin.runtime.cut_socket import socket_path
 from tocsin.runtime.directory import NetworkFile, StateDirectory, read_network
+from tocsin.runtime.network import own_command
 
-MODULE: Final = ("-m", "tocsin")
+OWN: Final = own_command()[1:]  # how a process of ours is started, behind the interpreter
 STORE_PROGRAM: Final = "nats-server"
 STORE_CONFIG: Final = "nats.conf"
 
@@ -164,10 +165,8 @@ def part_name(argv: Sequence[str], state: Path) -> str:
         config = Path(argv[2])
         ours = config.name == STORE_CONFIG and config.parent.parent == state / "nats"
         return config.parent.name if ours else ""
-    for at in range(len(argv) - 1):
-        if tuple(argv[at : at + 2]) == MODULE:
-            return _own_name(argv[at + 2 :])
-    return ""
+    ours = tuple(argv[1 : 1 + len(OWN)]) == OWN
+    return _own_name(argv[1 + len(OWN) :]) if ours else ""
 
 
 def _own_name(words: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from tocsin.chaos.plan import EVERYTHING, KINDS, Candidate, Kind
 from tocsin.errors import OperatorError
 
+Address = tuple[str, int]
 PartKind = Literal["store", "coordinator", "broker", "pipeline", "feeder"]
 LEADER: Final = "role/leader"
 STORE: Final = "role/store"
@@ -30,7 +31,7 @@ class Part(msgspec.Struct, frozen=True):
     kind: PartKind
     cluster: str = ""  # of a broker
     role: str = ""  # of a broker
-    address: tuple[str, int] | None = None  # where others reach it
+    address: Address | None = None  # where others reach it
 
 
 def names(parts: Sequence[Part]) -> Mapping[str, tuple[str, ...]]:
@@ -85,3 +86,34 @@ def _candidate(name: str, parts: Sequence[Part], partitions: bool) -> Candidate:
     if any(part.kind == "broker" for part in mine):
         others += [part.name for part in parts if part.kind == "broker" and part.name not in members]
     return Candidate(name, KINDS, tuple(others))
+
+
+def sides(
+    names: Sequence[str], others: str, parts: Sequence[Part], stores: Sequence[Address]
+) -> Mapping[str, tuple[Address, ...]]:
+    """Who is to cut which addresses off, so that nothing passes between the parts of these names and others.
+
+    Whoever dials a connection can cut it: brokers dial each other, and every process of ours dials the store. Raises
+    ``OperatorError`` if ``others`` is no target.
+    """
+    known = {part.name: part for part in parts}
+    if others == EVERYTHING:
+        rest = [part.name for part in parts if part.kind in ("broker", "store") and part.name not in names]
+    elif others == "store":
+        rest = [part.name for part in parts if part.kind == "store"]
+    else:
+        rest = [name for name in resolve(others, parts) if name not in names]
+    found: dict[str, dict[Address, None]] = {}
+    for ours, theirs in ((names, rest), (rest, names)):
+        for name in ours:
+            dialled = ("broker", "store") if known[name].kind == "broker" else ("store",)
+            reached = [known[each].address for each in theirs if known[each].kind in dialled]
+            found.setdefault(name, {}).update(dict.fromkeys(each for each in reached if each is not None))
+    if others in (EVERYTHING, "store", STORE):
+        for name in names:  # servers that are not ours to start have an address all the same
+            found[name].update(dict.fromkeys(stores))
+    return {
+        name: tuple(addresses)
+        for name, addresses in found.items()
+        if addresses and known[name].kind != "store"
+    }

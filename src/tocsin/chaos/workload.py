@@ -1,8 +1,8 @@
 """Which streams a load has, and who hears them how: every kind of subscription, at QoS 1 and 2, at every broker.
 
 A publisher has one stream, ``chaos/RUN/LANE/NUMBER``, with metadata that says its run and lane; every third is at QoS
-2. Subscribers take turns among the kinds, and are spread over the brokers in order. Members of a shared group count as one
-receiver. Nobody else uses the run's name, so that the load sees its own messages only.
+2. Subscribers take turns among the kinds, and are spread over the brokers in order. Members of a shared group count as
+one receiver. Nobody else uses the run's name, so that the load sees its own messages only.
 """
 
 from __future__ import annotations

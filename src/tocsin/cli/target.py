@@ -93,7 +93,7 @@ def caller(
     return AsyncClient(
         [server],
         username=user or None,
-        password=_password(user, password),
+        password=password_of(user, password),
         tls=context,
         redial=False,
     )
@@ -149,7 +149,8 @@ def _parsed(address: str, secure: bool) -> Server:
     return server
 
 
-def _password(user: str, given: str) -> bytes | None:
+def password_of(user: str, given: str) -> bytes | None:
+    """The password of a user: given, of the environment, or asked for. Raises ``OperatorError``."""
     if not user:
         if given:
             raise OperatorError("a password without a user is of no use", "Add --user NAME")

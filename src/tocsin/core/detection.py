@@ -12,7 +12,7 @@ its **patience**, a length that a broker which is alive exceeds once in 10**phi 
 
 That is the phi-accrual idea with two causes of silence instead of one: a lossy path makes silences of whole intervals,
 which a deviation alone takes for jitter, and underestimates. Both figures are averages that forget (the last 64 beats
-weigh two thirds), five numbers for a broker. A suspicion that proves wrong (the broker beats again) counts as a beat
+weigh two thirds), two numbers for a broker. A suspicion that proves wrong (the broker beats again) counts as a beat
 that came so late.
 
 The **observer** may be the one that is ill (Lifeguard's insight), and then it multiplies everybody's patience:

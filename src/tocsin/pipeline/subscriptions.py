@@ -24,19 +24,15 @@ K_CHARS: Final = 24  # of an id (model.results.k_of)
 class Held:
     """A backend subscription and those who hold it. What it names is replaced, never changed."""
 
-    __slots__ = ("earnest", "standby", "values")
+    __slots__ = ("brokers", "earnest", "standby", "values")
 
     def __init__(
         self, values: tuple[Value, ...], earnest: tuple[str, ...], standby: tuple[str, ...] = ()
     ) -> None:
         self.values = values
         self.earnest = earnest  # brokers, sorted …
-        self.standby = standby  # … and those that would, if there were none; in both at least one
-
-    @property
-    def brokers(self) -> tuple[str, ...]:
-        """Those who get rows."""
-        return self.earnest or self.standby
+        self.standby = standby  # … and those that would hold it, if there were none
+        self.brokers = earnest or standby  # those who get rows: at least one
 
 
 class Subscriptions:
@@ -115,6 +111,7 @@ class Subscriptions:
             held.standby = self._set(holders)
         else:
             held.earnest = self._set(holders)
+        held.brokers = held.earnest or held.standby
         if not held.brokers:
             del self._held[channel][k]
             if not self._held[channel]:

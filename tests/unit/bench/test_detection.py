@@ -23,7 +23,7 @@ def test_each_contender_misses_whoever_is_killed_and_nobody_else_where_all_is_we
 
 
 def test_a_time_out_that_is_as_quick_accuses_more_where_a_coordinator_is_slow() -> None:
-    ours, fixed = CONTENDERS[0], CONTENDERS[3]
+    ours, fixed = CONTENDERS[1], CONTENDERS[4]
     slow = CONDITIONS["coordinators pause 0.3-1.5 s"]
     assert measure(ours, slow, UNTIL_US).false < measure(fixed, slow, UNTIL_US).false
 

@@ -22,9 +22,12 @@ from tocsin.core.admission import Admission
 from tocsin.core.coordination.participant import Participant
 from tocsin.core.coordination.places import Places
 from tocsin.core.coordination.signals import (
+    Adopted,
     AwaitDispatch,
+    BackupsKnown,
     Dispatched,
     InterestsChanged,
+    Orphaned,
     QueriesChanged,
     RoutesChanged,
 )
@@ -113,6 +116,11 @@ class Door:
                 dispatched = Dispatched(position=position)
                 journal = self.exchange.durability.journal
                 journal.when_dispatched(position, lambda: self.driver.post(dispatched))
+            case BackupsKnown(local=local, remote=remote, locally=locally, remotely=remotely):
+                self.exchange.durability.replicating.set_backups(local, remote)
+                self.exchange.durability.replicating.set_primaries((*locally, *remotely))
+            case Orphaned() | Adopted():
+                pass
             case _:
                 self.exchange.heed(effect)
 

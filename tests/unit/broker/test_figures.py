@@ -79,6 +79,7 @@ async def test_channels_say_what_is_held_how_far_notices_are_and_what_was_sent()
             "count": "1",
             "held": "1",
             "sessions": "2",
+            "standby": "0",
             "notices/behind": "0",
             "results/read": "2",
             "results/sent": "4",

@@ -8,6 +8,7 @@ import pytest
 
 from tocsin.broker.wills import Wills
 from tocsin.model.publication import Publication
+from tocsin.wire.replication import Bequest
 
 WILL = Publication("gone", b"x", 0, "c")
 
@@ -50,3 +51,18 @@ async def test_a_second_will_of_a_client_does_not_swallow_the_first() -> None:
     told.wills.delay("c", WILL, 1_000)
     told.wills.delay("c", WILL, 1_000)
     assert told.published == [WILL]
+
+
+async def test_whoever_asks_sees_the_will_that_waits_and_is_told_when_it_does_not_any_more() -> None:
+    settled: list[str] = []
+    wills = Wills([].append, settled.append)  # type: ignore[arg-type]
+    for client, delay_s in (("back", 1_000), ("anew", 1_000), ("due", 0)):
+        wills.delay(client, WILL, delay_s)
+    assert wills.waiting("back") == Bequest(WILL, 1_000) and wills.waiting("nobody") is None
+    wills.came("back", back=True)
+    wills.came("anew", back=False)
+    assert settled == ["back", "anew"] and wills.waiting("back") is None
+    async with asyncio.timeout(10):
+        while len(settled) < 3:
+            await asyncio.sleep(0)
+    assert settled[-1] == "due"

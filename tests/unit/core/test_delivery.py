@@ -342,6 +342,7 @@ class Broker:
         self.delivery.passed(last)
 
     def acknowledge(self, index: int) -> None:
+        assert self.delivery.position == self.delivery.progress().position
         if self.unacknowledged:
             identifier, qos = self.unacknowledged.pop(index % len(self.unacknowledged))
             if qos == 1:
@@ -359,6 +360,7 @@ class Broker:
             self.delivery.pubcomp(identifier)
 
     def start_save(self) -> None:
+        assert self.delivery.position == self.delivery.progress().position
         if self.saving is None:
             self.saving = self.delivery.save()
 

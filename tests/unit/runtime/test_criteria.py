@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -120,7 +121,7 @@ async def test_one_that_cannot_be_killed_is_not_run_beside_itself(monkeypatch: p
         assert held is not None
         assert "cannot be killed" in (await asked.ask()).problem
         assert asked._stuck is held
-    held.kill()
+    os.killpg(held.pid, signal.SIGKILL)
     held.wait(DEADLINE_S)
     assert "no answer within" in (await asked.ask()).problem, "it is asked again"
     assert asked._stuck is None

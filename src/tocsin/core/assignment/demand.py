@@ -16,6 +16,8 @@ import msgspec
 from tocsin.errors import DemandInvalid
 
 BROKERS_MAX: Final = 2_048  # a plan keeps some square matrices of them, 32 MiB each at this size
+HANDICAP_MAX: Final = 1 << 23  # as many as all subscriptions there could be
+FIGURE_MAX: Final = 1e12  # a rate, or a number of subscribers; sums of their products stay far from infinity
 PAIRS_MAX: Final = 1 << 23  # (broker, subscription) pairs; sums of them are exact in single precision
 
 
@@ -58,8 +60,10 @@ class Demand(msgspec.Struct, frozen=True):
                     f"broker {each.name!r} has capacity {each.capacity}",
                     "give a number from 0 up, or infinity",
                 )
-            if each.handicap < 0:
-                raise DemandInvalid(f"broker {each.name!r} has handicap {each.handicap}", "give 0 or more")
+            if not 0 <= each.handicap <= HANDICAP_MAX:
+                raise DemandInvalid(
+                    f"broker {each.name!r} has handicap {each.handicap}", f"give one from 0 to {HANDICAP_MAX}"
+                )
         strangers = sorted(set(self.holdings) - names)
         if strangers:
             raise DemandInvalid(
@@ -69,5 +73,7 @@ class Demand(msgspec.Struct, frozen=True):
         if pairs > PAIRS_MAX:
             raise DemandInvalid(f"{pairs} (broker, subscription) pairs", f"plan for at most {PAIRS_MAX}")
         for k, rate in self.rates.items():
-            if not 0 <= rate < math.inf:
-                raise DemandInvalid(f"subscription {k!r} has rate {rate}", "give a finite number from 0 up")
+            if not 0 <= rate <= FIGURE_MAX:  # nan too
+                raise DemandInvalid(
+                    f"subscription {k!r} has rate {rate}", f"give one from 0 to {FIGURE_MAX:g}"
+                )

@@ -20,19 +20,16 @@ from tocsin.core.assignment.construction import NEVER, by_regret
 from tocsin.core.assignment.draft import Draft
 from tocsin.core.assignment.neighbourhood import Neighbourhood, Step
 from tocsin.core.assignment.relief import relieve
-from tocsin.core.assignment.table import Table
 
 ROUNDS_MAX: Final = 30  # plans settle in a handful
-WORK: Final = 30_000_000  # pairs looked at by gatherings and dissolvings, about
 UNPAID_MAX: Final = 3  # brokers that a gathering takes before it must begin to pay
 
 
-def improve_locals(draft: Draft) -> None:
-    """Lower the sum of costs as far as these changes can."""
+def improve_locals(draft: Draft, most: int) -> None:
+    """Lower the sum of costs as far as these changes can; ``most`` backups are tried as a whole in a round."""
     hood = Neighbourhood(draft, draft.local)
     relieve(hood)
     sweep(hood)
-    most = tries(draft.table)
     for _ in range(ROUNDS_MAX):
         before = int(draft.local.cost.sum())
         order = np.argsort(-draft.local.cost, kind="stable").tolist()
@@ -43,11 +40,6 @@ def improve_locals(draft: Draft) -> None:
         sweep(hood)
         if int(draft.local.cost.sum()) == before or len(order) > most:
             break
-
-
-def tries(table: Table) -> int:
-    """How many backups are tried as a whole in a round."""
-    return max(WORK // max(table.pairs, 1), 1)
 
 
 def sweep(hood: Neighbourhood) -> None:

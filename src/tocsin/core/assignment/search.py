@@ -16,18 +16,21 @@ import numpy as np
 
 from tocsin.core.assignment.construction import by_regret, largest_first
 from tocsin.core.assignment.draft import Draft
-from tocsin.core.assignment.locals_search import improve_locals, tries
+from tocsin.core.assignment.locals_search import improve_locals
 from tocsin.core.assignment.paper import least_cost, min_max_cost
 from tocsin.core.assignment.remotes_search import improve_remotes
 from tocsin.core.assignment.side import NOBODY, Side
 from tocsin.core.assignment.table import Floats, Ints, Table
 
+WORK: Final = (
+    30_000_000  # all there is for 100 brokers with 3 000 subscriptions each, little for 1 000 of them
+)
 HALVINGS: Final = 6
 Value = tuple[tuple[int, float], int, int]  # shortfalls; ΣO and max R with their handicaps
 
 
-def search(table: Table) -> Draft:
-    """The best plan found."""
+def search(table: Table, work: int = WORK) -> Draft:
+    """The best plan found. ``work``: about how many pairs are looked at in trying whole groups, in each round."""
     paper = Draft(table)
     least_cost(paper)
     start = _again(paper)
@@ -36,20 +39,19 @@ def search(table: Table) -> Draft:
     remotes = paper.remote.chosen
     base.open_remote()
     _follow(base, base.remote, remotes)
-    return _Search(start, base, remotes).run()
+    return _Search(start, base, remotes, max(work // max(table.pairs, 1), 1)).run()
 
 
 class _Search:
     """From the paper's plan to a better one."""
 
-    def __init__(self, start: Draft, base: Draft, remotes: Ints) -> None:
+    def __init__(self, start: Draft, base: Draft, remotes: Ints, tries: int) -> None:
         self.start = start  # locals of LCS
         self.remotes = remotes  # of MMCS
         self.bound = value(base)
         self.best = base
-        self.thorough = (
-            tries(start.table) >= start.table.count
-        )  # a network that is small enough for all there is
+        self.tries = tries  # backups that are tried as a whole in a round
+        self.thorough = tries >= start.table.count  # the network is small enough for all there is
 
     def run(self) -> Draft:
         table = self.start.table
@@ -85,7 +87,7 @@ class _Search:
             drafts.append(regret)
         for draft in drafts:
             draft.room = room
-            improve_locals(draft)
+            improve_locals(draft, self.tries)
             draft.room = draft.table.capacity
             yield draft
 

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tocsin.core.assignment.demand import Demand
+from tocsin.core.assignment.demand import FIGURE_MAX, Demand
 from tocsin.errors import DemandInvalid
 
 Ints = npt.NDArray[np.int64]
@@ -191,10 +191,10 @@ def _read(
     name: str, held: Mapping[Hashable, int], rates: Mapping[Hashable, float], numbers: dict[Hashable, int]
 ) -> tuple[Ints, float]:
     """A broker's subscriptions as numbers, and the load that they bring."""
-    if min(held.values(), default=0) < 0:
-        wrong = next(k for k, count in held.items() if count < 0)
+    if min(held.values(), default=0) < 0 or max(held.values(), default=0) > FIGURE_MAX:
+        wrong = next(k for k, count in held.items() if not 0 <= count <= FIGURE_MAX)
         raise DemandInvalid(
-            f"broker {name!r} has {held[wrong]} subscribers of {wrong!r}", "count them from 0 up"
+            f"broker {name!r} has {held[wrong]} subscribers of {wrong!r}", f"give 0 to {FIGURE_MAX:g} of them"
         )
     kept = [k for k, count in held.items() if count]
     known = numbers.setdefault

@@ -14,7 +14,8 @@ dirt that it waits for, or with the update that carries it, and with nothing els
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from tocsin.core.replication.gamma import Gamma
@@ -28,6 +29,7 @@ WILL_MAX_BYTES: Final = (
     256 << 10
 )  # a larger one is not copied: MQTT has 64 kB of payload, the rest is properties
 NAMES_MAX: Final = 1_000  # changed subscriptions of one client, before all of it is sent
+SLICE: Final = 500  # clients: about what an update has room for
 CLIENT_BYTES: Final = 120  # of a delta, beside names
 NAME_BYTES: Final = 24  # of a subscription, beside its name
 
@@ -140,8 +142,7 @@ class Recipient:
         if self.flight is not None or self.declined:
             return None
         room, deltas = UPDATE_MAX_BYTES, list[Delta]()
-        while room > 0 and (self._dirty or self._pending):
-            client = next(iter(self._dirty or self._pending))
+        for client in self._next():
             if client in self._pending and gamma.head(client) is None:
                 del self._pending[client]  # it went: what is not repeated is dropped there
                 continue
@@ -149,12 +150,13 @@ class Recipient:
             delta, size, done = self._delta(client, dirt, gamma, room)
             deltas.append(delta)
             room -= size
-            if not done:
+            if done:
+                del self._dirty[client]
+                self._flying.setdefault(client, []).extend(dirt.tickets)
+                if delta.positions is not None:
+                    self._moved[client] = None
+            if room <= 0 or not done:
                 break
-            del self._dirty[client]
-            self._flying.setdefault(client, []).extend(dirt.tickets)
-            if delta.positions is not None:
-                self._moved[client] = None
         whole = not self.whole and not self._dirty and not self._pending
         if not deltas and not whole:
             return None
@@ -162,6 +164,14 @@ class Recipient:
         self.number += 1
         self.flight = Update(primary, self.role, self.stream, self.number, tuple(deltas), whole)
         return self.flight
+
+    def _next(self) -> Iterator[str]:
+        """Those of whom something is to be said, dirty ones first; each is forgotten before the next is asked for.
+
+        They are taken in slices: a table from whose front entries are taken one by one is searched through each time.
+        """
+        while self._dirty or self._pending:
+            yield from tuple(islice(self._dirty or self._pending, SLICE))
 
     def _delta(self, client: str, dirt: Dirt, gamma: Gamma, room: int) -> tuple[Delta, int, bool]:
         """What there is to say of a client, as far as there is room; its size, more or less; whether it is all."""
@@ -176,8 +186,9 @@ class Recipient:
             head, will_size = self._bounded(head)
             size += will_size
         said: list[tuple[str, Option | None]] = []
-        while dirt.names and (size < room or not said):
-            name = next(iter(dirt.names))
+        for name in tuple(islice(dirt.names, max(1, room // NAME_BYTES))):
+            if size >= room and said:
+                break
             del dirt.names[name]
             said.append((name, gamma.option(client, name)))
             size += NAME_BYTES + len(name.encode())

@@ -30,7 +30,7 @@ def test_improved_locals_are_no_more_in_sum_unless_that_makes_room(
     draft, side = drafted(demand, "local", moves, seed)
     backed = side.chosen != NOBODY
     cost, excess = int(side.cost.sum()), draft.excess()
-    improve_locals(draft)
+    improve_locals(draft, draft.table.count)
     assert ((side.chosen != NOBODY) == backed).all()
     assert draft.excess() <= excess or draft.excess()[1] <= excess[1]
     if draft.excess() == excess == (0, 0.0):
@@ -117,9 +117,11 @@ def test_the_work_of_the_search_is_bounded_by_the_size_of_what_it_looks_at(
     monkeypatch.setattr(locals_search, "dissolve", lambda hood, backup: None)
     demand = network(20, 2, 50, 40)
     pairs = sum(len(held) for held in demand.holdings.values())
-    monkeypatch.setattr(locals_search, "WORK", 3 * pairs)
+    search(Table.of(demand), work=3 * pairs)
+    assert len(tried) == 3  # of the one first plan three backups
+    tried.clear()
     search(Table.of(demand))
-    assert len(tried) == 2 * 3  # of each first plan three backups
+    assert len(tried) == 2 * 20  # of two first plans all
 
 
 def test_locals_that_leave_no_room_for_remotes_are_planned_again() -> None:

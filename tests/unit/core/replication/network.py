@@ -249,8 +249,10 @@ class History:
                 message = self.messages[which] if what == "repeat" else self.messages.pop(which)
                 if what != "lose":
                     self.deliver(*message)
+            case "calm":
+                self.calm(rounds=number % 5)
             case "wait":
-                self.pass_time((1_000, 50_000, 400_000, 3_000_000)[number % 4])
+                self.pass_time((10, 100, 1_000, 1_000, 20_000, 400_000, 3_000_000)[number % 7])
             case "crash":
                 crashed = BACKUPS[number % len(BACKUPS)]
                 self.nodes[crashed] = Node(self.make_backup(crashed))
@@ -292,6 +294,14 @@ class History:
             self.tell(node, TimerFired(name=name))
         self.now_us = end_us
 
+    def calm(self, rounds: int) -> None:
+        """The network does what it should, for a while."""
+        for _ in range(rounds):
+            for message in self.messages[:]:
+                self.messages.remove(message)
+                self.deliver(*message)
+            self.pass_time(1_000)
+
     def settle(self) -> None:
         """The network heals, brokers that began anew learn whom they back, and nothing happens any more."""
         for name in BACKUPS:
@@ -322,22 +332,9 @@ class History:
         )
 
 
-HAPPENINGS = (
-    *(
-        "come",
-        "go",
-        "leave",
-        "subscribe",
-        "subscribe",
-        "unsubscribe",
-        "move",
-        "await",
-        "await",
-        "wait",
-        "wait",
-    ),
-    *("deliver", "deliver", "deliver", "deliver", "deliver", "repeat", "lose", "crash", "restart", "plan"),
-)
+WEIGHTS = {"come": 3, "go": 1, "leave": 1, "subscribe": 6, "unsubscribe": 2, "move": 3, "await": 6, "wait": 8}
+WEIGHTS |= {"deliver": 12, "repeat": 1, "lose": 1, "crash": 1, "restart": 1, "plan": 1, "calm": 5}
+HAPPENINGS = tuple(what for what, weight in WEIGHTS.items() for _ in range(weight))
 
 
 def random_history(history: History, seed: int, steps: int) -> None:

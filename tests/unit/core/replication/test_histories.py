@@ -90,6 +90,22 @@ def test_a_planted_bug_is_found(bug: type[Backup]) -> None:
     assert not found_within(Backup, 3)
 
 
+def test_a_primary_that_takes_the_answer_to_an_earlier_update_for_that_to_a_change_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wait = recipient.Recipient.wait
+
+    def eager(self: recipient.Recipient, client: str, ticket: int) -> bool:
+        if client not in self._flying:
+            return wait(self, client, ticket)
+        self._flying[client].append(ticket)
+        self.tickets[ticket] = client
+        return True
+
+    monkeypatch.setattr(recipient.Recipient, "wait", eager)
+    assert found_within(Backup, 40)
+
+
 def test_a_backup_that_forgets_to_sweep_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Copy, "sweep", lambda copy: setattr(copy, "whole", True))
     assert found_within(Backup, 40)

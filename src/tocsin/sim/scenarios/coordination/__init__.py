@@ -1,8 +1,8 @@
 """Three coordinators and five brokers in two clusters: one log of commands, whatever fails.
 
 The machines are those that ship. Clients subscribe, ask queries, publish streams whose metadata change, come, go
-and move. Leaders are killed, frozen past their leases and cut off; replicas fall behind snapshots; brokers restart;
-the bus loses, repeats and reorders.
+and move; backups are planned, and stand in for brokers that are lost. Leaders are killed, frozen past their leases and
+cut off; replicas fall behind snapshots; brokers restart; the bus loses, repeats and reorders.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.coordination.participant import Participant
 from tocsin.core.coordination.places import Options, Places
 from tocsin.model.message import COORDINATOR, broker_address
-from tocsin.model.network import BrokerInfo, Role
+from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import AllRunning, Invariant
 from tocsin.sim.plan import Profile
@@ -27,13 +27,16 @@ from tocsin.sim.scenarios.coordination.promises import (
     TakesTurns,
 )
 from tocsin.sim.scenarios.coordination.shells import Shells
+from tocsin.sim.scenarios.coordination.standing import Standings
 from tocsin.sim.world import World
 from tocsin.wire.commands import Limits
 
 PLACES = Places("net")
 COORDINATORS = ("coordinator/1", "coordinator/2", "coordinator/3")
 BROKERS = tuple(
-    BrokerInfo(f"{cluster}-{name}", cluster, role, "127.0.0.1", 1)
+    BrokerInfo(
+        f"{cluster}-{name}", cluster, role, "127.0.0.1", 1, (Entrance(Scheme.MQTT, f"{cluster}:{name}"),)
+    )
     for cluster, name, role in (
         ("north", "1", Role.EDGE),
         ("north", "2", Role.EDGE),
@@ -102,6 +105,7 @@ def build(
         history,
         SettledIsKept(shells, history),
         TakesTurns(world, shells),
+        Standings(world, history, BROKERS),
         Agreement(shells, clients, history),
         MessagesArrive(shells, clients, history),
         AllRunning(),

@@ -23,6 +23,7 @@ from tocsin.wire.commands import (
     Left,
     Limits,
     Lost,
+    Planned,
     Queries,
     Said,
     Streams,
@@ -65,6 +66,8 @@ class Model:
         self.lives: dict[str, int] = {}
         self.clients: dict[str, Client] = {}
         self.streams: dict[str, Stream] = {}
+        self.plan: dict[str, tuple[str | None, str | None]] = {}  # broker → its local and its remote backup
+        self.places: dict[str, str | None] = {}  # broker that is gone → who stands in for it
 
     # ── what it says ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,6 +117,16 @@ class Model:
                 case Lost(broker=broker, incarnation=incarnation):
                     if broker in self.brokers and self.brokers[broker].incarnation == incarnation:
                         self._gone(broker)
+                        self._take_places(broker)
+                case Planned(backups=backups):
+                    kept = {name: plan for name, plan in self.plan.items() if name in self.places}
+                    made = {name: (local, remote) for name, local, remote in backups}
+                    self.plan = {name: plan for name, plan in made.items() if name not in self.places} | kept
+
+    def _take_places(self, lost: str) -> None:
+        for broker in [lost, *(each for each, by in self.places.items() if by == lost)]:
+            there = [each for each in self.plan.get(broker, ()) if each in self.brokers]
+            self.places[broker] = there[0] if there else None
 
     def _pass_time(self) -> None:
         ends = [(each.until_us, name) for name, each in self.clients.items() if each.until_us is not None]
@@ -133,6 +146,7 @@ class Model:
                 self._gone(name)
             self.brokers[name] = Broker(command.info, incarnation)
             self.lives[name] = incarnation
+            self.places.pop(name, None)
         broker = self.brokers.get(name)
         if broker is None or (broker.incarnation, broker.applied) != (incarnation, number - 1):
             return
@@ -157,6 +171,7 @@ class Model:
                     self._end(client)
             case Left():
                 self._gone(name)
+                self._take_places(name)
 
     def _gone(self, name: str) -> None:
         del self.brokers[name]

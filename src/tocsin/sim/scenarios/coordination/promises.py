@@ -28,17 +28,17 @@ class OneHistory(Invariant):
     def __init__(self, log: str, subject: str) -> None:
         self.model = Model()
         self.marks: set[Value | None] = set()  # of the changes that are in the log
-        self._log = log
-        self._subject = subject
+        self.log = log
+        self.subject = subject
         self._position = 0
         self._epoch = 0
         self._notices: dict[tuple[str, int], tuple[int, int]] = {}
 
     def attach(self, world: World) -> None:
-        world.observers.on_entry(self._log, self._look)
+        world.observers.on_entry(self.log, self._look)
 
     def _look(self, entry: Entry) -> None:
-        if entry.subject != self._subject:
+        if entry.subject != self.subject:
             self._look_at_notice(entry)
             return
         batch = decode_batch(entry.payload)

@@ -21,6 +21,7 @@ from tocsin.sim.scenarios.coordination import BROKERS, PLACES, add_coordinators,
 from tocsin.sim.scenarios.coordination.clients import Clients
 from tocsin.sim.scenarios.coordination.promises import Agreement, OneHistory, SettledIsKept, TakesTurns
 from tocsin.sim.scenarios.coordination.shells import Shells
+from tocsin.sim.scenarios.coordination.standing import overlook_standings
 from tocsin.sim.scenarios.detection.promises import Knows, Reasons
 from tocsin.sim.world import World
 
@@ -74,6 +75,7 @@ def build(
     """Fill a world; ``coordinator`` and ``participant`` are the machines to use, so that a variant can be tried."""
     add_coordinators(world, coordinator)
     shells = Shells(world, BROKERS)
+    overlook_standings(world)
     add_participants(world, participant)
     clients = Clients(world, shells, ACTIONS, TROUBLE_US)
     history = OneHistory(PLACES.commands.name, PLACES.commands_subject)

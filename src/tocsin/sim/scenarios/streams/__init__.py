@@ -25,6 +25,7 @@ from tocsin.sim.scenarios.coordination import (
     add_coordinators,
     add_participants,
 )
+from tocsin.sim.scenarios.coordination.standing import overlook_standings
 from tocsin.sim.scenarios.streams.brokers import Brokers, Go
 from tocsin.sim.scenarios.streams.clients import Clients
 from tocsin.sim.scenarios.streams.promises import Complete, InTurn, NothingWaits
@@ -52,6 +53,7 @@ def build(
     """Fill a world; the others are what to use, so that a variant can be tried."""
     add_coordinators(world, coordinator)
     brokers = Brokers(world, BROKERS, gate, listing)
+    overlook_standings(world)
     add_participants(world, participant)
     clients = Clients(world, brokers, ACTIONS, TROUBLE_US)
     return [InTurn(brokers), Complete(brokers, clients), NothingWaits(brokers), AllRunning()]

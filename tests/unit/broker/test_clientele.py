@@ -1,0 +1,129 @@
+"""Who is here and who is away, as backups are told of it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from tocsin.broker import clientele as module
+from tocsin.broker.attendant import Attendant
+from tocsin.broker.clientele import Clientele
+from tocsin.core.forwarding import Subscription
+from tocsin.model.network import Scheme
+from tocsin.model.publication import Publication
+from tocsin.wire.replication import Bequest, Option, Positions
+
+WILL = Bequest(Publication("t", b"", 0, "c"), 5)
+
+
+class Attending:
+    def __init__(self) -> None:
+        self.begun = True
+        self.subscriptions = {"x": Subscription(True, 3, 1, False, 9)}
+        self.positions: Positions | None = Positions(4)
+
+
+class Connected:
+    """A client's connection."""
+
+    def __init__(self, client_id: str = "c", *, will: Bequest | None = None) -> None:
+        self.client_id = client_id
+        self.attending = Attending()
+        self.attendant = cast(Attendant, self.attending)
+        self.epoch = 1
+        self.expiry_s = 60
+        self.session_uid = "uid"
+        self.scheme = Scheme.WS
+        self.owner = "user"
+        self._will = will
+
+    def bequest(self) -> Bequest | None:
+        return self._will
+
+
+class Here:
+    def __init__(self, *connections: Connected) -> None:
+        self.now = 0.0
+        self.present = {each.client_id: each for each in connections}
+        self.clientele = Clientele(lambda: self.now)
+        self.clientele.present = self.present
+
+    def leave(self, client: str, expiry_s: int = 60, will: Bequest | None = None) -> str | None:
+        return self.clientele.went(self.present.pop(client), expiry_s, will)
+
+
+def test_who_is_here_is_read_off_its_connection() -> None:
+    connection = Connected(will=WILL)
+    here = Here(connection)
+    state = here.clientele
+    head = state.head("c")
+    assert head is not None and (head.connected, head.scheme, head.expiry_s) == (True, Scheme.WS, 60)
+    assert (head.session, head.owner, head.will) == ("uid", "user", WILL)
+    assert list(state.clients()) == list(state.present) == ["c"] and list(state.names("c")) == ["x"]
+    assert state.option("c", "x") == Option(True, 3, 1, False, 9) and state.option("c", "y") is None
+    assert state.positions("c") == Positions(4)
+    connection.attending.begun = False
+    assert list(state.clients()) == [] and state.head("c") is None and state.positions("c") is None
+
+
+def test_who_is_away_is_as_it_was_when_it_went() -> None:
+    connection = Connected(will=WILL)
+    here = Here(connection)
+    assert here.leave("c") is None
+    connection.attending.subscriptions = {}
+    head = here.clientele.head("c")
+    assert head is not None and (head.connected, head.will) == (False, None)
+    assert list(here.clientele.clients()) == ["c"] and list(here.clientele.names("c")) == ["x"]
+    assert here.clientele.option("c", "x") is not None and here.clientele.positions("c") == Positions(4)
+
+
+def test_who_comes_back_is_here_alone() -> None:
+    here = Here(Connected())
+    here.leave("c")
+    here.present["c"] = Connected(will=WILL)
+    assert list(here.clientele.clients()) == ["c"]
+    here.clientele.came("c")
+    assert len(here.clientele) == 0
+    head = here.clientele.head("c")
+    assert head is not None and head.connected
+
+
+def test_a_session_that_ends_with_the_connection_leaves_nothing_but_a_will_that_waits() -> None:
+    here = Here(Connected("a"), Connected("b"))
+    here.leave("a", 0)
+    here.leave("b", 0, WILL)
+    assert list(here.clientele.clients()) == ["b"]
+    assert not here.clientele.will_settled("a")
+    assert here.clientele.will_settled("b")
+    assert list(here.clientele.clients()) == []
+
+
+def test_a_will_that_is_settled_leaves_the_session() -> None:
+    here = Here(Connected())
+    here.leave("c", 60, WILL)
+    assert here.clientele.will_settled("c") and not here.clientele.will_settled("c")
+    head = here.clientele.head("c")
+    assert head is not None and head.will is None
+
+
+def test_a_session_is_over_when_its_time_is_or_when_that_is_said_of_it() -> None:
+    here = Here(Connected("a"), Connected("b"), Connected("c"))
+    here.leave("a", 10)
+    here.leave("b", 10, WILL)
+    here.leave("c", 100)
+    here.now = 11
+    assert list(here.clientele.expired()) == ["a"]
+    assert set(here.clientele.clients()) == {"b", "c"}
+    assert not here.clientele.gone("c", "another") and not here.clientele.gone("stranger")
+    assert here.clientele.gone("c", "uid") and here.clientele.gone("b")
+    assert list(here.clientele.clients()) == []
+
+
+def test_of_too_many_the_first_that_went_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AWAY_MAX", 2)
+    here = Here(*(Connected(client) for client in "abc"))
+    assert [here.leave(client) for client in "abc"] == [None, None, "a"]
+    assert list(here.clientele.clients()) == ["b", "c"]
+    here.clientele.forget()
+    assert len(here.clientele) == 0
