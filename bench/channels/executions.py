@@ -17,6 +17,7 @@ from bench.channels.stage import Stage, now_us, opened
 from bench.load.figures import spread
 from tocsin.pipeline.spark import Spark
 
+COMMITTED: Final = "from Spark to committed"
 TALLY: Final = (
     0.02  # by which the results of the two may differ: none do by equality, roundings at a circle's edge
 )
@@ -171,7 +172,7 @@ def committed_rate(executions: list[Execution]) -> Rate:
     most = max((each for each in executions if each.how == SPARK), key=lambda each: each.results)
     per_s = [most.results / (ms / 1e3) for ms in (most.ms.median, most.ms.low, most.ms.high)]
     return Rate(
-        f"from Spark to committed ({most.workload}, {most.subscriptions:,} × {most.publications:,})",
+        f"{COMMITTED} ({most.workload}, {most.subscriptions:,} × {most.publications:,})",
         round(most.results),
         spread(per_s),
     )

@@ -21,6 +21,8 @@ def plot(report: Report, path: Path) -> str:
     """Draw time over subscriptions for each workload; what was done, in words."""
     if importlib.util.find_spec("matplotlib") is None:
         return "no plot: matplotlib is not installed (pip install 'tocsin[lab]')"
+    if not report.growth:
+        return "no plot: nothing was measured at two sizes"
     importlib.import_module("matplotlib").use("agg")
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
     workloads = [each for each in ("equality", "distance") if any(e.workload == each for e in report.growth)]
@@ -48,6 +50,7 @@ def _curves(axes: Any, report: Report, workload: str, publications: int) -> None
             for e in report.executions
             if (e.workload, e.publications, e.how) == (workload, publications, how)
         ]
+        curve.sort(key=lambda e: e.subscriptions)
         if len(curve) < 2:
             continue
         sizes = [e.subscriptions for e in curve]

@@ -7,9 +7,9 @@ import logging
 import os
 import platform
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -17,11 +17,13 @@ import uvloop
 from rich.console import Console
 
 from bench.channels import costs, executions, many, network, show
-from bench.channels.figures import SPARK, Execution, Latency, Rate, Report, Target, growth_of
+from bench.channels.figures import SPARK, Execution, Latency, Rate, Ratio, Report, Target, growth_of
 from bench.channels.peers import HAS_DUCKDB
 from bench.channels.plot import plot
 from bench.channels.stage import started
 from bench.channels.workloads import WORKLOADS
+
+T = TypeVar("T")
 
 RESULTS: Final = Path(__file__).parent.parent / "results"
 CONSOLE: Final = Console(width=140)
@@ -77,9 +79,45 @@ async def measure(plan: Plan, directory: Path, only: Sequence[str], quick: bool)
         latencies, rates = await network.measure(directory / "network", plan.network)
         report.latencies.extend(latencies)
         report.rates.extend(rates)
-    report.growth.extend(growth_of(report.executions))
-    report.targets.extend(targets(report))
     return msgspec.structs.replace(report, load=(before, os.getloadavg()[0]))
+
+
+def merged(old: Report | None, new: Report) -> Report:
+    """What was measured now, and of what was measured before the rest; with the growth and the targets of all of it."""
+    if old is not None and old.quick == new.quick:
+        new = msgspec.structs.replace(
+            new,
+            executions=_joined(old.executions, new.executions, _size),
+            ratios=_joined(old.ratios, new.ratios, lambda each: _size(each)[1:]),
+            costs=new.costs or old.costs,
+            due=new.due or old.due,
+            fairness=new.fairness or old.fairness,
+            latencies=_joined(old.latencies, new.latencies, lambda each: each.what),
+            rates=_joined(old.rates, new.rates, lambda each: each.what),
+            load=(min(old.load[0], new.load[0]), max(old.load[1], new.load[1])),
+        )
+    rates = [each for each in new.rates if not each.what.startswith(executions.COMMITTED)]
+    if any(each.how == SPARK for each in new.executions):
+        rates.append(executions.committed_rate(new.executions))
+    new = msgspec.structs.replace(new, rates=rates, growth=growth_of(new.executions))
+    return msgspec.structs.replace(new, targets=targets(new))
+
+
+def _size(each: Execution | Ratio) -> tuple[str, str, int, int]:
+    return (getattr(each, "how", ""), each.workload, each.subscriptions, each.publications)
+
+
+def _joined(old: Sequence[T], new: Sequence[T], key: Callable[[T], object]) -> list[T]:
+    known = {key(each) for each in new}
+    return [*(each for each in old if key(each) not in known), *new]
+
+
+def stored(path: Path) -> Report | None:
+    """What was measured before; None if nothing was, or in another form."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Report)
+    except (OSError, msgspec.DecodeError, msgspec.ValidationError):
+        return None
 
 
 async def _on_spark(report: Report, plan: Plan, directory: Path, only: Sequence[str]) -> Report:
@@ -99,7 +137,6 @@ async def _on_spark(report: Report, plan: Plan, directory: Path, only: Sequence[
                     report.executions.extend(found)
                     report.ratios.extend(ratios)
                     CONSOLE.print(f"  {workload.name}, {count:,} subscriptions: done", highlight=False)
-            report.rates.append(executions.committed_rate(report.executions))
         if "emergencies" in only:
             report.executions.append(await executions.measure_emergencies(spark, directory, plan.executions))
     return report
@@ -121,7 +158,7 @@ def targets(report: Report) -> list[Target]:
             what = f"{workload}, {subscriptions:,} × {publications:,}, {each.results:,.0f} results"
             found.append(_below(what, most_ms, each.ms.median, each.ms.low))
     for rate in report.rates:
-        if rate.what.startswith("from Spark to committed"):
+        if rate.what.startswith(executions.COMMITTED):
             found.append(_above("results committed a second", 150_000, rate))
     for due in report.due:
         if due.channels == many.CHANNELS and due.shapes == 1:
@@ -164,22 +201,39 @@ def _latency(each: Latency, most_ms: float) -> Target:
     return _below(f"{each.what}, p50", most_ms, each.p50, each.low)
 
 
+def _chosen(plan: Plan, arguments: argparse.Namespace) -> Plan:
+    """A plan with what was said otherwise."""
+    turns = {
+        name: getattr(arguments, name) for name in ("warm", "turns") if getattr(arguments, name) is not None
+    }
+    sizes = {
+        name: tuple(found)
+        for name in ("subscriptions", "publications")
+        if (found := getattr(arguments, name))
+    }
+    inner = msgspec.structs.replace(plan.executions, **turns, **sizes)
+    return msgspec.structs.replace(plan, executions=inner, **turns)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench channels", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller and rougher, in two minutes")
-    parser.add_argument("--only", action="append", choices=PARTS, help="a part; all if none is named")
+    parser.add_argument("--only", action="append", choices=PARTS, help="a part; the others stay as they were")
+    parser.add_argument("--turns", type=int, help="how often each is measured, where it is")
+    parser.add_argument("--warm", type=int, help="turns before those that count")
+    parser.add_argument("--subscriptions", type=int, action="append", help="of the executions")
+    parser.add_argument("--publications", type=int, action="append", help="of the executions")
     parser.add_argument("--directory", type=Path, help="where the data is kept (default: a temporary one)")
     arguments = parser.parse_args(argv)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     only = tuple(arguments.only or PARTS)
     with tempfile.TemporaryDirectory(prefix="tocsin-bench-", dir=arguments.directory) as directory:
-        plan = QUICK if arguments.quick else FULL
+        plan = _chosen(QUICK if arguments.quick else FULL, arguments)
         report = uvloop.run(measure(plan, Path(directory), only, arguments.quick))
+    path = RESULTS / "channels.json"
+    report = merged(stored(path), report)
     show.show(report, CONSOLE)
-    if only == PARTS:
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "channels.json").write_bytes(
-            msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
-        )
-        CONSOLE.print(plot(report, RESULTS / "channels.png"), markup=False)
+    RESULTS.mkdir(exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    CONSOLE.print(plot(report, RESULTS / "channels.png"), markup=False)
     return 0

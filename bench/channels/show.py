@@ -49,7 +49,8 @@ def _executions(report: Report) -> Grid:
     )
     by = {(e.workload, e.subscriptions, e.publications, e.how): e for e in report.executions}
     ratios = {(e.workload, e.subscriptions, e.publications): e.ratio for e in report.ratios}
-    for each in report.executions:
+    ordered = sorted(report.executions, key=lambda e: (e.workload, e.subscriptions, e.publications))
+    for each in ordered:
         if each.how != SPARK:
             continue
         key = (each.workload, each.subscriptions, each.publications)

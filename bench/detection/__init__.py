@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import platform
 import sys
 import time
@@ -16,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from bench.detection import real, virtual
 from bench.detection.figures import HEAD, Figures
@@ -59,6 +61,7 @@ def measure_real(quick: bool) -> tuple[Table, list[real.Traffic]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     parser = argparse.ArgumentParser(prog="python -m bench.detection", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="smaller and rougher")
     parser.add_argument("--only", choices=("virtual", "real"), help="one part; printed, not kept")

@@ -42,7 +42,7 @@ def plot(table: Mapping[str, Mapping[str, Figures]], path: Path) -> str:
     times.invert_yaxis()
     for axes in (times, rates):
         axes.grid(axis="x", lw=0.3)
-    times.legend(loc="lower right", fontsize="small")
+    figure.legend(*times.get_legend_handles_labels(), loc="outside upper center", ncols=len(table))
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
     return f"drawn in {path}"

@@ -22,6 +22,7 @@ from tocsin.sim.chance import MILLION
 from tocsin.sim.faults import BadWeather, Crash, Fault, Pause, unleash
 from tocsin.sim.network import Weather
 from tocsin.sim.scenarios.coordination.shells import Shells
+from tocsin.sim.scenarios.coordination.standing import overlook_standings
 from tocsin.sim.world import World
 from tocsin.wire.commands import Lost, decode_batch
 
@@ -104,6 +105,7 @@ def measure(contender: Contender, trouble: Trouble, until_us: int, seed: int = 1
     names = [*(f"live-{number}" for number in range(LIVE)), VICTIM]
     infos = tuple(BrokerInfo(name, "lan", Role.EDGE, "127.0.0.1", 1) for name in names)
     Shells(world, infos)
+    overlook_standings(world)
     chance = world.streams.stream("start")
     member = contender.membership
     for info in infos:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
 from tests.integration.running import up
+from tests.integration.test_elsewhere import address
+from tocsin.chaos.workload import make
+from tocsin.client import AsyncClient
+from tocsin.client.address import Server
 
 BROKERS = json.dumps([{"id": f"north-{n}", "cluster": "north"} for n in (1, 2, 3)])
 OPTIONS = ("--set", f"brokers={BROKERS}", "--set", "chaos.enabled=always")
@@ -62,7 +66,7 @@ def test_a_killed_a_paused_and_a_cut_off_broker_cost_nothing(network: dict[str, 
     assert faults[1]["recovery_s"] > 0
 
 
-def test_ctrl_c_heals_everything_and_gives_the_account(network: dict[str, Any], tmp_path: Path) -> None:
+def test_ctrl_c_heals_everything_and_gives_the_account(network: dict[str, Any]) -> None:
     options = (*LOAD, "--pause", "broker/north-3:300s@1s")
     running = subprocess.Popen(
         command(network, *options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -80,6 +84,27 @@ def test_ctrl_c_heals_everything_and_gives_the_account(network: dict[str, Any], 
     assert broker.status() != psutil.STATUS_STOPPED
     assert running.returncode == 0 and account["cut_short"], told
     assert account["totals"]["lost"] == 0 and account["faults"][0]["recovery_s"] is not None
+
+
+async def test_a_message_that_comes_twice_at_qos_2_is_found(network: dict[str, Any]) -> None:
+    """Somebody else publishes the number of a message again, where it must come once."""
+    running = await asyncio.create_subprocess_exec(
+        *command(network, *LOAD, "--minutes", "0.1"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert running.stderr is not None
+    async with asyncio.timeout(DEADLINE_S):
+        run = (await running.stderr.readline()).split()[1].rstrip(b":").decode()
+        stream = next(each for each in make(run, publishers=3, subscribers=16).streams if each.qos == 2)
+        async with AsyncClient([Server(*address(network, "north-1"))]) as intruder:
+            heard = await intruder.subscribe(stream.topic)
+            await intruder.publish(stream.topic, (await heard.get()).payload, qos=2)
+        out, told = await running.communicate()
+    account = json.loads(out)
+    assert running.returncode == 1 and not account["kept"], told
+    assert account["totals"]["repeated_once"] > 0 and account["totals"]["lost"] == 0
+    assert any("more than once, at QoS 2" in words for words in account["totals"]["examples"])
 
 
 @pytest.mark.slow

@@ -46,9 +46,11 @@ def test_the_project_keeps_its_contracts(tree: Path) -> None:
         ("broker/fanout.py", "import tocsin.client", "Imports point one way"),
         ("core/routing.py", "import time", "Cores have no clock"),
         ("core/routing.py", "import random", "Cores have no clock"),
+        ("chaos/account.py", "import time", "Cores have no clock"),
         ("broker/main.py", "import pyspark", "Only the pipeline knows Spark"),
         ("feeds/main.py", "import pyspark", "Only the pipeline knows Spark"),
         ("client/aio.py", "import tocsin.feeds.outlet", "Imports point one way"),
+        ("runtime/process.py", "import tocsin.chaos.run", "Imports point one way"),
     ],
 )
 def test_a_planted_wrong_import_is_found(tree: Path, module: str, wrong: str, contract: str) -> None:

@@ -107,6 +107,7 @@ class Attendant:
         "_tickets",
         "_timers",
         "_waiting",
+        "session",
     )
 
     def __init__(
@@ -136,6 +137,7 @@ class Attendant:
         self._replay: Replay | None = None
         self._level: Callable[[], None] | None = None  # to be done when the client has caught up with the log
         self._departed = False
+        self.session = ""  # the uid of the stored one
         self._gone: asyncio.Future[None] | None = None
 
     # ── the connection tells ────────────────────────────────────────────────────────────────────────────────
@@ -150,6 +152,7 @@ class Attendant:
         claims: tuple[tuple[str, Claim], ...] = (),
     ) -> None:
         """The client is accepted; ``claims`` are what it has as a member of groups, each with the group's name."""
+        self.session = "" if session is None else session.uid
         self._post(
             Began(
                 receive_max=receive_max,
@@ -166,6 +169,11 @@ class Attendant:
     @property
     def begun(self) -> bool:
         return self._machine.state != "new"
+
+    @property
+    def here(self) -> bool:
+        """Whether the client has its session, and has not gone."""
+        return self.begun and not self._departed
 
     @property
     def subscriptions(self) -> dict[str, Subscription]:

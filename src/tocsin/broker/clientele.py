@@ -8,10 +8,11 @@ AWAY_MAX are; those that went first are forgotten first. They are in the store a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from tocsin.core.access import Who
 from tocsin.core.forwarding import Subscription
 from tocsin.core.replication.gamma import option_of
 from tocsin.model.network import Scheme
@@ -40,18 +41,37 @@ class Present(Protocol):
         """0 of a link, which is no client."""
         ...
 
-    @property
-    def session_uid(self) -> str: ...
-
-    @property
-    def scheme(self) -> Scheme: ...
-
-    @property
-    def owner(self) -> str: ...
-
     def bequest(self) -> Bequest | None:
         """Its will."""
         ...
+
+
+PresentT = TypeVar("PresentT", bound=Present)
+
+
+class People(Protocol[PresentT]):
+    """Who is in."""
+
+    @property
+    def present(self) -> Mapping[str, PresentT]:
+        """The connections of clients, by their ids."""
+        ...
+
+    def scheme(self, connection: PresentT) -> Scheme: ...
+
+    def who(self, connection: PresentT) -> Who: ...
+
+
+class Nobody:
+    """No clients at all."""
+
+    present: Mapping[str, Present] = {}
+
+    def scheme(self, connection: Present) -> Scheme:
+        raise AssertionError("nobody is here")
+
+    def who(self, connection: Present) -> Who:
+        raise AssertionError("nobody is here")
 
 
 class _Away(msgspec.Struct):
@@ -62,23 +82,23 @@ class _Away(msgspec.Struct):
 
 
 class Clientele:
-    """See the module's text. ``present`` has the connections of clients, by their ids."""
+    """See the module's text."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.present: Mapping[str, Present] = {}
+        self.people: People[Any] = Nobody()
         self._clock = clock
         self._away: dict[str, _Away] = {}
 
     # ── as it is read ───────────────────────────────────────────────────────────────────────────────────────
 
     def clients(self) -> Iterable[str]:
-        yield from [client for client in self.present if self._here(client) is not None]
+        yield from [client for client in self.people.present if self._here(client) is not None]
         yield from [client for client in self._away if self._here(client) is None]
 
     def head(self, client: str) -> Head | None:
         here = self._here(client)
         if here is not None:
-            return _head(here, connected=True, expiry_s=here.expiry_s, will=here.bequest())
+            return self._head(here, connected=True, expiry_s=here.expiry_s, will=here.bequest())
         away = self._away.get(client)
         return None if away is None else away.head
 
@@ -104,9 +124,13 @@ class Clientele:
         return {} if away is None else away.subscriptions
 
     def _here(self, client: str) -> Present | None:
-        """Its connection, once it has its session."""
-        connection = self.present.get(client)
-        return connection if connection is not None and connection.attendant.begun else None
+        """Its connection, once it has its session, and until it goes."""
+        connection: Present | None = self.people.present.get(client)
+        return connection if connection is not None and connection.attendant.here else None
+
+    def _head(self, client: Present, *, connected: bool, expiry_s: int, will: Bequest | None) -> Head:
+        scheme, owner = self.people.scheme(client), self.people.who(client).user
+        return Head(connected, scheme, expiry_s, client.attendant.session, owner, will)
 
     # ── who is away ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,11 +138,12 @@ class Clientele:
         self._away.pop(client, None)
 
     def went(self, connection: Present, expiry_s: int, will: Bequest | None) -> str | None:
-        """A connection is over; its session is kept for so long, and its will waits. Who is forgotten for that."""
+        """A connection is about to be over; its session is kept for so long, and its will waits. Who is forgotten for
+        that."""
         if not expiry_s and will is None:
             return None
         self._away[connection.client_id] = _Away(
-            _head(connection, connected=False, expiry_s=expiry_s, will=will),
+            self._head(connection, connected=False, expiry_s=expiry_s, will=will),
             dict(connection.attendant.subscriptions),
             connection.attendant.positions,
             self._clock() + expiry_s,
@@ -162,7 +187,3 @@ class Clientele:
     def __len__(self) -> int:
         """How many are away."""
         return len(self._away)
-
-
-def _head(client: Present, *, connected: bool, expiry_s: int, will: Bequest | None) -> Head:
-    return Head(connected, client.scheme, expiry_s, client.session_uid, client.owner, will)

@@ -48,7 +48,6 @@ from tocsin.core.session import (
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
 from tocsin.errors import TocsinError, WireError
-from tocsin.model.network import Scheme
 from tocsin.runtime.pump import Pump, now_us
 from tocsin.runtime.timers import Timers
 from tocsin.wire.codec import V5, Decoder, PublishRun, Version, encode
@@ -83,7 +82,6 @@ class Connection(Outflow):
         self._commits = False  # it has published above QoS 0
         self._pace = Pace(listener.publish_bucket())
         self.expiry_s = 0  # how long its session outlives the connection
-        self.session_uid, self.owner, self.scheme = "", "", Scheme.MQTT  # of the session; how it came
         self.epoch = 0  # of the connection, as the coordinator knows it
         self._source: Source | None = None  # of messages; made when there are any
         self._ended = False
@@ -279,12 +277,11 @@ class Connection(Outflow):
         else:
             self.rights_changed()
             self.epoch = self._exchange.sources.came(self.client_id)
-            self.owner, self.scheme = self._listener.who(self).user, self._listener.scheme(self)
         if self._link_cluster is None and (accepted.session_expiry_s or not accepted.clean_start):
             self._resuming = asyncio.get_running_loop().create_task(self._resume(accepted))
             return
         if self._link_cluster is None:
-            self._durability.client_came(self.client_id, self.owner)
+            self._durability.client_came(self.client_id, self._listener.who(self).user)
         self._begin(None, 0, accepted)
         self._welcome(accepted, present=False)
 
@@ -328,7 +325,6 @@ class Connection(Outflow):
         claims: tuple[tuple[str, Claim], ...] = (),
     ) -> None:
         prefix = self._durability.prefix()
-        self.session_uid = "" if session is None else session.uid
         self.attendant.begin(
             session, revision, receive_max=accepted.receive_max, prefix=prefix, claims=claims
         )
@@ -338,7 +334,7 @@ class Connection(Outflow):
         try:
             taken = await self._durability.take(
                 self.client_id,
-                owner=self.owner,
+                owner=self._listener.who(self).user,
                 clean=accepted.clean_start,
                 expiry_s=accepted.session_expiry_s,
             )
@@ -385,9 +381,9 @@ class Connection(Outflow):
                 self._source.end(expiry_s)
             if self.epoch:
                 self._exchange.sources.went(self.client_id, self.epoch)
-            self._listener.release(self)
             if self.attendant.begun:
                 self._durability.left(self, expiry_s)
+            self._listener.release(self)
         if self._transport is not None:
             transport, self._transport = self._transport, None
             transport.close()

@@ -59,6 +59,7 @@ class Durability:
         self.groups = groups
         self.channels = channels
         self.replicating = replicating
+        self._changed = replicating.changed  # one object for all attendants
         self._broker = broker
         self._life = life  # differs at every start of the broker
         self._arrivals = Arrivals(
@@ -180,7 +181,7 @@ class Durability:
             cause,
             self.groups.settle,
             self.channels,
-            self.replicating.changed,
+            self._changed,
         )
 
     def prefix(self) -> str:

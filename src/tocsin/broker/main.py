@@ -233,7 +233,7 @@ class _Broker:
             pressure=self._listener.hold_back,
             unwanted=self._exchange.lose,
         )
-        self._exchange.durability.replicating.attend(self._listener.present)
+        self._exchange.durability.replicating.attend(self._listener)
 
     async def _attend(self, listening: Mapping[str, socket.socket]) -> None:
         """Let clients in, once all is known that they may ask for; then say how it goes, for ever."""

@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Any, Final
 
 import structlog
 
-from tocsin.broker.clientele import Clientele, Present
+from tocsin.broker.clientele import Clientele, People, Present
 from tocsin.broker.standing_by import StandingBy
 from tocsin.config import Replication
 from tocsin.core.machine import CancelTimer, Effect, Received, Say, Send, SetTimer, Started, TimerFired
 from tocsin.core.replication.backup import Backup
 from tocsin.core.replication.gamma import Standing
-from tocsin.core.replication.primary import Primary
+from tocsin.core.replication.primary import FLUSH, Primary
 from tocsin.core.replication.signals import (
     Altered,
     Awaited,
@@ -97,9 +97,9 @@ class Replicating:
         self._log = structlog.get_logger()
         self._post(Started(incarnation=wall_us(), cause=f"{broker}:start"))
 
-    def attend(self, present: Mapping[str, Present]) -> None:
-        """Whose clients these are: the connections by client, as they are at any time."""
-        self.clientele.present = present
+    def attend(self, people: People[Any]) -> None:
+        """Whose clients these are."""
+        self.clientele.people = people
 
     def statistics(self) -> dict[str, int]:
         return {
@@ -142,7 +142,7 @@ class Replicating:
 
     def is_here(self, client: str) -> bool:
         """Whether a client is connected to this broker."""
-        return client in self.clientele.present
+        return client in self.clientele.people.present
 
     def release(self, primary: str) -> None:
         """The copy of a broker is needed no longer, unless that one goes on with it."""
@@ -166,8 +166,9 @@ class Replicating:
             self._post(Altered(client=client, names=(name,), cause=client))
 
     def went(self, connection: Present, expiry_s: int, will: Bequest | None) -> None:
-        """A client's connection is over; its session is kept for so long, and its will waits."""
-        if self.active and connection.epoch and connection.client_id not in self.clientele.present:
+        """A client's connection is about to be over; its session is kept for so long, and its will waits."""
+        newer = self.clientele.people.present.get(connection.client_id) not in (None, connection)
+        if self.active and connection.epoch and not newer:
             forgotten = self.clientele.went(connection, expiry_s, will)
             for client in filter(None, (connection.client_id, forgotten)):
                 self._altered(client)
@@ -261,6 +262,9 @@ class Replicating:
             case Released(tickets=tickets):
                 for ticket in tickets:
                     self._waiting.pop(ticket)()
+            case SetTimer(name="flush", cause=cause):  # a timer takes a millisecond at least: somebody waits
+                fired = TimerFired(name=FLUSH, cause=cause)
+                asyncio.get_running_loop().call_soon(self._post, fired)
             case SetTimer(name=name, delay_us=delay_us, cause=cause):
                 self._timers.set(name, delay_us, cause)
             case CancelTimer(name=name):

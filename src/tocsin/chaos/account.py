@@ -74,7 +74,8 @@ class Totals(msgspec.Struct, frozen=True):
     @property
     def kept(self) -> bool:
         """Whether every promise was."""
-        return not (self.lost or self.repeated_once or self.out_of_order or self.unrecovered)
+        wrong = (self.lost, self.repeated_once, self.out_of_order, self.strange, self.unrecovered)
+        return not any(wrong)
 
 
 class _Stream:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -27,7 +28,7 @@ from tocsin.chaos.targets import LEADER, resolve, sides
 from tocsin.errors import OperatorError, TocsinError
 from tocsin.runtime import cut_socket
 from tocsin.runtime.cut import Address
-from tocsin.runtime.cut_socket import socket_path
+from tocsin.runtime.cut_socket import CutRefused, socket_path
 
 SLICE_S: Final = 0.1  # of a process that is slow: so long in all,
 RUNS_S: Final = 0.02  # of which it runs so long
@@ -47,7 +48,8 @@ class Breaker:
         self._network = network
         self._leader = leader  # which coordinator leads just now
         self._ending: set[asyncio.Task[None]] = set()
-        self._stopped: set[Child] = set()
+        # By process id: what stops it, one for each fault that does. It runs only if nothing does.
+        self._holders: dict[int, set[Child]] = {}
 
     @property
     def under_way(self) -> int:
@@ -80,8 +82,7 @@ class Breaker:
             for child in children:
                 child.close()
             return Done(met)
-        met = {child.name: child.pid for child in children if child.signal(signal.SIGSTOP)}
-        self._stopped.update(children)
+        met = {child.name: child.pid for child in children if self._hold(child)}
         lasting = self._slow if fault.kind == "slow" else self._pause
         task = asyncio.create_task(lasting(children, fault.seconds))
         self._ending.add(task)
@@ -99,7 +100,7 @@ class Breaker:
         try:
             await asyncio.sleep(seconds)
         finally:
-            self._let_go(children)
+            self._end(children)
 
     async def _slow(self, children: Sequence[Child], seconds: float) -> None:
         """They are stopped when this begins."""
@@ -109,40 +110,46 @@ class Breaker:
             while loop.time() < end_s:
                 await asyncio.sleep(SLICE_S - RUNS_S)
                 for child in children:
-                    child.signal(signal.SIGCONT)
+                    self._release(child)
                 await asyncio.sleep(RUNS_S)
                 for child in children:
-                    child.signal(signal.SIGSTOP)
+                    self._hold(child)
         finally:
-            self._let_go(children)
+            self._end(children)
 
-    def _let_go(self, children: Sequence[Child]) -> None:
+    def _hold(self, child: Child) -> bool:
+        """Stop a process for one fault; whether it was there."""
+        self._holders.setdefault(child.pid, set()).add(child)
+        return child.signal(signal.SIGSTOP)
+
+    def _release(self, child: Child) -> None:
+        """This fault no longer stops it; it goes on if no other does."""
+        holders = self._holders.get(child.pid, set())
+        holders.discard(child)
+        if not holders:
+            self._holders.pop(child.pid, None)
+            child.signal(signal.SIGCONT)
+
+    def _end(self, children: Sequence[Child]) -> None:
         for child in children:
-            if child in self._stopped:
-                self._stopped.remove(child)
-                child.signal(signal.SIGCONT)
-                child.close()
+            self._release(child)
+            child.close()
 
     # ── partitions ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def _cut(self, fault: Fault, names: Sequence[str]) -> Done:
         """Whoever dials cuts: each side is told what the other listens on."""
         cutting = self._sides(fault, names)
-        pids = self._pids(tuple(cutting))
+        pids = self._pids((*names, *cutting))
+        state, until_s = self._network.state, time.monotonic() + fault.seconds
         asked = [
-            cut_socket.ask(socket_path(self._network.state, name), addresses, fault.seconds)
+            _answered(cut_socket.ask(socket_path(state, name), addresses, until_s))
             for name, addresses in cutting.items()
             if name in pids
         ]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        answers = [each for each in await asyncio.gather(*asked) if each is not None]
         met = {name: pid for name, pid in pids.items() if name in names}
-        problems = [each for each in answers if isinstance(each, BaseException)]
-        if problems and len(problems) == len(answers):
-            met = {}
-        for problem in problems:
-            if not isinstance(problem, TocsinError):
-                raise problem
-        return Done(met, sum(each for each in answers if isinstance(each, int)))
+        return Done(met if answers else {}, sum(answers))
 
     def _sides(self, fault: Fault, names: Sequence[str]) -> Mapping[str, tuple[Address, ...]]:
         return sides(names, fault.others, self._network.parts, self._network.store_addresses)
@@ -161,8 +168,16 @@ class Breaker:
         for task in tuple(self._ending):
             task.cancel()
         await asyncio.gather(*self._ending, return_exceptions=True)
-        self._let_go(tuple(self._stopped))
+        self._end([child for holders in tuple(self._holders.values()) for child in holders])
         await heal_cuts(self._network)
+
+
+async def _answered(asked: Awaitable[int]) -> int | None:
+    """None if a process did not obey: it is stopped, or gone."""
+    try:
+        return await asked
+    except CutRefused:
+        return None
 
 
 async def heal_cuts(network: Running) -> None:

@@ -21,6 +21,7 @@ from tocsin.chaos.workload import Stream, Subscriber, Workload
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
 from tocsin.client.options import Options
+from tocsin.client.stream import Stream as Handle
 from tocsin.client.subscription import Subscription
 from tocsin.errors import DeadlineExceeded, OperatorError, TocsinError
 
@@ -143,18 +144,14 @@ class Load:
                 self.skipped += 1
                 continue
             message = self._account.published(stream.topic, clock())
-            task = asyncio.create_task(
-                self._publish(client.client_id, handle.publish(b"%d" % message), stream, message)
-            )
+            task = asyncio.create_task(self._publish(client.client_id, handle, message))
             for tasks in (mine, self._under_way):
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
 
-    async def _publish(
-        self, name: str, publishing: Coroutine[Any, Any, None], stream: Stream, number: int
-    ) -> None:
+    async def _publish(self, name: str, stream: Handle, number: int) -> None:
         try:
-            await publishing
+            await stream.publish(b"%d" % number)
         except DeadlineExceeded:
             return  # it may have arrived, or not
         except TocsinError as error:

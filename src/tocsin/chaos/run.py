@@ -212,7 +212,7 @@ class Run:
             faults=faults,
             dropped_repeats=load.dropped_repeats,
             skipped=load.skipped,
-            ended=load.ended,
+            ended=dict(load.ended),
             cut_short=self.stop.is_set(),
             network_ended=self._network_ended,
         )

@@ -70,19 +70,19 @@ def read_request(topic: str) -> ChannelRequest:
             problem = (
                 f"a channel takes no wildcards; {wildcard} at position {at} is written {escape} in a value"
             )
-            raise FilterInvalid(topic, problem)
+            raise ChannelUnfit(topic, problem)
     ends = [at for at in (rest.find("/"), rest.find("?")) if at >= 0]
     name, mark, behind = _cut(rest, min(ends, default=len(rest)))
     if not is_name(name):
         problem = (
             f"{name!r} is no name of a channel; write $channel/Name/value, or $channel/Name?parameter=value"
         )
-        raise FilterInvalid(topic, problem)
+        raise ChannelUnfit(topic, problem)
     if mark == "?":
         return ChannelRequest(topic, name, named=_named(topic, behind))
     levels = behind.split("/") if mark else []
     if len(levels) > PARAMETERS_MAX:
-        raise FilterInvalid(topic, f"a channel has at most {PARAMETERS_MAX} parameters")
+        raise ChannelUnfit(topic, f"a channel has at most {PARAMETERS_MAX} parameters")
     return ChannelRequest(topic, name, tuple(map(_decoded, levels)))
 
 
@@ -93,14 +93,12 @@ def _cut(text: str, at: int) -> tuple[str, str, str]:
 def _named(topic: str, text: str) -> tuple[tuple[str, str], ...]:
     pairs = text.split("&") if text else []
     if len(pairs) > PARAMETERS_MAX:
-        raise FilterInvalid(topic, f"a channel has at most {PARAMETERS_MAX} parameters")
+        raise ChannelUnfit(topic, f"a channel has at most {PARAMETERS_MAX} parameters")
     found: list[tuple[str, str]] = []
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise FilterInvalid(
-                topic, f"{pair!r} is no parameter; write name=value, and %26 for & in a value"
-            )
+            raise ChannelUnfit(topic, f"{pair!r} is no parameter; write name=value, and %26 for & in a value")
         found.append((name, _decoded(value)))
     return tuple(found)
 

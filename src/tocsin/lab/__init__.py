@@ -1,4 +1,4 @@
-"""Experiments: the figures and tables of the papers, on real processes of ours.
+"""Experiments: the figures and tables of the papers, on real processes of ours, or in virtual time.
 
 | module | what it is |
 | --- | --- |
@@ -6,7 +6,9 @@
 | ``worker`` | a load generator in a process of its own: its job, its news, its end |
 | ``stage`` | where results go, whom to tell how far an experiment is, when to cut it short |
 | ``figures`` | spreads of what was measured, beside what a paper says, as tables |
-| ``cqbs`` | the experiments of the CQBS paper |
+| ``optimum`` | how good a plan of backups could be |
+| ``cqbs`` | the experiments of the CQBS paper, on real processes |
+| ``reaps`` | the simulation of the REAPS paper, in virtual time |
 
 All processes run on one machine, so that they share one clock (``time.monotonic_ns``), and its processors too.
 """

@@ -25,6 +25,7 @@ from tocsin.pipeline.answers import headings
 from tocsin.pipeline.catalogue import Catalogue
 from tocsin.pipeline.engine import Engine
 from tocsin.pipeline.failures import first_words
+from tocsin.pipeline.language.explaining import explain as in_words
 from tocsin.pipeline.plan import Compiled, Selection, compile_channel
 from tocsin.pipeline.progress import ChannelProgress, Progress
 from tocsin.pipeline.storage.landing import Landing
@@ -212,7 +213,7 @@ class Shop:
 
     async def explain(self, channel: Channel) -> str:
         compiled = compile_channel(channel, self.catalogue.named())
-        words = "\n".join(compiled.notes)
+        words = in_words(compiled)
         try:
             plan = await self.call(lambda: self.engine.explain(channel.name))
         except KeyError:

@@ -177,6 +177,7 @@ class Valve(asyncio.Transport, asyncio.Protocol):
         self._leave(self.real.close)
 
     def abort(self) -> None:
+        self._held, self._held_bytes = [], 0
         self._leave(self.real.abort)
 
     def _leave(self, how: Callable[[], None]) -> None:

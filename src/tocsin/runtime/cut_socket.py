@@ -2,8 +2,9 @@
 
     DIR/chaos/NAME.sock      NAME is the process's, with ``-`` for each ``/``
 
-One JSON object a line each way: ``{"cut": [["127.0.0.1", 4222]], "seconds": 5}`` cuts these addresses off, or heals all
-if there are none; the answer says how many connections that concerned, or what is wrong.
+One JSON object a line each way: ``{"cut": [["127.0.0.1", 4222]], "until_s": 83265.5}`` cuts these addresses off, or
+heals all if there are none; the answer says how many connections that concerned, or what is wrong. ``until_s`` is by
+the machine's monotonic clock: a process that was stopped, and reads what it was asked for too late, does nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,12 +27,13 @@ from tocsin.runtime.cut import Address, CuttableLoop
 DIRECTORY: Final = "chaos"
 PATH_MAX_BYTES: Final = 107  # of a UNIX socket's name on Linux, without the end
 LINE_MAX_BYTES: Final = 64 << 10
-DEADLINE_S: Final = 5.0
+DEADLINE_S: Final = 3.0
+SECONDS_MAX: Final = 600.0
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cut: Annotated[tuple[Address, ...], msgspec.Meta(max_length=1_024)]
-    seconds: Annotated[float, msgspec.Meta(ge=0, le=600)] = 0.0
+    until_s: float = 0.0
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -107,20 +110,23 @@ def _obey(loop: CuttableLoop, line: bytes) -> Reply:
     if not request.cut:
         loop.cuts.heal()
         return Reply()
-    connections = loop.cuts.cut(request.cut, request.seconds)
+    seconds = request.until_s - time.monotonic()
+    if not 0 < seconds <= SECONDS_MAX:
+        return Reply(problem=f"a cut lasts more than 0 and at most {SECONDS_MAX:g} s, not {seconds:g}")
+    connections = loop.cuts.cut(request.cut, seconds)
     structlog.get_logger().warning(
-        "cut off, as asked", seconds=request.seconds, addresses=len(request.cut), connections=connections
+        "cut off, as asked", seconds=round(seconds, 3), addresses=len(request.cut), connections=connections
     )
     return Reply(connections)
 
 
-async def ask(path: Path, addresses: Sequence[Address], seconds: float) -> int:
-    """Have a process cut addresses off, or heal all if there are none. Raises ``CutRefused``."""
+async def ask(path: Path, addresses: Sequence[Address], until_s: float) -> int:
+    """Have a process cut addresses off until then, or heal all if there are none. Raises ``CutRefused``."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             reader, writer = await asyncio.open_unix_connection(path, limit=LINE_MAX_BYTES)
             try:
-                writer.write(msgspec.json.encode(Request(tuple(addresses), seconds)) + b"\n")
+                writer.write(msgspec.json.encode(Request(tuple(addresses), until_s)) + b"\n")
                 reply = msgspec.json.decode(await reader.readline(), type=Reply)
             finally:
                 writer.close()

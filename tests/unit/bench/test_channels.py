@@ -15,7 +15,7 @@ from bench.channels import workloads as w  # noqa: E402
 from bench.channels.executions import Plan, measure, measure_emergencies  # noqa: E402
 from bench.channels.figures import ALONE, DUCKDB, SPARK, Execution, Report, growth_of, latency  # noqa: E402
 from bench.channels.peers import HAS_DUCKDB, Duck  # noqa: E402
-from bench.channels.run import targets  # noqa: E402
+from bench.channels.run import merged, targets  # noqa: E402
 from bench.load.dialect import Mqtt, packet  # noqa: E402
 from bench.load.figures import spread  # noqa: E402
 from tocsin.pipeline.spark import Spark  # noqa: E402
@@ -87,6 +87,20 @@ def test_a_target_is_reached_by_the_median_and_named_when_missed() -> None:
     assert found["SUBACK of a new subscription"].best == "20 ms"
     (missed, _) = targets(report(execution(SPARK, 100_000, 601.0)))
     assert not missed.reached
+
+
+def test_what_is_measured_again_takes_the_place_of_the_old() -> None:
+    old = report(execution(SPARK, 10_000, 9.0), execution(SPARK, 100_000, 5.0, workload="emergencies"))
+    new = report(execution(SPARK, 10_000, 7.0), execution(SPARK, 20_000, 7.0))
+    found = merged(old, new)
+    assert [(each.workload, each.ms.median) for each in found.executions] == [
+        ("emergencies", 5.0),
+        ("equality", 7.0),
+        ("equality", 7.0),
+    ]
+    assert len(found.latencies) == 1 and [round(each.slope, 6) for each in found.growth] == [0]
+    assert [each.results for each in found.rates] == [10_000], "of the execution with the most results"
+    assert merged(None, new).executions == new.executions
 
 
 def test_a_client_counts_what_comes_in_pieces_and_acknowledges_it() -> None:

@@ -160,7 +160,7 @@ class Door:
             pressure=self.listener.hold_back,
             unwanted=self.exchange.lose,
         )
-        self.exchange.durability.replicating.attend(self.listener.present)
+        self.exchange.durability.replicating.attend(self.listener)
         self._running = asyncio.create_task(self.exchange.durability.run(self.listener.let_go, self.store))
         await self.listener.open(listening)
         self._taking_part = asyncio.create_task(self.driver.run()) if self._takes_part else None

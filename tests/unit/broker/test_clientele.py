@@ -9,6 +9,7 @@ import pytest
 from tocsin.broker import clientele as module
 from tocsin.broker.attendant import Attendant
 from tocsin.broker.clientele import Clientele
+from tocsin.core.access import Who
 from tocsin.core.forwarding import Subscription
 from tocsin.model.network import Scheme
 from tocsin.model.publication import Publication
@@ -19,7 +20,8 @@ WILL = Bequest(Publication("t", b"", 0, "c"), 5)
 
 class Attending:
     def __init__(self) -> None:
-        self.begun = True
+        self.here = True
+        self.session = "uid"
         self.subscriptions = {"x": Subscription(True, 3, 1, False, 9)}
         self.positions: Positions | None = Positions(4)
 
@@ -33,9 +35,6 @@ class Connected:
         self.attendant = cast(Attendant, self.attending)
         self.epoch = 1
         self.expiry_s = 60
-        self.session_uid = "uid"
-        self.scheme = Scheme.WS
-        self.owner = "user"
         self._will = will
 
     def bequest(self) -> Bequest | None:
@@ -47,10 +46,19 @@ class Here:
         self.now = 0.0
         self.present = {each.client_id: each for each in connections}
         self.clientele = Clientele(lambda: self.now)
-        self.clientele.present = self.present
+        self.clientele.people = self
+
+    def scheme(self, connection: Connected) -> Scheme:
+        return Scheme.WS
+
+    def who(self, connection: Connected) -> Who:
+        return Who("user", connection.client_id)
 
     def leave(self, client: str, expiry_s: int = 60, will: Bequest | None = None) -> str | None:
-        return self.clientele.went(self.present.pop(client), expiry_s, will)
+        self.present[client].attending.here = False
+        forgotten = self.clientele.went(self.present[client], expiry_s, will)
+        del self.present[client]
+        return forgotten
 
 
 def test_who_is_here_is_read_off_its_connection() -> None:
@@ -60,10 +68,10 @@ def test_who_is_here_is_read_off_its_connection() -> None:
     head = state.head("c")
     assert head is not None and (head.connected, head.scheme, head.expiry_s) == (True, Scheme.WS, 60)
     assert (head.session, head.owner, head.will) == ("uid", "user", WILL)
-    assert list(state.clients()) == list(state.present) == ["c"] and list(state.names("c")) == ["x"]
+    assert list(state.clients()) == ["c"] and list(state.names("c")) == ["x"]
     assert state.option("c", "x") == Option(True, 3, 1, False, 9) and state.option("c", "y") is None
     assert state.positions("c") == Positions(4)
-    connection.attending.begun = False
+    connection.attending.here = False
     assert list(state.clients()) == [] and state.head("c") is None and state.positions("c") is None
 
 

@@ -241,6 +241,24 @@ async def test_a_local_backup_holds_channels_as_a_standby_and_a_remote_one_does_
         await until_held()
 
 
+async def test_positions_in_results_follow_on_both_tracks() -> None:
+    pipeline = Pipeline(MemoryStore(MemoryServer()))
+    await pipeline.define(NEAR)
+    async with pipeline.serve(), brokers(pipeline.store) as three:
+        three.back()
+        peer = await three.own.peer(connect=lasting("c"))
+        await peer.subscribe(TopicFilter("$channel/Near/alice", max_qos=QoS.AT_LEAST_ONCE))
+        began = three.known(three.local)["c"].positions
+        assert began.results == began.critical > 0
+        await pipeline.tick({("Near", ("alice",)): [{"n": 1}]}, priority=9)
+        await receive(peer)
+        await three.until_known(lambda known: known["c"].positions.critical > began.critical)
+        assert three.known(three.local)["c"].positions.results == began.results
+        await pipeline.tick({("Near", ("alice",)): [{"n": 2}]})
+        await receive(peer)
+        await three.until_known(lambda known: known["c"].positions.results > began.results)
+
+
 async def test_garbage_on_the_bus_is_counted_and_disturbs_nobody() -> None:
     async with brokers() as three:
         await three.own.store.bus.publish(subject("net", "north-1"), b"\xc1garbage")

@@ -155,6 +155,7 @@ async def test_a_broker_that_was_counted_as_lost_says_all_again_and_its_subscrib
     old = door.participant.incarnation
     assert leader.leader is not None
     leader.leader._waiting.append(Lost("north-1", old))
+    await reader.subscribe(TopicFilter("something/else"))  # so that the leader has something to append
     await until(lambda: door.participant.incarnation != old)
     await until(lambda: leader.replica.is_member("north-1", door.participant.incarnation))
     await until(lambda: "a" in leader.replica.presence.streams and bool(leader.replica.askers))

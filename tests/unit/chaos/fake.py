@@ -6,10 +6,12 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import psutil
 
 PARENT = """
 import os, subprocess, sys
@@ -43,6 +45,14 @@ class Fake(msgspec.Struct):
     state: Path
     pids: dict[str, int]
     decoy: int
+
+
+def wait_for(pid: int, status: str) -> None:
+    """Until a process is so."""
+    deadline = time.monotonic() + DEADLINE_S
+    while psutil.Process(pid).status() != status:
+        assert time.monotonic() < deadline, f"{pid} is not {status}"
+        time.sleep(0.01)
 
 
 @contextlib.contextmanager

@@ -78,6 +78,22 @@ async def test_healing_lets_everything_go_on_at_once(fake: Fake, breaker: Breake
     await breaker.heal()
 
 
+async def test_a_process_that_two_faults_stop_goes_on_when_both_are_over(
+    fake: Fake, breaker: Breaker
+) -> None:
+    pid = fake.pids["broker/b1"]
+    await breaker.carry_out(Fault("pause", "broker/b1", 300.0), ["broker/b1"])
+    await breaker.carry_out(Fault("slow", "cluster/north", 0.3), ["broker/b1", "broker/b2"])
+    await until(lambda: stopped(pid))
+    looks: list[bool] = []
+    while breaker.under_way == 2:
+        looks.append(stopped(pid))
+        await asyncio.sleep(0.005)
+    assert all(looks) and stopped(pid), "the one that is slow let it run, and the pause did not end"
+    await breaker.heal()
+    await until(lambda: not stopped(pid))
+
+
 async def test_what_a_killed_run_left_stopped_is_let_go(fake: Fake) -> None:
     pid = fake.pids["broker/b2"]
     os.kill(pid, signal.SIGSTOP)

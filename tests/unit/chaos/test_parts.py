@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.unit.chaos.fake import DEADLINE_S, Fake, network
+from tests.unit.chaos.fake import DEADLINE_S, Fake, network, wait_for
 from tocsin.chaos.parts import Running, part_name
 from tocsin.errors import OperatorError
 
@@ -68,9 +68,7 @@ def test_a_stopped_process_is_found_and_let_go(fake: Fake) -> None:
     assert running.stopped() == []
     (child,) = running.children(["broker/b2"])
     assert child.signal(signal.SIGSTOP)
-    process = psutil.Process(child.pid)
-    while process.status() != psutil.STATUS_STOPPED:
-        pass
+    wait_for(child.pid, psutil.STATUS_STOPPED)
     (found,) = running.stopped()
     assert (found.name, found.pid) == ("broker/b2", child.pid)
     assert found.signal(signal.SIGCONT)
@@ -83,12 +81,10 @@ def test_whoever_has_ended_gets_no_signal(tmp_path: Path) -> None:
         running = Running.find(own.state)
         (child,) = running.children(["coordinator-1"])
         assert child.signal(signal.SIGKILL)
-        process = psutil.Process(child.pid)
-        while process.status() != psutil.STATUS_ZOMBIE:
-            pass
+        wait_for(child.pid, psutil.STATUS_ZOMBIE)
         assert running.children(["coordinator-1"]) == [], "it waits to be fetched by its parent"
         child.close()
-    assert not child.pid or not running.alive
+    assert not running.alive
     assert running.children(["broker/b1"]) == []
     with pytest.raises(OperatorError, match="no network runs on"):
         Running.find(own.state)

@@ -117,7 +117,7 @@ def test_small_networks_are_solved_and_the_search_is_close(room: float) -> None:
 
 
 def test_larger_networks_have_a_bound_by_counting() -> None:
-    demand = network(60, 2, 200, 150, room=12.0)
+    demand = network(40, 2, 200, 150, room=12.0)
     draft = drafted(demand)
     least, largest = least_sum(draft), least_largest(draft)
     assert (least.how, least.exact) == ("counting", False)

@@ -226,7 +226,7 @@ async def test_questions(work: Workshop) -> None:
     dataset, channel, feed, plan = reply.results
     assert dataset.rows == (("who", "STRING", "NOT NULL", ""), ("size", "DOUBLE", "NULL", ""))
     assert ("signature", "About(who STRING)") in channel.rows and ("dataset", "Reports") in feed.rows
-    assert plan.rows[-1] == ("plan of About",)
+    assert plan.rows[0] == ("About(who STRING), every 10 s",) and plan.rows[-1] == ("plan of About",)
 
 
 async def test_what_spark_refuses_of_a_question_is_said_where_it_stands(

@@ -147,3 +147,22 @@ def test_each_broker_gets_what_a_simple_loop_would_give_it(
             if channel != "old:1" and broker in changed.get(K[k], SETS[number])
         ]
         assert [row[4] for row in found[broker]] == simple
+
+
+def test_a_worker_sets_what_it_has_imported_aside_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Collector:
+        def __init__(self) -> None:
+            self.calls: list[str] = []
+
+        def collect(self) -> None:
+            self.calls.append("collect")
+
+        def freeze(self) -> None:
+            self.calls.append("freeze")
+
+    collector = Collector()
+    monkeypatch.setattr(module, "gc", collector)
+    module._settle.cache_clear()
+    module._settle()
+    module._settle()
+    assert collector.calls == ["collect", "freeze"]

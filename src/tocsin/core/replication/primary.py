@@ -10,8 +10,9 @@ backups know leaves a ticket (``Awaited``), and is released when every one of th
 nothing: every ``period_us``; or, by threshold, more often, and sent when so many clients' differ.
 
 **A backup that does not answer** within ``wait_us`` is *degraded*: nobody waits for it any longer, and its update is
-sent on, more and more seldom. When it has caught up it counts again. One that lacks something, or is new, is sent
-everything, as a new stream. What is remembered for it meanwhile is which clients are dirty, never messages.
+sent on, more and more seldom. It counts again when it answers in time, and lacks nothing but what the next update has.
+One that lacks something, or is new, is sent everything, as a new stream. What is remembered for it meanwhile is which
+clients are dirty, never messages.
 
 A backup that is idle is asked now and then whether it still has what it had (``Probe``): it may have been restarted.
 
@@ -199,7 +200,7 @@ class Primary(TableMachine):
             return []
         if to.silent_since_us is None:
             to.silent_since_us = now_us
-        to.delay_us = RESEND_US
+        to.sent_us, to.delay_us = now_us, RESEND_US
         resend = SetTimer(name=RESEND + to.role, delay_us=to.delay_us, cause=cause)
         return [self._send(to, update, cause), resend]
 
@@ -280,12 +281,14 @@ class Primary(TableMachine):
     def _on_applied(self, by: Recipient, number: int, now_us: int, cause: str) -> list[Effect]:
         if number != by.number:
             return []  # a repeated answer to an earlier update
-        by.probing, by.silent_since_us = False, None
+        in_time = by.flight is None or now_us - by.sent_us < self._policy.wait_us
+        by.silent_since_us = None
         effects: list[Effect] = []
         if by.flight is not None:
             effects = [CancelTimer(name=RESEND + by.role, cause=cause), *self._done(by.landed(), cause)]
+        has_all = by.whole  # of the stream's beginning; the rest is what changed since
         effects += self._update(by, now_us, cause)
-        if by.degraded and by.level:
+        if by.degraded and has_all and by.level and in_time:
             by.degraded = False
             facts = {"backup": by.backup, "role": by.role}
             effects.append(Say(text="a backup has caught up", facts=facts, cause=cause))
@@ -342,7 +345,6 @@ class Primary(TableMachine):
             if each.flight is None and not each.declined:
                 if each.silent_since_us is None:
                     each.silent_since_us = now_us
-                each.probing = True
                 effects.append(self._send(each, Probe(self._broker, each.stream, each.number), cause))
                 effects += self._judge(each, now_us, cause)
         return effects

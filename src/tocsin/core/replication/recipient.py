@@ -58,7 +58,7 @@ class Recipient:
         self.flight: Update | None = None  # the one that is not answered yet
         self.degraded = False  # it did not answer in time, and has not caught up since
         self.declined = False  # it does not want this stream
-        self.probing = False  # a probe is not answered yet
+        self.sent_us = 0  # when the update under way was sent first
         self.silent_since_us: int | None = None  # when the oldest unanswered word was said
         self.delay_us = 0  # before it is said again
         self.whole = False  # everything of this stream was sent once, or is in the update under way
@@ -84,8 +84,8 @@ class Recipient:
 
     @property
     def level(self) -> bool:
-        """Whether it has everything."""
-        return self.whole and self.flight is None and not self._dirty and not self._pending
+        """Whether it has everything, or will have it with the update under way."""
+        return self.whole and not self._dirty and not self._pending
 
     def came(self, client: str) -> None:
         self._touch(client).begin = True
@@ -192,7 +192,8 @@ class Recipient:
             del dirt.names[name]
             said.append((name, gamma.option(client, name)))
             size += NAME_BYTES + len(name.encode())
-        positions = gamma.positions(client) if dirt.positions else None
+        # A subscription may be the first of its kind: how far the client is with it goes along.
+        positions = gamma.positions(client) if dirt.positions or said else None
         delta = Delta(client, begin, False, head if dirt.head else None, tuple(said), positions)
         dirt.head = dirt.positions = False
         return delta, size, not dirt.names
@@ -218,7 +219,7 @@ class Recipient:
         """The backup lacks something: begin a new stream. Those for whom somebody waits go first."""
         waiting = tuple(self.tickets.items())
         self.stream, self.number, self.flight = stream, 0, None
-        self.whole = self.declined = self.probing = False
+        self.whole = self.declined = False
         self._dirty, self._flying, self._moved = {}, {}, {}
         self._pending = dict.fromkeys(clients)
         self.tickets = {}

@@ -113,16 +113,17 @@ def _of(rows: Iterable[Replicated], mode: Mode) -> list[Replicated]:
 
 def at_the_same_messages(base: Sequence[Replicated], other: Sequence[Replicated]) -> list[float]:
     """What ``other`` repeats over what ``base`` does, at each number of messages of ``base`` that lies between two of
-    ``other``; both by rising messages, and straight lines between settings."""
+    ``other``; both by rising messages. Between two settings it is straight over the time between messages: what is
+    repeated grows with that time."""
     found = []
     for each in base:
         for low, high in pairwise(other):
-            if (
+            if 0 < low.messages_min < high.messages_min and (
                 low.messages_min <= each.messages_min <= high.messages_min
-                and low.messages_min < high.messages_min
             ):
-                share = (each.messages_min - low.messages_min) / (high.messages_min - low.messages_min)
-                value = low.retrieved_mb + share * (high.retrieved_mb - low.retrieved_mb)
+                longest, shortest = 1 / low.messages_min, 1 / high.messages_min
+                share = (1 / each.messages_min - shortest) / (longest - shortest)
+                value = high.retrieved_mb + share * (low.retrieved_mb - high.retrieved_mb)
                 if each.retrieved_mb:
                     found.append(value / each.retrieved_mb)
                 break

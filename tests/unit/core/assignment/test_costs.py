@@ -6,7 +6,7 @@ import math
 
 from hypothesis import given
 
-from tests.unit.core.assignment.demands import demands, network
+from tests.unit.core.assignment.demands import chance, demands, network
 from tocsin.core.assignment.costs import costs
 from tocsin.core.assignment.demand import Demand, Member
 from tocsin.core.assignment.outcome import Backups
@@ -42,6 +42,6 @@ def test_similar_backups_make_active_replication_cheaper_too() -> None:
     demand = network(30, 3, 200, 100, room=4)
     searched, drawn = (
         math.fsum(each.active_rate for each in costs(demand, made).values())
-        for made in (plan(demand), plan(demand, "lcs_mmcs"))
+        for made in (plan(demand), plan(demand, "random", chance()))
     )
-    assert searched <= drawn * 1.05
+    assert searched < drawn

@@ -373,3 +373,23 @@ def test_many_clients_are_looked_at_a_slice_at_a_time() -> None:
         del told.state.heads[client]
         told.tell(Altered(client=client))
     assert told.machine._told == {}, "nothing is remembered of who is gone"
+
+
+def test_a_backup_that_keeps_up_with_what_never_ends_is_degraded_no_longer() -> None:
+    told = Told()
+    told.come("a")
+    told.settled()
+    told.tell(Altered(client="a"))
+    late = told.update()
+    told.now_us += POLICY.wait_us
+    told.fire(RESEND + "local")
+    assert told.machine.problems() == ["local backup n"]
+    told.tell(Altered(client="a"))
+    told.answer(late)
+    assert told.machine.problems() == ["local backup n"], "that came too late"
+    for _ in range(2):  # while an update is under way there is something for the next one
+        told.tell(Altered(client="a"))
+        update = told.sent(Update)[-1]
+        told.answer(update)
+    assert told.machine.problems() == []
+    assert told.machine.statistics()["backups_behind"] == 1

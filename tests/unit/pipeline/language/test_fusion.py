@@ -52,7 +52,7 @@ def test_a_hundred_channels_of_one_shape_have_one_plan_and_the_right_rows(world:
 
     assert len({each.template.id for each in compiled}) == 1
     assert compiled[7].constants == (2, 7.5, NASTY[7], "c7")
-    for n in (0, 1, 3, 23, 99):
+    for n in (1, 23, 99):
         expected = world.expected(channels[n], tuples)
         assert {key: found[key] for key in expected} == expected
     assert any(found.values())

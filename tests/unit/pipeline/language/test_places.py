@@ -174,7 +174,7 @@ def test_pairs_within_a_radius_that_is_a_column_are_found_once(world: World, spa
 
 
 @on_spark
-@pytest.mark.parametrize("space", ["plane", "globe"])
+@pytest.mark.parametrize("space", [pytest.param("plane", marks=pytest.mark.slow), "globe"])
 def test_pairs_within_a_radius_that_is_written_out_are_found_once(world: World, space: Space) -> None:
     scene = Scene(20)
     scene.fill(world)

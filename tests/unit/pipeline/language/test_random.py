@@ -128,7 +128,7 @@ _CALM = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.
 
 
 @given(cases(), worlds)
-@settings(max_examples=5, deadline=None, suppress_health_check=_CALM)
+@settings(max_examples=3, deadline=None, suppress_health_check=_CALM)
 def test_random_queries_give_what_a_query_for_each_tuple_gives(
     world: World, case: tuple[Channel, list[tuple[Any, ...]]], rows: tuple[Any, Any, Any, Any]
 ) -> None:
