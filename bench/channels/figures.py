@@ -62,7 +62,7 @@ class Due(msgspec.Struct, frozen=True):
 
 
 class Fairness(msgspec.Struct, frozen=True):
-    """Channels side by side for a while, their periods a tenth of those that they stand for."""
+    """Channels side by side for a while, their periods a fifth of those that they stand for."""
 
     channels: int
     seconds: float

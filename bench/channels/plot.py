@@ -71,7 +71,7 @@ def _curves(axes: Any, report: Report, workload: str, publications: int) -> None
     axes.set_title(f"{workload}, {publications:,} new publications", fontsize=10)
     axes.set_xlabel("subscriptions")
     axes.set_ylabel("seconds an execution")
-    axes.legend(fontsize=8, loc="upper left")
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(0.01, 0.54))  # between the curves
 
 
 def _costs(axes: Any, report: Report) -> None:

@@ -30,6 +30,7 @@ from tocsin.core.attendance import (
     ReadBatch,
     ReleaseAsked,
     Reply,
+    StreamSaid,
     Subscribed,
     Unsubscribed,
     Usurped,
@@ -53,6 +54,7 @@ from tocsin.core.machine import (
 from tocsin.core.session import TakenOver
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
+from tocsin.model.stream import Metadata, Value
 from tocsin.ports import Entry, Table
 from tocsin.runtime.points import AFTER_SEND, BEFORE_SEND, IN_REPLAY, reach
 from tocsin.runtime.pump import Pump
@@ -178,6 +180,16 @@ class Attendant:
     @property
     def subscriptions(self) -> dict[str, Subscription]:
         return self._machine.subscriptions
+
+    @property
+    def streams(self) -> dict[str, dict[str, Value]]:
+        """What is known from the session of the streams that the client publishes on."""
+        return self._machine.streams
+
+    def said(self, topic: str, keys: Metadata) -> None:
+        """That is said of such a stream now."""
+        if self.session and self.here and self.streams.get(topic, {}) != keys:
+            self._post(StreamSaid(topic=topic, keys=keys, cause=self._cause))
 
     @property
     def positions(self) -> Positions | None:

@@ -27,7 +27,7 @@ from tocsin.core.retain_line import Place
 from tocsin.core.session import CommitFailed, Committed
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
-from tocsin.model.stream import Diff
+from tocsin.model.stream import Diff, Metadata
 from tocsin.model.subjects import fits
 from tocsin.wire.codec import PublishRun
 from tocsin.wire.topics import META_PREFIX
@@ -159,7 +159,7 @@ class Source:
         if topic not in self.gate.topics:
             if self.gate.room and self._sources.room:
                 self._known = True
-                self._sources.publishes(topic)
+                self._sources.publishes(topic, self, self._connection.attendant.streams.get(topic))
             elif diff is not None:
                 return False
             else:
@@ -301,6 +301,9 @@ class Source:
     def clear(self, ticket: int) -> None:
         self._do(self.gate.clear(ticket))
 
+    def learned(self, topic: str, keys: Metadata) -> None:
+        self._connection.attendant.said(topic, keys)
+
     def end(self, expiry_s: int) -> None:
         """The connection is over; its session is kept for so long. What waits still goes."""
         self._ended = True
@@ -312,7 +315,7 @@ class Source:
 
     def _leave(self, expiry_s: int) -> None:
         if self._known:
-            self._sources.ended(self._connection, self.gate.topics, expiry_s)
+            self._sources.ended(self._connection, self, self.gate.topics, expiry_s)
 
     def _do(self, actions: list[Action[Act]]) -> None:
         """Carry out what the gate says, in order, also what it says meanwhile."""

@@ -4,7 +4,8 @@ Every change has a ticket (``core.coordination.signals``): messages behind it wa
 and whoever asked for it is answered when it is settled and clear: it is kept, and in force everywhere.
 
 What clients say of the streams that are published here is known (``keys``), so that messages can carry it: from the
-coordinator, and of what was said here a moment ago from that.
+coordinator, and of what was said here a moment ago from that. Of a client that was elsewhere before, its session tells;
+that counts until the coordinator has said something, or had the time to.
 
 A client's connections have **epochs**, microseconds of the wall's clock, so that the coordinator knows which of two
 brokers has it. They grow by two at least: the number between two connections is for the end of what came before.
@@ -12,7 +13,8 @@ brokers has it. They grow by two at least: the number between two connections is
 
 from __future__ import annotations
 
-from collections import Counter, deque
+import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
@@ -28,6 +30,7 @@ from tocsin.runtime.pump import wall_us
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
 from tocsin.wire.replication import Bequest
 
+TOLD_S: Final = 2.0  # for what the coordinator says of a stream to come, and to be applied
 UNSETTLED_MAX: Final = 100_000  # changes that wait for a coordinator; beyond it no new stream is registered
 
 Done = Callable[[str | None], None]  # told None, or what the problem is
@@ -42,6 +45,10 @@ class Held(Protocol):
         ...
 
     def clear(self, ticket: int) -> None: ...
+
+    def learned(self, topic: str, keys: Metadata) -> None:
+        """This is said now of a stream that it publishes on."""
+        ...
 
 
 class Client(Protocol):
@@ -78,7 +85,9 @@ class Sources:
         self._post = post
         self._newest = newest
         self._keys: dict[str, dict[str, Value]] = {}
-        self._publishers: Counter[str] = Counter()  # topic → how many connections here publish on it
+        self._publishers: dict[str, dict[Held, None]] = {}  # topic → who publishes on it here
+        self._unsettled: dict[str, int] = {}  # topic → the ticket of what was said of it here last; in order
+        self._recalled: set[str] = set()  # topics of which sessions told, and the coordinator has not
         self._tickets = 0
         self._settled = 0
         self._cleared = 0
@@ -135,13 +144,14 @@ class Sources:
         if self._epochs.get(client) == epoch:
             del self._epochs[client]
 
-    def ended(self, client: Client, topics: set[str], expiry_s: int) -> None:
+    def ended(self, client: Client, held: Held, topics: set[str], expiry_s: int) -> None:
         """A connection of which the coordinator knows is over, and all that it published is in the log."""
         for topic in topics:
-            self._publishers[topic] -= 1
+            self._publishers[topic].pop(held, None)
             if not self._publishers[topic]:
                 del self._publishers[topic]
                 self._keys.pop(topic, None)
+                self._recalled.discard(topic)
         name, epoch, after = client.client_id, client.epoch, self._newest()
         gone = ClientAway(name, expiry_s, after, epoch) if expiry_s else ClientGone(name, after, epoch)
         self._say(self.ticket(), gone)
@@ -163,7 +173,12 @@ class Sources:
         topic, diff = declared.topic, declared.diff
         if callable(declared.note):
             self._waiting[declared.ticket] = declared.note
+        recalled = topic in self._recalled and not diff
         self._learn(topic, _merged(self._keys.get(topic, {}), diff))
+        self._unsettled.pop(topic, None)
+        self._unsettled[topic] = declared.ticket
+        if recalled:
+            self._recalled.add(topic)
         self._held.append((declared.ticket, held))
         name = client.client_id if declared.publishes else ""
         changes = ((topic, None if diff is None else dict(diff)),)
@@ -174,14 +189,20 @@ class Sources:
 
     def _learn(self, topic: str, keys: Metadata) -> None:
         """What is said of a stream, if it is published here."""
+        self._recalled.discard(topic)
         if keys and topic in self._publishers:
             self._keys[topic] = dict(keys)
         else:
             self._keys.pop(topic, None)
+        for held in self._publishers.get(topic, ()):
+            held.learned(topic, keys)
 
-    def publishes(self, topic: str) -> None:
-        """One connection more publishes on a topic."""
-        self._publishers[topic] += 1
+    def publishes(self, topic: str, held: Held, recalled: Metadata | None) -> None:
+        """One connection more publishes on a topic, of which its session says this."""
+        self._publishers.setdefault(topic, {})[held] = None
+        if recalled and topic not in self._keys:
+            self._keys[topic] = dict(recalled)
+            self._recalled.add(topic)
 
     def _say(self, ticket: int, command: Command) -> None:
         cause = f"{self.broker}:s{ticket}"
@@ -191,14 +212,28 @@ class Sources:
 
     def described(self, streams: Mapping[str, Metadata], *, whole: bool) -> None:
         if whole:
-            self._keys.clear()
+            kept = self._unsettled.keys()
+            self._keys = {topic: keys for topic, keys in self._keys.items() if topic in kept}
         for topic, keys in streams.items():
             self._learn(topic, keys)
 
     def settle(self, ticket: int) -> None:
         """Everything up to this ticket is in the coordinator's log."""
         self._settled = max(self._settled, ticket)
+        doubtful: list[str] = []
+        while self._unsettled and self._unsettled[topic := next(iter(self._unsettled))] <= ticket:
+            del self._unsettled[topic]
+            if topic in self._recalled:
+                doubtful.append(topic)
+        if doubtful:
+            asyncio.get_running_loop().call_later(TOLD_S, self._doubt, doubtful)
         self._answer()
+
+    def _doubt(self, topics: list[str]) -> None:
+        """The coordinator knows that these are published here, and says nothing of them."""
+        for topic in topics:
+            if topic in self._recalled:
+                self._learn(topic, {})
 
     def _answer(self) -> None:
         done = min(self._settled, self._cleared)

@@ -1,8 +1,8 @@
 """What a broker does for one client beyond its connection: durable deliveries, and the session that is stored.
 
 States: ``new`` → ``attending`` → ``ending`` → ``ended``, or ``attending`` → ``lost`` → ``ended``. It begins when the
-client is accepted, with the stored session if it wants one that lasts, and ends when the connection does, once what it
-leaves is stored. It is lost when another broker has the client; from then on it does nothing.
+client is accepted, with its stored session if that lasts, and ends when the connection does, once what it leaves is
+stored. It is lost when another broker has the client; from then on it does nothing.
 
 **Deliveries** above QoS 0 come from the log (``core.delivery``). While the client keeps up, the shell offers entries as
 the log brings them (``offer``: the hot path, no event). When its window is full, or its connection is congested, it is
@@ -48,6 +48,7 @@ from tocsin.core.attendance_signals import ReleaseAsked as ReleaseAsked
 from tocsin.core.attendance_signals import Reply as Reply
 from tocsin.core.attendance_signals import ResultsFailed as ResultsFailed
 from tocsin.core.attendance_signals import ResultsRead as ResultsRead
+from tocsin.core.attendance_signals import StreamSaid as StreamSaid
 from tocsin.core.attendance_signals import Subscribed as Subscribed
 from tocsin.core.attendance_signals import Unsubscribed as Unsubscribed
 from tocsin.core.attendance_signals import Usurped as Usurped
@@ -63,8 +64,12 @@ from tocsin.core.record_ids import RecordIds
 from tocsin.core.results_track import ResultsTrack, checkpoint_later
 from tocsin.core.stored_session import StoredSession
 from tocsin.errors import Trimmed
+from tocsin.model.stream import Value
 
 LAST_TRIES: Final = 3  # failures in storing what an ended connection leaves, before it is left as it is
+STREAMS_MAX: Final = (
+    100  # that a cell tells of: some 20 kB; of more than that, only the first are known elsewhere
+)
 WINDOW_MAX: Final = 1_000  # unacknowledged messages of one client, whatever it offers
 
 
@@ -80,6 +85,7 @@ class Attendance(TableMachine):
         self.results = ResultsTrack()
         self._custody: Custody | None = None  # None: nothing is stored
         self._record_ids = RecordIds("")
+        self.streams: dict[str, dict[str, Value]] = {}  # what is said of those that the client publishes on
         self._expiry_s = 0  # when ending: how long the session is kept
         self._leaving = False  # when ending: the last write is under way
         self._last_failures = 0
@@ -94,7 +100,7 @@ class Attendance(TableMachine):
         if session is None:
             return []
         self._custody = Custody(session, event.revision)
-        self.subscriptions = dict(session.subscriptions)
+        self.subscriptions, self.streams = dict(session.subscriptions), dict(session.streams)
         delivery = self._deliver_from(session.progress, durable=True)
         delivery.live = delivery.next > event.tail  # whatever is to come will be offered
         effects: list[Effect] = [
@@ -247,6 +253,12 @@ class Attendance(TableMachine):
         effects = catching_up.failed(event.error, event.cause)
         return [*effects, *self._catch_up(event.cause)] if isinstance(event.error, Trimmed) else effects
 
+    def _note_stream(self, event: StreamSaid, now_us: int) -> list[Effect]:
+        self.streams.pop(event.topic, None)
+        if event.keys and len(self.streams) < STREAMS_MAX:
+            self.streams[event.topic] = dict(event.keys)
+        return self._save_soon(event.cause)
+
     # ── storing ─────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
@@ -282,6 +294,7 @@ class Attendance(TableMachine):
             inbound=dict(self._record_ids.inbound),
             received=tuple(self._record_ids.kept),
             sought=dict(self._record_ids.sought),
+            streams=dict(self.streams),
             broker="" if self._leaving else stored.broker,
             expiry_s=self._expiry_s if self._leaving else stored.expiry_s,
         )
@@ -377,6 +390,7 @@ class Attendance(TableMachine):
         ("attending", Subscribed): _subscribe,
         ("attending", Unsubscribed): _unsubscribe,
         ("attending", Kept): _on_kept,
+        ("attending", StreamSaid): _note_stream,
         ("attending", AwaitSave): lambda self, event, now_us: self._await(event.ticket, event.cause),
         ("attending", ReleaseAsked): _release,
         ("attending", Answered): _on_answer,

@@ -5,7 +5,7 @@ Beside these it uses the kernel's: timers, and the requests of one table's keys.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +16,7 @@ from tocsin.core.machine import Effect, Event, Stored, StoreFailed, TimerFired
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
 from tocsin.errors import TocsinError
+from tocsin.model.stream import Value
 from tocsin.ports import Entry
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -56,6 +57,13 @@ class Kept(Event, frozen=True, kw_only=True):
     """The log has the client's QoS 2 message with this packet id."""
 
     packet_id: int
+
+
+class StreamSaid(Event, frozen=True, kw_only=True):
+    """This is said now of a stream that the client publishes on; nothing, if ``keys`` is empty."""
+
+    topic: str
+    keys: Mapping[str, Value]
 
 
 class ReleaseAsked(Event, frozen=True, kw_only=True):
@@ -145,7 +153,7 @@ class Ended(Event, frozen=True, kw_only=True):
 
 # Those that mean nothing any more when the connection is over.
 OF_THE_CONNECTION: Final[tuple[type[Event], ...]] = (
-    *(Subscribed, Unsubscribed, AwaitSave, Kept, ReleaseAsked, Answered),
+    *(Subscribed, Unsubscribed, AwaitSave, Kept, StreamSaid, ReleaseAsked, Answered),
     *(BatchRead, ReadFailed, ResultsRead, ResultsFailed, Writable, ClaimsForgotten),
 )
 # What may still come when nothing is done about it any more.

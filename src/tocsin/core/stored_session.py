@@ -11,6 +11,9 @@ when the client releases its packet id (PUBREL), before PUBCOMP lets it use that
 The others are looked for in the log when the client comes back (``sought``), and what is not there is appended again,
 under the id that it had.
 
+Messages carry what was said of their stream (decision 022). A broker to which the client comes while no coordinator
+answers knows that from ``streams``; it may be older than what the coordinator will say.
+
 Why not an id that follows from the session, without a write: then a cell would have to say, for each packet id, how
 often it was released. One count for all of them is not enough, because what a client repeats when it comes back is
 mixed with releases, and these would change the ids of the repeats that are still to come.
@@ -25,6 +28,7 @@ import msgspec
 from tocsin.core.delivery import Progress
 from tocsin.core.forwarding import Subscription
 from tocsin.errors import Malformed
+from tocsin.model.stream import Value
 
 FOREVER_S = 0xFFFFFFFF  # an expiry that never comes
 
@@ -50,6 +54,7 @@ class StoredSession(msgspec.Struct, frozen=True):
         None  # of channels, in places (``model.results.place``); None: it never had any
     )
     critical: Progress | None = None  # the same of critical ones; the former is then of the others alone
+    streams: dict[str, dict[str, Value]] = {}  # what was said of the streams that the client publishes on
 
 
 _encoder = msgspec.msgpack.Encoder()

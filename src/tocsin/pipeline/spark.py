@@ -184,6 +184,8 @@ class Spark:
             "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
             # Rows from memory whose number Spark knows: what is new is then broadcast, and nothing else is moved.
             "spark.sql.execution.arrow.localRelationThreshold": "32m",
+            # Else Spark computes each key of a join twice: once to see that it is not NULL. Keys are cells of a grid.
+            "spark.sql.constraintPropagation.enabled": "false",
             "spark.sql.files.openCostInBytes": "65536",
             "spark.ui.enabled": "false" if settings.ui_port < 0 else "true",
             "spark.ui.port": str(max(settings.ui_port, 0)),

@@ -11,13 +11,16 @@ import pytest
 from mqtt5 import ConnectPacket, PubAckPacket, PublishPacket, TopicFilter
 
 from tests.unit.broker.coordination import coordinator
-from tests.unit.broker.door import Door, until
-from tests.unit.broker.talk import ONE, ZERO, nothing_more, publish, receive
+from tests.unit.broker.door import DEADLINE_S, Door, until
+from tests.unit.broker.talk import ONE, ZERO, lasting, nothing_more, publish, receive
 from tocsin.broker import queries, sources
 from tocsin.config import Limits
 from tocsin.core import gate, listing
 from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.inquiry import read_inquiry
+from tocsin.core.stored_session import decode_session, session_key
+from tocsin.model.publication import decode_publication
+from tocsin.model.stream import Value
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.wire.commands import Limits as Bounds
 from tocsin.wire.commands import Lost
@@ -183,3 +186,71 @@ async def test_what_the_coordinator_has_no_room_for_is_refused(server: MemorySer
         with pytest.raises(AssertionError):
             await peer.subscribe(TopicFilter("$query/other"))
         assert door.exchange.statistics()["queries"] == 1
+
+
+async def test_messages_carry_what_was_said_of_their_stream_though_the_client_moved_and_nobody_leads(
+    server: MemoryServer,
+) -> None:
+    """A query that nobody has answered yet judges messages by what they carry: without it they would be lost to it."""
+    async with AsyncExitStack() as leading, AsyncExitStack() as doors:
+        await leading.enter_async_context(coordinator(MemoryStore(server)))
+        door, other = [
+            await doors.enter_async_context(
+                Door(Limits(), store=MemoryStore(server), broker=name, takes_part=True)
+            )
+            for name in ("north-1", "north-2")
+        ]
+        first = await door.peer(connect=lasting("p", clean=True))
+        first.send(
+            PublishPacket("a", b"1", qos=ONE, packet_id=1, user_properties=[("meta.kind", "lamp")]),
+            PublishPacket("b", b"1", qos=ONE, packet_id=2),
+        )
+        for _ in range(2):
+            await first.receive(PubAckPacket)
+
+        async def streams() -> dict[str, dict[str, Value]]:
+            cell = await door.exchange.durability.sessions.table.get(session_key("p"))
+            return {} if cell is None else decode_session(cell.value).streams
+
+        async with asyncio.timeout(DEADLINE_S):
+            while await streams() != {"a": {"kind": "lamp"}}:
+                await asyncio.sleep(0.01)
+        await leading.aclose()
+        again = await other.peer(connect=lasting("p"))
+        again.send(
+            PublishPacket("a", b"2", qos=ONE, packet_id=1), PublishPacket("b", b"2", qos=ONE, packet_id=2)
+        )
+        for _ in range(2):
+            await again.receive(PubAckPacket)
+        page = await other.exchange.durability.journal._log.read(">", 0, limit=10)
+        said = {}
+        for entry in page.entries:
+            publication = decode_publication(entry.payload)
+            said[publication.topic, publication.payload] = publication.keys
+        assert said == {
+            ("a", b"1"): {"kind": "lamp"},
+            ("b", b"1"): None,
+            ("a", b"2"): {"kind": "lamp"},
+            ("b", b"2"): None,
+        }
+
+
+async def test_what_a_session_says_of_a_stream_gives_way_to_what_the_coordinator_knows(
+    server: MemoryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "TOLD_S", 0.05)
+    store = MemoryStore(server)
+    async with coordinator(store), Door(Limits(), store=store, takes_part=True) as door:
+        first, other = await door.peer(connect=lasting("p", clean=True)), await door.peer("o")
+        for topic in ("a", "b"):
+            await publish(first, f"$meta/{topic}", b'{"kind": "lamp"}')
+            await publish(first, topic, b"1")
+        first.close()
+        await until(lambda: "p" not in door.listener._clients)
+        await publish(other, "$meta/a", b"")
+        await publish(other, "$meta/b", b'{"kind": "door"}')
+        again = await door.peer(connect=lasting("p"))
+        await publish(again, "a", b"2")
+        await publish(again, "b", b"2")
+        known = door.exchange.sources
+        await until(lambda: known.keys("a") is None and known.keys("b") == {"kind": "door"})

@@ -148,10 +148,21 @@ def of_failures(rows: Sequence[Failed]) -> list[Claim]:
                     figure,
                     f"{words} ({where})",
                     all(less <= more for less, more in pairwise(values)) and values[0] < values[-1],
-                    f"{shown(values[0])} {unit} with {first.failed} failed, {shown(values[-1])} with {last.failed}",
+                    f"{shown(values[0])} {unit} with {first.failed} failed, {shown(values[-1])} with {last.failed}"
+                    + _drops(series, values),
                 )
             )
     return claims
+
+
+def _drops(series: Sequence[Failed], values: Sequence[float]) -> str:
+    """Where it does not grow, in words."""
+    drops = [
+        f"{shown(less)} with {before.failed} and {shown(more)} with {after.failed}"
+        for (before, less), (after, more) in pairwise(zip(series, values, strict=True))
+        if more < less
+    ]
+    return f", but {', '.join(drops)}" if drops else ""
 
 
 def markdown(claims: Iterable[Claim]) -> str:

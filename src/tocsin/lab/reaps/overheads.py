@@ -14,6 +14,7 @@ import msgspec
 
 from tocsin.core.assignment.costs import costs
 from tocsin.core.assignment.demand import Demand
+from tocsin.core.assignment.outcome import Plan
 from tocsin.core.assignment.planning import plan
 from tocsin.core.assignment.search import search
 from tocsin.core.assignment.table import Table
@@ -42,6 +43,7 @@ class Overhead(msgspec.Struct, frozen=True):
     original: int  # (broker, k) pairs
     mean_original: float  # of a broker
     active: int  # the same under active replication, with the paper's plan
+    active_random: int  # with one by chance
     random: Chosen
     paper: Chosen
     ours: Chosen
@@ -68,6 +70,10 @@ def conditions(given: Parameters, tell: Callable[[float], None]) -> list[Overhea
     return found
 
 
+def _active(demand: Demand, chosen: Plan) -> int:
+    return sum(each.active_subscriptions for each in costs(demand, chosen).values())
+
+
 def _demand(given: Parameters, condition: Condition) -> Demand:
     return Workload(given, regional=condition.regional).demand(room=condition.room)
 
@@ -84,7 +90,8 @@ def _compare(name: str, demand: Demand, subscribers: int, given: Parameters) -> 
         subscribers=subscribers,
         original=original,
         mean_original=original / len(demand.members),
-        active=sum(each.active_subscriptions for each in costs(demand, paper).values()),
+        active=_active(demand, paper),
+        active_random=_active(demand, draws[0]),
         random=Chosen(
             statistics.fmean(each.overhead_total for each in draws),
             statistics.fmean(each.remote_max for each in draws),

@@ -92,7 +92,9 @@ def draw_subscriptions(rows: Sequence[Overhead], out: Path) -> None:
         left.plot(where, totals, line, color=COLOURS[name], marker=MARKS[name], ms=4, label=f"+ {label}")
         right.plot(where, added, line, color=COLOURS[name], marker=MARKS[name], ms=4, label=label)
     active = [each.active for each in rows]
-    left.plot(where, active, ":", color=THEIRS, label="active replication (plan of REAPS)")
+    left.plot(where, active, ":", color=THEIRS, lw=2, label="active replication, backups of REAPS")
+    at_random = [each.active_random for each in rows]
+    left.plot(where, at_random, ":", color=BLACK, label="active replication, backups of RND")
     right.plot(where, [each.bound for each in rows], ":", color=BOUND, label="no plan can have less")
     right.set_yscale("log")
     for axes in (left, right):
@@ -132,7 +134,7 @@ def draw_remote(rows: Sequence[Overhead], conditions: Sequence[Overhead], out: P
         )
         right.bar_label(bars, [f"{height:.0f}" for height in heights], fontsize=7)
     for at, each in enumerate(conditions):
-        said = "no plan can have less" if at == 0 else None
+        said = "no plan with our locals can have less" if at == 0 else None
         right.hlines(each.largest_bound, at - 0.42, at + 0.42, color=THEIRS, lw=1.6, label=said)
     right.set_xticks(places, [each.condition.replace(", ", "\n") for each in conditions], fontsize=8)
     _finish(right, "the same with little room, or regional interests", "", "subscriptions")

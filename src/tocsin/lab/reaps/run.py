@@ -143,7 +143,13 @@ def _overheads(figure: str, row: Overhead, published: int | None) -> list[Compar
         )
     found.append(Comparison(figure, "bound: added", "subscriptions", None, row.bound))
     found.append(
-        Comparison(figure, "bound: the worst broker creates", "subscriptions", None, row.largest_bound)
+        Comparison(
+            figure,
+            "bound with our locals: the worst broker creates",
+            "subscriptions",
+            None,
+            row.largest_bound,
+        )
     )
     return found
 

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 
 from tocsin.errors import StorageUnusable
 
-ROW_GROUP_ROWS: Final = 32_768  # a reader holds one row group of the columns that it asks for; a task reads whole ones
+# A reader holds one row group of the columns that it asks for; a task reads whole ones.
+ROW_GROUP_ROWS: Final = 32_768
 _MS: Final = datetime.timedelta(milliseconds=1)
 
 

@@ -32,7 +32,7 @@ def test_what_is_said_of_retrieval(rates: tuple[float, float, float], holding: l
 @pytest.mark.parametrize(("paper", "holding"), [((5, 0), [True, True]), ((10, 9), [False, False])])
 def test_what_is_said_of_backups(paper: tuple[float, float], holding: list[bool]) -> None:
     chosen = Chosen(*paper, 0)
-    row = Overhead("uniform", 10, 100, 10.0, 120, Chosen(10, 9, 0), chosen, chosen, 1, 0)
+    row = Overhead("uniform", 10, 100, 10.0, 120, 130, Chosen(10, 9, 0), chosen, chosen, 1, 0)
     assert [each.holds for each in claims.of_overheads([row])] == holding
 
 
@@ -64,6 +64,8 @@ def test_what_is_said_of_failures_is_of_the_papers_way_in_every_room() -> None:
     found = claims.of_failures(rows)
     assert [each.holds for each in found] == [True] * 3 + [False] * 3
     assert "room for 4" in found[3].words
+    assert found[3].evidence == "2 MB with 1 failed, 1 with 2, but 2 with 1 and 1 with 2"
+    assert "but" not in found[0].evidence
 
 
 def test_the_table_says_what_holds_and_why() -> None:
