@@ -23,7 +23,7 @@ class Recovery(Section, frozen=True, kw_only=True):
             ge=0,
             le=1_000_000_000,
             description="(client, subscription) pairs that a broker can carry, those of the brokers that it backs "
-            "included. 0: no bound.",
+            "included. 0: twice the mean of all beside its own and the largest other, so that backups are spread.",
         ),
     ] = 0
     promote_after_ms: Annotated[

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ANSWER_S: Final = 2.0  # for one page of a summary
 PAGES_MAX: Final = 500
 ASKED_AT_ONCE: Final = 32
+SPREAD: Final = 2.0  # mean loads that a broker backs, beside the largest, where no capacity is said
 SHOWN_MAX: Final = 20  # candidates of an explanation
 # Subscriptions that a broker counts as holding at least when resources are weighed against them: else a bad machine
 # would not matter where there are few. By default 6 are such that a score below 0.75 counts, which a busy processor
@@ -163,11 +164,12 @@ def choose(
     mean = sum(map(len, holdings.values())) / len(brokers) if brokers else 0.0
     weighing = Weights(**weights) if weights else Weights()
     handicap = handicaps(facts, max(mean, HELD_LEAST), weighing)
+    room = _room({each.id: sum(holdings.get(each.id, {}).values()) for each in brokers})
     members = tuple(
         Member(
             each.id,
             each.cluster,
-            (known[each.id][1].capacity if each.id in known else 0.0) or float("inf"),
+            (known[each.id][1].capacity if each.id in known else 0.0) or room[each.id],
             handicap[each.id],
         )
         for each in brokers
@@ -182,6 +184,18 @@ def choose(
     backups = {name: Backups(each.local, each.remote) for name, each in made.backups.items()}
     told = {name: answer for name, (_, answer) in known.items()}
     return backups, [_explained(demand, made, each.id, facts, told, at_s, weighing) for each in brokers]
+
+
+def _room(loads: Mapping[str, int]) -> dict[str, float]:
+    """What brokers can carry where nobody says it: so much that backups are spread, and the largest fits anywhere.
+
+    Without a bound a plan puts a whole cluster on the one broker that has the most in common with it: the fewest
+    subscriptions, and the slowest recovery.
+    """
+    if not loads:
+        return {}
+    beyond = SPREAD * sum(loads.values()) / len(loads) + max(loads.values()) + 1
+    return {broker: load + beyond for broker, load in loads.items()}
 
 
 def _explained(
@@ -213,7 +227,12 @@ def _explained(
         )
         for role in ("local", "remote")
     )
-    shortfalls = tuple(str(each) for each in made.shortfalls if each.broker == broker)
+    said = {name for name, answer in told.items() if answer.capacity}
+    shortfalls = tuple(
+        str(each)
+        for each in made.shortfalls
+        if each.broker == broker and (each.kind == "nobody" or each.backup in said)
+    )
     return Explanation(broker, at_s, len(demand.holdings.get(broker, {})), local, remote, shortfalls)
 
 

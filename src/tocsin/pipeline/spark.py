@@ -304,8 +304,13 @@ class Spark:
         if process is None:
             return
         if self.session is not None and process.poll() is None:
+            # A task that was cancelled may run on for minutes, in a loop that looks for no interrupt.
+            patience = threading.Timer(grace_s, self.kill)
+            patience.daemon = True
+            patience.start()
             with contextlib.suppress(Exception):  # it may end while we talk to it
                 self.session.stop()
+            patience.cancel()
         if self._gateway is not None:
             _forget_gateway(self._gateway)
         assert process.stdin is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import msgspec
 
@@ -138,12 +139,9 @@ def test_the_settings_say_how_much_a_machine_counts() -> None:
     _, explanations = choose(BROKERS, told, {}, 0.0, heavy)
     bad = next(each for each in explanations[0].local if each.name == "north-2")
     assert bad.score == 1.0 * 0.25 + 0.5 * 0.75
-    assert bad.terms == {
-        "similarity": (1.0, 0.25),
-        "nearness": (1.0, 0.0),
-        "room": (1.0, 0.0),
-        "resources": (0.5, 0.75),
-    }
+    weights = {name: weight for name, (_, weight) in bad.terms.items()}
+    assert weights == {"similarity": 0.25, "nearness": 0.0, "room": 0.0, "resources": 0.75}
+    assert bad.terms["resources"][0] == 0.5 and bad.terms["similarity"][0] == 1.0
     none = {"similarity": 1.0, "nearness": 0.0, "room": 0.0, "resources": 0.0}
     before, _ = choose(BROKERS, scored(north_1=1.0), {}, 0.0, none)
     assert choose(BROKERS, told, before, 0.0, none)[0] == before, "it does not count at all"
@@ -154,3 +152,15 @@ def test_a_broker_that_does_not_answer_is_named_as_such() -> None:
     silent = next(each for each in explanations[0].local if each.name == "north-2")
     assert silent.problems == ("the broker does not answer",)
     assert silent.unanswered == {"resources": "no answer"}
+
+
+def test_where_no_capacity_is_said_one_broker_does_not_back_everybody() -> None:
+    cluster = tuple(BrokerInfo(f"n-{number}", "n", Role.EDGE, "127.0.0.1", 1) for number in range(12))
+    everything = {f"topic/{number}" for number in range(50)}
+    held = known(n_0=everything, **{f"n_{number}": {f"topic/{number}"} for number in range(1, 12)})
+    backups, explanations = choose(cluster, held, {}, 0.0)
+    most = max(Counter(each.local for each in backups.values()).values())
+    assert backups["n-5"].local == "n-0", "it has what the other has"
+    assert most < 12 and all(
+        "no other cluster" in problem for each in explanations for problem in each.shortfalls
+    )
