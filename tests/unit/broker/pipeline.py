@@ -51,11 +51,12 @@ class Pipeline(Generic[StoreT]):
             await table.put(key_of(channel), encode_definition(channel))
 
     async def held(self) -> dict[str, set[str]]:
-        """k → the brokers that hold it."""
-        found: dict[str, set[str]] = {}
+        """k → the brokers that there are rows for: those that hold it in earnest, or if none does the standbys."""
+        earnest: dict[str, set[str]] = {}
+        standby: dict[str, set[str]] = {}
         for each in await self._cells():
-            found.setdefault(each.k, set()).add(each.broker)
-        return found
+            (standby if each.standby else earnest).setdefault(each.k, set()).add(each.broker)
+        return {**standby, **earnest}
 
     async def _cells(self) -> list[BackendSubscription]:
         table = await self.store.table(self.places.subscriptions)
