@@ -293,8 +293,8 @@ PLANTED: dict[type[Coordinator] | type[Participant], tuple[str, ...]] = {
     TakesTheAbsent: (STANDING,),
     StandsOn: (STANDING,),
     Credulous: (AGREEMENT, TURNS, STANDING),
-    Stubborn: (AGREEMENT,),
-    Forgetful: (SETTLED, AGREEMENT),
+    Stubborn: (AGREEMENT, STANDING),
+    Forgetful: (SETTLED, AGREEMENT, STANDING),
     Hasty: (ARRIVAL,),
 }
 
