@@ -7,7 +7,6 @@ import itertools
 import json
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -150,9 +149,10 @@ def started(directory: Path, command: str) -> Iterator[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.xdist_group("spark")
-def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
-    if shutil.which("mosquitto_sub") is None:
-        pytest.skip("mosquitto_sub is not installed (mosquitto-clients)")
+def test_the_commands_of_the_page_do_what_it_says(
+    tmp_path: Path, debian_program: Callable[[str, str], str]
+) -> None:
+    debian_program("mosquitto_sub", "mosquitto-clients")
     (tmp_path / ".venv").symlink_to(sys.prefix)
     (tmp_path / "docs").symlink_to(DOCS)
     page = [block for block in blocks(PAGE) if block.kind != "sql"]

@@ -6,12 +6,12 @@ import contextlib
 import http.client
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +66,6 @@ def told(heard: Heard, level: int) -> bool:
     return any(json.loads(line) == {"level": level} for line in heard.lines)
 
 
-def mosquitto(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not installed (mosquitto-clients)")
-    return found
-
-
 def child(ready: dict[str, Any], word: str) -> psutil.Process | None:
     """The process of the network that runs this verb."""
     parent = psutil.Process(ready["pids"]["broker/a"]).parent()
@@ -82,21 +75,24 @@ def child(ready: dict[str, Any], word: str) -> psutil.Process | None:
 
 @pytest.mark.parametrize("kill", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_what_is_published_comes_out_of_a_channel_also_after_the_pipeline_was_killed(
-    tmp_path: Path, kill: bool
+    tmp_path: Path, kill: bool, debian_program: Callable[[str, str], str]
 ) -> None:
+    mosquitto_pub, mosquitto_sub = (
+        debian_program(name, "mosquitto-clients") for name in ("mosquitto_pub", "mosquitto_sub")
+    )
     with up(*(word for each in OPTIONS for word in ("--set", each)), level="error", spark=True) as ready:
         broker, operator = ready["brokers"][0], Operator(ready["state"])
         at = ["-h", broker["host"], "-p", str(broker["port"])]
 
         def publish(level: int) -> None:
             words = ["-q", "1", "-t", "reports", "-m", json.dumps({"kind": "flood", "level": level})]
-            subprocess.run([mosquitto("mosquitto_pub"), *at, *words], check=True, timeout=30)
+            subprocess.run([mosquitto_pub, *at, *words], check=True, timeout=30)
 
         publish(0)  # nobody who publishes waits for Spark; there is no feed for it yet
         operator.sql(SCRIPT)
         heard = Heard(
             [
-                mosquitto("mosquitto_sub"),
+                mosquitto_sub,
                 *at,
                 "-q",
                 "1",

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 ANSWER_S: Final = 2.0  # for one page of a summary
 PAGES_MAX: Final = 500
 ASKED_AT_ONCE: Final = 32
-SPREAD: Final = 2.0  # mean loads that a broker backs, beside the largest, where no capacity is said
 SHOWN_MAX: Final = 20  # candidates of an explanation
 # Subscriptions that a broker counts as holding at least when resources are weighed against them: else a bad machine
 # would not matter where there are few. By default 6 are such that a score below 0.75 counts, which a busy processor
@@ -147,7 +146,7 @@ def choose(
     weights: Mapping[str, float] | None = None,
 ) -> tuple[dict[str, Backups], list[Explanation]]:
     """The plan, and why. Imports what needs numpy: nobody else waits for that. ``weights``: of the ranking's terms."""
-    from tocsin.core.assignment.demand import Demand, Member
+    from tocsin.core.assignment.demand import Demand, Member, unsaid_capacities
     from tocsin.core.assignment.outcome import Backups as Chosen
     from tocsin.core.assignment.outcome import Plan
     from tocsin.core.assignment.planning import plan
@@ -164,7 +163,7 @@ def choose(
     mean = sum(map(len, holdings.values())) / len(brokers) if brokers else 0.0
     weighing = Weights(**weights) if weights else Weights()
     handicap = handicaps(facts, max(mean, HELD_LEAST), weighing)
-    room = _room({each.id: sum(holdings.get(each.id, {}).values()) for each in brokers})
+    room = unsaid_capacities({each.id: sum(holdings.get(each.id, {}).values()) for each in brokers})
     members = tuple(
         Member(
             each.id,
@@ -184,18 +183,6 @@ def choose(
     backups = {name: Backups(each.local, each.remote) for name, each in made.backups.items()}
     told = {name: answer for name, (_, answer) in known.items()}
     return backups, [_explained(demand, made, each.id, facts, told, at_s, weighing) for each in brokers]
-
-
-def _room(loads: Mapping[str, int]) -> dict[str, float]:
-    """What brokers can carry where nobody says it: so much that backups are spread, and the largest fits anywhere.
-
-    Without a bound a plan puts a whole cluster on the one broker that has the most in common with it: the fewest
-    subscriptions, and the slowest recovery.
-    """
-    if not loads:
-        return {}
-    beyond = SPREAD * sum(loads.values()) / len(loads) + max(loads.values()) + 1
-    return {broker: load + beyond for broker, load in loads.items()}
 
 
 def _explained(

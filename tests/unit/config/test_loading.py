@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.config.conftest import Refusal
 from tocsin.config import (
     DEFAULT_BROKERS,
     SETTINGS,
@@ -20,27 +20,9 @@ from tocsin.config import (
     to_json,
     value_of,
 )
-from tocsin.errors import SettingError
-
-Refusal = Callable[..., SettingError]
-
-
-@pytest.fixture
-def refused() -> Refusal:
-    """Load a file's text, an environment or flags, and hand back the refusal."""
-
-    def load_it(
-        text: str = "", environment: dict[str, str] | None = None, flags: dict[str, object] | None = None
-    ) -> SettingError:
-        with pytest.raises(SettingError) as caught:
-            load(file=File("tocsin.toml", text), environment=environment, flags=flags)
-        assert caught.value.problem and caught.value.remedy
-        return caught.value
-
-    return load_it
-
 
 # ── what is accepted ─────────────────────────────────────────────────────────────────────────────────────────
+from tocsin.errors import SettingError
 
 
 def test_without_sources_everything_is_default() -> None:
@@ -186,129 +168,6 @@ def test_a_refusal_names_key_value_source_problem_and_remedy(refused: Refusal) -
 )
 def test_a_wrong_type_in_the_file_is_refused(refused: Refusal, text: str, key: str) -> None:
     assert refused(text).key == key
-
-
-@pytest.mark.parametrize(
-    ("key", "values"),
-    [
-        ("state", [""]),
-        ("network", ["", "A", "-a", "a.b", "a" * 64]),
-        ("coordinators", [0, 2, 4]),
-        ("coordinator.lease_s", [0, 61]),
-        ("coordinator.snapshot_every", [99, 10_000_001]),
-        ("coordinator.streams_max", [0, 10_000_001]),
-        ("coordinator.queries_max", [0, 10_000_001]),
-        ("coordinator.publishers_max", [0, 10_000_001]),
-        ("coordinator.keep_s", [-1, 315_360_001]),
-        ("replication.mode", ["never", 1]),
-        ("replication.period_ms", [99, 600_001]),
-        ("replication.threshold", [0, 1_000_001]),
-        ("replication.wait_ms", [9, 60_001]),
-        ("nats.port", [-1, 65_536]),
-        ("nats.servers", [0, 2, 4]),
-        ("nats.token", ["x" * 513]),
-        ("nats.deadline_s", [0, 301, float("inf")]),
-        ("nats.urls", [["nats://a:1"] * 17]),
-        ("limits.packet_max_bytes", [1_023, (1 << 20) + 1]),
-        ("limits.connect_deadline_s", [0.0, 301]),
-        ("limits.connections_max", [0, 1_000_001]),
-        ("limits.subscriptions_per_client", [0, 1_000_001]),
-        ("limits.filters_max", [0, 10_000_001]),
-        ("limits.streams_per_client", [-1, 1_000_001]),
-        ("limits.topic_max_bytes", [15, 65_536]),
-        ("limits.topic_depth_max", [0, 1_025]),
-        ("limits.outbound_max_bytes", [65_535, (1 << 30) + 1]),
-        ("limits.keep_alive_max_s", [0, 65_536]),
-        ("limits.receive_max", [0, 65_536]),
-        ("limits.topic_alias_max", [-1, 65_536]),
-        ("limits.session_expiry_max_s", [-1, 0xFFFF_FFFF]),
-        ("limits.half_open_max", [0, 1_000_001]),
-        ("limits.publish_rate", [-1, 10_000_001]),
-        ("limits.publish_burst", [0, 10_000_001]),
-        ("limits.connection_rate", [-1, 1_000_001]),
-        ("limits.inflight_commits_max", [0, 1_000_001]),
-        ("limits.retained_max", [-1, 10_000_001]),
-        ("limits.groups_max", [0, 100_001]),
-        ("limits.group_members_max", [0, 1_001]),
-        ("messages.keep_s", [599, 315_360_001]),
-        ("messages.keep_bytes", [(1 << 26) - 1, (1 << 50) + 1]),
-        ("tls.certificate", ["x" * 4_097]),
-        ("tls.key", ["x" * 4_097]),
-        ("tls.client_ca", ["x" * 4_097]),
-        ("tls.client_certificates", ["", "maybe"]),
-        ("access.users", ["x" * 4_097]),
-        ("access.rules", ["x" * 4_097]),
-        ("access.anonymous", ["", "sometimes"]),
-        ("membership.detect", ["", "quick"]),
-        ("membership.heartbeat_ms", [-1, 60_001]),
-        ("membership.phi", [-0.1, 16.1, float("inf")]),
-        ("membership.suspect_least_ms", [-1, 600_001]),
-        ("membership.suspect_after_ms", [99, 600_001]),
-        ("recovery.capacity", [-1, 1_000_000_001]),
-        ("recovery.promote_after_ms", [-1, 3_600_001]),
-        ("recovery.will_grace_s", [-1, 3_601]),
-        ("recovery.similarity_weight", [0, 1_001]),
-        ("recovery.nearness_weight", [-0.1, 1_001, float("inf")]),
-        ("recovery.room_weight", [-0.1, 1_001]),
-        ("recovery.resources_weight", [-0.1, 1_001]),
-        ("scoring.processor_weight", [-0.1, 1_001]),
-        ("scoring.memory_weight", [-0.1, 1_001]),
-        ("scoring.bandwidth_weight", [-0.1, 1_001]),
-        ("scoring.battery_weight", [-0.1, 1_001]),
-        ("scoring.processor_need", [-0.1, 10_001]),
-        ("scoring.memory_need", [-0.1, 100_001]),
-        ("scoring.bandwidth_need", [-0.1, 100_001]),
-        ("scoring.battery_need", [-0.1, 10_001]),
-        ("scoring.bandwidth_mbit", [-0.1, 800_001]),
-        ("scoring.every_s", [0.0, 3_601]),
-        ("scoring.criteria", [[{"name": f"c{n}", "command": ["x"]} for n in range(17)], {}, [1]]),
-        ("pipeline.enabled", ["", "yes"]),
-        ("pipeline.storage", ["x" * 4_097]),
-        ("pipeline.tick_ms", [9, 60_001]),
-        ("pipeline.continuous_ms", [-1, 600_001]),
-        ("pipeline.channels_per_tick", [0, 10_001]),
-        ("pipeline.ingest_batch", [0, 1_000_001]),
-        ("pipeline.results_keep_s", [599, 315_360_001]),
-        ("pipeline.execution_deadline_s", [0.9, 86_401]),
-        ("spark.master", ["", "x" * 513]),
-        ("spark.heap", ["", "2", "0g", "2t", "2 g", "2G"]),
-        ("pipeline.metrics_port", [-2, 65_536]),
-        ("spark.packages", [["a:b:1"] * 65]),
-        ("spark.ui_port", [-2, 65_536]),
-        ("spark.start_deadline_s", [0.5, 3_601]),
-        ("spark.conf", [{"spark.x": 1}, {f"spark.{n}": "" for n in range(501)}, [], '["a"]']),
-        ("feeds.http_port", [-2, 65_536]),
-        ("feeds.https_port", [-2, 65_536]),
-        ("feeds.metrics_port", [-2, 65_536]),
-        ("feeds.body_max_bytes", [1_023, (4 << 20) + 1]),
-        ("feeds.waiting_max_bytes", [(1 << 20) - 1, (1 << 32) + 1]),
-        ("feeds.connections_max", [0, 100_001]),
-        ("feeds.request_deadline_s", [0.9, 3_601]),
-        ("feeds.live_max", [0, 1_000_001]),
-        ("feeds.folder_poll_s", [0.0, 3_601]),
-        ("feeds.username", ["x" * 129]),
-        ("feeds.password", ["x" * 513]),
-        ("chaos.enabled", ["yes"]),
-        ("log.level", ["loud"]),
-        ("log.format", ["xml"]),
-    ],
-)
-def test_values_out_of_bounds_are_refused(refused: Refusal, key: str, values: list[object]) -> None:
-    for value in values:
-        error = refused(flags={key: value})
-        assert error.key == key and "must be" in error.problem
-
-
-def test_every_setting_with_bounds_has_a_test_of_them() -> None:
-    mark = next(m for m in test_values_out_of_bounds_are_refused.pytestmark if m.name == "parametrize")  # type: ignore[attr-defined]
-    tested = {key for key, _ in mark.args[1]}
-    assert set(SETTINGS) - tested == {
-        "brokers",
-        "nats.host",
-        "feeds.http_host",
-        "feeds.metrics_host",
-        "pipeline.metrics_host",
-    }  # these have rules of their own, tested below
 
 
 def test_text_that_is_no_number_is_refused_with_its_variable(refused: Refusal) -> None:

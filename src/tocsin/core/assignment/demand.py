@@ -18,6 +18,7 @@ from tocsin.errors import DemandInvalid
 BROKERS_MAX: Final = 2_048  # a plan keeps some square matrices of them, 32 MiB each at this size
 HANDICAP_MAX: Final = 1 << 23  # as many as all subscriptions there could be
 FIGURE_MAX: Final = 1e12  # a rate, or a number of subscribers; sums of their products stay far from infinity
+SPREAD: Final = 2.0  # mean loads that a broker backs, beside the largest, where no capacity is said
 PAIRS_MAX: Final = 1 << 23  # (broker, subscription) pairs; sums of them are exact in single precision
 
 
@@ -77,3 +78,15 @@ class Demand(msgspec.Struct, frozen=True):
                 raise DemandInvalid(
                     f"subscription {k!r} has rate {rate}", f"give one from 0 to {FIGURE_MAX:g}"
                 )
+
+
+def unsaid_capacities(loads: Mapping[str, int]) -> dict[str, float]:
+    """What brokers can carry where nobody says it: so much that backups are spread, and the largest fits anywhere.
+
+    Without a bound a plan puts a whole cluster on the one broker that has the most in common with it: the fewest
+    subscriptions, and the slowest recovery.
+    """
+    if not loads:
+        return {}
+    beyond = SPREAD * sum(loads.values()) / len(loads) + max(loads.values()) + 1
+    return {broker: load + beyond for broker, load in loads.items()}
