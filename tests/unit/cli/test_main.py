@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from typing import NoReturn
 
 import pytest
@@ -61,3 +63,11 @@ def test_only_the_verb_that_is_asked_for_is_imported(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(importlib, "import_module", noted)
     assert main(["version"]) == 0
     assert imported == ["tocsin.cli.version"]
+
+
+def test_a_process_starts_without_what_draws_on_terminals() -> None:
+    look = "import sys; from tocsin.cli.main import build; build(['broker']); print('rich.console' in sys.modules)"
+    said = subprocess.run(
+        [sys.executable, "-c", look], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert said.stdout == "False\n"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
 from tocsin.errors import ProgramMissing
 from tocsin.pipeline import java
-from tocsin.pipeline.java import NOT_IN_WHEEL, find_java, version_of
+from tocsin.pipeline.java import NOT_IN_WHEEL, find_java, hold_back_compilers, version_of
 
 
 def make_java(home: Path, version: str) -> Path:
@@ -82,3 +84,31 @@ def test_what_does_not_say_a_version_has_none(tmp_path: Path, text: str) -> None
     program.chmod(0o755)
     assert version_of(program) is None
     assert version_of(tmp_path / "nothing") is None
+
+
+def test_the_threads_of_the_optimising_compiler_are_held_back_and_no_others() -> None:
+    named, done = threading.Event(), threading.Event()
+
+    def compile_all() -> None:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("C2 CompilerThread0")
+        named.set()
+        done.wait()
+
+    assert not hold_back_compilers(os.getpid())
+    compiler = threading.Thread(target=compile_all)
+    compiler.start()
+    try:
+        named.wait()
+        before = os.getpriority(os.PRIO_PROCESS, 0)
+        assert hold_back_compilers(os.getpid())
+        assert os.getpriority(os.PRIO_PROCESS, compiler.native_id or 0) == max(10, before)
+        assert os.getpriority(os.PRIO_PROCESS, 0) == before
+    finally:
+        done.set()
+        compiler.join()
+
+
+def test_a_java_that_has_ended_has_no_compiler() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    assert not hold_back_compilers(ended.pid)
