@@ -14,6 +14,7 @@ import pytest
 
 from tests.integration.feeder import DEADLINE_S, Town, child, running
 from tests.integration.pipeline import PipelineProcess, talking
+from tests.integration.ports import free_ports
 from tocsin.client import AsyncClient
 from tocsin.errors import TocsinError
 from tocsin.model.catalogue import (
@@ -26,7 +27,6 @@ from tocsin.model.catalogue import (
     TopicSource,
 )
 from tocsin.runtime import points
-from tocsin.runtime.listening import is_free
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.testing import LocalServers
 
@@ -113,14 +113,10 @@ async def test_http_is_taken_while_no_pipeline_runs_and_a_repeat_after_a_kill_is
         assert await town.records("Web") == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
-def free_port() -> int:
-    return next(port for port in range(21_000, 32_000, 7) if is_free("127.0.0.1", port))
-
-
 async def test_messages_of_every_quality_are_taken_once_from_a_real_broker(
     servers: LocalServers, town: Town, tmp_path: Path
 ) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     brokers = json.dumps([{"id": "north-1", "cluster": "north", "port": port}])
     sets = (f"brokers={brokers}",)
     dataset = Dataset("Data", (Column("topic", "STRING"), Column("metadata", "MAP<STRING, STRING>")))

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections import Counter
@@ -19,6 +18,7 @@ import pytest
 
 from tests.integration.faults import Traps, kill
 from tests.integration.pipeline import DEADLINE_S, PipelineProcess, talking
+from tests.integration.ports import free_ports
 from tocsin.runtime import points
 from tocsin.store.testing import LocalServers
 
@@ -36,20 +36,13 @@ CREATE CHANNEL About(who STRING) CONTINUOUS AS SELECT r.n FROM NEW Reports r WHE
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class Cluster:
     """A standalone cluster from the Python package."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._home = Path(pyspark.__file__).parent
-        self._port = free_port()
+        (self._port,) = free_ports(1)
         self.url = f"spark://{HOST}:{self._port}"
         self.workers: list[subprocess.Popen[bytes]] = []
         self._master: subprocess.Popen[bytes] | None = None

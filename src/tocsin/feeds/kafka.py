@@ -29,16 +29,21 @@ PARTITIONS_S: Final = 30.0  # between two looks for new partitions
 PARTITIONS_MAX: Final = 10_000
 
 
-def make_consumer(servers: str) -> Any:
-    """A consumer that is assigned by hand; ``SourceUnusable`` if the extra is not installed."""
+def make_clients(servers: str) -> tuple[Any, Any]:
+    """A consumer that is assigned by hand, and who knows the topics, which a consumer does only of its own.
+
+    ``SourceUnusable`` if the extra is not installed.
+    """
     try:
         from aiokafka import AIOKafkaConsumer
+        from aiokafka.admin import AIOKafkaAdminClient
     except ImportError:
         raise SourceUnusable(
             f"kafka {servers}", "aiokafka is not installed", "Install tocsin[kafka] where the feeder runs"
         ) from None
-    return AIOKafkaConsumer(
-        bootstrap_servers=[each.strip() for each in servers.split(",") if each.strip()],
+    addresses = [each.strip() for each in servers.split(",") if each.strip()]
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=addresses,
         client_id="tocsin-feeder",
         group_id=None,
         enable_auto_commit=False,
@@ -47,17 +52,19 @@ def make_consumer(servers: str) -> Any:
         max_partition_fetch_bytes=1 << 20,
         fetch_max_bytes=8 << 20,
     )
+    return consumer, AIOKafkaAdminClient(bootstrap_servers=addresses, client_id="tocsin-feeder")
 
 
 class KafkaAgent:
-    """See the module's text. ``consumer`` makes the client; tests give another one."""
+    """See the module's text. ``clients`` makes the library's; tests give others."""
 
-    def __init__(self, work: Work, *, consumer: Callable[[str], Any] = make_consumer) -> None:
+    def __init__(self, work: Work, *, clients: Callable[[str], tuple[Any, Any]] = make_clients) -> None:
         assert isinstance(work.feed.source, KafkaSource)
         self._work = work
         self._source = work.feed.source
-        self._make = consumer
+        self._make = clients
         self._consumer: Any = None
+        self._admin: Any = None
         self._partitions: dict[int, Any] = {}  # as the library names them
 
     async def lag(self) -> int:
@@ -72,10 +79,11 @@ class KafkaAgent:
         return sum(max(0, end - 1 - marks.get(str(each.partition), -1)) for each, end in ends.items())
 
     async def run(self) -> None:
-        consumer = self._make(self._source.servers)
+        consumer, self._admin = self._make(self._source.servers)
         self._consumer = consumer
         try:
             await consumer.start()
+            await self._admin.start()
             await self._work.outlet.open(self._beginning)
             await self._assign()
             self._work.figures.error = ""
@@ -85,6 +93,7 @@ class KafkaAgent:
         finally:
             self._consumer = None
             await consumer.stop()
+            await self._admin.close()
 
     def _mapped(self, error: Exception) -> Exception:
         """Errors of the library become ours; ours stay."""
@@ -99,8 +108,13 @@ class KafkaAgent:
         """The topic's partitions, by number."""
         from aiokafka import TopicPartition
 
-        await self._consumer.topics()  # fetches what the servers know
-        numbers = self._consumer.partitions_for_topic(self._source.topic) or ()
+        topics = await self._admin.describe_topics()  # all: to ask for one by name may make it
+        numbers = [
+            each["partition"]
+            for topic in topics
+            if topic["topic"] == self._source.topic
+            for each in topic["partitions"]
+        ]
         if not numbers:
             raise SourceUnusable(
                 f"kafka {self._source.servers}", f"there is no topic {self._source.topic}", "Make it there"

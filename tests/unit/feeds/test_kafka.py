@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("aiokafka", reason="the extra kafka is not installed")
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from tests.unit.feeds.desk import Desk, running, until
 from tocsin.errors import SourceUnusable
 from tocsin.feeds import kafka as module
 from tocsin.feeds.agent import Work
-from tocsin.feeds.kafka import KafkaAgent, batches, make_consumer
+from tocsin.feeds.kafka import KafkaAgent, batches, make_clients
 from tocsin.model.catalogue import KafkaSource
 from tocsin.ports import BATCH_MAX
 
@@ -72,12 +73,6 @@ class Consumer:
     async def stop(self) -> None:
         self.stopped = True
 
-    async def topics(self) -> set[str]:
-        return {"reports"}
-
-    def partitions_for_topic(self, topic: str) -> set[int] | None:
-        return set(self._broker.partitions) if topic == "reports" else None
-
     def assign(self, partitions: list[TopicPartition]) -> None:
         self._at = {each: -1 for each in partitions}
 
@@ -108,19 +103,38 @@ class Consumer:
         return found
 
 
+class Admin:
+    """What the agent uses of ``AIOKafkaAdminClient``."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def start(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    async def describe_topics(self) -> list[dict[str, Any]]:
+        partitions = [{"partition": number} for number in self._broker.partitions]
+        return [{"topic": "reports", "partitions": partitions}]
+
+
 def agent(work: Work, broker: Broker) -> KafkaAgent:
-    return KafkaAgent(work, consumer=lambda servers: Consumer(broker))
+    return KafkaAgent(work, clients=lambda servers: (Consumer(broker), Admin(broker)))
 
 
 def test_the_client_that_stands_in_has_no_method_that_the_real_one_lacks() -> None:
-    used = [name for name in vars(Consumer) if not name.startswith("_")]
-    assert len(used) == 9
-    assert all(callable(getattr(AIOKafkaConsumer, name)) for name in used)
+    for ours, real, count in ((Consumer, AIOKafkaConsumer, 7), (Admin, AIOKafkaAdminClient, 3)):
+        used = [name for name in vars(ours) if not name.startswith("_")]
+        assert len(used) == count
+        assert all(callable(getattr(real, name)) for name in used)
 
 
 async def test_the_real_client_takes_our_options() -> None:
-    consumer = make_consumer(SOURCE.servers)
+    consumer, admin = make_clients(SOURCE.servers)
     assert isinstance(consumer, AIOKafkaConsumer)
+    assert isinstance(admin, AIOKafkaAdminClient)
     await consumer.stop()
 
 
@@ -198,7 +212,7 @@ def test_without_the_extra_a_feed_says_what_to_install(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(SourceUnusable, match=r"Install tocsin\[kafka\]"):
-        make_consumer("k:9092")
+        make_clients("k:9092")
 
 
 @given(
