@@ -24,7 +24,8 @@ from tocsin import config
 from tocsin.model.catalogue import Channel, Dataset
 from tocsin.model.channel_places import ChannelPlaces
 from tocsin.model.results import BackendSubscription, Value, encode_subscription
-from tocsin.pipeline.engine import Done, Engine
+from tocsin.pipeline.engine import Engine
+from tocsin.pipeline.execution import Done
 from tocsin.pipeline.plan import compile_channel
 from tocsin.pipeline.progress import ChannelProgress, Progress
 from tocsin.pipeline.spark import Options, Spark, cache_directory

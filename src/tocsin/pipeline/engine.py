@@ -1,11 +1,14 @@
-"""Executions on Spark: what due channels ask, in as few jobs as they have shapes, and the files that come out of it.
+"""Executions on Spark: what due channels ask, in as few jobs as can be, and the files that come out of it.
 
-Channels of one template that read the same news are one **group**, and one job. The query's rows go through Python
-tasks that write them, as they come, into files of the results dataset (``pipeline.writer``); what comes back to the
-driver is the list of files. Nothing is committed here: ``pipeline.tick`` does that.
+Channels of one template that read the same news are one **group**, and one query. Groups of a tick are one job, the
+union of their queries: a job costs more than most queries do. Only those are put together whose last execution was
+quick; one that is new, slow or has failed has a job of its own. The rows go through Python tasks that write them, as
+they come, into files of the results dataset (``pipeline.writer``); what comes back to the driver is the list of files.
+Nothing is committed here: ``pipeline.tick`` does that.
 
-A group that fails is run again channel by channel, so that one's fault is not the others'. A job that takes longer
-than its deadline is stopped and has failed.
+Groups that fail together are run again group by group, and a group that fails channel by channel, so that one's fault
+is not the others'. A job that takes longer than its deadline is stopped and has failed; but what Java does in a tight
+loop goes on until it is through, and has one of Spark's slots until then.
 
 All methods are called from one thread at a time, but ``execute`` runs groups side by side in threads of its own.
 Spark resolves the names of views when a query is handed to it, so that only this is done under a lock.
@@ -13,6 +16,7 @@ Spark resolves the names of views when a query is handed to it, so that only thi
 
 from __future__ import annotations
 
+import functools
 import itertools
 import shutil
 import threading
@@ -22,11 +26,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import pyarrow as pa
 import structlog
 
 from tocsin.model.catalogue import Channel, ParameterType
+from tocsin.pipeline.execution import Asked, Done, Due, Group, Run, Tick, done_of, sum_of, writer_of
 from tocsin.pipeline.failures import ExecutionFailed, first_words
 from tocsin.pipeline.plan import Compiled, Selection, Template, results_view
 from tocsin.pipeline.storage.datasets import DatasetStore, Snapshot
@@ -36,50 +40,18 @@ from tocsin.pipeline.storage.results import ResultsStore
 from tocsin.pipeline.subscriptions import Subscriptions
 from tocsin.pipeline.tables import Member, TemplateTable, row_values
 from tocsin.pipeline.views import Views
-from tocsin.pipeline.writer import WRITTEN_DDL, Running, Writer, written
+from tocsin.pipeline.writer import WRITTEN_DDL, written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SIDE_BY_SIDE: Final = 4  # jobs at a time: their fixed costs overlap, their tasks share the cores
-ADAPTIVE_BYTES: Final = (
-    256 << 20
-)  # read by a tick, from which on Spark had better look at sizes while it runs
+TOGETHER: Final = 16  # groups in one job at most: to plan it takes as long as they are many
+QUICK_S: Final = 5.0  # an execution after which a group may share a job with others
+# Read by a tick, from which on Spark had better look at sizes while it runs, and each group has a job of its own.
+ADAPTIVE_BYTES: Final = 256 << 20
 ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 PARTS_PER_GROUP: Final = 1 << 14  # numbers for the tasks of one group, of 2³¹
-
-
-class Due(msgspec.Struct, frozen=True):
-    """A channel that runs now: its number, and of each dataset that it reads as NEW what it has read."""
-
-    channel: str
-    execution: int
-    since: dict[str, int]
-
-
-class Done(msgspec.Struct, frozen=True):
-    """How it went. ``read``: of each dataset that it read as NEW the version up to which it did."""
-
-    channel: str
-    execution: int
-    read: dict[str, int]
-    results: int = 0
-    matched: int = 0  # subscriptions with results
-    took_us: int = 0
-    error: str = ""
-
-
-class _Group(msgspec.Struct):
-    template: Template
-    due: list[Due]
-    number: int = 0
-
-
-class Run(msgspec.Struct, frozen=True):
-    """All of a tick."""
-
-    done: tuple[Done, ...]
-    parts: tuple[Part, ...]
 
 
 class Engine:
@@ -109,6 +81,8 @@ class Engine:
         self._views = Views(spark, store)
         self._selects = itertools.count(1)
         self._adaptive: bool | None = None  # what Spark was told last
+        self._much = False  # is read by this tick
+        self._quick: set[str] = set()  # templates whose last execution was
         self._decided = spark.sparkContext.getConf().get(ADAPTIVE) is not None
         self._jobs = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="execution")
         self._folder = ThreadPoolExecutor(1, thread_name_prefix="fold")
@@ -177,41 +151,48 @@ class Engine:
         snapshots = {name: self._store.snapshot(name) for name in self._read_by(groups)}
         self._catch_up(groups)
         self._adapt(snapshots.values())
+        tick_of = Tick(tick, at_us, snapshots)
         done: list[Done] = []
         parts: list[Part] = []
-        for outcome in self._jobs.map(lambda group: self._attempt(group, snapshots, tick, at_us), groups):
+        for outcome in self._jobs.map(lambda some: self._attempt(some, tick_of), self._jobs_of(groups)):
             done += outcome.done
             parts += outcome.parts
         return Run(tuple(done), tuple(parts))
+
+    def _jobs_of(self, groups: Sequence[Group]) -> list[list[Group]]:
+        """Which groups are one job: as many as may be of those that were quick, if little is read."""
+        shared = [] if self._much else [group for group in groups if group.template.id in self._quick]
+        alone = [[group] for group in groups if group not in shared]
+        return [shared[at : at + TOGETHER] for at in range(0, len(shared), TOGETHER)] + alone
 
     def _adapt(self, snapshots: Iterable[Snapshot]) -> None:
         """Have Spark plan as it goes where much is read. Where little is, any plan will do, and each look costs time.
 
         Unless the operator has decided it.
         """
-        wanted = sum(file.size for each in snapshots for file in each.files) >= ADAPTIVE_BYTES
-        if wanted != self._adaptive and not self._decided:
-            self._spark.conf.set(ADAPTIVE, str(wanted).lower())
-            self._adaptive = wanted
+        self._much = sum(file.size for each in snapshots for file in each.files) >= ADAPTIVE_BYTES
+        if self._much != self._adaptive and not self._decided:
+            self._spark.conf.set(ADAPTIVE, str(self._much).lower())
+            self._adaptive = self._much
 
-    def _grouped(self, due: Iterable[Due]) -> list[_Group]:
-        groups: dict[tuple[str, tuple[tuple[str, int], ...]], _Group] = {}
+    def _grouped(self, due: Iterable[Due]) -> list[Group]:
+        groups: dict[tuple[str, tuple[tuple[str, int], ...]], Group] = {}
         for each in due:
             template = self._compiled[each.channel.lower()].template
             key = (template.id, tuple(sorted(each.since.items())))
-            groups.setdefault(key, _Group(template, [])).due.append(each)
+            groups.setdefault(key, Group(template, [])).due.append(each)
         for number, group in enumerate(groups.values()):
             group.number = number
         return list(groups.values())
 
-    def _read_by(self, groups: Iterable[_Group]) -> set[str]:
+    def _read_by(self, groups: Iterable[Group]) -> set[str]:
         return {read.dataset.lower() for group in groups for read in group.template.reads}
 
     def fold(self) -> None:
         """Put all subscriptions into the bases of their tables, now."""
-        self._catch_up([_Group(each.template, []) for each in self._compiled.values()], now=True)
+        self._catch_up([Group(each.template, []) for each in self._compiled.values()], now=True)
 
-    def _catch_up(self, groups: Iterable[_Group], *, now: bool = False) -> None:
+    def _catch_up(self, groups: Iterable[Group], *, now: bool = False) -> None:
         """Bring the tables of subscriptions up to date."""
         for template_id in {group.template.id for group in groups}:
             table = self._tables[template_id]
@@ -225,25 +206,39 @@ class Engine:
                 {_member(each).key: self._subscriptions.of(each.channel.name) for each in members}, now=now
             )
 
-    def _attempt(self, group: _Group, snapshots: Mapping[str, Snapshot], tick: int, at_us: int) -> Run:
+    def _attempt(self, groups: Sequence[Group], tick: Tick) -> Run:
+        """Some groups as one job; if that fails, smaller and smaller ones."""
+        first_part = groups[0].number * PARTS_PER_GROUP
+        names = [each.channel for group in groups for each in group.due]
+        templates = {group.template.id for group in groups}
+        began = perf_counter()
         try:
-            first_part = group.number * PARTS_PER_GROUP
-            return self._run(group, snapshots, tick, at_us, f"tick {tick}, group {group.number}", first_part)
+            run = self._run(groups, tick, f"tick {tick.number}, from {names[0]} on", first_part)
         except Exception as error:
-            if len(group.due) == 1:
-                return Run((self._failure(group.due[0], error),), ())
+            self._quick -= templates
+            if len(names) == 1:
+                return Run((self._failure(groups[0].due[0], error),), ())
             self._log.warning(
-                "channels of one shape failed together, and are run one by one",
-                channels=[each.channel for each in group.due],
-                problem=first_words(error),
+                "channels failed together, and are run one by one", channels=names, problem=first_words(error)
             )
+        else:
+            if perf_counter() - began < QUICK_S:
+                self._quick |= templates
+            else:
+                self._quick -= templates
+            return run
+        if len(groups) > 1:
+            return sum_of(self._attempt([group], tick) for group in groups)
+        return self._one_by_one(groups[0], tick)
+
+    def _one_by_one(self, group: Group, tick: Tick) -> Run:
         done: list[Done] = []
         parts: list[Part] = []
         for each in group.due:
-            alone = _Group(group.template, [each], group.number)
+            alone = Group(group.template, [each], group.number)
             first_part = max((part.part + 1 for part in parts), default=group.number * PARTS_PER_GROUP)
             try:
-                run = self._run(alone, snapshots, tick, at_us, f"tick {tick}, {each.channel}", first_part)
+                run = self._run([alone], tick, f"tick {tick.number}, {each.channel}", first_part)
             except Exception as error:
                 done.append(self._failure(each, error))
             else:
@@ -254,38 +249,46 @@ class Engine:
     def _failure(self, due: Due, error: Exception) -> Done:
         return Done(due.channel, due.execution, due.since, error=first_words(error))
 
-    def _run(
-        self,
-        group: _Group,
-        snapshots: Mapping[str, Snapshot],
-        tick: int,
-        at_us: int,
-        name: str,
-        first_part: int,
-    ) -> Run:
-        began = perf_counter()
+    def _ask(self, group: Group, tick: Tick) -> Asked:
+        """Hand a group's query to Spark, which does nothing yet."""
         members = {_member(self._compiled[each.channel.lower()]).key: each for each in group.due}
         table = self._tables[group.template.id]
         read = {
-            each.dataset.lower(): snapshots[each.dataset.lower()].version
+            each.dataset.lower(): tick.snapshots[each.dataset.lower()].version
             for each in group.template.reads
             if each.new
         }
+        found = None
         with self._viewing:
             subscriptions = table.frame(members)
-            if subscriptions is None:  # nobody to tell
-                return Run(tuple(Done(each.channel, each.execution, read) for each in group.due), ())
-            self._views.show_subscriptions(group.template, subscriptions, at_us)
-            found = self._views.results(group.template, table.rows, snapshots, group.due[0].since)
+            if subscriptions is not None:
+                self._views.show_subscriptions(group.template, subscriptions, tick.at_us)
+                found = self._views.results(group.template, table.rows, tick.snapshots, group.due[0].since)
         running = {}
         for key, each in members.items():
             channel = self._compiled[each.channel.lower()].channel
-            running[key] = Running(channel.name, each.execution, channel.priority)
-        place = Place(str(self._results), tick, self._name, at_us)
-        writer = Writer(place, first_part, running, table.holders())
-        parts, matched = written([self._collect(found.mapInArrow(writer, WRITTEN_DDL), name)])
+            running[key] = (channel.name, each.execution, channel.priority)
+        return Asked(group, read, found, running, table.holders())
+
+    def _run(self, groups: Sequence[Group], tick: Tick, name: str, first_part: int) -> Run:
+        began = perf_counter()
+        asked = [self._ask(group, tick) for group in groups]
+        parts: list[Part] = []
+        matched: dict[str, int] = {}
+        if frames := [each.found for each in asked if each.found is not None]:
+            found = functools.reduce(lambda one, other: one.unionAll(other), frames)
+            if len(frames) > 1:  # else each would have tasks of its own, which cost more than what they do
+                found = found.coalesce(self._spark.sparkContext.defaultParallelism)
+            place = Place(str(self._results), tick.number, self._name, tick.at_us)
+            writer = writer_of(place, first_part, asked)
+            parts, matched = written([self._collect(found.mapInArrow(writer, WRITTEN_DDL), name)])
         took_us = int((perf_counter() - began) * 1e6)
-        return Run(tuple(_done(each, read, parts, matched, took_us) for each in group.due), tuple(parts))
+        return Run(
+            tuple(
+                done_of(due, each.read, parts, matched, took_us) for each in asked for due in each.group.due
+            ),
+            tuple(parts),
+        )
 
     # ── for people ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -308,7 +311,7 @@ class Engine:
         """Spark's own plan of a channel, over its subscriptions as they are. In the engine's thread."""
         compiled = self._compiled[name.lower()]
         template = compiled.template
-        self._catch_up([_Group(template, [])])
+        self._catch_up([Group(template, [])])
         snapshots = {each.dataset.lower(): self._store.snapshot(each.dataset) for each in template.reads}
         with self._viewing:
             table = self._tables[template.id]
@@ -340,22 +343,6 @@ class Engine:
             raise
         finally:
             timer.cancel()
-
-
-def _done(
-    due: Due, read: dict[str, int], parts: Iterable[Part], matched: Mapping[str, int], took_us: int
-) -> Done:
-    name = due.channel.lower()
-    return Done(
-        due.channel,
-        due.execution,
-        read,
-        results=sum(
-            each.results for part in parts for each in part.executions if each.channel.lower() == name
-        ),
-        matched=sum(count for channel, count in matched.items() if channel.lower() == name),
-        took_us=took_us,
-    )
 
 
 def _member(compiled: Compiled) -> Member:

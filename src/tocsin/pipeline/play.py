@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from tocsin.model.catalogue import Channel, Dataset
 from tocsin.model.results import BackendSubscription, encode_subscription
-from tocsin.pipeline.engine import Due, Engine
+from tocsin.pipeline.engine import Engine
+from tocsin.pipeline.execution import Due
 from tocsin.pipeline.language.script import read_script
 from tocsin.pipeline.language.spark_check import check_with_spark
 from tocsin.pipeline.language.statements import CreateChannel, CreateDataset

@@ -8,7 +8,7 @@ import msgspec
 
 from tocsin.errors import DatasetMissing
 from tocsin.model.catalogue import Channel, Dataset, Feed
-from tocsin.pipeline.engine import Done
+from tocsin.pipeline.execution import Done
 from tocsin.pipeline.ingest import FeedFigures, Ingest
 from tocsin.pipeline.progress import ChannelProgress
 from tocsin.pipeline.shop import Shop, source_words

@@ -27,7 +27,8 @@ import structlog
 
 from tocsin.errors import StorageUnusable, StoreError, TocsinError
 from tocsin.model.results import Notice, decode_notice, encode_notice
-from tocsin.pipeline.engine import Done, Due, Engine, Run
+from tocsin.pipeline.engine import Engine
+from tocsin.pipeline.execution import Done, Due, Run
 from tocsin.pipeline.progress import ChannelProgress, Progress
 from tocsin.pipeline.storage.results import Committed, ResultsStore
 from tocsin.ports import Log, Record

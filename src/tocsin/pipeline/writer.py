@@ -50,10 +50,11 @@ class Running(msgspec.Struct, frozen=True):
     channel: str
     execution: int
     priority: int  # of results whose query does not say
+    first_set: int = 0  # of the sets of brokers: where those of its table begin
 
 
 class Writer:
-    """The function of the tasks of one group."""
+    """The function of the tasks of one job."""
 
     def __init__(
         self, place: Place, first_part: int, running: Mapping[str, Running], holders: Holders
@@ -91,7 +92,9 @@ class Writer:
                 continue
             k = pc.utf8_slice_codeunits(batch["_k"], 0, K_CHARS)
             number = pc.cast(pc.utf8_slice_codeunits(batch["_k"], K_CHARS + 1, None), pa.int32())
-            brokers = sets.take(number)
+            brokers = sets.take(
+                pc.coalesce(pc.add(number, self._first_sets(batch)), pa.scalar(0, pa.int32()))
+            )
             if len(changed):
                 brokers = self._overruled(k, brokers, changed)
             found = self._batch(batch, k, brokers)
@@ -100,6 +103,12 @@ class Writer:
                 matched.setdefault(name, set()).update(pc.unique(ks).to_pylist())
             if found.num_rows:
                 yield found
+
+    def _first_sets(self, batch: pa.RecordBatch) -> pa.Array:
+        """For each row the set from which its number counts; none for rows of what does not run."""
+        names = batch["_channel"].dictionary_encode()
+        running = [self._running.get(key) for key in names.dictionary.to_pylist()]
+        return pa.array([each and each.first_set for each in running], pa.int32()).take(names.indices)
 
     def _overruled(self, k: pa.Array, brokers: pa.Array, changed: pa.Array) -> pa.Array:
         """With those who hold the ks now whose holders have changed."""

@@ -15,7 +15,8 @@ pa = pytest.importorskip("pyarrow", reason="install the extra tocsin[spark]")
 from tocsin.model.catalogue import Channel, Column, Dataset, Parameter, ParameterType  # noqa: E402
 from tocsin.model.results import BackendSubscription, encode_subscription  # noqa: E402
 from tocsin.pipeline import tables  # noqa: E402
-from tocsin.pipeline.engine import Due, Engine, Run  # noqa: E402
+from tocsin.pipeline.engine import Engine  # noqa: E402
+from tocsin.pipeline.execution import Due, Run  # noqa: E402
 from tocsin.pipeline.failures import first_words  # noqa: E402
 from tocsin.pipeline.plan import compile_channel, compile_select  # noqa: E402
 from tocsin.pipeline.play import play  # noqa: E402
@@ -235,16 +236,94 @@ def test_one_that_fails_does_not_fail_those_of_its_shape(
     bench.report(("ann", 1.0))
     real = Engine._run
 
-    def run(self: Engine, group: Any, *arguments: Any) -> Run:
-        if any(each.channel == "same1" for each in group.due):
+    def run(self: Engine, groups: Any, *arguments: Any) -> Run:
+        if any(each.channel == "same1" for group in groups for each in group.due):
             raise RuntimeError("[DIVIDE_BY_ZERO] of no use\n  at org.apache.spark.X\nJVM stacktrace:\n…")
-        return real(self, group, *arguments)
+        return real(self, groups, *arguments)
 
     monkeypatch.setattr(Engine, "_run", run)
     found = bench.run(*((each.name.lower(), 0) for each in many))["x"]
     assert [name for name, _ in found] == ["Same0", "Same2"]
     assert bench.done("same1").error == "[DIVIDE_BY_ZERO] of no use"
     assert bench.done("same1").read == {"reports": 0} and bench.done("same0").error == ""
+
+
+def test_unlike_channels_of_a_tick_are_one_job_and_each_result_goes_to_its_holders(
+    bench: Bench, started_spark: Spark
+) -> None:
+    large = channel("Large", "SELECT r.size FROM NEW Reports r WHERE r.size > :least", ("least", "DOUBLE"))
+    ranked = channel(
+        "Ranked",
+        "SELECT r.who FROM Reports r WHERE r.size > :least ORDER BY r.size DESC LIMIT 2",
+        ("least", "DOUBLE"),
+    )
+    bench.define(ABOUT, large, ranked)
+    bench.hold("About", "ann", broker="x")
+    bench.hold("About", "ann", broker="y")
+    bench.hold("Large", 2.0, broker="z")
+    bench.hold("Large", 1.0, broker="x")
+    bench.hold("Ranked", 0.0, broker="z")
+    bench.report(("ann", 1.5), ("bob", 2.5), ("eve", 3.0))
+    tracker = started_spark.session.sparkContext.statusTracker()
+    names = ("about", "large", "ranked")
+    apart = bench.run(*((name, 0) for name in names))  # each is new
+    assert all(tracker.getJobIdsForGroup(f"tick 1, from {name} on") for name in names)
+    bench.engine._quick = {bench.engine.shape(name) for name in names}  # whatever this machine took
+    found = bench.run(*((name, 0) for name in names))
+    assert [bool(tracker.getJobIdsForGroup(f"tick 2, from {name} on")) for name in names] == [
+        True,
+        False,
+        False,
+    ]
+    assert found == apart
+    assert found == {
+        "x": [
+            ("About", {"who": "ann", "size": 1.5}),
+            *(("Large", {"size": size}) for size in (1.5, 2.5, 3.0)),
+        ],
+        "y": [("About", {"who": "ann", "size": 1.5})],
+        "z": [
+            ("Large", {"size": 2.5}),
+            ("Large", {"size": 3.0}),
+            ("Ranked", {"who": "bob"}),
+            ("Ranked", {"who": "eve"}),
+        ],
+    }
+    assert [bench.done(name).results for name in ("about", "large", "ranked")] == [1, 5, 2]
+    assert [bench.done(name).matched for name in ("about", "large", "ranked")] == [1, 2, 1]
+
+
+def test_a_shape_that_fails_costs_the_others_nothing_and_stays_by_itself_until_it_succeeds(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = channel("Large", "SELECT r.size FROM NEW Reports r WHERE r.size > :least", ("least", "DOUBLE"))
+    bench.define(ABOUT, large)
+    bench.hold("About", "ann")
+    bench.hold("Large", 0.0)
+    real, jobs, broken = Engine._run, [], [True]
+    monkeypatch.setattr("tocsin.pipeline.engine.QUICK_S", 1e6)
+    bench.engine._quick = {bench.engine.shape(name) for name in ("about", "large")}
+
+    def run(self: Engine, groups: Any, *arguments: Any) -> Run:
+        names = [each.channel for group in groups for each in group.due]
+        jobs.append(names)
+        if broken[0] and "large" in names:
+            raise RuntimeError("no")
+        return real(self, groups, *arguments)
+
+    monkeypatch.setattr(Engine, "_run", run)
+    first = bench.report(("ann", 1.0))
+    assert bench.run(("about", 0), ("large", 0)) == {"x": [("About", {"who": "ann", "size": 1.0})]}
+    assert (bench.done("about").error, bench.done("large").error) == ("", "no")
+    assert jobs == [["about", "large"], ["about"], ["large"]]
+    broken[0], jobs[:] = False, []
+    second = bench.report(("ann", 3.0))
+    assert len(bench.run(("about", first), ("large", 0))["x"]) == 3
+    assert sorted(jobs) == [["about"], ["large"]]
+    jobs.clear()
+    bench.report(("ann", 4.0))
+    assert len(bench.run(("about", second), ("large", second))["x"]) == 2
+    assert jobs == [["about", "large"]]
 
 
 def test_an_execution_that_takes_too_long_is_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,9 +336,10 @@ def test_an_execution_that_takes_too_long_is_stopped(bench: Bench, monkeypatch: 
     bench.hold("Heavy", 1.0)
     bench.hold("About", "p1")
     bench.report(*((f"p{n}", float(n)) for n in range(5_000)))
-    monkeypatch.setattr(bench.engine, "_deadline_s", 3.0)
+    bench.run(("about", 0))  # the first time takes longer
+    monkeypatch.setattr(bench.engine, "_deadline_s", 6.0)
     found = bench.run(("heavy", 0), ("about", 0))
-    assert bench.done("heavy").error == "it took longer than 3 s and was stopped"
+    assert bench.done("heavy").error == "it took longer than 6 s and was stopped"
     assert bench.done("about").error == "" and len(found["x"]) == 1
 
 

@@ -16,7 +16,7 @@ from tocsin.errors import StorageUnusable, StoreUnavailable  # noqa: E402
 from tocsin.model.channel_places import ChannelPlaces  # noqa: E402
 from tocsin.model.results import Notice, decode_notice  # noqa: E402
 from tocsin.pipeline import tick as module  # noqa: E402
-from tocsin.pipeline.engine import Done, Due, Run  # noqa: E402
+from tocsin.pipeline.execution import Done, Due, Run  # noqa: E402
 from tocsin.pipeline.progress import Progress  # noqa: E402
 from tocsin.pipeline.storage.parts import IN, Place, parts_of, write_part  # noqa: E402
 from tocsin.pipeline.storage.results import ResultsStore  # noqa: E402

@@ -14,6 +14,7 @@ from tests.unit.pipeline.test_engine import ABOUT, REPORTS, Bench, channel  # no
 from tocsin.model.catalogue import Column, Dataset  # noqa: E402
 from tocsin.pipeline import engine as engine_module  # noqa: E402
 from tocsin.pipeline import plan  # noqa: E402
+from tocsin.pipeline.execution import Due  # noqa: E402
 from tocsin.pipeline.plan import compile_channel  # noqa: E402
 from tocsin.pipeline.views import Views  # noqa: E402
 
@@ -125,7 +126,7 @@ def test_whichever_form_is_run_finds_the_same(
         places = [(0.0, 0.0), (0.0, 100.0), (0.0, 101.0), (450.0, 420.0)]
         rows = pa.table({"id": [0, 1, 2, 3], "place": [{"x": x, "y": y} for x, y in places]})
         bench.store.append("Spots", rows, now_us=1)
-        ran = bench.engine.execute([engine_module.Due("near", 1, {"spots": 0})], tick=1, at_us=1)
+        ran = bench.engine.execute([Due("near", 1, {"spots": 0})], tick=1, at_us=1)
         assert (ran.done[0].error, ran.done[0].results, ran.done[0].matched) == ("", 4, 3)
     finally:
         bench.engine.close()
