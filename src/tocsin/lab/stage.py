@@ -7,7 +7,18 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from tocsin.errors import OperatorError
 from tocsin.lab.worker import Worker
+
+
+def make_directory(out: Path) -> None:
+    """Have a place for the results. Raises ``OperatorError``."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "results.json").touch()
+    except OSError as error:
+        problem = f"results cannot be written to {out}: {error.strerror or error}"
+        raise OperatorError(problem, "Give another place with --out DIR") from None
 
 
 class Stage:

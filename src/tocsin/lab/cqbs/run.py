@@ -20,7 +20,6 @@ from typing import Final
 
 import msgspec
 
-from tocsin.errors import OperatorError
 from tocsin.lab.cqbs import coordinator, paper, plots, single, whole
 from tocsin.lab.cqbs.coordinator import Coordinated
 from tocsin.lab.cqbs.forwarding import Forwarded
@@ -54,16 +53,6 @@ class Results(msgspec.Struct):
         """An experiment was cut short."""
         parts = (*self.single.values(), self.alone, self.replicated, self.full)
         return any(part is not None and part.partial for part in parts)
-
-
-def make_directory(out: Path) -> None:
-    """Have a place for the results. Raises ``OperatorError``."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "results.json").touch()
-    except OSError as error:
-        problem = f"results cannot be written to {out}: {error.strerror or error}"
-        raise OperatorError(problem, "Give another place with --out DIR") from None
 
 
 async def run(

@@ -21,7 +21,6 @@ from typing import Any, Final
 
 import msgspec
 
-from tocsin.errors import OperatorError
 from tocsin.lab.figures import Comparison, as_csv, markdown
 from tocsin.lab.reaps import claims, failures, overheads, paper, plots, replication, retrieval
 from tocsin.lab.reaps.claims import Claim
@@ -53,16 +52,6 @@ class Results(msgspec.Struct):
     def partial(self) -> bool:
         """Something is not there yet."""
         return not all((self.retrieval, self.sweep, self.conditions, self.replication, self.failures))
-
-
-def make_directory(out: Path) -> None:
-    """Have a place for the results. Raises ``OperatorError``."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "results.json").touch()
-    except OSError as error:
-        problem = f"results cannot be written to {out}: {error.strerror or error}"
-        raise OperatorError(problem, "Give another place with --out DIR") from None
 
 
 def begin(given: Parameters, command: str = COMMAND) -> Results:

@@ -1,0 +1,17 @@
+"""The experiments of the Landmark paper (section 5), on real processes.
+
+| module | what it is |
+| --- | --- |
+| ``plan`` | the parameters: the paper's, and those of a quick form |
+| ``paper`` | what the paper found |
+| ``fleet`` | a network whose brokers can be killed, and stay away |
+| ``chronicle`` | what the coordinators' log says of brokers, and when |
+| ``crowd`` | subscribers, publishers, and what became of their messages |
+| ``control`` | Table 1: what flows while nothing happens |
+| ``objects`` | Tables 2 and 3: what flows because a broker fails |
+| ``latency`` | Table 4: when all is well again after 1 to 5 brokers failed at once |
+| ``sequence`` | Figure 8: each message of a publisher, while its subscriber's broker fails |
+| ``tables`` | paper and ours, side by side |
+| ``plots`` | pictures of all of it |
+| ``run`` | the experiments one after the other, and what is written down |
+"""

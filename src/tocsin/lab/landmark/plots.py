@@ -1,0 +1,198 @@
+"""The results as pictures, with the paper's values drawn in."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tocsin.lab.figures import Spread
+from tocsin.lab.landmark import paper
+from tocsin.lab.landmark.control import Controlled
+from tocsin.lab.landmark.latency import Trial
+from tocsin.lab.landmark.objects import Kind, Recovered
+from tocsin.lab.landmark.sequence import Sequenced
+from tocsin.lab.landmark.tables import mean
+
+OURS: Final = "#c0392b"
+SECOND: Final = "#e67e22"
+THIRD: Final = "#2e5cb8"
+THEIRS: Final = "#555555"
+PLACES: Final = (
+    "#d5e8d4",
+    "#dae8fc",
+    "#ffe6cc",
+    "#e1d5e7",
+)  # behind a time sequence: where the subscriber is
+DETECTS: Final = {"default": OURS, "aggressive": THIRD}
+DPI: Final = 130
+
+
+def available() -> bool:
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def _pyplot() -> Any:
+    importlib.import_module("matplotlib").use("agg")
+    return importlib.import_module("matplotlib.pyplot")
+
+
+def _finish(axes: Any, title: str, along: str, up: str) -> None:
+    axes.grid(alpha=0.3)
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel(along)
+    axes.set_ylabel(up)
+    axes.legend(fontsize=8)
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.savefig(path, dpi=DPI)
+    _pyplot().close(figure)
+
+
+def draw_control(found: Sequence[Controlled], out: Path) -> None:
+    """Table 1."""
+    figure, axes = _pyplot().subplots(figsize=(8, 4.8), layout="constrained")
+    axes.plot(*zip(*paper.CONTROL.items(), strict=True), "s--", color=THEIRS, label="paper")
+    brokers = [each.brokers for each in found]
+    deviations = [each.total.deviation for each in found]
+    axes.errorbar(
+        brokers,
+        [each.total.mean for each in found],
+        yerr=deviations,
+        fmt="o-",
+        capsize=3,
+        color=OURS,
+        label="ours: all between processes, with headers",
+    )
+    axes.plot(
+        brokers, [each.payload for each in found], "^-", color=SECOND, label="ours: the same without headers"
+    )
+    axes.plot(brokers, [each.heartbeats for each in found], "v-", color=THIRD, label="ours: heartbeats alone")
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(left=0)
+    _finish(axes, "Table 1: control traffic while nothing happens", "brokers", "KB/s")
+    _save(figure, out / "control.png")
+
+
+def draw_objects(found: Sequence[Recovered], out: Path) -> None:
+    """Tables 2 and 3."""
+    figure, panels = _pyplot().subplots(1, 2, figsize=(11, 4.6), layout="constrained", sharey=True)
+    kinds: tuple[tuple[Kind, str, dict[int, float]], ...] = (
+        ("queues", "Table 2: recovering queues (sessions)", paper.QUEUES),
+        ("routes", "Table 3: recovering routes (subscriptions)", paper.ROUTES),
+    )
+    for axes, (kind, title, published) in zip(panels, kinds, strict=True):
+        mine = [each for each in found if each.kind == kind]
+        counts = sorted({each.count for each in mine})
+        some = {count: [each for each in mine if each.count == count] for count in counts}
+        axes.plot(*zip(*published.items(), strict=True), "s--", color=THEIRS, label="paper")
+        axes.plot([each.count for each in mine], [each.total for each in mine], ".", color=OURS, alpha=0.5)
+        for name, colour, mark, words in (
+            ("total", OURS, "o-", "ours: all between processes"),
+            ("coordinator", THIRD, "v-", "ours: the coordinator's part"),
+            ("clients", SECOND, "^-", "ours: clients that come back"),
+        ):
+            axes.plot(counts, [mean(some[count], name) for count in counts], mark, color=colour, label=words)
+        _finish(axes, title, kind, "KB over what flows anyway")
+    panels[0].set_ylim(bottom=0)
+    _save(figure, out / "objects.png")
+
+
+def draw_latency(trials: Sequence[Trial], out: Path) -> None:
+    """Table 4."""
+    figure, axes = _pyplot().subplots(figsize=(8.5, 5.2), layout="constrained")
+    theirs = paper.LATENCY
+    axes.errorbar(
+        list(theirs),
+        [each.mean for each in theirs.values()],
+        yerr=[
+            [each.mean - each.shortest for each in theirs.values()],
+            [each.longest - each.mean for each in theirs.values()],
+        ],
+        fmt="s--",
+        capsize=3,
+        color=THEIRS,
+        label="paper: recovered (mean, shortest, longest)",
+    )
+    for detect in dict.fromkeys(trial.detect for trial in trials):
+        mine = [trial for trial in trials if trial.detect == detect]
+        _recovered(axes, mine, DETECTS[detect], f"ours, {detect} detection")
+    axes.set_ylim(bottom=0)
+    axes.set_xticks(sorted({*theirs, *(trial.failures for trial in trials)}))
+    _finish(axes, "Table 4: from the kill of so many brokers at once", "brokers that fail", "seconds")
+    _save(figure, out / "latency.png")
+
+
+def _recovered(axes: Any, trials: Sequence[Trial], colour: str, words: str) -> None:
+    for name, mark, label in (
+        ("recovered_s", "o-", "recovered (mean, shortest, longest)"),
+        ("served_s", "^:", "all subscribers have a new message"),
+    ):
+        times: dict[int, list[float]] = {}
+        for trial in trials:
+            found = trial.last(name)
+            if found is not None:
+                times.setdefault(trial.failures, []).append(found)
+        counts = sorted(times)
+        means = [sum(times[count]) / len(times[count]) for count in counts]
+        spans = [
+            [middle - min(times[count]) for count, middle in zip(counts, means, strict=True)],
+            [max(times[count]) - middle for count, middle in zip(counts, means, strict=True)],
+        ]
+        axes.errorbar(counts, means, yerr=spans, fmt=mark, capsize=3, color=colour, label=f"{words}: {label}")
+    replaced: dict[int, list[float]] = {}
+    for trial in trials:
+        known = [each.replaced_s for each in trial.outcomes if each.replaced_s is not None]
+        replaced.setdefault(trial.failures, []).extend(known)
+    spreads = {count: Spread.of(known) for count, known in sorted(replaced.items())}
+    points = [(count, spread.mean) for count, spread in spreads.items() if spread is not None]
+    if points:
+        label = f"{words}: a standby in its place"
+        axes.plot(*zip(*points, strict=True), "x-.", color=colour, alpha=0.5, label=label)
+
+
+def draw_sequence(found: Sequence[Sequenced], out: Path) -> None:
+    """Figure 8: a panel for each way."""
+    pyplot = _pyplot()
+    figure, panels = pyplot.subplots(
+        len(found), figsize=(10, 4.6 * len(found)), squeeze=False, layout="constrained"
+    )
+    for axes, each in zip(panels[:, 0], found, strict=True):
+        _sequence(axes, each)
+    figure.savefig(out / "sequence.png", dpi=DPI)
+    pyplot.close(figure)
+
+
+def _sequence(axes: Any, found: Sequenced) -> None:
+    numbers = [each.number for each in found.messages]
+    axes.plot([each.sent_s for each in found.messages], numbers, "-", color=THEIRS, lw=1, label="sent")
+    arrived = [each for each in found.messages if each.arrived_s is not None]
+    axes.plot(
+        [each.arrived_s for each in arrived],
+        [each.number for each in arrived],
+        "o",
+        color=OURS,
+        ms=3,
+        label="arrived",
+    )
+    end = max([each.arrived_s for each in arrived if each.arrived_s is not None], default=0.0)
+    colours: dict[str, str] = {}
+    for at, visit in enumerate(found.visits):
+        until = found.visits[at + 1].at_s if at + 1 < len(found.visits) else end
+        label = None if visit.broker in colours else f"subscriber at {visit.broker}"
+        colour = colours.setdefault(visit.broker, PLACES[len(colours) % len(PLACES)])
+        axes.axvspan(max(visit.at_s, 0.0), max(until, 0.0), color=colour, alpha=0.8, lw=0, label=label)
+    for moment, style, words in (
+        (found.killed_s, "-", "its broker is frozen" if found.way == "frozen" else "its broker is killed"),
+        (found.detected_s, "--", "detected, backup stands in"),
+        (found.replaced_s, "-.", "a standby has its place"),
+        (found.back_s, ":", "the broker is back"),
+    ):
+        if moment is not None:
+            axes.axvline(moment, color="black", lw=1, ls=style, label=words)
+    lost = f"{found.account.lost} of {found.account.due} messages lost"
+    _finish(axes, f"Fig 8, {found.way}: {lost}", "seconds", "message")
+    axes.legend(fontsize=8, loc="upper left")
