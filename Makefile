@@ -16,7 +16,7 @@ help: ## show the verbs
 setup: ## create or refresh .venv
 	@scripts/setup --extra spark
 
-demo: setup ## start a network on embedded defaults, send alerts across it, break it, and give the account
+demo: setup ## people in a city are told of emergencies near them while brokers are killed; and the account
 	@$(BIN)/tocsin demo
 
 test: setup ## run the tests (Debian test programs are installed when missing and allowed)

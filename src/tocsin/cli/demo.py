@@ -1,195 +1,219 @@
-"""``tocsin demo``: a network of one's own for half a minute, with alerts across it and a broker that is killed."""
+"""``tocsin demo``: people walk through a city, things happen; a broker is killed, then a cluster; the account."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
-import subprocess
-import time
-from typing import Final
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Final
 
-import msgspec
-from rich.console import Console
-from rich.table import Table
+import typer
 
-from tocsin.client import AsyncClient, Message
-from tocsin.client.address import Server
-from tocsin.client.subscription import Subscription
-from tocsin.errors import DeadlineExceeded, OperatorError
-from tocsin.model.message import broker_address
-from tocsin.runtime.directory import BrokerAddress
-from tocsin.runtime.network import own_command
+from tocsin.cli.scenery import account_table
+from tocsin.cli.screen import Screen
+from tocsin.config import Log
+from tocsin.errors import DeadlineExceeded, OperatorError, TocsinError
+from tocsin.lab.reaps.city import City
+from tocsin.lab.reaps.scene import Account, Scene, Script, homes, scene
+from tocsin.lab.reaps.scene.application import CHANNEL
+from tocsin.runtime import extra, logs
 
-# Spark would take the machine's time from what is shown.
-WITHOUT_SPARK: Final = ("--set", "pipeline.enabled=never")
-READY_DEADLINE_S: Final = 60.0
-STEP_DEADLINE_S: Final = 30.0
-BURST: Final = 10_000
-BURST_WINDOW: Final = 500  # messages between two waits for the broker to keep up
-PROBE_S: Final = 0.02  # how long to wait for a message before the next try
-ALERTS: Final = (
-    ("alerts/north/flood", "water at 3.2 m and rising"),
-    ("alerts/north/fire", "smoke over the old harbour"),
-    ("alerts/south/flood", "sandbags at the town hall"),
-)
-
-
-class Ready(msgspec.Struct, frozen=True):
-    """The line with which ``tocsin up`` says that everything runs."""
-
-    seconds: float
-    brokers: tuple[BrokerAddress, ...]
-    pids: dict[str, int]
-
-    def client(self, broker_id: str) -> AsyncClient:
-        broker = next(broker for broker in self.brokers if broker.id == broker_id)
-        return AsyncClient([Server(broker.host, broker.port)], client_id=f"demo-{broker_id}", redial=False)
+SUBSCRIBERS: Final = 400  # as in the paper
+SECONDS: Final = 110  # of the play: about two minutes with what follows it
+SECONDS_LEAST, SECONDS_MOST = 10, 3_600
+PERIOD_S: Final = 5
+QUICK_SUBSCRIBERS, QUICK_SECONDS, QUICK_PERIOD_S = 24, 16, 2
+REFRESH_S: Final = 0.5
+ASK_S: Final = 2.0  # between two questions to the pipeline about the channel
+HOME_S: Final = 60.0  # for everybody to be home before the account
+VICTIM, CLUSTER = "north-1", "south"
+# When things happen, as a part of the time that the play takes.
+KILLED, BACK, CLUSTER_KILLED, CLUSTER_BACK = 0.18, 0.40, 0.56, 0.80
+LOST, CUT_SHORT = 1, 1  # exit codes
+VERDICTS: Final = {
+    True: "[bold green]Nothing was lost, nothing came twice, everything came in order.[/]",
+    False: "[bold red]A promise was broken: see the account.[/]",
+}
 
 
-def demo() -> None:
-    """Start a network, send alerts across it, kill a broker with -9, watch it come back, and stop everything.
+def demo(
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="Of the city, its people and what happens.")
+    ] = 1,
+    seconds: Annotated[
+        int | None,
+        typer.Option("--seconds", metavar="N", help=f"How long it is played; {SECONDS} unless told."),
+    ] = None,
+    subscribers: Annotated[
+        int | None,
+        typer.Option("--subscribers", metavar="N", help=f"People in the city; {SUBSCRIBERS} unless told."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few people and a short play: to see that it works.")
+    ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Stay up afterwards, and say what to try; Ctrl-C ends it.")
+    ] = False,
+) -> None:
+    """Play the prototype's scene: people walk through a city, and are told of emergencies near them while brokers fail.
+
+    It starts a network of its own (NATS, a coordinator, two clusters of two brokers, Spark), defines the application in
+    SQL, and has 400 subscribers walk. A broker is killed with -9 after a while, later a whole cluster. In the end what
+    Spark committed for every subscriber is held against what that subscriber got. The exit code is 1 if anything was
+    lost.
 
     It uses free ports and a temporary directory, and leaves nothing behind. Your own network is `tocsin up`.
     """
-    console = Console()
-    asyncio.run(_demo(console))
-
-
-async def _demo(console: Console) -> None:
-    console.print("[bold]1.[/] Start: NATS JetStream, a coordinator, and two clusters of three brokers")
-    up = await asyncio.create_subprocess_exec(
-        *own_command("up", "--ephemeral", "--auto-ports", "--set", "log.level=error", *WITHOUT_SPARK),
-        stdout=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is handled here, below
-    )
+    extra.check_installed()
+    script = make_script(seed, seconds, subscribers, quick=quick)
+    logs.configure("demo", Log(level="error"))
     try:
-        ready = await _ready(up)
-        console.print(f"   eight processes, ready after {ready.seconds:.1f} s")
-        console.print(_brokers(ready))
-        await _alerts(console, ready)
-        await _burst(console, ready)
-        await _failure(console, ready)
-    finally:
-        if up.returncode is None:
-            up.send_signal(signal.SIGTERM)
-        code = await up.wait()
-    console.print(f"[bold]5.[/] Stop: everything ended in order (exit code {code}) and left nothing behind")
-    console.print("\nYour own network: [bold].venv/bin/tocsin up[/]; then any MQTT client on port 1883.")
+        found = asyncio.run(_demo(script, keep))
+    except asyncio.CancelledError:
+        raise typer.Exit(CUT_SHORT) from None
+    raise typer.Exit(0 if found.kept else LOST)
 
 
-async def _ready(up: asyncio.subprocess.Process) -> Ready:
-    assert up.stdout is not None
-    try:
-        async with asyncio.timeout(READY_DEADLINE_S):
-            line = await up.stdout.readline()
-    except TimeoutError:
-        remedy = "Run `tocsin up` to see which part is missing"
-        raise OperatorError(f"the network was not ready within {READY_DEADLINE_S:g} s", remedy) from None
-    if not line:
-        raise OperatorError("the network did not start (its own words are above)", "Run `tocsin doctor`")
-    return msgspec.json.decode(line, type=Ready)
-
-
-def _brokers(ready: Ready) -> Table:
-    table = Table("broker", "cluster", "role", "address", box=None, padding=(0, 3))
-    for broker in ready.brokers:
-        table.add_row(broker.id, broker.cluster, broker.role, f"{broker.host}:{broker.port}")
-    return table
-
-
-async def _alerts(console: Console, ready: Ready) -> None:
-    console.print(
-        "[bold]2.[/] Alerts, published at north-1; south-2 asked for alerts/#, north-2 for alerts/+/flood"
+def make_script(seed: int, seconds: int | None, subscribers: int | None, *, quick: bool) -> Script:
+    """What is played. Raises ``OperatorError`` for what cannot be."""
+    seconds = (QUICK_SECONDS if quick else SECONDS) if seconds is None else seconds
+    if not SECONDS_LEAST <= seconds <= SECONDS_MOST:
+        raise OperatorError(f"--seconds {seconds}", f"Give {SECONDS_LEAST} to {SECONDS_MOST}")
+    people = (QUICK_SUBSCRIBERS if quick else SUBSCRIBERS) if subscribers is None else subscribers
+    if people < 1:
+        raise OperatorError(f"--subscribers {people}", "Give at least one")
+    script = Script(
+        homes=homes(people, seed=seed),
+        city=City(seed=seed, seconds=seconds, interval_s=10, emergency_s=1 if quick else 2),
+        period_s=QUICK_PERIOD_S if quick else PERIOD_S,
+        workers=1 if quick else 2,
     )
-    async with (
-        ready.client("north-1") as publisher,
-        ready.client("south-2") as south,
-        ready.client("north-2") as north,
-    ):
-        everything = await south.subscribe("alerts/#")
-        floods = await north.subscribe("alerts/+/flood")
-        await _reach(publisher, "alerts/test/flood", everything, floods)
-        heard = Table("topic", "message", "south-2", "north-2", box=None, padding=(0, 3))
-        for topic, words in ALERTS:
-            began = time.perf_counter()
-            await publisher.publish(topic, words)
-            row = [await _arrival(everything, topic, words, began)]
-            row.append(await _arrival(floods, topic, words, began) if topic.endswith("flood") else "–")
-            heard.add_row(topic, words, *row)
-        console.print(heard)
+    script.check()
+    return script
 
 
-async def _reach(publisher: AsyncClient, topic: str, *subscribers: Subscription) -> None:
-    """Publish until every subscriber hears it, so that routes are in place; leave no such message behind."""
-    for subscriber in subscribers:
-        async with asyncio.timeout(STEP_DEADLINE_S):
-            while True:
-                await publisher.publish(topic)
-                if await _next(subscriber, PROBE_S) is not None:
-                    break
-    for subscriber in subscribers:
-        while await _next(subscriber, 5 * PROBE_S) is not None:
-            pass
-
-
-async def _next(subscriber: Subscription, deadline_s: float) -> Message | None:
+async def _demo(script: Script, keep: bool) -> Account:
+    playing = asyncio.current_task()
+    assert playing is not None
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, playing.cancel)
+    screen = Screen(script.city.seconds)
+    found: Account | None = None
     try:
-        return await subscriber.get(deadline_s)
-    except DeadlineExceeded:
-        return None
+        async with scene(script, screen.tell) as played:
+            async with _shown(played, screen):
+                found = await _play(played, screen)
+            screen.print(account_table(found, tuple(map(played.course, played.failures))))
+            screen.print(VERDICTS[found.kept])
+            if keep:
+                screen.print(to_try(played), wrap=False)
+                async with _shown(played, screen):
+                    await _stay(played, screen)
+    except asyncio.CancelledError:
+        if found is None:
+            screen.print("Stopped before its end, in order: there is no account.")
+            raise
+        playing.uncancel()
+    assert found is not None
+    return found
 
 
-async def _arrival(subscriber: Subscription, topic: str, words: str, began: float) -> str:
-    message = await _next(subscriber, STEP_DEADLINE_S)
-    if message is None or (message.topic, message.payload) != (topic, words.encode()):
-        raise OperatorError(f"{topic} did not arrive as it was sent", "Run `tocsin doctor`")
-    return f"{(time.perf_counter() - began) * 1e3:.1f} ms"
+@asynccontextmanager
+async def _shown(played: Scene, screen: Screen) -> AsyncIterator[None]:
+    """Keep the view up to date meanwhile."""
+
+    async def refresh() -> None:
+        while True:
+            screen.show(played)
+            await asyncio.sleep(REFRESH_S)
+
+    async def ask() -> None:
+        while True:
+            with contextlib.suppress(TocsinError):
+                screen.channel = await played.backend.channel()
+            await asyncio.sleep(ASK_S)
+
+    with screen.live():
+        tasks = [asyncio.create_task(refresh()), asyncio.create_task(ask())]
+        try:
+            yield
+            screen.show(played)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _burst(console: Console, ready: Ready) -> None:
-    async with ready.client("north-1") as publisher, ready.client("south-1") as south:
-        subscriber = await south.subscribe("burst")
-        await _reach(publisher, "burst", subscriber)
-        began = time.perf_counter()
-        sending = asyncio.create_task(_send_burst(publisher))
-        arrived = 0
-        while arrived < BURST and await _next(subscriber, STEP_DEADLINE_S) is not None:
-            arrived += 1
-        await sending
-        seconds = time.perf_counter() - began
-    console.print(
-        f"[bold]3.[/] Burst: {arrived:,} of {BURST:,} messages from north-1 by way of south-hub to south-1 in "
-        f"{seconds:.2f} s ({arrived / seconds:,.0f} a second)"
+async def _play(played: Scene, screen: Screen) -> Account:
+    seconds, cluster = played.script.city.seconds, " and ".join(played.script.clusters()[CLUSTER])
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+
+    async def until(part: float) -> None:
+        end = began + part * seconds
+        while (left := end - loop.time()) > 0:
+            played.check()
+            await asyncio.sleep(min(left, REFRESH_S))
+
+    screen.tell("people walk, and things happen")
+    await played.begin()
+    await until(KILLED)
+    screen.tell(f"{VICTIM} is killed (kill -9)")
+    played.kill(VICTIM)
+    await until(BACK)
+    screen.tell(f"{VICTIM} comes back, and its subscribers go home")
+    played.bring_back(VICTIM)
+    await until(CLUSTER_KILLED)
+    screen.tell(f"the cluster {CLUSTER} is killed: {cluster}")
+    played.kill_cluster(CLUSTER)
+    await until(CLUSTER_BACK)
+    screen.tell(f"{cluster} come back")
+    played.bring_back()
+    await until(1.0)
+    screen.tell("the play is over; what has happened is executed")
+    with contextlib.suppress(DeadlineExceeded):  # who is not home has a broker all the same
+        await played.at_home(HOME_S)
+    await played.finish()
+    screen.tell("the account: what was committed, and what has arrived")
+    return await played.account()
+
+
+async def _stay(played: Scene, screen: Screen) -> None:
+    await played.backend.ask(f"RESUME CHANNEL {CHANNEL}")
+    screen.tell("it stays up; Ctrl-C ends it")
+    while True:
+        played.check()
+        await asyncio.sleep(REFRESH_S)
+
+
+def to_try(played: Scene) -> str:
+    """Where everything is, and what to do with it."""
+    own = os.path.relpath(sys.argv[0]) if Path(sys.argv[0]).name == "tocsin" else "tocsin"
+    state = f"--state {played.network.directory}"
+    servers = {broker: f"{host}:{port}" for broker, (host, port) in played.network.servers.items()}
+    victim = played.brokers[VICTIM].pid
+    middle = played.script.city.width_m // 2, played.script.city.height_m // 2
+    number, user = played.crier.published + 1_000, played.names[min(7, len(played.names) - 1)]
+    report = (
+        f'{{"number": {number}, "id": "storm-{number}", "kind": "storm", "level": 3, '
+        f'"place": {{"x": {middle[0]}, "y": {middle[1]}}}, "radius": 5000}}'
     )
-
-
-async def _send_burst(publisher: AsyncClient) -> None:
-    for number in range(BURST):
-        await publisher.publish("burst", b"message %d of a burst" % number)
-        if number % BURST_WINDOW == BURST_WINDOW - 1:
-            await publisher.flush()
-
-
-async def _failure(console: Console, ready: Ready) -> None:
-    victim = "south-hub"
-    console.print(f"[bold]4.[/] Failure: {victim}, on the way from north to south, is killed with -9")
-    async with ready.client("north-1") as publisher, ready.client("south-1") as south:
-        subscriber = await south.subscribe("tick")
-        await _reach(publisher, "tick", subscriber)
-        os.kill(ready.pids[broker_address(victim)], signal.SIGKILL)
-        killed = time.perf_counter()
-        await asyncio.sleep(PROBE_S)  # the kernel needs a moment to end it
-        sent, heard = 0, 0
-        async with asyncio.timeout(STEP_DEADLINE_S):
-            while not heard:
-                await publisher.publish("tick")
-                sent += 1
-                heard += await _next(subscriber, PROBE_S) is not None
-        back_s = time.perf_counter() - killed
-        while await _next(subscriber, 10 * PROBE_S) is not None:
-            heard += 1
-    console.print(
-        f"   it was restarted, and its peers held what they had for it: messages flow after {back_s:.1f} s; "
-        f"{sent} were sent meanwhile, {heard} arrived (QoS 0 is best effort)"
+    return "\n".join(
+        (
+            "",
+            "It stays up: " + ", ".join(f"{broker} is at {address}" for broker, address in servers.items()),
+            "In another terminal:",
+            f"  {own} sub --at {servers[VICTIM]} '$channel/{CHANNEL}/{user}'",
+            f"  {own} pub --at {servers[VICTIM]} --qos 1 city/storm '{report}'",
+            f"  {own} sql {state} -c 'SELECT kind, COUNT(*) AS n FROM RESULTS OF {CHANNEL} GROUP BY kind'",
+            f"  {own} chaos {state} --kill cluster/{CLUSTER}",
+            f"  kill -9 {victim}      # {VICTIM}",
+            "",
+        )
     )

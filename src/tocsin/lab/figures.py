@@ -72,7 +72,8 @@ def shown(value: float | None) -> str:
     """Three figures that count, four from ten on."""
     if value is None:
         return "–"
-    return f"{value:.0f}" if value >= 1_000 else f"{value:.4g}" if value >= 10 else f"{value:.3g}"
+    size = abs(value)
+    return f"{value:.0f}" if size >= 1_000 else f"{value:.4g}" if size >= 10 else f"{value:.3g}"
 
 
 def markdown(rows: Iterable[Comparison]) -> str:

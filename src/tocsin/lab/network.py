@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final, Literal
 
 from tocsin.config import Broker, Log, Nats, Pipeline, Settings
-from tocsin.core.supervision import Failure
+from tocsin.core.supervision import Failure, Row
 from tocsin.errors import OperatorError
 from tocsin.runtime import network
 from tocsin.runtime.ephemeral import ephemeral_directory
@@ -18,11 +19,16 @@ READY_S: Final = 90.0
 
 
 class Running:
-    """A network that is ready."""
+    """A network, from when its processes are started; whoever is handed one by ``running`` has one that is ready."""
 
-    def __init__(self, settings: Settings, supervisor: Supervisor) -> None:
+    def __init__(self, settings: Settings, supervisor: Supervisor, directory: Path) -> None:
         self.settings = settings  # with the ports and the secret that were chosen
+        self.directory = directory  # where it keeps its state, and its logs
         self._supervisor = supervisor
+
+    def rows(self) -> tuple[Row, ...]:
+        """Its processes as they are now."""
+        return self._supervisor.rows()
 
     @property
     def servers(self) -> dict[str, tuple[str, int]]:
@@ -52,35 +58,47 @@ def network_of(
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[Running]:
-    """A network while the context lasts; it leaves nothing behind, however the context ends."""
+async def running(
+    settings: Settings, *, on_change: Callable[[Running], None] = lambda network: None
+) -> AsyncIterator[Running]:
+    """A network while the context lasts; it leaves nothing behind, however the context ends.
+
+    ``on_change`` is told whenever something happens to one of its processes, at once. `tocsin sql` and `tocsin chaos`
+    find the network by its directory (``--state``).
+    """
     with ephemeral_directory() as directory:
         settings = network.prepare(settings, directory, auto_ports=True)
+        directory.write_network(network.addresses(settings))
         ready = asyncio.Event()
         supervisor = Supervisor(
             network.plans(settings, directory),
             logs=directory.logs,
             inherit=(directory.lock,),
             on_ready=ready.set,
+            on_change=lambda: on_change(found),
         )
+        found = Running(settings, supervisor, directory.path)
         looking_after = asyncio.create_task(supervisor.run())
         try:
-            await _ready(ready, looking_after)
-            yield Running(settings, supervisor)
+            await wait_until_ready(ready, looking_after)
+            yield found
         finally:
             if not looking_after.done():
                 supervisor.stop("lab:done")
             await asyncio.shield(looking_after)
 
 
-async def _ready(ready: asyncio.Event, looking_after: asyncio.Task[Failure | None]) -> None:
+async def wait_until_ready(
+    ready: asyncio.Event, looking_after: asyncio.Task[Failure | None], deadline_s: float = READY_S
+) -> None:
+    """Until a supervisor has said that all are ready; ``OperatorError`` if it gives up, or takes too long."""
     waiting = asyncio.create_task(ready.wait())
     try:
-        await asyncio.wait((waiting, looking_after), timeout=READY_S, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((waiting, looking_after), timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
     finally:
         waiting.cancel()
     if ready.is_set():
         return
     failure = looking_after.result() if looking_after.done() else None
-    why = f"{failure.child}: {failure.words}" if failure else f"not ready within {READY_S:g} s"
+    why = f"{failure.child}: {failure.words}" if failure else f"not ready within {deadline_s:g} s"
     raise OperatorError(f"the experiment's network did not start ({why})", "Run `tocsin doctor`")

@@ -1,9 +1,9 @@
 """A load generator in a process of its own.
 
 The parent starts it, hands it a **job** (one line of JSON on its standard input) and reads its **news** (a line of JSON
-each on its standard output): *ready* once, then *progress*, and *done* at the end with what it found. When its input
-ends it finishes early, and still says *done*: that is how an experiment is cut short without losing what it has. A
-worker does not outlive its parent.
+each on its standard output): *ready* once, then *progress*, and *done* at the end with what it found. In between it may
+be given **orders**, a line of JSON each. When its input ends it finishes early, and still says *done*: that is how an
+experiment is cut short without losing what it has. A worker does not outlive its parent.
 
 A worker's module ends with ``worker.main({"name": (Job, work)})`` and is run with ``python -m``.
 """
@@ -38,10 +38,11 @@ class News(msgspec.Struct, frozen=True):
 
 
 class Desk:
-    """The worker's side: when to finish, and a place for its news."""
+    """The worker's side: what it is told to do, when to finish, and a place for its news."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
+        self.orders: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
     def tell(self, kind: Literal["ready", "progress", "done"], count: int = 0, **found: Any) -> None:
         sys.stdout.buffer.write(msgspec.json.encode(News(kind, count, found)) + b"\n")
@@ -75,11 +76,12 @@ async def _do(job_type: type[Any], work: Work) -> None:
     job = msgspec.json.decode(await reader.readline(), type=job_type)
     desk = Desk()
 
-    async def wait_for_the_end() -> None:
-        await reader.read()
+    async def listen() -> None:
+        while line := await reader.readline():
+            desk.orders.put_nowait(msgspec.json.decode(line, type=dict[str, Any]))
         desk.stop.set()
 
-    watching = asyncio.create_task(wait_for_the_end())
+    watching = asyncio.create_task(listen())
     try:
         await work(job, desk)
     finally:
@@ -116,7 +118,7 @@ class Worker:
         if not line:
             code = await self._process.wait()
             problem = f"the load generator {self.name!r} ended with code {code}; its words are above"
-            raise OperatorError(problem, "Try with fewer clients (--scale), and look at `ulimit -n`")
+            raise OperatorError(problem, "Try with fewer clients, and look at `ulimit -n`")
         news = msgspec.json.decode(line, type=News)
         self.count = news.count
         self.counted.set()
@@ -127,6 +129,12 @@ class Worker:
         while (news := await self.news()).kind != kind:
             hear(news)
         return news
+
+    async def order(self, **facts: Any) -> None:
+        """Tell it to do something, in words that it knows."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(msgspec.json.encode(facts) + b"\n")
+        await self._process.stdin.drain()
 
     def finish(self) -> None:
         """Ask it to come to an end."""

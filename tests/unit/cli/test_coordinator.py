@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from tocsin.cli.coordinator import table
+from tocsin.cli.coordinator import links, lost, table
 from tocsin.cli.main import main
-from tocsin.coordinator.status import Status
+from tocsin.coordinator.status import Cut, Gone, Status
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "Upper", "-x", "x" * 64])
@@ -27,3 +27,33 @@ def test_the_table_says_who_leads_and_how_far_behind_the_others_are() -> None:
     leader, follower = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
     assert leader == ["coordinator-1", "leader", "3", "120", "0", "6", "40", "5", "host-a, 17"]
     assert follower == ["coordinator-2", "follower", "3", "118", "2", "6", "40", "5", "host-b, 18"]
+
+
+def test_brokers_that_are_not_heard_are_shown_with_who_stands_in() -> None:
+    gone = (Gone("north-1", "north", "south-1"), Gone("north-2", "north", None))
+    shown = Status("coordinator-1", "leader", 3, 120, 6, 40, 5, 9, "host-a", 17, gone=gone)
+    behind = Status("coordinator-2", "follower", 3, 1, 6, 40, 5, 9, "host-a", 18)
+    console = Console(width=120, record=True)
+    console.print(lost([behind, shown]))
+    said = console.export_text()
+    assert "north-1" in said and "south-1" in said and "nobody" in said and "2 of it" in said
+
+
+def test_links_that_are_cut_are_shown_as_the_foremost_knows_them() -> None:
+    cut = (Cut("north-1", "south-1", ("north-2", "west-1")), Cut("north-2", "south-1", ()))
+    found = [
+        Status("coordinator-1", "leader", 3, 120, 6, 40, 5, 9, "host-a", 17, cut, ("hub",)),
+        Status("coordinator-2", "follower", 3, 118, 6, 40, 5, 9, "host-b", 18),
+    ]
+    console = Console(width=120, record=True)
+    console.print(links(found))
+    rows = [
+        [cell.strip() for cell in line.strip("│").split("│")]
+        for line in console.export_text().splitlines()
+        if line.startswith("│")
+    ]
+    assert rows == [
+        ["north-1", "south-1", "north-2, west-1"],
+        ["north-2", "south-1", "nobody"],
+        ["everybody", "hub", "other routing brokers, or none"],
+    ]

@@ -35,6 +35,12 @@ def test_metadata_that_cannot_be_read_is_refused_with_an_example(bad: str) -> No
         _pair(bad)
 
 
+@pytest.mark.parametrize("bad", ["high", "10", "-1", ""])
+def test_a_priority_that_is_none_is_refused_in_words(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pub", "a", "b", f"--priority={bad}", "--at", "127.0.0.1:1"]) == 2
+    assert "Give 0 to 9, or critical" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

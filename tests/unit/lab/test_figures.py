@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.lab.figures import Comparison, Spread, as_csv, markdown, percentile
+from tocsin.lab.figures import Comparison, Spread, as_csv, markdown, percentile, shown
 
 LATENCIES = st.lists(st.floats(0, 1e6), min_size=1, max_size=200)
 
@@ -55,3 +55,18 @@ def test_the_tables_say_what_the_paper_has_what_we_have_and_the_ratio() -> None:
     assert (first["paper"], first["ours"], first["target"]) == ("95.5", "4.775", "15.0")
     assert float(first["ratio"]) == pytest.approx(0.05)
     assert (second["paper"], second["ours"], second["ratio"]) == ("", "0", "")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0.12345, "0.123"),
+        (12.3456, "12.35"),
+        (1234.5, "1234"),
+        (-1234.5, "-1234"),
+        (-0.5, "-0.5"),
+    ],
+)
+def test_a_value_has_three_figures_that_count_whatever_its_sign(value: float | None, text: str) -> None:
+    assert shown(value) == text

@@ -26,6 +26,10 @@ async def work(job, desk):
         raise SystemExit(3)
     desk.tell("ready")
     desk.tell("progress", 1)
+    if job.words == "obey":
+        while not desk.stop.is_set():
+            order = await desk.orders.get()
+            desk.tell("progress", order["count"])
     went_on = await desk.pause(600)
     desk.tell("done", 2, words=job.words, went_on=went_on)
 
@@ -60,6 +64,16 @@ async def test_a_worker_is_given_its_job_and_says_how_far_it_is(workers: list[Wo
         assert worker.count == 1
         found = await worker.finished()
     assert (found.count, found.found) == (2, {"words": "höre", "went_on": False})
+
+
+async def test_a_worker_is_given_orders_in_between(workers: list[Worker]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        worker = await start(workers, "obey")
+        await worker.until("progress")
+        for count in (5, 6):
+            await worker.order(count=count)
+            await worker.until("progress")
+            assert worker.count == count
 
 
 async def test_an_experiment_that_is_cut_short_gets_what_its_worker_has(

@@ -1,4 +1,5 @@
-"""The simulation of the REAPS paper (section VI.B), in virtual time and with the product's own cores.
+"""The REAPS paper's experiments: its simulation (section VI.B), in virtual time and with the product's own cores; and
+the scene of its prototype (VI.A), on real processes.
 
 | module | what it is |
 | --- | --- |
@@ -15,4 +16,6 @@
 | ``claims`` | the paper's statements without numbers, held against ours |
 | ``plots``, ``run`` | pictures; all of it, and what is written down |
 | ``traces``, ``city`` | movements and emergencies in the format of the ONE simulator: files of them, and ours |
+| ``scene`` | the prototype's: a network, a city with subscribers, brokers that fail, the account |
+| ``prototype`` | Figs 3a and 3b, measured on that scene |
 """

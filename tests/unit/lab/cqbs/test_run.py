@@ -17,13 +17,12 @@ from tocsin.lab.cqbs.run import (
     Results,
     comparisons,
     heading,
-    make_directory,
     run,
     summary,
     write,
 )
 from tocsin.lab.figures import Spread
-from tocsin.lab.stage import Stage
+from tocsin.lab.stage import Stage, make_directory
 
 CALM = Spread(samples=100, mean=5.0, p50=4.0, p95=9.0, p99=9.5, longest=9.9, deviation=1.0)
 ALL = Spread(samples=110, mean=50.0, p50=4.0, p95=900.0, p99=950.0, longest=999.0, deviation=10.0)

@@ -13,7 +13,8 @@ from tests.unit.lab.reaps.small import SMALL
 from tocsin.errors import OperatorError
 from tocsin.lab.reaps import plots, retrieval
 from tocsin.lab.reaps.parameters import Parameters
-from tocsin.lab.reaps.run import Results, begin, comparisons, draw, heading, make_directory, run, stated
+from tocsin.lab.reaps.run import Results, begin, comparisons, draw, heading, run, stated
+from tocsin.lab.stage import make_directory
 
 POINTS = ("retrieval", "subscriptions", "conditions", "replication", "failures")
 PICTURES = ("retrieval", "subscriptions", "remote", "replication", "duplicates", "failovers")
