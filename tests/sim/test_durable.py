@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from tests.sim.plans import crashes_in_turn, freezes_and_late_writes
-from tocsin.core.attendance import Attendance, Began, Subscribed
+from tocsin.core.attendance import Attendance, Began
 from tocsin.core.catching_up import CatchingUp
 from tocsin.core.custody import Custody
-from tocsin.core.delivery import Delivery, Progress
+from tocsin.core.delivery import MESSAGES, Delivery, Progress
 from tocsin.core.machine import Effect, Event
 from tocsin.core.stored_session import StoredSession
 from tocsin.model.publication import Publication
@@ -21,15 +21,19 @@ from tocsin.sim.scenario import Scenario, find
 from tocsin.sim.scenarios import durable
 from tocsin.sim.scenarios.durable.broker import Broker
 from tocsin.sim.scenarios.durable.service import RECEIVE_MAX, Service
+from tocsin.sim.scenarios.durable.wire import Packet, Subscribe
 
 SEEDS = 1_000
 # 252: what a client repeats is mixed with its releases, which changed the record ids of the repeats to come.
 # 452: the repeat of what matches no more, because its client subscribed anew, was never settled.
+# (Both in a scenario in which nothing was critical.)
 ONCE_FAILED = (252, 452)
 
 ONCE_IN_THE_LOG = "a message at QoS 2 is in the log once"
 ACKNOWLEDGED = "what is acknowledged is in the log"
 TAKEN = "subscribers get everything, in order, at QoS 2 once"
+CRITICAL_FIRST = "critical messages come first"
+SETTLED = "everything is settled in the end"
 
 
 def test_three_hundred_seeds_break_nothing() -> None:
@@ -108,9 +112,8 @@ class ReleasesEarly(Service):
     class attendance(Attendance):
         def handle(self, event: Event, now_us: int) -> list[Effect]:
             effects = super().handle(event, now_us)
-            if isinstance(event, Began):
-                assert self._delivery is not None
-                self._delivery._durable = False
+            for each in self.messages.deliveries:
+                each._durable = False
             return effects
 
 
@@ -143,35 +146,88 @@ class CountsPacketIds(Service):
         def handle(self, event: Event, now_us: int) -> list[Effect]:
             effects = super().handle(event, now_us)
             if isinstance(event, Began) and event.session is not None:
-                assert self._delivery is not None and self._catching_up is not None
+                others = self.messages.others
+                assert others is not None
                 counting = CountingDelivery(event.session.progress, receive_max=RECEIVE_MAX, durable=True)
-                counting.live = self._delivery.live
-                reading = self._catching_up.reading
-                self._delivery, self._catching_up = counting, CatchingUp(counting)
-                self._catching_up.reading = reading
+                counting.live, counting.first = others.delivery.live, others.delivery.first
+                reading = others.catching_up.reading
+                self.messages.delivery = others.delivery = counting
+                others.catching_up = CatchingUp(counting)
+                others.catching_up.reading = reading
+                self.messages.link()
             return effects
 
 
 class SubscribesAnew(Service):
     """Bug: a client that subscribes again, as most do when they come back, loses what it has not got yet."""
 
+    def on_packet(self, packet: Packet) -> None:
+        if isinstance(packet, Subscribe):
+            self.machine.subscriptions.pop(packet.topic_filter, None)
+        super().on_packet(packet)
+
+
+class ForgetsHowFarCriticalOnesAre(Service):
+    """Bug: the session is stored with one position, as if critical messages were among the others."""
+
+    class attendance(Attendance):
+        def _current(self, custody: Custody) -> StoredSession:
+            return msgspec.structs.replace(super()._current(custody), critical_messages=None)
+
+
+class SettlesCriticalOnesWithTheOthers(Service):
+    """Bug: critical messages count as settled up to where the others are."""
+
+    class attendance(Attendance):
+        def _current(self, custody: Custody) -> StoredSession:
+            current = super()._current(custody)
+            return msgspec.structs.replace(current, critical_messages=Progress(current.progress.next))
+
+
+class KnowsOfNoCriticalOnes(Service):
+    """Bug: who was away is not looked for among the critical messages of that time."""
+
+    @property
+    def critical_tail(self) -> int:
+        return 0
+
+
+class ReadsBothAtOnce(Service):
+    """Bug: who is behind with critical messages gets others meanwhile."""
+
     class attendance(Attendance):
         def handle(self, event: Event, now_us: int) -> list[Effect]:
-            if isinstance(event, Subscribed):
-                self.subscriptions.pop(event.topic_filter, None)
+            for each in self.messages.deliveries:
+                each.first = None
             return super().handle(event, now_us)
 
 
-PLANTED: dict[type[Service], str] = {
-    AcknowledgesEarly: ACKNOWLEDGED,
-    AppendsBeforeTheIdIsStored: ONCE_IN_THE_LOG,
-    CompletesEarly: ACKNOWLEDGED,
-    CountsPacketIds: TAKEN,
-    ForgetsUnknownReleases: ACKNOWLEDGED,
-    ReleasesEarly: TAKEN,
-    SettlesAtSending: TAKEN,
-    SubscribesAnew: TAKEN,
-    TrustsEveryId: ACKNOWLEDGED,
+class UsesTheSamePacketIds(Service):
+    """Bug: critical messages have the packet ids of the others."""
+
+    class attendance(Attendance):
+        def handle(self, event: Event, now_us: int) -> list[Effect]:
+            if self.messages.critical is not None:
+                self.messages.critical.delivery._ids = MESSAGES
+            return super().handle(event, now_us)
+
+
+# What is lost may be missed first as a critical message that others overtook.
+PLANTED: dict[type[Service], tuple[str, ...]] = {
+    AcknowledgesEarly: (ACKNOWLEDGED,),
+    AppendsBeforeTheIdIsStored: (ONCE_IN_THE_LOG,),
+    CompletesEarly: (ACKNOWLEDGED, SETTLED),
+    CountsPacketIds: (TAKEN,),
+    ForgetsHowFarCriticalOnesAre: (TAKEN,),
+    ForgetsUnknownReleases: (ACKNOWLEDGED,),
+    KnowsOfNoCriticalOnes: (CRITICAL_FIRST, TAKEN),
+    ReadsBothAtOnce: (CRITICAL_FIRST,),
+    ReleasesEarly: (TAKEN,),
+    SettlesAtSending: (TAKEN,),
+    SettlesCriticalOnesWithTheOthers: (TAKEN,),
+    SubscribesAnew: (CRITICAL_FIRST, TAKEN),
+    TrustsEveryId: (ACKNOWLEDGED,),
+    UsesTheSamePacketIds: (TAKEN,),
 }
 
 
@@ -187,4 +243,4 @@ def test_a_planted_bug_is_found(bug: type[Service]) -> None:
     scenario = with_bug(bug)
     found = next((broken for seed in range(SEEDS) if (broken := run(scenario, seed).broken)), None)
     assert found is not None, f"{SEEDS} seeds did not find {bug.__name__}"
-    assert found.invariant == PLANTED[bug]
+    assert found.invariant in PLANTED[bug]

@@ -83,8 +83,8 @@ class ClearsFirst(Participant):
     def _clear_known(self, cause: str) -> list[Effect]:
         return self._clear(cause, self._clearing.up_to(self._clear_to))
 
-    def _refusals(self, cause: str, notice: Any) -> list[Effect]:
-        return [*super()._refusals(cause, notice), *self._clear_known(cause)]
+    def _acknowledge(self, cause: str, notice: Any, now_us: int) -> list[Effect]:
+        return [*self._clear_known(cause), *super()._acknowledge(cause, notice, now_us)]
 
 
 PLANTED: dict[tuple[str, type], tuple[str, ...]] = {

@@ -56,6 +56,23 @@ class Crash(Fault, frozen=True, kw_only=True):
         return f"{self.node} crashes after {self.after_effects} effects of its next event"
 
 
+class CrashTogether(Fault, frozen=True, kw_only=True):
+    """Several processes end within one moment, as those of one rack do, and are started again."""
+
+    nodes: tuple[Address, ...]
+
+    def begin(self, world: World) -> None:
+        for node in self.nodes:
+            world.crash(node)
+
+    def end(self, world: World) -> None:
+        for node in self.nodes:
+            world.restart(node)
+
+    def words(self) -> str:
+        return f"{', '.join(self.nodes)} crash together"
+
+
 class Sleep(Fault, frozen=True, kw_only=True):
     """A machine keeps its memory but loses what arrives, as a laptop with its lid closed."""
 

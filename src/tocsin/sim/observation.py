@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TypeVar
 
-from tocsin.core.machine import Say
+from tocsin.core.machine import PutKey, Say
 from tocsin.model.message import Address, Message
 from tocsin.ports import Change, Entry
 
@@ -22,6 +22,7 @@ DeliveryHook = Callable[[Address, Address, Message], None]
 EntryHook = Callable[[Entry], None]
 ChangeHook = Callable[[Change], None]
 LifeHook = Callable[[Address, str], None]
+WriteHook = Callable[[Address, PutKey, int], None]
 
 
 class Observers:
@@ -32,6 +33,7 @@ class Observers:
         self.deliveries: defaultdict[type[Message], list[DeliveryHook]] = defaultdict(list)
         self.entries: defaultdict[str, list[EntryHook]] = defaultdict(list)
         self.changes: defaultdict[str, list[ChangeHook]] = defaultdict(list)
+        self.writes: defaultdict[str, list[WriteHook]] = defaultdict(list)
         self.lives: list[LifeHook] = []
         self.every_event: list[Callable[[], None]] = []
 
@@ -50,6 +52,10 @@ class Observers:
     def on_change(self, table: str, hook: ChangeHook) -> None:
         """``hook(change)`` for every put and delete of this table, expiry included, as it happens."""
         self.changes[table].append(hook)
+
+    def on_write(self, table: str, hook: WriteHook) -> None:
+        """``hook(node, put, revision)`` for every put of this table that took effect: whose it was, answered or not."""
+        self.writes[table].append(hook)
 
     def on_life(self, hook: LifeHook) -> None:
         """``hook(node, happening)``: started, crashed, asleep, paused, resumed, stopped."""

@@ -17,6 +17,7 @@ from tocsin.sim.chance import MILLION, Chance
 from tocsin.sim.faults import (
     BadWeather,
     Crash,
+    CrashTogether,
     Fault,
     Lag,
     LeaderLoss,
@@ -42,9 +43,12 @@ Kind = Literal[
     "store trouble",
     "watch reset",
     "lag",
+    "crash together",
+    "cut off together",
 ]
 
-# All but "lag", which is for scenarios in which somebody could take what it has heard of a log for all that there is.
+# All but "lag", which is for scenarios in which somebody could take what it has heard of a log for all that there is,
+# and those of groups, for scenarios that have some.
 EVERY_KIND: tuple[tuple[Kind, int], ...] = (
     ("crash", 4),
     ("sleep", 1),
@@ -72,6 +76,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[Address, ...] | None = None
     drift_max_ppm: int = 20_000  # two in a hundred: ten times what a bad quartz does
     ahead_max_us: int = 2 * MILLION
+    # Those that crash together, within a moment, or are cut off together from all the others.
+    groups: tuple[tuple[Address, ...], ...] = ()
 
 
 CALM = Profile(most=0)
@@ -108,6 +114,8 @@ class _Draw:
             "store trouble": self._store_trouble,
             "watch reset": lambda at, long: WatchReset(at_us=at, for_us=0),
             "lag": lambda at, long: Lag(at_us=at, for_us=long, node=self._target()),
+            "crash together": self._crash_together,
+            "cut off together": self._cut_off_together,
         }
 
     def fault(self) -> Fault:
@@ -136,6 +144,14 @@ class _Draw:
     def _crash(self, at_us: int, for_us: int) -> Fault:
         torn = self._chance.between(0, TORN_MAX) if self._chance.below(2) else None
         return Crash(at_us=at_us, for_us=for_us, node=self._target(), after_effects=torn)
+
+    def _crash_together(self, at_us: int, for_us: int) -> Fault:
+        nodes = self._chance.one_of(self._profile.groups)
+        return CrashTogether(at_us=at_us, for_us=for_us, nodes=nodes)
+
+    def _cut_off_together(self, at_us: int, for_us: int) -> Fault:
+        side = self._chance.one_of(self._profile.groups)
+        return Partition(at_us=at_us, for_us=for_us, side=side, direction=self._direction())
 
     def _skew(self, at_us: int, for_us: int) -> Fault:
         drift = self._profile.drift_max_ppm

@@ -151,6 +151,9 @@ class StoreServer:
         try:
             value = self._execute[type(effect)](effect)
             event = Stored(request=effect.request, value=value, cause=effect.cause)
+            if type(effect) is PutKey:
+                for hook in world.observers.writes.get(effect.table, ()):
+                    hook(node.address, effect, value)
         except TocsinError as error:
             event = StoreFailed(request=effect.request, error=error, cause=effect.cause)
         if world.transcript is not None:

@@ -83,6 +83,12 @@ class Tails:
         at_us = self._world.now_us + self._world.network.delay_us(tail.node.address, STORE)
         self._world.schedule.at(at_us, self._connect, tail, None)
 
+    def end_watch(self, node: Address, table: str) -> None:
+        """Tell a node no more of a whole table that it watches."""
+        watch = self._tails.pop(f"{node} watches {table} ", None)
+        if watch is not None:
+            self._end(watch)
+
     def entry(self, log: str, entry: Entry) -> None:
         """A log has a new entry."""
         for follow in self._follows.get(log, ()):

@@ -27,6 +27,7 @@ from tocsin.core.machine import (
 )
 from tocsin.model.message import Address
 from tocsin.ports import LogSpec, TableSpec
+from tocsin.sim.invariants import InvariantBroken
 from tocsin.sim.latency import QUANTILE_BITS
 from tocsin.sim.lives import CrashHere, Halted, Lives
 from tocsin.sim.network import STORE, Network
@@ -155,6 +156,8 @@ class World(Lives):
         clock = node.clock
         try:
             effects = node.handle(event, now_us if clock is None else clock.read(now_us))
+        except InvariantBroken:  # of one that looks at what a shell is about to do
+            raise
         except Exception as error:
             raise MachineRaised(node.address, event, error) from error
         carry = self._carry
@@ -176,6 +179,8 @@ class World(Lives):
         self.transcript.event(now_us, node.address, event)
         try:
             effects = node.handle(event, now_us if node.clock is None else node.clock.read(now_us))
+        except InvariantBroken:  # of one that looks at what a shell is about to do
+            raise
         except Exception as error:
             raise MachineRaised(node.address, event, error) from error
         for effect in effects:

@@ -10,6 +10,7 @@ from tocsin.ports import TableSpec
 from tocsin.sim.faults import (
     BadWeather,
     Crash,
+    CrashTogether,
     Fault,
     Lag,
     LeaderLoss,
@@ -35,6 +36,11 @@ def status(world: World) -> Status:
 
 CASES: list[tuple[Fault, Callable[[World], bool], str]] = [
     (Crash(at_us=10, for_us=10, node="a"), lambda w: status(w) is Status.DOWN, "a crashes"),
+    (
+        CrashTogether(at_us=10, for_us=10, nodes=("a", "b")),
+        lambda w: w.node("b").status is status(w) is Status.DOWN,
+        "a, b crash together",
+    ),
     (Sleep(at_us=10, for_us=10, node="a"), lambda w: status(w) is Status.ASLEEP, "a sleeps"),
     (Pause(at_us=10, for_us=10, node="a"), lambda w: status(w) is Status.PAUSED, "a is frozen"),
     (

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.sim.chance import Chance
-from tocsin.sim.faults import Crash, Fault, Lag, Pause, Skew, Sleep, WatchReset
+from tocsin.sim.faults import Crash, CrashTogether, Fault, Lag, Partition, Pause, Skew, Sleep, WatchReset
 from tocsin.sim.plan import CALM, EVERY_KIND, Profile, draw_plan
 
 NODES = ("a", "b", "c")
@@ -48,6 +48,16 @@ def test_a_lag_is_drawn_for_a_target_where_a_profile_has_it() -> None:
     drawn = plan(1, Profile(kinds=(("lag", 1),), targets=("b",)))
     assert {(type(fault), fault.node) for fault in drawn if isinstance(fault, Lag)} == {(Lag, "b")}
     assert all(isinstance(fault, Lag) for fault in drawn)
+
+
+def test_groups_crash_or_are_cut_off_as_a_whole() -> None:
+    groups = (("a", "b"), ("c",))
+    profile = Profile(kinds=(("crash together", 1), ("cut off together", 1)), groups=groups)
+    drawn = [fault for seed in range(20) for fault in plan(seed, profile)]
+    assert {fault.nodes for fault in drawn if isinstance(fault, CrashTogether)} == set(groups)
+    cuts = [fault for fault in drawn if isinstance(fault, Partition)]
+    assert {fault.side for fault in cuts} == set(groups) and {fault.others for fault in cuts} == {None}
+    assert all(isinstance(fault, CrashTogether | Partition) and fault.words() for fault in drawn)
 
 
 def test_short_and_long_faults_are_equally_common() -> None:

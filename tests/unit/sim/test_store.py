@@ -125,6 +125,17 @@ def test_those_who_look_see_entries_and_changes_as_they_happen() -> None:
     ]
 
 
+def test_those_who_look_see_whose_put_took_effect_answered_or_not() -> None:
+    bench = Bench()
+    writes: list[tuple[str, bytes, int]] = []
+    bench.world.observers.on_write("table", lambda node, put, at: writes.append((node, put.value, at)))
+    bench.ask(put(b"one"), put(b"two", revision=9))
+    assert writes == [("a", b"one", 1)], "the other conflicted"
+    bench.world.store.weather.append(StoreWeather(mute_ppm=MILLION))
+    bench.ask(put(b"three"))
+    assert writes[1:] == [("a", b"three", 2)] and len(bench.probe.events(Stored)) == 1
+
+
 def test_a_request_that_meets_a_cut_is_not_applied_and_its_outcome_is_unknown_at_the_deadline() -> None:
     for cut_at_us in (0, 500):
         bench = Bench()

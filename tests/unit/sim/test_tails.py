@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tocsin.core.machine import Effect, Event, Followed, FollowLog, Started, Watched, WatchTable
+from tocsin.core.machine import Effect, Event, Followed, FollowLog, Started, TimerFired, Watched, WatchTable
 from tocsin.ports import LogSpec, Record, TableSpec
 from tocsin.sim.faults import Crash, Fault, Lag, LeaderLoss, Partition, Pause, Sleep, WatchReset, unleash
 from tocsin.sim.network import STORE
@@ -148,3 +148,21 @@ def test_a_follow_of_what_is_trimmed_begins_at_the_oldest() -> None:
     world.store.logs["log"].trim(0, before=3)
     world.run_until(1 * SECOND)
     assert [event.entry.position for event in probe.events(Followed)] == [3]
+
+
+def test_a_watch_that_was_ended_tells_nothing_more_until_the_table_is_watched_again() -> None:
+    def watch(event: Event, now_us: int) -> list[Effect]:
+        return [WatchTable(table="table")] if isinstance(event, Started | TimerFired) else []
+
+    probe = Probe(watch)
+    world = make_world(probe)
+    world.run_until(10 * MS)
+    world.store.tails.end_watch("a", "table")
+    world.store.tails.end_watch("b", "table")
+    writer = Writer(world)
+    writer.put("x", b"1")
+    world.run_until(20 * MS)
+    assert [event.change.kind for event in probe.events(Watched)] == ["reset", "ready"]
+    world.post("a", TimerFired(name="again"))
+    world.run_until(40 * MS)
+    assert watched_state(probe.events(Watched)) == {"x": b"1"}

@@ -97,6 +97,17 @@ def test_a_machine_that_raises_ends_the_run() -> None:
         world_of(a=Probe(react)).run_until(0)
 
 
+def test_an_invariant_that_looks_at_what_a_machine_does_breaks_as_itself() -> None:
+    def react(event: Event, now_us: int) -> list[Effect]:
+        raise InvariantBroken("it is well", "it is not")
+
+    for transcript in (None, Transcript()):
+        world = World(1, transcript)
+        world.add("a", Probe(react).make)
+        with pytest.raises(InvariantBroken, match="it is well: it is not"):
+            world.run_until(0)
+
+
 def test_a_message_in_flight_when_a_cut_falls_is_lost() -> None:
     a, b = Probe(on_start(Send(to="b", message=Ping()))), Probe()
     world = world_of(a=a, b=b)

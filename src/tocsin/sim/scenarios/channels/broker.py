@@ -45,7 +45,7 @@ from tocsin.core.machine import (
 )
 from tocsin.core.stored_session import StoredSession, decode_session, session_key
 from tocsin.model.message import Address
-from tocsin.model.results import BackendSubscription, place
+from tocsin.model.results import STANDBY, BackendSubscription, place
 from tocsin.ports import READ_MAX, Entry, Page
 from tocsin.sim.scenarios.channels.service import ChannelService
 from tocsin.sim.scenarios.channels.wire import (
@@ -73,9 +73,10 @@ class Keeper:
 
     name = "keeper"
     holdings: type[Holdings] = Holdings  # so that a variant can be tried
+    scan_every_us = SCAN_EVERY_US
 
     def __init__(self, broker: ChannelBroker) -> None:
-        self.machine = self.holdings(broker.address, SCAN_EVERY_US)
+        self.machine = self.holdings(broker.address, self.scan_every_us)
         self._broker = broker
         self._tickets = 0
         self._waiting: dict[int, Callable[[], None]] = {}
@@ -185,15 +186,18 @@ class Keeper:
         """A scan is what a watch begins with."""
         change = event.change
         if self._scanning == "cells" and event.table == SUBSCRIPTIONS.name:
-            if change.kind == "put" and change.key.endswith(f".{self._broker.address}"):
+            own = self._broker.address
+            if change.kind == "put" and change.key.endswith((f".{own}", f".{own}.{STANDBY}")):
                 self.tell(CellFound(key=change.key, revision=change.revision))
             elif change.kind == "ready":
+                self._broker.unwatch(event.table)
                 self._scanning = "sessions"
                 self._broker.watch(SESSIONS.name)
         elif self._scanning == "sessions" and event.table == SESSIONS.name:
             if change.kind == "put":
                 self._on_session(decode_session(change.value))
             elif change.kind == "ready":
+                self._broker.unwatch(event.table)
                 self._scanning = ""
                 self.tell(Scanned(whole=True))
 
@@ -250,6 +254,9 @@ class ChannelBroker(Broker):
 
     def watch(self, table: str) -> None:
         self._out.append(WatchTable(table=table, cause=self._cause))
+
+    def unwatch(self, table: str) -> None:
+        """A scan has seen a table; what changes later is not looked at."""
 
     def tell_home(self, session: StoredSession) -> None:
         if session.home != self.address and channels_of(session):

@@ -37,7 +37,7 @@ class ChannelClient(Client):
     def _act(self, timer: str) -> None:
         self._timer("think", self._draw(THINK_MASK) + AWAY_MASK)
         name = self.names[self._draw(0xFF) % len(self.names)]
-        if name in self._leaving or name == self.names[0]:
+        if name in self._leaving or name == self.names[0] or not self.may_change(name):
             return
         if name in self.wanted:
             del self.wanted[name]
@@ -47,7 +47,12 @@ class ChannelClient(Client):
             self._send(Unsubscribe(name))
         else:
             self.wanted[name] = None
+            self._say("subscribing", name=name)
             self._send(Subscribe(name, 1))
+
+    def may_change(self, name: str) -> bool:
+        """Whether it may change its mind about a name now."""
+        return True
 
     def _take(self, packet: Packet) -> None:
         match packet:

@@ -22,7 +22,7 @@ from tocsin.core.machine import (
     WatchTable,
 )
 from tocsin.model.message import Address
-from tocsin.model.results import decode_subscription
+from tocsin.model.results import BackendSubscription, decode_subscription
 from tocsin.ports import READ_MAX, Change, Page, Record
 from tocsin.sim.scenarios.channels.wire import (
     FILES,
@@ -51,8 +51,8 @@ class Pipeline:
         self.address = address
         self._until_us = until_us
         self._chance = 0
-        self._held: dict[str, tuple[str, str]] = {}  # key → (k, broker)
-        self._held_anew: dict[str, tuple[str, str]] | None = None  # the same, while it is told anew
+        self._held: dict[str, BackendSubscription] = {}  # by key
+        self._held_anew: dict[str, BackendSubscription] | None = None  # the same, while it is told anew
         self._seen = 0
         self._tick = -1  # the newest that is committed; -1 until it is known
         self._noticed = -1
@@ -89,9 +89,8 @@ class Pipeline:
                 self._held, self._held_anew = self._held_anew, None
                 self._seen = max(self._seen, change.revision)
             case "put":
-                cell = decode_subscription(change.value)
                 held = self._held if self._held_anew is None else self._held_anew
-                held[change.key] = (cell.k, cell.broker)
+                held[change.key] = decode_subscription(change.value)
             case "delete" if self._held_anew is None:
                 self._held.pop(change.key, None)
         if self._held_anew is None:
@@ -151,10 +150,10 @@ class Pipeline:
     def _execute(self, now_us: int) -> list[Effect]:
         rows: dict[str, list[Row]] = {}
         ordinal = 0
-        for k in sorted({k for k, _ in self._held.values()}):
+        for k, brokers in sorted(self.recipients().items()):
             for _ in range(self._draw(0xFF) % (RESULTS_MAX + 1)):
                 row = Row(ordinal, k, critical=self._draw(0xFF) % CRITICAL_ONE_IN == 0)
-                for broker in sorted({broker for of, broker in self._held.values() if of == k}):
+                for broker in brokers:
                     rows.setdefault(broker, []).append(row)
                 ordinal += 1
         if not rows:
@@ -168,6 +167,14 @@ class Pipeline:
         request = self._request("commit", now_us)
         cause = f"{self.address}#{tick}"
         return [Append(request=request, log=FILES.name, records=records, expected=self._end, cause=cause)]
+
+    def recipients(self) -> dict[str, list[str]]:
+        """k → who gets its results: those who hold it in earnest, or else the standbys."""
+        earnest: dict[str, set[str]] = {}
+        standby: dict[str, set[str]] = {}
+        for cell in self._held.values():
+            (standby if cell.standby else earnest).setdefault(cell.k, set()).add(cell.broker)
+        return {k: sorted(brokers) for k, brokers in (standby | earnest).items()}
 
     def _notify(self, now_us: int) -> Effect:
         tick, seen = self._tick, self._committed[0].seen

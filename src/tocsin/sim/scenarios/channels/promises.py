@@ -24,6 +24,7 @@ from tocsin.sim.scenarios.channels.wire import (
 from tocsin.sim.scenarios.durable.promises import OnlyTheUsurpedStop, SessionsLast
 from tocsin.sim.scenarios.durable.wire import SESSIONS
 from tocsin.sim.world import World
+from tocsin.wire.topics import CHANNEL_PREFIX
 
 Subscription = tuple[Address, str]  # client and name
 
@@ -31,7 +32,8 @@ Subscription = tuple[Address, str]  # client and name
 class Arrive(Invariant):
     """Results of what a client is subscribed to: all of them, in order; and of nothing else.
 
-    The order is that of critical results, and that of the others. A client that comes back has all critical results
+    The order is that of critical results, and that of the others, from SUBACK on: a subscription that was never
+    acknowledged may be made anew by a broker that is behind. A client that comes back has all critical results
     that its broker knew of at that time before it gets any other.
     """
 
@@ -47,6 +49,9 @@ class Arrive(Invariant):
         self._due: dict[Subscription, int] = {}  # those to come, from this one of the notices on
         self._unwanted: set[Subscription] = set()
         self._seen: dict[Subscription, dict[int, None]] = {}
+        self._newest: dict[
+            tuple[Subscription, bool], int
+        ] = {}  # since SUBACK; of critical ones, and of others
         self._on_connection: dict[Address, tuple[object, set[tuple[str, int]]]] = {}
 
     def attach(self, world: World) -> None:
@@ -76,8 +81,12 @@ class Arrive(Invariant):
         self._places[tick] = place(entry.position, 0)
 
     def _on_subscribed(self, client: Address, say: Say) -> None:
+        if "name" not in say.facts:
+            return  # no channel
         subscription = (client, str(say.facts["name"]))
         self._due[subscription] = len(self._ticks)
+        for critical in (False, True):
+            self._newest.pop((subscription, critical), None)
         self._unwanted.discard(subscription)
 
     def _on_unsubscribing(self, client: Address, say: Say) -> None:
@@ -87,6 +96,8 @@ class Arrive(Invariant):
         self._unwanted.add((client, str(say.facts["name"])))
 
     def _on_took(self, client: Address, say: Say) -> None:
+        if "name" not in say.facts:
+            return
         name, number = str(say.facts["name"]), cast(int, say.facts["number"])
         subscription, (tick, ordinal) = (client, name), divmod(number, 1_000)
         machine = self._client(client)
@@ -103,16 +114,14 @@ class Arrive(Invariant):
             self.broken(f"{client} got result {number} of {name} again on one connection")
         got.add((name, number))
         seen = self._seen.setdefault(subscription, {})
-        alike = [each for each in seen if self._row(each).critical is row.critical]
-        if number not in seen and alike and number < max(alike):
-            self.broken(f"{client} got result {number} of {name} after {max(alike)}")
+        newest = self._newest.get((subscription, row.critical), -1)
+        if number not in seen and number < newest:
+            self.broken(f"{client} got result {number} of {name} after {newest}")
         seen[number] = None
+        if subscription in self._due:
+            self._newest[subscription, row.critical] = max(newest, number)
         if not row.critical:
             self._check_overtaken(client, say.facts["connection"], number)
-
-    def _row(self, number: int) -> Row:
-        tick, ordinal = divmod(number, 1_000)
-        return self._rows[tick][ordinal]
 
     def _check_overtaken(self, client: Address, connection: object, number: int) -> None:
         """A result that is not critical came: were there critical ones, they were first."""
@@ -166,8 +175,9 @@ class StayHeld(Invariant):
             self._look()
 
     def _on_subscribed(self, client: Address, say: Say) -> None:
-        self._promised[client, str(say.facts["name"])] = None
-        self._look()
+        if "name" in say.facts:
+            self._promised[client, str(say.facts["name"])] = None
+            self._look()
 
     def _on_unsubscribing(self, client: Address, say: Say) -> None:
         self._promised.pop((client, str(say.facts["name"])), None)
@@ -203,7 +213,7 @@ class Tidy(Invariant):
         table = world.store.tables[SUBSCRIPTIONS.name]
         cells = [table.get(key, world.now_us) for key in table.keys("", world.now_us)]
         held = [decode_subscription(cell.value) for cell in cells if cell is not None]
-        there = {(each.k, each.broker) for each in held}
+        there = {(each.k, each.broker) for each in held if not each.standby}
         if not wanted <= there <= wanted | self._served(world):
             self.broken(f"held: {sorted(there)}; wanted: {sorted(wanted)}")
 
@@ -214,7 +224,8 @@ class Tidy(Invariant):
             if isinstance(broker, ChannelBroker):
                 for service in broker.services.values():
                     names = service.machine.subscriptions if service.open else ()
-                    found |= {(meant_by(name), address) for name in names}
+                    channels = [name for name in names if name.startswith(CHANNEL_PREFIX)]
+                    found |= {(meant_by(name), broker.address) for name in channels}
         return found
 
 

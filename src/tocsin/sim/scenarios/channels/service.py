@@ -78,6 +78,7 @@ class ChannelService(Service):
             tail = self.begin_at()
             event = msgspec.structs.replace(event, receive_max=RECEIVE_MAX, results_tail=tail)
             facts = {"client": self.client, "connection": self.stream.connection, "tail": tail}
+            facts |= {} if event.session is None else {"epoch": event.session.epoch}
             self._broker.say(Say(text="began", facts=facts))
         elif isinstance(event, TimerFired) and self.open:
             self.machine.results.passed(self._broker.results_done)
@@ -97,7 +98,7 @@ class ChannelService(Service):
             case Unsubscribe(topic_filter=name) if self.machine.state == "attending":
                 self.tell(Unsubscribed(topic_filter=name))
                 self.release_channel(name)
-                self.tell(AwaitSave(ticket=self._ticket(lambda: self._send(Unsuback(name)))))
+                self.tell(AwaitSave(ticket=self._ticket(lambda: self.confirm(name))))
             case _:
                 super().on_packet(packet)
 
@@ -114,6 +115,10 @@ class ChannelService(Service):
 
         self.hold(name, lambda: done("held"))
         self.tell(AwaitSave(ticket=self._ticket(lambda: done("stored"))))
+
+    def confirm(self, name: str) -> None:
+        """That it is subscribed to no longer is durable."""
+        self._send(Unsuback(name))
 
     def hold(self, name: str, then: Callable[[], None]) -> None:
         assert self._taking is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import msgspec
 
 from tocsin.model.catalogue import Channel, Parameter
@@ -58,6 +60,7 @@ def files_subject(tick: int) -> str:
     return f"{NETWORK}.files.{tick}"
 
 
+@cache
 def meant_by(name: str) -> str:
     """The k of a subscription of this scenario."""
     return k_of(CHANNEL.name, (name.rsplit("/", 1)[1],))

@@ -63,15 +63,20 @@ MakeCoordinator = Callable[[str, Places, Options], Coordinator]
 MakeParticipant = Callable[[BrokerInfo, Places, int], Participant]
 
 
-def add_coordinators(world: World, coordinator: MakeCoordinator) -> None:
+def add_coordinators(
+    world: World,
+    coordinator: MakeCoordinator,
+    addresses: tuple[str, ...] = COORDINATORS,
+    options: Options = OPTIONS,
+) -> None:
     """With their logs and their table."""
     world.log(PLACES.commands)
     world.log(PLACES.snapshots)
     world.table(PLACES.table)
-    for address in COORDINATORS:
+    for address in addresses:
         name = address.replace("/", "-")
-        world.add(address, lambda _disk, name=name: coordinator(name, PLACES, OPTIONS))  # type: ignore[misc]
-    world.group(COORDINATOR, COORDINATORS)
+        world.add(address, lambda _disk, name=name: coordinator(name, PLACES, options))  # type: ignore[misc]
+    world.group(COORDINATOR, addresses)
 
 
 def add_participants(world: World, participant: MakeParticipant) -> None:

@@ -26,6 +26,7 @@ from tocsin.wire.commands import (
     Planned,
     Queries,
     Said,
+    Shunned,
     Streams,
 )
 
@@ -67,6 +68,7 @@ class Model:
         self.clients: dict[str, Client] = {}
         self.streams: dict[str, Stream] = {}
         self.plan: dict[str, tuple[str | None, str | None]] = {}  # broker → its local and its remote backup
+        self.shunned: tuple[str, ...] = ()
         self.places: dict[str, str | None] = {}  # broker that is gone → who stands in for it
 
     # ── what it says ────────────────────────────────────────────────────────────────────────────────────────
@@ -98,6 +100,7 @@ class Model:
 
     def routes(self) -> dict[str, frozenset[Route]]:
         plan = RoutePlan()
+        plan.shun(self.shunned)
         for broker, known in sorted(self.brokers.items()):
             plan.join(known.info, self.wants(broker))
         return {broker: plan.routes(broker) for broker in self.brokers}
@@ -118,6 +121,8 @@ class Model:
                     if broker in self.brokers and self.brokers[broker].incarnation == incarnation:
                         self._gone(broker)
                         self._take_places(broker)
+                case Shunned(hubs=hubs):
+                    self.shunned = hubs
                 case Planned(backups=backups):
                     kept = {name: plan for name, plan in self.plan.items() if name in self.places}
                     made = {name: (local, remote) for name, local, remote in backups}

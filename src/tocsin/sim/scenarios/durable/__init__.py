@@ -1,7 +1,8 @@
 """Durable messages: two brokers on one store, publishers and subscribers with sessions, at QoS 1 and 2.
 
 The cores are those that ship: group commit, attendance, custody, naming, delivery, inbound ids, stored sessions. The
-machines here play the asyncio shells around them. Clients lose connections, leave, and come back to either broker.
+machines here play the asyncio shells around them. Clients lose connections, leave, and come back to either broker. Some
+messages are critical, and overtake the others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tocsin.sim.network import Link
 from tocsin.sim.plan import Profile
 from tocsin.sim.scenario import scenario
 from tocsin.sim.scenarios.durable.broker import Broker
-from tocsin.sim.scenarios.durable.clients import Publisher, Subscriber
+from tocsin.sim.scenarios.durable.clients import AlarmingPublisher, Subscriber
 from tocsin.sim.scenarios.durable.promises import promises
 from tocsin.sim.scenarios.durable.wire import LOG, SESSIONS
 from tocsin.sim.world import World
@@ -50,7 +51,9 @@ def build(world: World, broker: Callable[[Address], Broker] = Broker) -> list[In
     for address in PUBLISHERS:
         world.add(
             address,
-            lambda _disk, address=address: Publisher(address, BROKERS, TROUBLE_US, MESSAGES, TOPICS),  # type: ignore[misc]
+            lambda _disk, address=address: AlarmingPublisher(  # type: ignore[misc]
+                address, BROKERS, TROUBLE_US, MESSAGES, TOPICS
+            ),
         )
     for address, filters, qos in SUBSCRIBERS:
         world.add(

@@ -34,7 +34,7 @@ from tocsin.core.machine import (
 from tocsin.errors import OutcomeUnknown
 from tocsin.model.message import Address, Message
 from tocsin.model.publication import Publication, decode_publication, encode_publication
-from tocsin.model.subjects import subject_of
+from tocsin.model.subjects import CRITICAL_MESSAGES, all_of, is_critical, subject_of
 from tocsin.ports import Entry, Record
 from tocsin.sim.scenarios.durable.service import Service
 from tocsin.sim.scenarios.durable.wire import LOG, NETWORK, Connect, Frame, Reset, Stream
@@ -65,6 +65,7 @@ class Broker:
     def __init__(self, address: Address) -> None:
         self.address = address
         self.tail = -1  # the position that was dispatched last; -1 until it is known
+        self.critical_tail = 0  # up to where there may be critical ones among those
         self.now_us = 0
         self.services: dict[str, Service] = {}  # client → its newest connection
         self._endings: dict[str, list[Service]] = {}  # client → what older ones have still to store
@@ -204,17 +205,27 @@ class Broker:
         if isinstance(event, StoreFailed):
             self._out.append(SetTimer(name="tail", delay_us=TICK_US, cause=self._cause))
             return
-        self.tail = event.value.last
-        self._out.append(FollowLog(log=LOG.name, subject=">", start=self.tail + 1, cause=self._cause))
+        critical, tail = all_of(NETWORK, CRITICAL_MESSAGES), event.value.last
+        look = ReadLog(request="critical", log=LOG.name, subject=critical, start=0, limit=1)
+        self.ask(look, lambda event: self._on_critical(tail, event))
+
+    def _on_critical(self, tail: int, event: Stored | StoreFailed) -> None:
+        if isinstance(event, StoreFailed):
+            self._out.append(SetTimer(name="tail", delay_us=TICK_US, cause=self._cause))
+            return
+        self.tail, self.critical_tail = tail, tail if event.value.entries else 0
+        self._out.append(FollowLog(log=LOG.name, subject=">", start=tail + 1, cause=self._cause))
 
     def _dispatch(self, entry: Entry) -> None:
         self.tail = entry.position
+        if is_critical(entry.subject):
+            self.critical_tail = entry.position
         publication = decode_publication(entry.payload)
         for service in list(self.services.values()):
             service.offer(entry, publication)
 
     def commit(self, publication: Publication, record_id: str, done: Callable[[], None]) -> None:
-        subject = subject_of(publication.topic, NETWORK)
+        subject = subject_of(publication.topic, NETWORK, critical=publication.critical)
         self._queue.add(Record(subject, encode_publication(publication), record_id), done)
         self._append(self._queue.start())
 

@@ -6,6 +6,8 @@ their packet ids they keep, and repeat it when they come back, in the order in w
 
 from __future__ import annotations
 
+import msgspec
+
 from tocsin.core.machine import CancelTimer, Effect, Event, Received, Say, Send, SetTimer, Started, TimerFired
 from tocsin.model.message import Address
 from tocsin.sim.scenarios.durable.wire import (
@@ -137,6 +139,8 @@ class Client:
 class Publisher(Client):
     """Publishes numbered messages at QoS 1 and 2 in turn, several at a time, each until it is answered for good."""
 
+    critical_each = 0  # one in so many is critical; 0: none
+
     def __init__(
         self,
         address: Address,
@@ -161,9 +165,7 @@ class Publisher(Client):
             if message is None:
                 self._send(Answer("pubrel", packet_id))
             else:
-                repeat = Publish(
-                    message.packet_id, message.qos, message.topic, self.address, message.number, True
-                )
+                repeat = msgspec.structs.replace(message, repeat=True)
                 self._send(repeat, cause=f"{self.address}#{message.number}")
         self._think()
 
@@ -182,9 +184,9 @@ class Publisher(Client):
             self._published += 1
             self._next_id = free[0]
             number = self._published
-            message = Publish(
-                free[0], 1 + number % 2, self._topics[number % len(self._topics)], self.address, number
-            )
+            topic = self._topics[number % len(self._topics)]
+            critical = bool(self.critical_each) and number % self.critical_each == 0
+            message = Publish(free[0], 1 + number % 2, topic, self.address, number, critical=critical)
             self._open[free[0]] = message
             self._send(message, cause=f"{self.address}#{number}")
 
@@ -201,6 +203,12 @@ class Publisher(Client):
             if message.qos == 2:
                 self._open[packet.packet_id] = None
                 self._send(Answer("pubrel", packet.packet_id), cause=f"{self.address}#{message.number}")
+
+
+class AlarmingPublisher(Publisher):
+    """Some of its messages are critical: at both QoS, on all topics."""
+
+    critical_each = 5
 
 
 class Subscriber(Client):

@@ -8,6 +8,7 @@ from tocsin.core.machine import Say
 from tocsin.core.stored_session import decode_session, session_key
 from tocsin.model.message import Address
 from tocsin.model.publication import decode_publication
+from tocsin.model.subjects import is_critical
 from tocsin.ports import Entry
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenarios.durable.clients import Client, Publisher, Subscriber
@@ -26,6 +27,7 @@ class Written(Invariant):
         self.topics: dict[Key, str] = {}
         self.copies: dict[Key, int] = {}
         self.first: dict[Key, int] = {}  # message → its first position
+        self.critical: dict[Key, None] = {}
 
     def attach(self, world: World) -> None:
         world.observers.on_entry(LOG.name, self._look)
@@ -38,6 +40,8 @@ class Written(Invariant):
         self.copies[key] = self.copies.get(key, 0) + 1
         self.first.setdefault(key, entry.position)
         self.topics[key] = publication.topic
+        if is_critical(entry.subject):
+            self.critical[key] = None
         self.entries.append((entry.position, key, publication.topic))
 
 
@@ -58,15 +62,20 @@ class AcknowledgedIsDurable(Invariant):
 
 
 class Taken(Invariant):
-    """What subscribers take: all of it, in order, and no more often than they should."""
+    """What subscribers take: all of it, in order, and no more often than they should.
+
+    The order is that of critical messages, and that of the others.
+    """
 
     name = "subscribers get everything, in order, at QoS 2 once"
+    subscriber: type[Client] = Subscriber  # whose messages these are
 
     def __init__(self, written: Written) -> None:
         self._written = written
         self._since: dict[Address, dict[str, int]] = {}  # subscriber → filter → positions beyond are its due
         self._seen: dict[tuple[Address, Key], None] = {}
-        self._last: dict[Address, int] = {}  # the first position of the newest message that was new to it
+        # Subscriber, critical or not → the first position of the newest such message that was new to it.
+        self._last: dict[tuple[Address, bool], int] = {}
         self._on_connection: dict[Address, tuple[object, dict[Key, int]]] = {}
 
     def attach(self, world: World) -> None:
@@ -74,11 +83,14 @@ class Taken(Invariant):
         log = world.store.logs[LOG.name]
 
         def subscribed(who: Address, say: Say) -> None:
-            self._since.setdefault(who, {})[str(say.facts["topic_filter"])] = log.last_position
+            if "topic_filter" in say.facts:
+                self._since.setdefault(who, {})[str(say.facts["topic_filter"])] = log.last_position
 
         world.observers.on_say("subscribed", subscribed)
 
     def _look(self, subscriber: Address, say: Say) -> None:
+        if "key" not in say.facts:
+            return  # no message of the log
         key, qos = cast(Key, say.facts["key"]), say.facts["qos"]
         if qos == 2 and (subscriber, key) in self._seen:
             self.broken(f"{subscriber} took message {key} at QoS 2 twice")
@@ -94,28 +106,66 @@ class Taken(Invariant):
             self._keep_order(subscriber, key)
 
     def _keep_order(self, subscriber: Address, key: Key) -> None:
-        position = self._written.first[key]
-        if not self._due(subscriber, position, self._written.topics[key]):
+        position, track = self._written.first[key], (subscriber, key in self._written.critical)
+        if not self.is_due(subscriber, position, self._written.topics[key]):
             return  # from before it subscribed, or perhaps so: a repeat of it may have come later
-        if position < self._last.get(subscriber, 0):
-            self.broken(
-                f"{subscriber} took message {key} of position {position} after {self._last[subscriber]}"
-            )
-        self._last[subscriber] = position
+        if position < self._last.get(track, 0):
+            self.broken(f"{subscriber} took message {key} of position {position} after {self._last[track]}")
+        self._last[track] = position
 
-    def _due(self, subscriber: Address, position: int, topic: str) -> bool:
+    def has(self, subscriber: Address, key: Key) -> bool:
+        return (subscriber, key) in self._seen
+
+    def is_due(self, subscriber: Address, position: int, topic: str) -> bool:
         filters = self._since.get(subscriber, {})
         return any(position > since and matches(each, topic) for each, since in filters.items())
 
     def finish(self, world: World) -> None:
         for address in world.addresses:
-            if not isinstance(world.machine(address), Subscriber):
+            if not isinstance(world.machine(address), self.subscriber):
                 continue
             if address not in self._since:
                 self.broken(f"{address} could not subscribe")
             for position, key, topic in self._written.entries:
-                if self._due(address, position, topic) and (address, key) not in self._seen:
+                if self.is_due(address, position, topic) and (address, key) not in self._seen:
                     self.broken(f"{address} never got message {key} of position {position}")
+
+
+class CriticalFirst(Invariant):
+    """Critical messages overtake.
+
+    Who comes back gets all of them that the broker knows before any other; and never comes another one before a
+    critical one that is older.
+    """
+
+    name = "critical messages come first"
+
+    def __init__(self, written: Written, taken: Taken) -> None:
+        self._written = written
+        self._taken = taken
+        self._began: dict[Address, tuple[object, int]] = {}  # connection, and the broker's tail at that time
+
+    def attach(self, world: World) -> None:
+        world.observers.on_say("attends", self._on_beginning)
+        world.observers.on_say("took", self._look)
+
+    def _on_beginning(self, broker: Address, say: Say) -> None:
+        facts = say.facts
+        self._began[cast(Address, facts["client"])] = (facts["connection"], cast(int, facts["tail"]))
+
+    def _look(self, subscriber: Address, say: Say) -> None:
+        key = cast(Key, say.facts["key"])
+        if key in self._written.critical:
+            return
+        connection, tail = self._began[subscriber]
+        if connection != say.facts["connection"]:
+            return  # from an earlier one
+        before = max(tail, self._written.first[key])
+        for late in self._written.critical:
+            position, topic = self._written.first[late], self._written.topics[late]
+            due = position <= before and self._taken.is_due(subscriber, position, topic)
+            if due and not self._taken.has(subscriber, late):
+                self.broken(f"{subscriber} took message {key}, and not yet {late}, which is critical")
 
 
 class SessionsLast(Invariant):
@@ -163,18 +213,21 @@ class Settled(Invariant):
         if cell is None:
             self.broken(f"{address} has no session")
         session = decode_session(cell.value)
-        if session.progress.unsettled or session.progress.releasing:
-            self.broken(f"deliveries to {address} are not settled: {session.progress}")
+        for progress in (session.progress, session.critical_messages):
+            if progress is not None and (progress.unsettled or progress.releasing):
+                self.broken(f"deliveries to {address} are not settled: {progress}")
         if session.inbound:
             self.broken(f"messages of {address} are not released: {session.inbound}")
 
 
 def promises() -> list[Invariant]:
     written = Written()
+    taken = Taken(written)
     return [
         written,
         AcknowledgedIsDurable(written),
-        Taken(written),
+        taken,
+        CriticalFirst(written, taken),
         SessionsLast(),
         OnlyTheUsurpedStop(),
         Settled(),

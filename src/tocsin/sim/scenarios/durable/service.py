@@ -52,10 +52,13 @@ from tocsin.core.stored_session import (
     session_key,
 )
 from tocsin.errors import Conflict
+from tocsin.model.priority import CRITICAL, property_of
 from tocsin.model.publication import Publication, decode_publication
+from tocsin.model.subjects import all_of, is_critical, kind_of
 from tocsin.ports import Entry
 from tocsin.sim.scenarios.durable.wire import (
     LOG,
+    NETWORK,
     SESSIONS,
     Answer,
     Connack,
@@ -72,7 +75,7 @@ from tocsin.wire.topics import matches
 if TYPE_CHECKING:
     from tocsin.sim.scenarios.durable.broker import Broker
 
-RECEIVE_MAX = 3  # small, so that subscribers fall behind
+RECEIVE_MAX = 4  # small, so that subscribers fall behind; a quarter of it is for what is critical
 BATCH = 4  # entries of one read: small, so that catching up takes several
 HELD_MAX = 100
 
@@ -162,16 +165,26 @@ class Service:
 
     def welcome(self, revision: int, present: bool, claims: tuple[tuple[str, Claim], ...] = ()) -> None:
         self._send(Connack(present))
+        self.begin(revision, claims)
+
+    def begin(self, revision: int, claims: tuple[tuple[str, Claim], ...] = ()) -> None:
         began = Began(
             receive_max=RECEIVE_MAX,
             prefix=self.name,
             session=self._taking,
             revision=revision,
             tail=self._broker.tail,
+            critical_tail=self.critical_tail,
             claims=claims,
         )
+        facts = {"client": self.client, "connection": self.stream.connection, "tail": began.tail}
+        self._broker.say(Say(text="attends", facts=facts))
         self.tell(began)
         self._inbound.restore(self.machine.inbound_ids)
+
+    @property
+    def critical_tail(self) -> int:
+        return self._broker.critical_tail
 
     # ── packets ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -190,16 +203,22 @@ class Service:
             case Answer(kind=kind, packet_id=packet_id):
                 self.tell(Answered(packet=_ANSWERS[kind](packet_id)))
             case Subscribe(topic_filter=topic_filter, qos=qos):
-                subscription = Subscription(qos=qos, since=self._broker.tail)
+                subscription = Subscription(qos=qos, since=self.since(topic_filter))
                 self.tell(Subscribed(topic_filter=topic_filter, subscription=subscription))
                 self.tell(AwaitSave(ticket=self._ticket(lambda: self.acknowledge(topic_filter, qos))))
+
+    def since(self, topic_filter: str) -> int:
+        """Up to where a subscription is not about what the log has."""
+        return self._broker.tail
 
     def acknowledge(self, topic_filter: str, qos: int) -> None:
         """A subscription is durable."""
         self._send(Suback(topic_filter))
 
     def _on_publish(self, packet: Publish) -> None:
-        publication = Publication(packet.topic, str(packet.number).encode(), packet.qos, packet.publisher)
+        said = (property_of(CRITICAL),) if packet.critical else ()
+        payload = str(packet.number).encode()
+        publication = Publication(packet.topic, payload, packet.qos, packet.publisher, user_properties=said)
         match self._inbound.publish(packet.packet_id, packet.qos, packet.repeat):
             case "received":
                 self._send(Answer("pubrec", packet.packet_id))
@@ -250,7 +269,8 @@ class Service:
     def offer(self, entry: Entry, publication: Publication) -> None:
         granted = self._grant(entry, publication)
         if granted is not None and self.machine.state == "attending":
-            packet_id, repeat = self.machine.offer(entry.position, granted.qos)
+            critical = is_critical(entry.subject)
+            packet_id, repeat = self.machine.offer(entry.position, granted.qos, critical)
             if packet_id:
                 self._deliver(publication, packet_id, granted.qos, repeat)
 
@@ -281,9 +301,10 @@ class Service:
             case Durable(tickets=tickets):
                 for ticket in tickets:
                     self._waiting.pop(ticket)()
-            case ReadBatch(start=start):
-                read = ReadLog(request="read", log=LOG.name, subject=">", start=start, limit=BATCH)
-                self._broker.ask(read, self._on_read)
+            case ReadBatch(start=start, critical=critical):
+                subject = all_of(NETWORK, kind_of(critical))
+                read = ReadLog(request="read", log=LOG.name, subject=subject, start=start, limit=BATCH)
+                self._broker.ask(read, lambda event: self._on_read(event, critical))
             case PutKey() | GetKey() | DeleteKey():
                 request = effect.request
                 self._broker.ask(
@@ -303,16 +324,17 @@ class Service:
             case _:
                 raise AssertionError(f"no way to carry out {effect}")
 
-    def _on_read(self, event: Stored | StoreFailed) -> None:
+    def _on_read(self, event: Stored | StoreFailed, critical: bool) -> None:
         if isinstance(event, StoreFailed):
-            self.tell(ReadFailed(error=event.error))
+            self.tell(ReadFailed(error=event.error, critical=critical))
             return
         offered = []
         for entry in event.value.entries:
             granted = self._grant(entry, decode_publication(entry.payload))
             if granted is not None:
                 offered.append(Offered(entry, granted.qos))
-        self.tell(BatchRead(entries=offered, next=event.value.next, tail=self._broker.tail))
+        tail = self.critical_tail if critical else self._broker.tail
+        self.tell(BatchRead(entries=offered, next=event.value.next, tail=tail, critical=critical))
 
     def close(self) -> None:
         """The connection is over, whoever ended it."""

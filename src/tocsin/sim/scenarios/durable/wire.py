@@ -11,10 +11,11 @@ from typing import Literal
 import msgspec
 
 from tocsin.model.message import Message
+from tocsin.model.subjects import CRITICAL_MESSAGES, MESSAGES, all_of
 from tocsin.ports import LogSpec, TableSpec
 
 NETWORK = "t"
-LOG = LogSpec("messages", (f"{NETWORK}.m.>",))
+LOG = LogSpec("messages", (all_of(NETWORK, MESSAGES), all_of(NETWORK, CRITICAL_MESSAGES)))
 SESSIONS = TableSpec("sessions")
 
 Key = tuple[str, int]  # a message: who published it, and its number
@@ -41,6 +42,7 @@ class Publish(Packet, frozen=True):
     publisher: str
     number: int
     repeat: bool = False
+    critical: bool = False  # said by publishers
 
 
 class Answer(Packet, frozen=True):

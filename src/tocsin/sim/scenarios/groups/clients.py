@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tocsin.sim.scenarios.durable.clients import Publisher, Subscriber
+from tocsin.sim.scenarios.durable.clients import AlarmingPublisher, Subscriber
 from tocsin.sim.scenarios.durable.wire import Connect, Packet, Suback
 
 PATIENCE_MASK = (
@@ -12,7 +12,7 @@ PATIENCE_MASK = (
 AWAY_FACTOR = 4  # visitors are away for so much longer than others: so that a group of them ends often
 
 
-class PatientPublisher(Publisher):
+class PatientPublisher(AlarmingPublisher):
     """It publishes for longer than others do."""
 
     def _think(self) -> None:

@@ -1,0 +1,262 @@
+"""Survival: brokers in two clusters that back each other, a standby, coordinators that fail over, clients with homes.
+
+The cores are those that ship, composed as the real shells do it: coordinators and participants, primaries and backups,
+holdings with standby cells, attendances, stored sessions; and in the clients the dialler. Brokers are killed alone and
+together, frozen, and cut off from each other, from the coordinators and from the store; the bus loses and delays; the
+store is slow or away; coordinators fail over in the middle of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from tocsin.core.coordination.coordinator import Coordinator
+from tocsin.core.coordination.places import Options, Places
+from tocsin.core.coordination.planning import PlanMade, WantPlan
+from tocsin.core.coordination.survival import Backups
+from tocsin.model.message import Address, broker_address
+from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
+from tocsin.sim.chance import MILLION, Chance
+from tocsin.sim.invariants import AllRunning, Invariant
+from tocsin.sim.network import Link
+from tocsin.sim.node import Disk
+from tocsin.sim.plan import Profile
+from tocsin.sim.scenario import scenario
+from tocsin.sim.scenarios.channels.pipeline import Pipeline
+from tocsin.sim.scenarios.channels.promises import Arrive, StayHeld, Tidy
+from tocsin.sim.scenarios.channels.wire import FILES, NOTICES, SUBSCRIPTIONS
+from tocsin.sim.scenarios.coordination import PLACES, add_coordinators
+from tocsin.sim.scenarios.durable.promises import (
+    AcknowledgedIsDurable,
+    OnlyTheUsurpedStop,
+    SessionsLast,
+    Settled,
+    Written,
+)
+from tocsin.sim.scenarios.durable.wire import LOG, SESSIONS
+from tocsin.sim.scenarios.survival.broker import HEARTBEAT_US, SUSPECT_AFTER_US, SurvivalBroker
+from tocsin.sim.scenarios.survival.clients import Broke, Resident, Visitor
+from tocsin.sim.scenarios.survival.copies import BackupsKnow, CopiesAgree
+from tocsin.sim.scenarios.survival.deliveries import Messages, OnlyUnsettledAgain, ToldOnce
+from tocsin.sim.scenarios.survival.ledger import Ledger
+from tocsin.sim.scenarios.survival.ownership import (
+    FencedIsSilent,
+    OneOwner,
+    OneStandsIn,
+    SubscriptionsAreStored,
+)
+from tocsin.sim.scenarios.survival.recovery import AtHome, Bounded, Recovers
+from tocsin.sim.scenarios.survival.wire import ARRIVALS, EndWatch, Ring, server
+from tocsin.sim.world import World
+
+COORDINATORS: Final = ("coordinator/1", "coordinator/2")
+PIPELINE: Final = "pipeline"
+
+
+def _info(node: Address, cluster: str, role: Role = Role.EDGE) -> BrokerInfo:
+    return BrokerInfo(node, cluster, role, node, 1, (Entrance(Scheme.MQTT, server(node)),))
+
+
+BROKERS: Final = (
+    _info("north-1", "north"),
+    _info("north-2", "north"),
+    _info("south-1", "south"),
+    _info("south-2", "south"),
+)
+SPARE: Final = _info("spare", "north", Role.STANDBY)
+NODES: Final = tuple(info.id for info in (*BROKERS, SPARE))
+# With their servers, the home first; the names and filters that they want; and the QoS of the latter.
+RESIDENTS: Final = (
+    ("anna", ("north-1",), ("$channel/Near/a", "$channel/Near/b"), ("a/#", "b"), 1),
+    ("ben", ("north-1", "south-1"), ("$channel/Near/b", "$channel/Near/c"), ("b", "a/x"), 2),
+    ("cleo", ("south-2",), ("$channel/Near/c", "$channel/Near/a"), ("#",), 1),
+)
+VISITORS: Final = (("dora", ("north-2", "south-2")),)
+TOPICS: Final = ("a/x", "a/y", "b")
+MESSAGES: Final = 30  # of each visitor
+OPTIONS: Final = Options(
+    suspect_after_us=SUSPECT_AFTER_US,
+    suspect_least_us=MILLION,
+    lease_us=2 * MILLION,
+    promote_after_us=4 * MILLION,
+    snapshot_every=40,
+    margin=30,
+    heartbeat_us=HEARTBEAT_US,
+)
+FAULTS: Final = Profile(
+    kinds=(
+        ("crash", 4),
+        ("crash together", 2),
+        ("pause", 4),
+        ("sleep", 1),
+        ("skew", 1),
+        ("partition", 3),
+        ("cut off together", 2),
+        ("store partition", 2),
+        ("weather", 2),
+        ("leader loss", 1),
+        ("store trouble", 2),
+        ("watch reset", 1),
+        ("lag", 1),
+    ),
+    most=12,
+    shortest_us=MILLION // 2,
+    longest_us=10 * MILLION,
+    targets=(
+        *NODES,
+        *NODES,
+        *NODES,
+        *COORDINATORS,
+        PIPELINE,
+    ),  # clients are the outside, which keeps its memory
+    groups=(("north-1", "north-2", "spare"), ("south-1", "south-2"), ("north-1", "south-2"), COORDINATORS),
+)
+TROUBLE_US: Final = 20 * MILLION
+RESULTS_US: Final = 22 * MILLION  # until then there are new ones
+RECOVERY_US: Final = 25 * MILLION  # after the faults end, by which every client is connected
+SETTLE_US: Final = 35 * MILLION
+PLANNING_MAX_US: Final = MILLION
+KEPT_ONE_IN: Final = 4  # of the backups that could stay, those that are moved
+RESTART_US: Final = 20_000  # from a standby's end to its beginning as another broker
+_CONNECTION: Final = Link(fifo=True)
+_BUS: Final = Link()
+
+MakeBroker = Callable[[Address, BrokerInfo, Places, Disk, Ledger], SurvivalBroker]
+
+
+@scenario(
+    "survival",
+    summary="four brokers in two clusters, a standby, two coordinators: backups take over, clients go home",
+    faults=FAULTS,
+    trouble_us=TROUBLE_US,
+    settle_us=SETTLE_US,
+)
+def build(
+    world: World, broker: MakeBroker = SurvivalBroker, coordinator: type[Coordinator] = Coordinator
+) -> list[Invariant]:
+    """Fill a world; ``broker`` is the machine to use, so that a variant can be tried."""
+    people = {name for name, *_ in (*RESIDENTS, *VISITORS)}
+    world.network.link_of = lambda sender, receiver: (
+        _CONNECTION if sender in people or receiver in people else _BUS
+    )
+    for log in (LOG, NOTICES, FILES):
+        world.log(log)
+    for table in (SESSIONS, SUBSCRIPTIONS):
+        world.table(table)
+    add_coordinators(world, coordinator, COORDINATORS, OPTIONS)
+    world.add(PIPELINE, lambda _disk: Pipeline(PIPELINE, RESULTS_US))
+    ledger = Ledger(world)
+    for info in (*BROKERS, SPARE):
+        make = partial(_make, broker, info, ledger)
+        world.add(info.id, make, restart_after_us=RESTART_US)
+        under_this_name = (info.id,) if info is SPARE else (info.id, SPARE.id)
+        world.group(broker_address(info.id), under_this_name)
+    world.group(ARRIVALS, NODES)
+    _add_clients(world)
+    _Planner(world)
+    _Dialling(world)
+    world.own(EndWatch, lambda node, effect: world.store.tails.end_watch(node, effect.table))
+    return promises(ledger)
+
+
+def _make(broker: MakeBroker, info: BrokerInfo, ledger: Ledger, disk: Disk) -> SurvivalBroker:
+    return broker(info.id, info, PLACES, disk, ledger)
+
+
+def _add_clients(world: World) -> None:
+    for name, servers, names, filters, qos in RESIDENTS:
+        made = partial(Resident, name, servers, TROUBLE_US, names, filters, qos)
+        world.add(name, lambda _disk, made=made: made())  # type: ignore[misc]
+    for name, servers in VISITORS:
+        visitor = partial(Visitor, name, servers, TROUBLE_US, MESSAGES, TOPICS)
+        world.add(name, lambda _disk, visitor=visitor: visitor())  # type: ignore[misc]
+
+
+def promises(ledger: Ledger) -> list[Invariant]:
+    written = Written()
+    homes = {name: servers[0] for name, servers, *_ in (*RESIDENTS, *VISITORS)}
+    return [
+        written,
+        AcknowledgedIsDurable(written),
+        OnlyUnsettledAgain(written),
+        Messages(written),
+        Arrive(),
+        ToldOnce(written),
+        StayHeld(),
+        SessionsLast(),
+        OnlyTheUsurpedStop(),
+        OneOwner(),
+        FencedIsSilent(ledger),
+        SubscriptionsAreStored(),
+        OneStandsIn(ledger),
+        BackupsKnow(ledger),
+        Bounded(ledger, TROUBLE_US + SETTLE_US),
+        Recovers(TROUBLE_US + RECOVERY_US),
+        AllRunning(),
+        AtHome(homes, ledger),
+        Settled(),
+        Tidy(),
+        CopiesAgree(ledger),
+    ]
+
+
+class _Planner:
+    """Who backs whom: by chance, some time after the leader wants a plan; most of what could stay does."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._chance: Chance = world.streams.stream("plans")
+        world.own(WantPlan, self._plan)
+
+    def _plan(self, address: Address, effect: WantPlan) -> None:
+        able = [each for each in effect.brokers if each.role != Role.STANDBY]
+        made = {}
+        for each in able:
+            before = effect.previous.get(each.id, Backups())
+            near = [one.id for one in able if one.cluster == each.cluster and one is not each]
+            far = [one.id for one in able if one.cluster != each.cluster]
+            made[each.id] = Backups(self._choose(before.local, near), self._choose(before.remote, far))
+        at_us = self._world.now_us + self._chance.below(PLANNING_MAX_US)
+        event = PlanMade(backups=made, cause=effect.cause)
+        self._world.at(at_us, lambda: _post(self._world, address, event))
+
+    def _choose(self, before: str | None, able: list[str]) -> str | None:
+        if before in able and self._chance.below(KEPT_ONE_IN):
+            return before
+        return self._chance.one_of(able) if able else None
+
+
+def _post(world: World, address: Address, event: PlanMade | Broke) -> None:
+    world.post(address, event)
+
+
+class _Dialling:
+    """What the machines under the brokers do: where nothing listens a client is refused; where a process ends, its
+    connections break. Mostly: some ends are those of the machine, which says nothing more."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._chance = world.streams.stream("dialling")
+        self._rang: dict[Address, Ring] = {}  # client → where it dialled last
+        world.own(Ring, self._ring)
+        world.observers.on_life(self._life)
+
+    def _ring(self, client: Address, ring: Ring) -> None:
+        self._rang[client] = ring
+        if self._world.machine(ring.to) is None:
+            self._break(client, ring)
+
+    def _life(self, node: Address, happening: str) -> None:
+        if happening in ("crashed", "stopped"):
+            for client, ring in self._rang.items():
+                if ring.to == node:
+                    self._break(client, ring)
+
+    def _break(self, client: Address, ring: Ring) -> None:
+        blocked = self._world.network.blocked(ring.to, client)
+        if self._chance.below(4) and not blocked:
+            at_us = self._world.now_us + 1 + self._chance.below(1_000)
+            event = Broke(connection=ring.connection)
+            self._world.at(at_us, lambda: _post(self._world, client, event))

@@ -1,0 +1,283 @@
+"""A broker's process, as ``broker.main`` wires it: its participant, its copies, its channels, its clients.
+
+Under one name there may be two processes at a time: a broker that is lost and a standby in its place. On the bus both
+are heard under that name; clients reach each at its own address. A process that is to take a place, or to give it back,
+begins anew as the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tocsin.core.coordination.participant import Participant
+from tocsin.core.coordination.places import Places
+from tocsin.core.coordination.signals import (
+    Adopted,
+    AwaitDispatch,
+    BackupsKnown,
+    BecomePlace,
+    Deposed,
+    Dispatched,
+    Leaving,
+    Orphaned,
+    RefugesChanged,
+    RoutesChanged,
+    SendHome,
+    StandDown,
+    StandIn,
+)
+from tocsin.core.holdings import Prepared, Unprepared
+from tocsin.core.machine import CancelTimer, Effect, Event, Followed, Listen, Received, Send, Started, Stop
+from tocsin.core.refuge import reference
+from tocsin.core.replication.backup import Backup
+from tocsin.core.replication.primary import Primary
+from tocsin.core.stored_session import StoredSession
+from tocsin.model.message import Address, broker_address
+from tocsin.model.network import BrokerInfo, Role, Scheme
+from tocsin.sim.node import Disk
+from tocsin.sim.scenarios.channels.broker import ChannelBroker, Keeper, channels_of
+from tocsin.sim.scenarios.channels.wire import Told
+from tocsin.sim.scenarios.durable.broker import Timed
+from tocsin.sim.scenarios.durable.service import Service
+from tocsin.sim.scenarios.durable.wire import Frame, Reset
+from tocsin.sim.scenarios.survival.part import Part
+from tocsin.sim.scenarios.survival.replicating import Replicating
+from tocsin.sim.scenarios.survival.service import SurvivalService
+from tocsin.sim.scenarios.survival.wire import (
+    ARRIVALS,
+    Arrived,
+    Call,
+    EndWatch,
+    HandedOver,
+    HandOver,
+    Knock,
+    Opened,
+    SentOn,
+)
+from tocsin.wire.replication import Applied, Behind, Declined, Dismiss, Probe, Update
+
+if TYPE_CHECKING:
+    from tocsin.sim.scenarios.survival.ledger import Ledger
+
+HEARTBEAT_US: Final = 1_000_000
+SUSPECT_AFTER_US: Final = 3_000_000
+HAND_OVER_US: Final = 2_000_000  # for who has a client to let it go; then it is taken
+
+_REPLICATION: Final = (Update, Probe, Dismiss, Applied, Behind, Declined)
+
+
+class StandbyKeeper(Keeper):
+    """The shell of the holdings, with the standby cells."""
+
+    scan_every_us = 8_000_000
+
+    def stand_by(self, primary: str, names: tuple[str, ...]) -> None:
+        self.tell(Prepared(primary=primary, names=names, cause=f"standby {primary}"))
+
+    def stand_down(self, primary: str, names: tuple[str, ...]) -> None:
+        self.tell(Unprepared(primary=primary, names=names, cause=f"standby {primary}"))
+
+
+class SurvivalBroker(ChannelBroker):
+    """See the module's text."""
+
+    service = SurvivalService
+    keeper: type[Keeper] = StandbyKeeper
+    keeping: StandbyKeeper
+    services: dict[str, SurvivalService]  # type: ignore[assignment]
+    participant: type[Participant] = Participant
+    primary: type[Primary] = Primary
+    backup: type[Backup] = Backup
+
+    def __init__(self, node: Address, info: BrokerInfo, places: Places, disk: Disk, ledger: Ledger) -> None:
+        place: BrokerInfo | None = disk.pop("place", None)
+        self._spare = place is not None
+        if place is not None:
+            info = msgspec.structs.replace(info, id=place.id, cluster=place.cluster, role=place.role)
+        super().__init__(info.id)
+        if self._spare:
+            self.keeping.machine.borrow()
+        self.node = node
+        self.info = info
+        self.ledger = ledger
+        ledger.begins(self)
+        self._disk = disk
+        self._stopping = ""  # why this process is to begin anew, once it has said so
+        self._commands = places.commands.name
+        self.membership = self.participant(
+            info, places, HEARTBEAT_US, SUSPECT_AFTER_US, substitute=place is not None
+        )
+        self.member = Part(self, "member", self.membership, self._on_member)
+        self.replicating = Replicating(self, self.primary, self.backup)
+        self.stands_in: dict[str, int] = {}  # for whom → the epoch
+        self._asked: dict[str, Callable[[], None]] = {}  # client → what to do when it was let go
+        self._letting_go: dict[str, list[Address]] = {}  # client → who waits for that
+
+    @property
+    def attended(self) -> Mapping[str, SurvivalService]:
+        """The connections, by client."""
+        return self.services
+
+    # ── what happens ────────────────────────────────────────────────────────────────────────────────────────
+
+    def handle(self, event: Event, now_us: int) -> list[Effect]:
+        effects = super().handle(event, now_us)
+        return [*effects, Stop(reason=self._stopping)] if self._stopping else effects
+
+    def on(self, event: Event) -> None:
+        match event:
+            case Started():
+                for address in (broker_address(self.address), ARRIVALS):
+                    self.do(Listen(address=address, cause=event.cause))
+                super().on(event)
+                self.member.tell(event)
+                self.replicating.start()
+            case Followed(log=self._commands):
+                self.member.tell(event)
+            case Received(message=message):
+                self._on_message(event, message)
+            case _:
+                super().on(event)
+
+    def _on_message(self, event: Received, message: object) -> None:
+        match message:
+            case Frame() | Told():
+                super().on(event)
+            case Knock(connection=connection):
+                self.send(event.sender, Opened(connection) if self.ready else Reset(connection))
+            case Reset(connection=connection):
+                service = self.services.get(event.sender)
+                if service is not None and service.stream.connection == connection:
+                    service.close()
+            case HandOver(client=client):
+                self._let_go(client)
+                self._letting_go.setdefault(client, []).append(event.sender)
+                self._let_gone(client)
+            case HandedOver(client=client):
+                self._look_again(client)
+            case Arrived(broker=broker, client=client):
+                if broker != self.address:
+                    self._let_go(client)
+                    self.replicating.moved(client)
+            case _ if isinstance(message, _REPLICATION):
+                self.replicating.hear(event)
+            case _:
+                self.member.tell(event)
+
+    # ── what parts and connections ask for ──────────────────────────────────────────────────────────────────
+
+    def do(self, effect: Effect) -> None:
+        self._out.append(effect)
+
+    def cancel_timer(self, part: Timed, name: str) -> None:
+        full = f"{part.name} {name}"
+        if self._timers.pop(full, None) is not None:
+            self.do(CancelTimer(name=full, cause=self._cause))
+
+    def elsewhere(self) -> tuple[str, ...]:
+        """Where clients could go if this broker were gone, best first."""
+        return tuple(self.membership.all_elsewhere(Scheme.MQTT, len(self.services), self.now_us))
+
+    def announce(self, client: str) -> None:
+        self.do(Send(to=ARRIVALS, message=Arrived(self.address, client), cause=self._cause))
+
+    def unwatch(self, table: str) -> None:
+        self.do(EndWatch(table=table, cause=self._cause))
+
+    def tell_home(self, session: StoredSession) -> None:
+        if session.home != self.address and channels_of(session):
+            self.send(broker_address(session.home), Told(session.uid, session.client))
+
+    # ── handing over ────────────────────────────────────────────────────────────────────────────────────────
+
+    def ask_for(self, client: str, broker: str, then: Callable[[], None]) -> None:
+        """Ask a broker to let a client go, and go on when it has, or after a while."""
+        self._asked[client] = then
+        self.send(broker_address(broker), HandOver(client))
+        self.set_timer(_Waits(self, client), "hand over", HAND_OVER_US)
+
+    def _look_again(self, client: str) -> None:
+        then = self._asked.pop(client, None)
+        if then is not None:
+            then()
+
+    def _let_go(self, client: str) -> None:
+        service = self.services.get(client)
+        if service is not None:
+            service.close()
+
+    def gone(self, service: Service) -> None:
+        super().gone(service)
+        self._let_gone(service.client)
+
+    def _let_gone(self, client: str) -> None:
+        """Answer those who wait for a client, if nothing of it is left to store."""
+        if self._letting_go.get(client) and client not in self.services and not self._endings.get(client):
+            for asker in self._letting_go.pop(client):
+                self.send(asker, HandedOver(client))
+
+    # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _accept(self, client: Address, frame: Frame, before: Service | None) -> None:
+        call = frame.packet
+        assert isinstance(call, Call)
+        there = None if call.stays or not call.home else self.membership.picture.stands_in_for(call.home)
+        if there is not None and there.id != self.address:
+            where = reference((there,), Scheme.MQTT, 0)
+            assert where is not None, "all brokers of this scenario have an entrance"
+            self.send(client, Frame(frame.connection, 0, SentOn(where)))
+            return
+        super()._accept(client, frame, before)
+        self.services[client].home = call.home
+
+    # ── the participant's effects ───────────────────────────────────────────────────────────────────────────
+
+    def _on_member(self, effect: Effect) -> None:
+        match effect:
+            case BackupsKnown():
+                self.replicating.know(effect)
+            case StandIn(broker=broker, epoch=epoch):
+                self.ledger.stands_in(self, broker, epoch)
+                self.stands_in[broker] = epoch
+                self.replicating.stand_in(broker)
+            case StandDown(broker=broker):
+                self.stands_in.pop(broker, None)
+                self.replicating.stand_down(broker)
+            case SendHome(client=client, server_reference=where):
+                if client in self.services:
+                    self.services[client].send_home(where)
+            case RefugesChanged():
+                for service in list(self.services.values()):
+                    service.tell_servers()
+            case BecomePlace(place=place) if self.info.role == Role.STANDBY:
+                self._begin_anew(place)
+            case Deposed():
+                self._begin_anew(None)
+            case AwaitDispatch(position=position, cause=cause):
+                self.member.tell(Dispatched(position=position, cause=cause))
+            case RoutesChanged() | Orphaned() | Adopted() | BecomePlace():
+                pass
+            case _:
+                raise AssertionError(f"no way to carry out {effect}")
+
+    def _begin_anew(self, place: BrokerInfo | None) -> None:
+        self._disk["place"] = place
+        for service in list(self.services.values()):
+            service.close()
+        self.member.tell(Leaving(cause=f"{self.address}:stop"))
+        self._stopping = "it takes a place" if place is not None else "it gives its place back"
+
+
+class _Waits:
+    """The timer of who waits for a client to be let go."""
+
+    def __init__(self, broker: SurvivalBroker, client: str) -> None:
+        self.name = f"for {client}"
+        self._broker = broker
+        self._client = client
+
+    def tell(self, event: Event) -> None:
+        self._broker._look_again(self._client)

@@ -1,0 +1,124 @@
+"""What is promised of messages and results: all of them, in order; again only what nobody has stored as settled."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from tocsin.core.delivery import Progress
+from tocsin.core.machine import Say
+from tocsin.core.stored_session import StoredSession
+from tocsin.model.message import Address
+from tocsin.model.results import place
+from tocsin.ports import Entry
+from tocsin.sim.invariants import Invariant
+from tocsin.sim.scenarios.channels.wire import FILES, NOTICES, notice_of, part_of
+from tocsin.sim.scenarios.durable.promises import Taken, Written
+from tocsin.sim.scenarios.durable.wire import Key
+from tocsin.sim.scenarios.survival.clients import Resident
+from tocsin.sim.scenarios.survival.ownership import Sessions
+from tocsin.sim.world import World
+
+
+class Messages(Taken):
+    """Those of the message log, at residents."""
+
+    subscriber = Resident
+
+
+class OnlyUnsettledAgain(Sessions):
+    """Duplicates lie in (eta, t]: what the session's cell had as settled when its owner took it is not sent again.
+
+    ``eta`` is how far the cell was then, ``t`` how far an earlier owner had delivered.
+    """
+
+    name = "what is stored as settled is not delivered again"
+
+    def __init__(self, written: Written) -> None:
+        self._written = written
+        self._taken: dict[
+            tuple[str, int], StoredSession
+        ] = {}  # client and epoch → the session, as it was taken
+        self._epochs: dict[tuple[str, int], int] = {}  # client and connection → the epoch
+        self._critical: dict[int, bool] = {}  # result → whether it is
+        self._places: dict[int, int] = {}  # tick → the place at which its notice begins
+
+    def attach(self, world: World) -> None:
+        super().attach(world)
+        world.observers.on_say("began", self._on_began)
+        world.observers.on_say("took", self._on_took)
+        world.observers.on_entry(FILES.name, self._on_file)
+        world.observers.on_entry(NOTICES.name, self._on_notice)
+
+    def written(self, node: Address, session: StoredSession) -> None:
+        self._taken.setdefault((session.client, session.epoch), session)
+
+    def _on_file(self, entry: Entry) -> None:
+        part = part_of(entry)
+        self._critical.update((part.tick * 1_000 + row.ordinal, row.critical) for row in part.rows)
+
+    def _on_notice(self, entry: Entry) -> None:
+        self._places[notice_of(entry).tick] = place(entry.position, 0)
+
+    def _on_began(self, broker: Address, say: Say) -> None:
+        facts = say.facts
+        self._epochs[str(facts["client"]), cast(int, facts["connection"])] = cast(int, facts["epoch"])
+
+    def _on_took(self, client: Address, say: Say) -> None:
+        epoch = self._epochs[client, cast(int, say.facts["connection"])]
+        session = self._taken[client, epoch]
+        if "key" in say.facts:
+            key = cast(Key, say.facts["key"])
+            self._look_at_message(client, epoch, session, key)
+            return
+        number = cast(int, say.facts["number"])
+        where = self._places[number // 1_000] + number % 1_000
+        progress = session.critical if self._critical[number] and session.critical else session.results
+        if progress is not None and _settled(progress, where):
+            self.broken(f"{client} got result {number} at {where} in epoch {epoch}: {progress}")
+
+    def _look_at_message(self, client: Address, epoch: int, session: StoredSession, key: Key) -> None:
+        progress = session.progress
+        if key in self._written.critical and session.critical_messages is not None:
+            progress = session.critical_messages
+        positions = [position for position, each, _ in self._written.entries if each == key]
+        if all(_settled(progress, position) for position in positions):
+            self.broken(f"{client} got message {key} of {positions} in epoch {epoch}: {progress}")
+
+
+def _settled(progress: Progress, position: int) -> bool:
+    return position < progress.next and position not in progress.unsettled
+
+
+class ToldOnce(Invariant):
+    """Behind the client's filter for repeats there is nothing twice, and nothing is lost in it."""
+
+    name = "behind the client's filter nothing comes twice, and nothing is missing"
+
+    def __init__(self, written: Written) -> None:
+        self._written = written
+        self._took: dict[tuple[Address, object], None] = {}
+        self._told: dict[tuple[Address, object], int] = {}
+
+    def attach(self, world: World) -> None:
+        world.observers.on_say("took", self._on_took)
+        world.observers.on_say("told", self._on_told)
+
+    def _on_took(self, client: Address, say: Say) -> None:
+        self._took[client, _what(say)] = None
+
+    def _on_told(self, client: Address, say: Say) -> None:
+        what = _what(say)
+        times = self._told[client, what] = self._told.get((client, what), 0) + 1
+        # A publisher at QoS 1 that hears nothing publishes again: the log may have several.
+        most = self._written.copies[cast(Key, what)] if "key" in say.facts else 1
+        if times > most:
+            self.broken(f"{client} was told {what} {times} times, and there are {most}")
+
+    def finish(self, world: World) -> None:
+        for client, what in self._took:
+            if (client, what) not in self._told:
+                self.broken(f"{client} took {what}, and its filter kept it")
+
+
+def _what(say: Say) -> object:
+    return say.facts["key"] if "key" in say.facts else (say.facts["name"], say.facts["number"])

@@ -1,0 +1,96 @@
+"""What passes the boundary of the brokers' shells, as invariants see it: who was told what, and who sends all the same.
+
+It changes nothing. A broker's process tells it what it is about to do; whoever wants to judge that hangs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from tocsin.model.message import Address
+from tocsin.sim.scenarios.durable.wire import Packet
+from tocsin.sim.world import World
+
+if TYPE_CHECKING:
+    from tocsin.sim.scenarios.survival.broker import SurvivalBroker
+    from tocsin.sim.scenarios.survival.service import SurvivalService
+
+
+class Promise(NamedTuple):
+    """A SUBACK or UNSUBACK that waits for the backups."""
+
+    broker: SurvivalBroker
+    client: str
+    name: str
+    version: int  # of the client's subscription: it changes with every change …
+    since_us: int  # … and this is when it did: from then on the backups were told
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the broker's own state has the subscription."""
+        return self.name in self.broker.replicating.clientele.subscriptions(self.client)
+
+
+class Ledger:
+    """See the module's text."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.on_send: list[Callable[[SurvivalBroker, SurvivalService, Packet], None]] = []
+        self.on_acknowledged: list[Callable[[Promise, bool], None]] = []
+        self.on_stands_in: list[Callable[[SurvivalBroker, str, int], None]] = []
+        self.ended_us: dict[str, int] = {}  # broker → when a process of that name ended last
+        self._names: dict[Address, str] = {}  # node → the broker that runs there, or did last
+        self._versions: dict[tuple[str, str], int] = {}
+        self._changed_us: dict[tuple[str, str], int] = {}
+        world.observers.on_life(self._life)
+
+    def _life(self, node: Address, happening: str) -> None:
+        if happening in ("crashed", "stopped") and node in self._names:
+            self.ended_us[self._names[node]] = self.world.now_us
+
+    def begins(self, broker: SurvivalBroker) -> None:
+        self._names[broker.node] = broker.address
+
+    def processes(self, name: str) -> list[SurvivalBroker]:
+        """Those that run under a broker's name."""
+        machines = [self.world.machine(node) for node in self._names]
+        return [each for each in machines if isinstance(each, _broker()) and each.address == name]
+
+    def brokers(self) -> list[SurvivalBroker]:
+        """All that run."""
+        machines = [self.world.machine(node) for node in self._names]
+        return [each for each in machines if isinstance(each, _broker())]
+
+    # ── what brokers tell ───────────────────────────────────────────────────────────────────────────────────
+
+    def sends(self, broker: SurvivalBroker, service: SurvivalService, packet: Packet) -> None:
+        for hook in self.on_send:
+            hook(broker, service, packet)
+
+    def changes(self, broker: SurvivalBroker, service: SurvivalService, name: str) -> None:
+        """A client has a subscription that it had not, or no longer."""
+        self._versions[service.client, name] = self.version(service.client, name) + 1
+        self._changed_us[service.client, name] = self.world.now_us
+
+    def version(self, client: str, name: str) -> int:
+        return self._versions.get((client, name), 0)
+
+    def awaits(self, broker: SurvivalBroker, service: SurvivalService, name: str) -> Promise:
+        client = service.client
+        return Promise(broker, client, name, self.version(client, name), self._changed_us[client, name])
+
+    def acknowledges(self, promise: Promise, synced: bool) -> None:
+        for hook in self.on_acknowledged:
+            hook(promise, synced)
+
+    def stands_in(self, broker: SurvivalBroker, place: str, epoch: int) -> None:
+        for hook in self.on_stands_in:
+            hook(broker, place, epoch)
+
+
+def _broker() -> type[SurvivalBroker]:
+    from tocsin.sim.scenarios.survival.broker import SurvivalBroker  # it imports this module's names
+
+    return SurvivalBroker
