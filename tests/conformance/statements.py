@@ -287,6 +287,9 @@ DEVIATIONS: Final[dict[str, str]] = {
     "4.4.0-1": "A message that is not acknowledged is sent again on the next connection if the log still has it and "
     "the client is still subscribed to it. Of a subscription that was given up meanwhile, and of a retained message "
     "that was sent because of a SUBSCRIBE, it is completed on its own connection only.",
+    "4.6.0-5, 4.6.0-6": "A message at QoS 1 or 2 whose publisher says in the user property `priority` that it is "
+    "critical overtakes others of its topic. Messages of one topic are in order among those that are critical, and "
+    "among those that are not.",
     "3.1.3-5": "Client ids may have up to 256 bytes of any text, but must not begin with `$link/`.",
     "4.7.3-3": "Topics and filters are bounded by settings (`limits.topic_max_bytes`, `limits.topic_depth_max`) to "
     "less than the standard's 65 535 bytes; topics of messages at QoS 1 and 2 to about 500.",

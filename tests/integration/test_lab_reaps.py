@@ -1,4 +1,4 @@
-"""``tocsin lab reaps simulation`` in its quick form, as a process of its own."""
+"""``tocsin lab reaps`` in its quick forms, as processes of their own."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DEADLINE_S = 150.0
+PROTOTYPE_DEADLINE_S = 600.0  # Spark, and brokers that come and go: on a machine that does other things too
 
 
-def test_the_quick_form_simulates_every_figure(tmp_path: Path) -> None:
+def test_the_quick_form_of_the_simulation_has_every_figure(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
@@ -30,3 +33,26 @@ def test_the_quick_form_simulates_every_figure(tmp_path: Path) -> None:
         assert found[figure], figure
     assert found["parameters"]["brokers"] == 18
     assert "`tocsin lab reaps simulation --quick`" in (tmp_path / "summary.md").read_text()
+
+
+@pytest.mark.timeout(PROTOTYPE_DEADLINE_S)
+def test_the_quick_form_of_the_prototype_fails_over_in_every_way_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "tocsin", "lab", "reaps", "prototype", "--quick", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROTOTYPE_DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((out / "results.json").read_text())
+    assert {each["way"] for each in found["failures"]} == {"migration", "local", "remote"}
+    for each in found["failures"]:
+        served = (each["broken_s"], each["served_s"], each["told_s"], each["returned_s"])
+        assert [len(times) for times in served] == [each["subscribers"]] * 4, each["way"]
+        near = {"south-2"} if each["way"] != "remote" else {"north-1", "north-2"}
+        assert each["at"].keys() <= near and each["stands_in"] in near
+    account = found["account"]
+    assert account["committed"] == account["delivered"] > 0
+    assert not any(account[name] for name in ("lost", "duplicates", "strange", "out_of_order"))
+    assert "`tocsin lab reaps prototype --quick`" in (out / "summary.md").read_text()
+    assert not list(tmp_path.glob("tocsin-ephemeral-*"))

@@ -16,7 +16,7 @@ from tests.integration.running import READY_DEADLINE_S, up
 from tests.integration.test_elsewhere import address
 from tests.integration.test_home import until
 from tests.unit.broker.door import Peer
-from tocsin.client import AsyncClient
+from tocsin.client import AsyncClient, Message
 from tocsin.client.address import Server
 from tocsin.wire.codec import V5
 
@@ -66,3 +66,41 @@ async def test_the_will_of_a_client_that_dies_with_its_broker_is_published_by_th
             finally:
                 os.kill(broker, signal.SIGCONT)
         reading.cancel()
+
+
+SLOW = ("--set", "membership.suspect_least_ms=20000", "--set", "membership.suspect_after_ms=20000")
+
+
+@pytest.mark.slow
+async def test_the_will_of_a_client_that_does_not_come_back_to_a_restarted_broker_is_published() -> None:
+    """The broker is back before it is missed: nobody stands in, and its memory is gone."""
+    told: list[tuple[str, bytes]] = []
+    with up(*OPTIONS, *SLOW, level="error") as network:
+        async with (
+            asyncio.timeout(READY_DEADLINE_S),
+            AsyncClient([Server(*address(network, "south-1"))]) as watcher,
+            AsyncClient(
+                [Server(*address(network, "north-1"))],
+                client_id="living",
+                will=Message("wills/living", b"dead"),
+            ) as living,
+        ):
+
+            async def read() -> None:
+                async for message in watching:
+                    told.append((message.topic, message.payload))
+
+            watching = await watcher.subscribe("wills/#", qos=1)
+            reading = asyncio.create_task(read())
+            dying = Peer(*await asyncio.open_connection(*address(network, "north-1")), V5)
+            will = Will("wills/dying", payload=b"dead", will_delay_interval=0)
+            dying.send(ConnectPacket("dying", will=will))
+            await dying.receive(ConnAckPacket)
+            await until(lambda: bool(living.others))
+            await asyncio.sleep(3)  # for backups to be planned, and to have everything
+            os.kill(network["pids"]["broker/north-1"], signal.SIGKILL)
+            dying.close()
+            await until(lambda: ("wills/dying", b"dead") in told)
+            await asyncio.sleep(2)  # longer than the grace
+            assert told == [("wills/dying", b"dead")]
+            reading.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
 from tests.store.writing import records
@@ -119,6 +120,27 @@ async def test_an_opened_log_is_the_same_log_with_new_bounds(opener: Opener, log
     bounded = LogSpec(spec.name, spec.subjects, max_per_subject=2)
     page = await (await other.log(bounded)).read(f"{spec.name}.a", 0)
     assert [entry.position for entry in page.entries] == [4, 5]
+
+
+async def test_an_opened_log_takes_subjects_that_it_did_not_have(opener: Opener, log_spec: Specs) -> None:
+    """In the same order as those that it had, read by themselves or as one."""
+    store, before = await opener(), log_spec()
+    (old,) = before.subjects
+    prefix = old.removesuffix(".>")
+    await (await store.log(before)).append(records(f"{prefix}.a", "1"))
+    wider = msgspec.structs.replace(before, subjects=(old, f"{prefix}-more.>"))
+    log = await (await opener()).log(wider)
+    await log.append([*records(f"{prefix}-more.a", "2"), *records(f"{prefix}.a", "3")])
+    for pattern, positions in (
+        (old, [1, 3]),
+        (f"{prefix}-more.>", [2]),
+        ("*.a", [1, 2, 3]),
+        (">", [1, 2, 3]),
+    ):
+        assert [each.position for each in (await log.read(pattern, 1)).entries] == positions
+    followed = log.follow(">", 1)
+    async with asyncio.timeout(20):
+        assert [(await anext(followed)).position for _ in range(3)] == [1, 2, 3]
 
 
 async def test_logs_do_not_share_subjects(store: Store, log_spec: Specs) -> None:

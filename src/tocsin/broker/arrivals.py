@@ -88,12 +88,12 @@ class Arrivals:
         if task is not None:
             await asyncio.wait({task})
 
-    def elsewhere(self, arrival: Delivery) -> list[tuple[str, bool]]:
-        """The clients that have come to another broker, and whether for their sessions."""
+    def elsewhere(self, arrival: Delivery) -> list[tuple[str, bool, str]]:
+        """The clients that have come to another broker, whether for their sessions, and to which."""
         broker, *clients = arrival.payload.decode(errors="replace").split(SEPARATOR)
         if broker == self._broker:
             return []
-        return [(each[1:], each.startswith(BACK)) for each in clients]
+        return [(each[1:], each.startswith(BACK), broker) for each in clients]
 
     # ── together ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -91,6 +91,8 @@ class Connected(Protocol):
 class Attendant:
     """See the module's text."""
 
+    provisional = False  # the session is not taken (``broker.provisional``)
+
     __slots__ = (
         "_cause",
         "_changed",
@@ -110,6 +112,7 @@ class Attendant:
         "_timers",
         "_waiting",
         "session",
+        "session_epoch",
     )
 
     def __init__(
@@ -139,7 +142,7 @@ class Attendant:
         self._replay: Replay | None = None
         self._level: Callable[[], None] | None = None  # to be done when the client has caught up with the log
         self._departed = False
-        self.session = ""  # the uid of the stored one
+        self.session, self.session_epoch = "", 0  # the uid of the stored one, and its epoch
         self._gone: asyncio.Future[None] | None = None
 
     # ── the connection tells ────────────────────────────────────────────────────────────────────────────────
@@ -154,7 +157,7 @@ class Attendant:
         claims: tuple[tuple[str, Claim], ...] = (),
     ) -> None:
         """The client is accepted; ``claims`` are what it has as a member of groups, each with the group's name."""
-        self.session = "" if session is None else session.uid
+        self.session, self.session_epoch = ("", 0) if session is None else (session.uid, session.epoch)
         self._post(
             Began(
                 receive_max=receive_max,
@@ -162,6 +165,7 @@ class Attendant:
                 session=session,
                 revision=revision,
                 tail=self._journal.tail,
+                critical_tail=self._journal.critical_tail,
                 results_tail=self._channels.results.tail,
                 claims=claims,
                 cause=self._cause,
@@ -194,12 +198,11 @@ class Attendant:
     @property
     def positions(self) -> Positions | None:
         """How far the client is; None if nothing is delivered to it by position."""
-        messages, results = self._machine.claims, self._machine.results
-        if messages is None and results.others is None:
+        messages, results = self._machine.messages, self._machine.results
+        if messages.others is None and results.others is None:
             return None
-        tracks = (results.others, results.critical)
-        at = [0 if each is None else each.delivery.position for each in tracks]
-        return Positions(0 if messages is None else messages.position, *at)
+        tracks = (messages.others, results.others, results.critical, messages.critical)
+        return Positions(*(0 if each is None else each.delivery.position for each in tracks))
 
     @property
     def inbound_ids(self) -> tuple[int, ...]:
@@ -296,11 +299,12 @@ class Attendant:
 
     # ── messages to the client ──────────────────────────────────────────────────────────────────────────────
 
-    def offer(self, entry: Entry, granted: Grant, frames: Frames) -> None:
+    def offer(self, entry: Entry, critical: bool, granted: Grant, frames: Frames) -> None:
         """The hot path: an entry that the journal has just brought."""
         if too_large(self._connection, frames, granted):
             return
-        packet_id, repeat = self._machine.offer(entry.position, granted.qos)
+        machine = self._machine
+        packet_id, repeat = machine.messages.offer(entry.position, granted.qos, critical, machine.congested)
         if packet_id:
             reach(BEFORE_SEND)
             self._connection.queue(frames.of(self._connection.version, granted, packet_id, repeat))

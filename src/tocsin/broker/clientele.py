@@ -14,7 +14,7 @@ import msgspec
 
 from tocsin.core.access import Who
 from tocsin.core.forwarding import Subscription
-from tocsin.core.replication.gamma import option_of
+from tocsin.core.replication.gamma import Standing, option_of
 from tocsin.model.network import Scheme
 from tocsin.wire.replication import Bequest, Head, Option, Positions
 
@@ -116,6 +116,13 @@ class Clientele:
         away = self._away.get(client)
         return None if away is None else away.positions
 
+    def standing(self, client: str) -> Standing | None:
+        """All of a client that is away; None if it is not, or nothing is known of it."""
+        away = self._away.get(client)
+        if away is None:
+            return None
+        return Standing(client, away.head, dict(away.subscriptions), away.positions or Positions())
+
     def _subscriptions(self, client: str) -> Mapping[str, Subscription]:
         here = self._here(client)
         if here is not None:
@@ -130,7 +137,8 @@ class Clientele:
 
     def _head(self, client: Present, *, connected: bool, expiry_s: int, will: Bequest | None) -> Head:
         scheme, owner = self.people.scheme(client), self.people.who(client).user
-        return Head(connected, scheme, expiry_s, client.attendant.session, owner, will)
+        attendant = client.attendant
+        return Head(connected, scheme, expiry_s, attendant.session, owner, will, attendant.session_epoch)
 
     # ── who is away ─────────────────────────────────────────────────────────────────────────────────────────
 

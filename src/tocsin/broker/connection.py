@@ -19,6 +19,8 @@ from tocsin.broker.links import PACKET_MARGIN_BYTES
 from tocsin.broker.outflow import Outflow
 from tocsin.broker.pace import HELD_BACK, NOT_CLEAR, UNDER_WAY, Pace
 from tocsin.broker.partaking import Refused
+from tocsin.broker.permitted import Permitted
+from tocsin.broker.provisional import DEGRADED
 from tocsin.broker.sessions import NotYours
 from tocsin.broker.source import Source
 from tocsin.broker.subscribing import Subscribing
@@ -63,7 +65,7 @@ if TYPE_CHECKING:
     from tocsin.broker.listener import Listener
 
 
-class Connection(Outflow):
+class Connection(Outflow, Permitted):
     """A client, or another broker's link to us. What it sends to the client is the affair of ``broker.outflow``."""
 
     def __init__(self, listener: Listener, number: int) -> None:
@@ -87,7 +89,7 @@ class Connection(Outflow):
         self._ended = False
         self._resuming: asyncio.Task[None] | None = None
         self.attendant = self._durability.attend(self, self._cause)
-        self._subscribing = Subscribing(self, self._exchange, self._cause)
+        self.subscribing = Subscribing(self, self._exchange, self._cause)
 
     # ── asyncio tells ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -166,7 +168,7 @@ class Connection(Outflow):
         super().resume_writing()
         self.attendant.congested(False)
         self._exchange.queries.listings.recover(self)
-        self._subscribing.room_made()
+        self.subscribing.room_made()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._go_direct(None)
@@ -196,11 +198,13 @@ class Connection(Outflow):
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case SendPacket(packet=SubAckPacket() as packet):
-                self._subscribing.acknowledge(packet)
+                self.subscribing.acknowledge(packet)
             case SendPacket(packet=UnsubAckPacket() as packet):
-                self._subscribing.confirm(partial(self.send, packet))
+                self.subscribing.confirm(partial(self.send, packet))
             case SendPacket(packet=packet):
                 self.send(packet)
+            case Commit() if self.attendant.provisional:
+                pass  # not now: the client sends it again, when its session is taken
             case Commit(packet=packet, topic=topic, packet_id=packet_id, qos=qos):
                 self._commits = True
                 self._publisher().commit(packet, topic, packet_id, qos)
@@ -209,13 +213,13 @@ class Connection(Outflow):
                 full = not self.attendant.room
                 self.attendant.answered(packet)
                 if full and self.attendant.room:
-                    self._subscribing.room_made()
+                    self.subscribing.room_made()
             case Release(packet_id=packet_id):
                 self.attendant.release(packet_id, lambda: self.tell(Released(packet_id=packet_id)))
             case Subscribe():
-                self._subscribing.subscribe(effect)
+                self.subscribing.subscribe(effect)
             case Unsubscribe(name=name):
-                self._subscribing.unsubscribe(name)
+                self.subscribing.unsubscribe(name)
             case Publish(packet=packet, topic=topic) if self._link_cluster is not None:
                 self._exchange.relay(self._link_cluster, topic, packet)
             case Publish(packet=packet, topic=topic, will=False):
@@ -242,8 +246,9 @@ class Connection(Outflow):
                 raise AssertionError(f"no way to carry out {effect}")
 
     def acknowledge(self, packet: SubAckPacket, refused: Refused) -> None:
-        self._subscribing.withdraw(refused)
-        self.send(self._session.amended(packet, refused) if refused else packet)
+        self.subscribing.withdraw(refused)
+        note = DEGRADED if self._durability.provisional.cut_off else None
+        self.send(self._session.amended(packet, refused, note) if refused or note else packet)
 
     def send(self, packet: Packet) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -281,7 +286,7 @@ class Connection(Outflow):
             self._resuming = asyncio.get_running_loop().create_task(self._resume(accepted))
             return
         if self._link_cluster is None:
-            self._durability.client_came(self.client_id, self._listener.who(self).user)
+            self._durability.client_came(self.client_id, self._user)
         self._begin(None, 0, accepted)
         self._welcome(accepted, present=False)
 
@@ -298,24 +303,12 @@ class Connection(Outflow):
         told = self._listener.introduce(self, accepted)
         self.tell(Resumed(present=present, user_properties=told, cause=self._cause))
 
+    @property
+    def _user(self) -> str:
+        return self._listener.who(self).user
+
     def rights(self) -> Rights:
         return self._listener.rights(self)
-
-    def rights_changed(self) -> None:
-        """What the client may do is no longer what it was."""
-        if self._listener.rights(self).open:
-            self._session.permit()
-        else:
-            self._session.permit(publish=self._may_publish, subscribe=self._may_subscribe)
-
-    def _may_publish(self, topic: str) -> bool:
-        return self._listener.rights(self).may_publish(topic)
-
-    def _may_subscribe(self, topic_filter: str) -> bool:
-        return self._listener.rights(self).may_subscribe(topic_filter)
-
-    def may_receive(self, topic: str) -> bool:
-        return self._listener.rights(self).may_receive(topic)
 
     def _begin(
         self,
@@ -334,18 +327,15 @@ class Connection(Outflow):
         try:
             taken = await self._durability.take(
                 self.client_id,
-                owner=self._listener.who(self).user,
+                owner=self._user,
                 clean=accepted.clean_start,
                 expiry_s=accepted.session_expiry_s,
             )
-        except NotYours as error:
-            self.tell(ResumeFailed(reason_code=CLIENT_ID_NOT_VALID, reason=str(error)))
-            return
         except TocsinError as error:
-            self.tell(ResumeFailed(reason_code=SERVER_UNAVAILABLE, reason=str(error)))
+            self._come_in_provisionally(accepted, error)
             return
         session, revision, present = taken or (None, 0, False)
-        claims = () if self._ended or session is None else await self._subscribing.rejoin(session)
+        claims = () if self._ended or session is None else await self.subscribing.rejoin(session)
         if self._ended:  # it went while it waited
             self._begin(session, revision, accepted, claims)
             self._durability.end(self.client_id, self.attendant, accepted.session_expiry_s)
@@ -355,11 +345,25 @@ class Connection(Outflow):
         # What it sends comes after the CONNACK: it is queued.
         self._begin(session, revision, accepted, claims)
         self._session.restore(self.attendant.subscriptions, self.attendant.inbound_ids)
-        self._subscribing.restore()
+        self.subscribing.restore()
         if present:
             self._source = Source(self, self._exchange, resumed=True)
         self._welcome(accepted, present=present)
-        self._subscribing.begin()
+        self.subscribing.begin()
+
+    def _come_in_provisionally(self, accepted: Accepted, error: TocsinError) -> None:
+        """Without its session, if that could not be taken because the store cannot be reached."""
+        try:
+            attendant = self._durability.attend_provisionally(self, self._cause, accepted, error, self._user)
+        except TocsinError as error:
+            code = CLIENT_ID_NOT_VALID if isinstance(error, NotYours) else SERVER_UNAVAILABLE
+            self.tell(ResumeFailed(reason_code=code, reason=str(error)))
+            return
+        self.attendant = attendant or self.attendant
+        self._begin(None, 0, accepted)
+        self._session.restore(self.attendant.subscriptions, ())
+        self.subscribing.restore(channels=False)
+        self._welcome(accepted, present=attendant is not None and not accepted.clean_start)
 
     def bequest(self) -> Bequest | None:
         """The client's will."""
@@ -376,13 +380,13 @@ class Connection(Outflow):
         if not self._ended:
             self._ended = True
             self.attendant.depart()
-            self._subscribing.end(expiry_s)
+            self.subscribing.end(expiry_s)
             if self._source is not None:
                 self._source.end(expiry_s)
             if self.epoch:
                 self._exchange.sources.went(self.client_id, self.epoch)
             if self.attendant.begun:
-                self._durability.left(self, expiry_s)
+                self._durability.left(self, expiry_s, self._user)
             self._listener.release(self)
         if self._transport is not None:
             transport, self._transport = self._transport, None

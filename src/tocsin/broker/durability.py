@@ -15,14 +15,16 @@ from tocsin.broker.channels import Channels
 from tocsin.broker.clientele import Present
 from tocsin.broker.groups import Groups
 from tocsin.broker.journal import Journal
+from tocsin.broker.provisional import CutOff, Provisional, ProvisionalAttendant
 from tocsin.broker.replicating import Replicating
 from tocsin.broker.retained import Retained
 from tocsin.broker.retaining import Retaining
-from tocsin.broker.sessions import Sessions
+from tocsin.broker.sessions import NotYours, Sessions
 from tocsin.broker.standing_by import StandingBy
 from tocsin.broker.standing_in import StandingIn
 from tocsin.broker.wills import Wills
 from tocsin.core.replication.signals import Policy
+from tocsin.core.session import Accepted
 from tocsin.core.stored_session import StoredSession
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
@@ -67,7 +69,11 @@ class Durability:
         )
         self._announce = announce  # sends a QoS 0 message that no connection sends
         self.wills = Wills(self.publish, replicating.will_settled)
-        self.standing_in = StandingIn(replicating, self.wills, will_grace_s)
+        self.standing_in = StandingIn(replicating, self.wills, will_grace_s, aloud=announce)
+        replicating.wills_left = self.standing_in.restarted
+        self.provisional = Provisional(
+            sessions.table, broker=broker, known=replicating.known, tail=lambda: journal.tail
+        )
         self._attendances = 0
         # Client → the end of its last connection, being stored.
         self._endings: dict[str, asyncio.Task[None]] = {}
@@ -151,9 +157,9 @@ class Durability:
 
         async def hear(arrivals: AsyncIterator[Delivery]) -> None:
             async for arrival in arrivals:
-                for client, back in self._arrivals.elsewhere(arrival):
+                for client, back, broker in self._arrivals.elsewhere(arrival):
                     let_go(client)
-                    self._has_come(client, back=back)
+                    self._has_come(client, broker, back=back)
                     self.replicating.moved(client)
 
         subject = self.sessions.hand_over_subject(self._broker)
@@ -184,6 +190,31 @@ class Durability:
             self._changed,
         )
 
+    def attend_provisionally(
+        self, connection: Connected, cause: str, accepted: Accepted, error: TocsinError, owner: str
+    ) -> Attendant | None:
+        """The same of a client whose session could not be taken for this error, which is raised if it counts; None if
+        the client has no session that lasts."""
+        client, clean, expiry_s = connection.client_id, accepted.clean_start, accepted.session_expiry_s
+        if isinstance(error, NotYours) or not self.provisional.cut_off:
+            raise error
+        record = self.provisional.admit(client, owner=owner, clean=clean, expiry_s=expiry_s)
+        if record is None:
+            return None
+        attendant = ProvisionalAttendant(
+            connection,
+            self.journal,
+            self.sessions.table,
+            cause,
+            self.groups.settle,
+            self.channels,
+            self._changed,
+            record=record,
+            positions=self.provisional.positions(client),
+        )
+        self.provisional.came(client, attendant)
+        return attendant
+
     def prefix(self) -> str:
         """For the record ids of one connection: never given out twice."""
         self._attendances += 1
@@ -193,10 +224,13 @@ class Durability:
         self, client: str, *, owner: str, clean: bool, expiry_s: int
     ) -> tuple[StoredSession, int, bool] | None:
         """Make a client's session ours, after whatever an earlier connection of it here still has to store."""
-        self._has_come(client, back=not clean)
+        self._has_come(client, self._broker, back=not clean)
+        if self.provisional.cut_off:
+            raise CutOff(client)
         self._arrivals.came(client, back=not clean)
         await self.ended(client)
         await self._arrivals.settled(client)
+        await self.provisional.settled(client)
         taken = await self.sessions.take(
             client, owner=owner, clean=clean, expiry_s=expiry_s, tail=self.journal.tail
         )
@@ -217,20 +251,27 @@ class Durability:
 
     def client_came(self, client: str, owner: str) -> None:
         """A client came that wants no session: an old one is forgotten, by the way."""
-        self._has_come(client, back=False)
-        self._arrivals.came_clean(client, owner)
+        self._has_come(client, self._broker, back=False)
+        if (
+            self.provisional.cut_off
+        ):  # what is said on the bus now would be heard later, when it is no longer true
+            self.provisional.began_anew(client, owner)
+        else:
+            self._arrivals.came_clean(client, owner)
 
-    def _has_come(self, client: str, *, back: bool) -> None:
-        """A client is alive, here or at another broker."""
+    def _has_come(self, client: str, broker: str, *, back: bool) -> None:
+        """A client is alive, at this broker or another."""
         self.wills.came(client, back=back)
-        self.standing_in.came(client)
+        self.standing_in.came(client, broker)
 
     def client_went(self, client: str) -> None:
         """No connection here has this client any more."""
         self._arrivals.went(client)
 
-    def left(self, connection: Present, expiry_s: int) -> None:
+    def left(self, connection: Present, expiry_s: int, owner: str) -> None:
         """A client's connection is over: store what it leaves, and tell the backups."""
+        if self.provisional.severed or self.provisional.cut_off:
+            self.provisional.left(connection, owner, expiry_s)
         self.end(connection.client_id, connection.attendant, expiry_s)
         self.replicating.went(connection, expiry_s, self.wills.waiting(connection.client_id))
 

@@ -16,13 +16,16 @@ from typing import Final
 import structlog
 from mqtt5 import PublishPacket
 
+from tocsin.broker.carriage import Carriage
 from tocsin.broker.durability import Durability
 from tocsin.broker.fanout import Group, Outbox, Outlet
 from tocsin.broker.frames import Frames, frame_of
 from tocsin.broker.interests import Interests
 from tocsin.broker.links import Link
+from tocsin.broker.neighbourhood import PREFIX as NEAR
 from tocsin.broker.peers import Peers
 from tocsin.broker.queries import Queries, QueriesChanged
+from tocsin.broker.routes import Routes
 from tocsin.broker.shares import Shares
 from tocsin.broker.sources import Sources
 from tocsin.broker.views import Only, view_of
@@ -30,6 +33,7 @@ from tocsin.broker.views import Subscriber as Subscriber
 from tocsin.core.channel_request import is_channel
 from tocsin.core.coordination.signals import (
     ClearTo,
+    DetoursChanged,
     QuerySetKnown,
     Settled,
     StreamChanged,
@@ -44,7 +48,9 @@ from tocsin.core.inquiry import is_inquiry
 from tocsin.core.machine import Effect
 from tocsin.model.network import BrokerInfo, Route
 from tocsin.model.publication import Publication
+from tocsin.model.subjects import is_critical
 from tocsin.ports import Entry
+from tocsin.wire.carriage import TOPIC as CARRIED
 from tocsin.wire.codec import V5, PublishRun
 from tocsin.wire.frames import forward_frame
 
@@ -84,6 +90,10 @@ class Exchange:
         self.links = self.peers.links
         self._table: ForwardingTable[Subscriber] = ForwardingTable(permits=_permits)
         self.queries = Queries(self._table, self._tell, queries_changed)
+        self.routes = Routes(self._table, self.peers, lambda: self.carriage.links_changed())
+        self.near: Callable[[str, bytes], None] = lambda topic, payload: None  # words of the cluster's
+        self.apart: Callable[[], dict[str, int]] = dict  # figures of a broker that no leader hears
+        self.carriage = Carriage(cluster, self.links, self, self.lose)
         self._shares = Shares(cluster, secret, self.links, self._add_each, self.lose)
         self._outbox = outbox
         self.interests = Interests(self._table, interests_changed, filters_max)
@@ -104,6 +114,12 @@ class Exchange:
 
     def relay(self, cluster: str, topic: str, packet: PublishPacket) -> None:
         """A message that came over a link from a broker of this cluster."""
+        if topic == CARRIED:
+            self.carriage.take(packet)
+            return
+        if topic.startswith(NEAR):
+            self.near(topic, packet.payload)
+            return
         self.counts.relayed += 1
         fanout = self._table.resolve(topic)
         if packet.user_properties and (name := self._shares.marked(packet)) is not None:
@@ -127,12 +143,13 @@ class Exchange:
             return
         self._outbox.begin()
         frames = Frames(publication, waited_s)
+        critical = is_critical(entry.subject)
         for target, subscriptions in wanted:
             granted = grant(subscriptions, publication, entry.position, target.client_id)
             if granted is None:
                 continue
             if granted.qos:
-                target.attendant.offer(entry, granted, frames)
+                target.attendant.offer(entry, critical, granted, frames)
             else:
                 self._add_each((target,), frames.of(target.version, granted), None)
 
@@ -314,7 +331,7 @@ class Exchange:
         return self._table.held()
 
     def heed(self, effect: Effect) -> None:
-        """What the participant says of streams and queries."""
+        """What the participant says of streams, queries and links."""
         match effect:
             case StreamJoined() | StreamChanged() | StreamLeft():
                 self.queries.turn(effect)
@@ -326,6 +343,8 @@ class Exchange:
                 self.queries.refuse(query, problem)
             case StreamRefused(subject=topic, problem=problem, ticket=ticket):
                 self.sources.refuse(ticket, topic, problem)
+            case DetoursChanged(around=around):
+                self.carriage.change(around)
             case Settled(ticket=ticket):
                 self.sources.settle(ticket)
             case ClearTo(ticket=ticket):
@@ -339,11 +358,7 @@ class Exchange:
         self, added: Iterable[Route], removed: Iterable[Route], peers: Iterable[BrokerInfo]
     ) -> None:
         """Have these routes, and a link to each of these peers."""
-        self.peers.want(peers)
-        for route in removed:
-            self._table.remove_route(route)
-        for route in added:
-            self._table.add_route(route)
+        self.routes.change(added, removed, peers)
 
     def statistics(self) -> dict[str, int]:
         return {
@@ -352,11 +367,15 @@ class Exchange:
             "dropped": self.counts.dropped,
             "links": len(self.links),
             "links_up": sum(link.up for link in self.links.values()),
+            "detours": self.carriage.detours,
+            "carried": self.carriage.carried,
+            "sent_around": self.carriage.around,
             **self._table.statistics(),
             **self.queries.statistics(),
             **self.durability.channels.statistics(),
             **self.durability.replicating.statistics(),
             **self.sources.statistics(),
+            **self.apart(),
         }
 
 

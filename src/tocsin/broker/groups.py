@@ -1,12 +1,14 @@
 """The shell of ``core.sharing``: the groups of which this broker has members, on asyncio and the store.
 
-One table has the cells of all groups, and one of each broker's *life*: written before anybody here is in a group, and
-refreshed for as long as the process runs. One watch of it tells how both change.
+One table has the cells of all groups, and one of each broker's *life*: written when the process begins and before
+anybody here is in a group, and refreshed for as long as somebody is. One watch of it tells how both change. Every
+broker has that watch, so that a life which nobody needs would be told to all of them for nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -62,6 +64,7 @@ class Groups:
         self._by_key: dict[str, LocalGroup] = {}
         self._matching: ForwardingTable[LocalGroup] = ForwardingTable()
         self._alive: dict[str, str] = {}  # key → the life that is there
+        self._written_s = -math.inf  # when the own life was written last
         self._watching = False  # the watch has told all that there is
         self._idle = asyncio.Event()  # there is no group
         self._idle.set()
@@ -73,6 +76,12 @@ class Groups:
     async def open(self) -> None:
         """Begin this broker's life; members at its last one are away from now on."""
         await self.table.put(life_key(self.life), self.life.encode(), ttl_s=LIFE_TTL_S)
+        self._written_s = asyncio.get_running_loop().time()
+
+    async def live(self) -> None:
+        """Have this broker's life be there: to others, who is a member at one that is not there is away."""
+        if asyncio.get_running_loop().time() - self._written_s > REFRESH_S:
+            await self._refresh()
 
     async def run(self) -> None:
         """Live and watch, for as long as the broker does."""
@@ -87,10 +96,14 @@ class Groups:
     async def _live(self) -> None:
         while True:
             await asyncio.sleep(REFRESH_S)
-            try:
-                await self.open()
-            except TocsinError as error:
-                self._log.warning("this broker's life is not refreshed", problem=str(error))
+            if self._groups:
+                await self._refresh()
+
+    async def _refresh(self) -> None:
+        try:
+            await self.open()
+        except TocsinError as error:
+            self._log.warning("this broker's life is not refreshed", problem=str(error))
 
     async def drain(self, deadline_s: float) -> None:
         """Let everything that ended be stored."""
@@ -137,7 +150,10 @@ class Groups:
         expiry_s: int,
         cause: str,
     ) -> tuple[Claim, ...]:
-        """Make a client a member; what it has from earlier connections. ``NoMember`` if it cannot be one."""
+        """Make a client a member, after ``live``; what it has from earlier connections.
+
+        ``NoMember`` if it cannot be one.
+        """
         if name not in self._groups and len(self._groups) >= self._groups_max:
             raise NoMember(name, f"a broker may have members of at most {self._groups_max} groups")
         group = self._group(name)

@@ -77,6 +77,10 @@ class Holding:
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger()
 
+    def borrow(self) -> None:
+        """This process is in the place of another broker."""
+        self.machine.borrow()
+
     async def open(self) -> None:
         """Read the channels that there are."""
         for key in await self._catalogue.keys(PREFIX):

@@ -1,6 +1,7 @@
 """The broker's side of the message log: commits in groups, follows what everybody committed, reads for those behind.
 
-All deliveries of QoS 1 and 2 messages come from here, at every broker, in the order of the log.
+All deliveries of QoS 1 and 2 messages come from here, at every broker, in the order of the log. Critical messages have
+subjects of their own in it (``model.subjects``): all are followed as one, and read for those behind each class alone.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import structlog
 from tocsin.core.commit import CommitQueue
 from tocsin.errors import TocsinError, Trimmed
 from tocsin.model.publication import Publication, decode_publication, encode_publication
-from tocsin.model.subjects import MESSAGES, patterns_of, subject_of
+from tocsin.model.subjects import CRITICAL_MESSAGES, all_of, is_critical, kind_of, patterns_of, subject_of
 from tocsin.ports import READ_MAX, Entry, Log, Record
 from tocsin.runtime.points import AFTER_APPEND, BEFORE_APPEND, reach
 
+EVERYTHING: Final = ">"  # of the log, which has messages only
 PATTERNS_MAX: Final = 4  # read one by one and merged; with more, one read of everything is cheaper
 
 Done = Callable[[TocsinError | None], None]
@@ -46,6 +48,7 @@ class Journal:
         pressure: Callable[[bool], None],
     ) -> None:
         self.tail = 0  # the position of the entry that was dispatched last
+        self.critical_tail = 0  # up to where there may be critical ones among those; 0: nowhere
         self.newest = 0  # the position of the last entry that was committed here
         self._log = log
         self._network = network
@@ -62,6 +65,8 @@ class Journal:
     async def open(self) -> None:
         """Find where the log ends: what comes after is dispatched."""
         self.tail = await self._log.last()
+        critical = await self._log.read(all_of(self._network, CRITICAL_MESSAGES), 0, limit=1)
+        self.critical_tail = self.tail if critical.entries else 0
 
     async def end(self) -> int:
         """The newest position of the log, as the log has it: what was dispatched here may be behind."""
@@ -71,7 +76,7 @@ class Journal:
 
     def commit(self, publication: Publication, record_id: str, done: Done) -> None:
         """Make a message durable; ``done`` is called with None, or with why it is not."""
-        subject = subject_of(publication.topic, self._network)
+        subject = subject_of(publication.topic, self._network, critical=publication.critical)
         self._queue.add(Record(subject, encode_publication(publication), record_id), done)
         self._filled.set()
         if self._queue.full and not self._pressed:
@@ -117,8 +122,10 @@ class Journal:
         """Dispatch every entry after the tail, for as long as the broker lives."""
         while True:
             try:
-                async for entry in self._log.follow(f"{self._network}.{MESSAGES}.>", self.tail + 1):
+                async for entry in self._log.follow(EVERYTHING, self.tail + 1):
                     self.tail = entry.position
+                    if is_critical(entry.subject):
+                        self.critical_tail = entry.position
                     publication = self.publication(entry)
                     if publication is not None:
                         self._dispatch(entry, publication)
@@ -126,7 +133,7 @@ class Journal:
                         self._tell_dispatched()
             except Trimmed as error:  # we were away for longer than the log keeps
                 self._logger.error("messages were trimmed before they were delivered", problem=str(error))
-                self.tail = error.oldest - 1
+                self.tail = self.critical_tail = error.oldest - 1
                 self._tell_dispatched()
 
     def when_dispatched(self, position: int, act: Callable[[], None]) -> None:
@@ -150,11 +157,17 @@ class Journal:
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def read(self, filters: Collection[str], start: int, *, limit: int = READ_MAX) -> Batch:
-        """The next entries for these filters from a position on; ``Trimmed`` if it is no longer kept."""
-        patterns = list(dict.fromkeys(p for each in filters for p in patterns_of(each, self._network)))
+    async def read(
+        self, filters: Collection[str], start: int, *, critical: bool | None = None, limit: int = READ_MAX
+    ) -> Batch:
+        """The next entries for these filters from a position on; ``Trimmed`` if it is no longer kept.
+
+        With ``critical`` only those that are critical, or are not.
+        """
+        kind = kind_of(critical)
+        patterns = list(dict.fromkeys(p for each in filters for p in patterns_of(each, self._network, kind)))
         if len(patterns) > PATTERNS_MAX:
-            patterns = [f"{self._network}.{MESSAGES}.>"]
+            patterns = [all_of(self._network, kind)]
         pages = [await self._log.read(pattern, start, limit=limit) for pattern in patterns]
         end = min(page.next for page in pages)
         found = {entry.position: entry for page in pages for entry in page.entries if entry.position < end}
@@ -162,10 +175,10 @@ class Journal:
 
     async def has(self, record_id: str, topic: str, since: int) -> bool:
         """Whether there is an entry of this id on a topic, behind a position."""
-        subject, start = subject_of(topic, self._network), since + 1
+        (pattern,), start = patterns_of(topic, self._network), since + 1
         while True:
             try:
-                page = await self._log.read(subject, start)
+                page = await self._log.read(pattern, start)
             except Trimmed as error:
                 start = error.oldest
                 continue

@@ -3,33 +3,39 @@
 A link introduces itself as the user ``$link`` with the network's secret and says in user properties which broker
 and cluster it comes from; what it then publishes is relayed by the peer, never sent back. Everything here is
 best effort: bytes that wait are bounded, and what finds no room is dropped and counted. While a link is away,
-messages are held for HOLD_S, so that a route's first messages and a peer's restart cost nothing; older ones
-would be stale.
+messages wait (``broker.waiting``), so that a route's first messages and a peer's restart cost nothing.
+
+A link that stays away may have a **detour**: then messages are handed to ``broker.carriage`` instead, and
+``core.passage`` says when. What is carried for others takes the link itself, or waits.
 """
 
 from __future__ import annotations
 
-import time
-from collections import deque
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
 import structlog
-from mqtt5 import ConnAckPacket, ConnectPacket, Packet
+from mqtt5 import ConnAckPacket, ConnectPacket, Packet, PingRespPacket
 
 from tocsin.broker.direct import NOWHERE
 from tocsin.broker.fanout import Group
+from tocsin.broker.waiting import Waiting
 from tocsin.core.admission import LINK_PREFIX, LINK_USER, PROPERTY_BROKER, PROPERTY_CLUSTER
 from tocsin.core.dialler import Down
+from tocsin.core.passage import STRAIGHT, Passage
 from tocsin.model.network import BrokerInfo
 from tocsin.runtime.line import Endpoint, Line
+from tocsin.runtime.pump import now_us
 
 KEEP_ALIVE_S: Final = 4  # a peer that hangs is noticed after two thirds of membership's default suspicion
-HOLD_S: Final = 5.0
 # What a broker may add to a client's packet; peers grant each other so much.
 PACKET_MARGIN_BYTES: Final = 64 << 10
 NO_MAXIMUM: Final = 1 << 28  # more than any MQTT frame
+MOMENT_S: Final = 0.001  # so that a timer does not fire before its time by another clock
 ANSWER_MAX_BYTES: Final = 64 << 10  # a peer only ever answers CONNACK, PINGRESP and DISCONNECT
+
+Carry = Callable[[tuple[str, ...], bytes, int], None]  # relays, frames, messages
 
 
 class Link:
@@ -52,9 +58,12 @@ class Link:
         self.tried = False  # it was up, or could not be made
         self._outbound_max_bytes = outbound_max_bytes
         self._dropped = dropped  # told how many messages were lost
-        # (when, frames, messages) while there is no line.
-        self._held: deque[tuple[float, bytes, int]] = deque()
-        self._held_bytes = 0
+        self.measured: Callable[[int], None] = _nobody  # told the round trip of each sign of life
+        self._passage = Passage()
+        self._carry: Carry = _nowhere  # sends what takes the detour
+        self._own = Waiting(outbound_max_bytes, dropped)  # while there is no way
+        self._carried = Waiting(outbound_max_bytes, dropped)  # for others, while there is no line
+        self._again: asyncio.TimerHandle | None = None
         greeting = ConnectPacket(
             f"{LINK_PREFIX}{own.id}",
             username=LINK_USER,
@@ -71,19 +80,44 @@ class Link:
     def up(self) -> bool:
         return self._line.up
 
+    @property
+    def reachable(self) -> bool:
+        """Whether messages have a way to the peer."""
+        return self._passage.reachable
+
+    @property
+    def detour(self) -> tuple[str, ...]:
+        return self._passage.detour
+
     def open(self) -> None:
         self._line.open()
 
     def close(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
         self._line.close()
 
     def aliased(self, frame: bytes) -> bytes:
         return frame
 
     def deliver(self, data: bytes, messages: int) -> None:
-        if not self._line.up:
-            self._hold(data, messages)
-        elif self._line.waiting_bytes + len(data) > self._outbound_max_bytes:
+        now = now_us()
+        way = self._passage.way(now)
+        if way is None or len(self._own):
+            self._own.add(data, messages)
+            self._drain(now)
+        else:
+            self._send(way, data, messages, now)
+
+    def _send(self, way: tuple[str, ...], data: bytes, messages: int, now: int) -> None:
+        self._passage.sent(way, now)
+        if way == STRAIGHT:
+            self._write(data, messages)
+        else:
+            self._carry(way, data, messages)
+
+    def _write(self, data: bytes, messages: int) -> None:
+        if self._line.waiting_bytes + len(data) > self._outbound_max_bytes:
             self._dropped(messages)
         else:
             self._line.write(data)
@@ -91,14 +125,41 @@ class Link:
     def spill(self, data: bytes) -> None:
         self._line.write(data)
 
-    def _hold(self, data: bytes, messages: int) -> None:
-        now = time.monotonic()
-        self._held.append((now, data, messages))
-        self._held_bytes += len(data)
-        while self._held and (self._held_bytes > self._outbound_max_bytes or self._held[0][0] < now - HOLD_S):
-            _, stale, lost = self._held.popleft()
-            self._held_bytes -= len(stale)
-            self._dropped(lost)
+    def pass_on(self, frame: bytes, messages: int) -> None:
+        """A frame that carries messages of others: straight to the peer, or it waits."""
+        if not self._line.up:
+            self._carried.add(frame, messages)
+        elif len(frame) > self.send_max_bytes:
+            self._dropped(messages)
+        else:
+            self._write(frame, messages)
+
+    def bypass(self, relays: tuple[str, ...], carry: Carry) -> None:
+        """Send over these instead while the link is not up; () for nobody."""
+        if relays != self._passage.detour:
+            self._passage.detour, self._carry = relays, carry
+            self._drain(now_us())
+
+    def ping(self) -> None:
+        self._line.ping()
+
+    def _drain(self, now: int) -> None:
+        """Send what waits, now or as soon as it may go."""
+        if not len(self._own):
+            return
+        way = self._passage.way(now)
+        if way is not None:
+            for data, messages in self._own.take():
+                self._send(way, data, messages, now)
+            return
+        later_us = self._passage.look_again_us(now)
+        if later_us is not None and self._again is None:
+            delay_s = (later_us - now) / 1e6 + MOMENT_S
+            self._again = asyncio.get_running_loop().call_later(delay_s, self._look_again)
+
+    def _look_again(self) -> None:
+        self._again = None
+        self._drain(now_us())
 
     # ── what the line tells ─────────────────────────────────────────────────────────────────────────────────
 
@@ -106,18 +167,29 @@ class Link:
         self.problem, self.tried = "", True
         self.send_max_bytes = (answer.max_packet_size or NO_MAXIMUM) + PACKET_MARGIN_BYTES
         self._log.info("link is up")
-        held, self._held, self._held_bytes = self._held, deque(), 0
-        oldest = time.monotonic() - HOLD_S
-        for at, data, messages in held:
-            if at < oldest:
-                self._dropped(messages)
-            else:
-                self._line.write(data)
+        now = now_us()
+        self._passage.link_up(now)
+        for frame, messages in self._carried.take():
+            self.pass_on(frame, messages)
+        self._drain(now)
+        self._line.ping()
 
     def line_down(self, down: Down) -> None:
         if not self.problem:
             self._log.warning("link is down", problem=down.reason)
         self.problem, self.tried = down.reason, True
+        self._passage.link_down()
+        self._drain(now_us())
 
     def line_heard(self, packet: Packet) -> None:
-        """A peer sends nothing over our link that concerns us."""
+        """A peer sends nothing over our link that concerns us but signs of life."""
+        if isinstance(packet, PingRespPacket) and self._line.round_trip_us is not None:
+            self.measured(self._line.round_trip_us)
+
+
+def _nobody(round_trip_us: int) -> None:
+    """Nobody wants to know."""
+
+
+def _nowhere(way: tuple[str, ...], data: bytes, messages: int) -> None:
+    raise AssertionError("no detour was set")

@@ -26,6 +26,7 @@ from tocsin.config import Limits
 from tocsin.core.access import Rights, Who
 from tocsin.core.admission import Admission, Origin, is_loopback, link_cluster, source_of
 from tocsin.core.rates import Bucket, Buckets
+from tocsin.core.refuge import reference
 from tocsin.core.session import (
     Accepted,
     Authenticate,
@@ -333,6 +334,19 @@ class Listener:
         connection = self._clients.get(client_id)
         if connection is not None:
             connection.post(Moving(server_reference=server_reference, cause=f"{self.own.id}:home"))
+
+    def ask_anew(self, client_id: str) -> None:
+        """A client is to come once more, here: its session can be taken now."""
+        connection = self._clients.get(client_id)
+        if connection is not None:
+            here = reference((self.own,), self.scheme(connection), 0)
+            reason, cause = "the session can be taken now: come again", f"{self.own.id}:anew"
+            connection.post(Moving(server_reference=here, reason=reason, compulsory=True, cause=cause))
+
+    def hurry(self) -> None:
+        """The store cannot be reached: nobody need wait for it to hear of subscriptions."""
+        for connection in tuple(self._clients.values()):
+            connection.subscribing.hurry()
 
     def publish_bucket(self) -> Bucket | None:
         """What one connection may publish in time; None: as much as it likes."""

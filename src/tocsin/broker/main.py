@@ -6,16 +6,17 @@ import asyncio
 import secrets
 import socket
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import structlog
 
+from tocsin.broker.apart import Apart
 from tocsin.broker.durability import Durability
 from tocsin.broker.exchange import Exchange
 from tocsin.broker.fanout import Outbox
 from tocsin.broker.figures import Figures
+from tocsin.broker.identity import info_of, network_secret, results_directory
 from tocsin.broker.links import Link
 from tocsin.broker.listener import Listener, listening_socket
 from tocsin.broker.replicating import policy_of
@@ -23,7 +24,6 @@ from tocsin.broker.sources import Sources
 from tocsin.broker.summary import Summaries
 from tocsin.broker.visitors import Visitors
 from tocsin.broker.websocket import framed
-from tocsin.config import Broker, Settings
 from tocsin.core.admission import Admission
 from tocsin.core.coordination.participant import Participant
 from tocsin.core.coordination.places import Places
@@ -37,6 +37,7 @@ from tocsin.core.coordination.signals import (
     InterestsChanged,
     Leaving,
     Loaded,
+    MeasureLinks,
     Orphaned,
     QueriesChanged,
     RefugesChanged,
@@ -46,9 +47,9 @@ from tocsin.core.coordination.signals import (
     StandIn,
 )
 from tocsin.core.machine import Effect
-from tocsin.errors import Conflict, SettingError
+from tocsin.errors import SettingError
 from tocsin.model.message import broker_address
-from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
+from tocsin.model.network import BrokerInfo, Role, Scheme
 from tocsin.ports import Log, Store, Table, TableSpec
 from tocsin.runtime.driver import Driver
 from tocsin.runtime.guard import Guard
@@ -59,7 +60,6 @@ from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.results import ResultsReader
 from tocsin.wire.summaries import subject
 
-SECRET_KEY: Final = "link-secret"
 REPORT_S: Final = 1.0
 GRACE_S: Final = 0.5  # for clients to be told, and the coordinator, before the process ends
 DRAIN_S: Final = 5.0  # for the sessions of those clients to be stored
@@ -88,12 +88,12 @@ async def serve(process: Process, broker_id: str) -> None:
     try:
         table = await store.table(TableSpec(name=f"{settings.network}-network"))
         chosen = {name: each.getsockname()[1] for name, each in listening.items()}
-        own = _info(msgspec.structs.replace(configured, **chosen))
+        own = info_of(msgspec.structs.replace(configured, **chosen))
         commands = await store.log(Places(settings.network).commands)
         secret = await network_secret(table)
         place: BrokerInfo | None = None
         while True:
-            broker = _Broker(process, own, store, commands, secret, place)
+            broker = _Broker(process, own, store, commands, table, secret, place)
             await broker.open()
             change = await broker.run(listening)
             if change is None:
@@ -106,38 +106,6 @@ async def serve(process: Process, broker_id: str) -> None:
         await store.close()
 
 
-def _info(configured: Broker) -> BrokerInfo:
-    return BrokerInfo(
-        id=configured.id,
-        cluster=configured.cluster,
-        role=Role(configured.role),
-        host=configured.reachable_at(),
-        port=configured.port,
-        entrances=tuple(
-            Entrance(Scheme(scheme), address) for scheme, address in configured.entrances().items()
-        ),
-    )
-
-
-def results_directory(settings: Settings) -> Path:
-    """Where the results of channels are, for brokers that reach the pipeline's storage."""
-    return Path(settings.pipeline.storage or Path(settings.state) / "datasets").absolute() / "results"
-
-
-async def network_secret(table: Table) -> bytes:
-    """The secret by which brokers of one network know each other: made by whoever needs it first."""
-    cell = await table.get(SECRET_KEY)
-    if cell is None:
-        made = secrets.token_hex(32).encode()
-        try:
-            await table.compare_and_set(SECRET_KEY, made, revision=0)
-            return made
-        except Conflict:
-            cell = await table.get(SECRET_KEY)
-            assert cell is not None, "somebody made it just now, and nobody deletes it"
-    return cell.value
-
-
 class _Broker:
     """The parts of one broker, wired together."""
 
@@ -147,6 +115,7 @@ class _Broker:
         own: BrokerInfo,
         store: Store,
         commands: Log,
+        table: Table,
         secret: bytes,
         place: BrokerInfo | None = None,
     ) -> None:
@@ -159,6 +128,7 @@ class _Broker:
         self._own = own
         self._change: asyncio.Future[tuple[BrokerInfo | None]] = asyncio.get_running_loop().create_future()
         self._store = store
+        self._table = table
         places = Places(settings.network)
         self._member = Participant(
             own,
@@ -191,6 +161,7 @@ class _Broker:
             cluster=own.cluster,
             streams_max=settings.limits.streams_per_client,
         )
+        self._apart = Apart(own, self._exchange, self._member)
         self._secret = secret
         guard = Guard(settings)
         admission = Admission(secret, settings.limits.connections_max, guard.policy)
@@ -202,9 +173,7 @@ class _Broker:
             guard,
             access_changed=self._exchange.access_changed,
             elsewhere=self._elsewhere,
-            visitors=Visitors(
-                own, self._driver.post, self._all_elsewhere, self._member.picture.stands_in_for
-            ),
+            visitors=Visitors(own, self._driver.post, self._all_elsewhere, self._apart.stands_in_for),
         )
         self._resources = Resources(settings, self._spare or own.id, own.cluster)
         self._log = structlog.get_logger()
@@ -233,7 +202,10 @@ class _Broker:
             pressure=self._listener.hold_back,
             unwanted=self._exchange.lose,
         )
+        if self._spare:
+            self._exchange.durability.channels.holding.borrow()
         self._exchange.durability.replicating.attend(self._listener)
+        self._apart.open(self._listener)
 
     async def _attend(self, listening: Mapping[str, socket.socket]) -> None:
         """Let clients in, once all is known that they may ask for; then say how it goes, for ever."""
@@ -259,6 +231,7 @@ class _Broker:
             self._process.settings.recovery.capacity,
             self._resources.score,
             self._resources.terms,
+            self._exchange.peers.delays.all,
         )
         serving = self._store.bus.serve(
             subject(self._process.settings.network, self._own.id), summaries.answer
@@ -279,6 +252,7 @@ class _Broker:
             asyncio.create_task(self._exchange.durability.run(self._listener.let_go, self._store)),
             asyncio.create_task(Figures(self._exchange, self._listener).run()),
             asyncio.create_task(self._resources.run()),
+            asyncio.create_task(self._apart.run(self._table)),
             asyncio.create_task(self._process.stopped()),
         )
         try:
@@ -299,6 +273,7 @@ class _Broker:
         self._exchange.sources.release()
         self._driver.post(Leaving(cause=f"{self._own.id}:stop"))
         await self._driver.flush()
+        await self._apart.leave(self._table, GRACE_S)
         await self._exchange.durability.drain(DRAIN_S)
         self._exchange.peers.close()
         await asyncio.sleep(GRACE_S if clients else 0)
@@ -306,6 +281,10 @@ class _Broker:
     def _weigh(self) -> None:
         most = self._process.settings.limits.connections_max
         self._driver.post(Loaded(load=self._listener.clients * 1_000 // most, cause=f"{self._own.id}:load"))
+        self._look_at_links()
+
+    def _look_at_links(self, *, asked: bool = False) -> None:
+        self._driver.post(self._exchange.peers.seen(f"{self._own.id}:links", asked=asked))
 
     def _report(self) -> None:
         if self._member.state == "joining":
@@ -314,10 +293,13 @@ class _Broker:
         facts: dict[str, Any] = {"clients": self._listener.clients, **self._exchange.statistics()}
         if self._spare:
             facts["stands_for"] = self._own.id
-        away = [f"{link.info.id} ({link.problem})" for link in self._exchange.peers.failing()]
+        away = [
+            f"{link.info.id} ({link.problem}{f'; by way of {link.detour[0]}' if link.detour else ''})"
+            for link in self._exchange.peers.failing()
+        ]
         lacking = self._exchange.durability.replicating.problem()
         problems = [f"no link to {', '.join(away)}"] if away else []
-        problems += [lacking] if lacking is not None else []
+        problems += [each for each in (lacking, self._apart.problem()) if each is not None]
         if problems:
             self._process.report("degraded", problem="; ".join(problems), **facts)
         else:
@@ -345,14 +327,17 @@ class _Broker:
             case BackupsKnown(local=local, remote=remote, locally=locally, remotely=remotely):
                 self._exchange.durability.replicating.set_backups(local, remote)
                 self._exchange.durability.replicating.set_primaries((*locally, *remotely))
+                self._apart.backs(locally)
             case StandIn(broker=broker, epoch=epoch):
                 self._exchange.durability.standing_in.stand_in(broker, epoch)
             case StandDown(broker=broker):
                 self._exchange.durability.standing_in.stand_down(broker)
             case Orphaned(told=told):
-                self._log.warning("no leader counts on this broker", told=told)
+                self._apart.orphaned(told)
             case Adopted():
-                self._log.info("a leader counts on this broker again")
+                self._apart.adopted()
+            case MeasureLinks():
+                self._exchange.peers.measure(lambda: self._look_at_links(asked=True))
             case RefugesChanged():
                 self._listener.tell_visitors()
             case SendHome(client=client, server_reference=reference):
@@ -370,6 +355,7 @@ class _Broker:
     def _interests_changed(self, added: tuple[str, ...], removed: tuple[str, ...]) -> None:
         cause = f"{self._own.id}:interest {(added or removed)[0]}"
         self._driver.post(InterestsChanged(added=added, removed=removed, cause=cause))
+        self._apart.wants(added, removed)
 
     def _queries_changed(self, added: tuple[tuple[str, str], ...], removed: tuple[str, ...]) -> None:
         cause = f"{self._own.id}:query {added[0][0] if added else removed[0]}"

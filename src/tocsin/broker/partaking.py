@@ -58,6 +58,8 @@ class Partaking:
     async def resume(self, stored: StoredSession) -> tuple[tuple[str, Claim], ...]:
         """Be a member again of all that is stored; what the client has of each group."""
         names = [name for name in stored.subscriptions if name.startswith(SHARE_PREFIX)]
+        if names:
+            await self._groups.live()
         found = await asyncio.gather(*(self._join(name, stored.subscriptions[name]) for name in names))
         claims: list[tuple[str, Claim]] = []
         for name, outcome in zip(names, found, strict=True):
@@ -90,6 +92,11 @@ class Partaking:
         """The client wants to be a member; ``acknowledge`` follows with the SUBACK that has its code at this index."""
         self._asked[index] = (name, subscription)
 
+    @property
+    def asked(self) -> bool:
+        """Whether the client wants to be a member of a group, and has not been answered."""
+        return bool(self._asked)
+
     def acknowledge(self, packet: SubAckPacket, send: Callable[[SubAckPacket, Refused], None]) -> None:
         """Have a SUBACK sent when everything in it is so, but for what is refused after all."""
         asked, self._asked = self._asked, {}
@@ -107,6 +114,7 @@ class Partaking:
         asked: dict[int, tuple[str, Subscription]],
         send: Callable[[SubAckPacket, Refused], None],
     ) -> None:
+        await self._groups.live()
         there = self._taker.attendant.subscriptions
         still = {
             index: each for index, each in asked.items() if each[0] in there

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from tocsin.broker.links import Link
+from tocsin.core.coordination.signals import LinksSeen
+from tocsin.core.distances import Delays
 from tocsin.model.network import BrokerInfo
 
 LINGER_S: Final = 60.0
+MEASURE_S: Final = 0.15  # for peers to answer who are asked how far they are; less than a leader waits
 
 
 class Peers:
@@ -21,7 +25,9 @@ class Peers:
 
     def __init__(self, make_link: Callable[[BrokerInfo], Link]) -> None:
         self.links: dict[str, Link] = {}  # by the peer's id
+        self.delays = Delays()  # of those that are up
         self._make_link = make_link
+        self._measuring: asyncio.TimerHandle | None = None
         self._leaving: dict[str, asyncio.TimerHandle] = {}  # peers to which no route leads any more
 
     def want(self, peers: Iterable[BrokerInfo]) -> None:
@@ -36,6 +42,7 @@ class Peers:
                 link = None
             if link is None:
                 self.links[peer] = self._make_link(info)
+                self.links[peer].measured = partial(self.delays.measured, peer)
                 self.links[peer].open()
         for peer in self.links:
             if peer not in wanted and peer not in self._leaving:
@@ -44,6 +51,7 @@ class Peers:
 
     def _leave(self, peer: str) -> None:
         del self._leaving[peer]
+        self.delays.lost(peer)
         self.links.pop(peer).close()
 
     def failing(self) -> list[Link]:
@@ -54,10 +62,29 @@ class Peers:
             if peer not in self._leaving and not link.up and link.tried
         ]
 
+    def seen(self, cause: str, *, asked: bool = False) -> LinksSeen:
+        """How they are."""
+        for peer, link in self.links.items():
+            if not link.up:
+                self.delays.lost(peer)
+        down = tuple(peer for peer, link in self.links.items() if not link.up and peer not in self._leaving)
+        delays = {peer: us for peer, us in self.delays.all().items() if peer in self.links}
+        return LinksSeen(cause=cause, down=down, delays=delays, asked=asked)
+
+    def measure(self, then: Callable[[], None]) -> None:
+        """Ask each peer for a sign of life, and call this when they had time to give it."""
+        for link in self.links.values():
+            link.ping()
+        if self._measuring is not None:
+            self._measuring.cancel()
+        self._measuring = asyncio.get_running_loop().call_later(MEASURE_S, then)
+
     def close(self) -> None:
         for timer in self._leaving.values():
             timer.cancel()
         self._leaving.clear()
+        if self._measuring is not None:
+            self._measuring.cancel()
         for link in self.links.values():
             link.close()
         self.links.clear()

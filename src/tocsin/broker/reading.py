@@ -70,15 +70,15 @@ async def read_messages(
     asked: ReadBatch, journal: Journal, recipient: Recipient, subscriptions: Subscriptions
 ) -> BatchRead | ReadFailed:
     """The next batch of the log."""
-    if not asked.filters:
-        return BatchRead(entries=(), next=journal.tail + 1, tail=journal.tail, cause=asked.cause)
+    critical = asked.critical
     try:
-        batch = await journal.read(_read_for(asked.filters), asked.start)
+        batch = await journal.read(_read_for(asked.filters), asked.start, critical=critical)
     except TocsinError as error:
-        return ReadFailed(error=error, cause=asked.cause)
+        return ReadFailed(error=error, critical=critical, cause=asked.cause)
     each = (_offered(entry, journal, recipient, subscriptions) for entry in batch.entries)
     offered = [one for one in each if one is not None]
-    return BatchRead(entries=offered, next=batch.next, tail=journal.tail, cause=asked.cause)
+    tail = journal.critical_tail if critical else journal.tail
+    return BatchRead(entries=offered, next=batch.next, tail=tail, critical=critical, cause=asked.cause)
 
 
 def _offered(

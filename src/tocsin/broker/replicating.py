@@ -20,7 +20,7 @@ from tocsin.config import Replication
 from tocsin.core.machine import CancelTimer, Effect, Received, Say, Send, SetTimer, Started, TimerFired
 from tocsin.core.replication.backup import Backup
 from tocsin.core.replication.gamma import Standing
-from tocsin.core.replication.primary import FLUSH, Primary
+from tocsin.core.replication.primary import FLUSH, RESEND, Primary
 from tocsin.core.replication.signals import (
     Altered,
     Awaited,
@@ -33,6 +33,7 @@ from tocsin.core.replication.signals import (
     PrimariesSet,
     Released,
     Unprepare,
+    WillsLeft,
 )
 from tocsin.core.stored_session import StoredSession
 from tocsin.errors import Malformed, TocsinError
@@ -42,6 +43,8 @@ from tocsin.ports import Bus, Delivery
 from tocsin.runtime.pump import Pump, wall_us
 from tocsin.runtime.timers import Timers
 from tocsin.wire.replication import (
+    LOCAL,
+    REMOTE,
     Applied,
     Behind,
     Bequest,
@@ -92,6 +95,10 @@ class Replicating:
         self._waiting: dict[int, Act] = {}  # ticket → what to do when the backups know
         self._outbox: deque[Send] = deque(maxlen=OUTBOX_MAX)
         self._filled = asyncio.Event()
+        # Told of wills that a broker which is back has forgotten.
+        self.wills_left: Callable[[str, tuple[tuple[str, Bequest], ...]], None] = lambda primary, wills: None
+        # Sends to a broker of this cluster that the bus does not reach; False if it cannot.
+        self.detour: Callable[[str, bytes], bool] = lambda broker, payload: False
         self.sent_bytes = 0
         self.malformed = 0
         self._log = structlog.get_logger()
@@ -140,6 +147,14 @@ class Replicating:
         replica = None if copy is None else copy.clients.get(client)
         return replica is not None and replica.head.connected
 
+    def known(self, client: str) -> Standing | None:
+        """What is known of a client that is not here: it was, or is another broker's that this one backs."""
+        here = self.clientele.standing(client)
+        if here is not None:
+            return here
+        found = [copy.standing(client) for copy in self.backup.copies.values()]
+        return next((each for each in found if each is not None and each.head.session), None)
+
     def is_here(self, client: str) -> bool:
         """Whether a client is connected to this broker."""
         return client in self.clientele.people.present
@@ -167,7 +182,9 @@ class Replicating:
 
     def went(self, connection: Present, expiry_s: int, will: Bequest | None) -> None:
         """A client's connection is about to be over; its session is kept for so long, and its will waits."""
-        newer = self.clientele.people.present.get(connection.client_id) not in (None, connection)
+        present = self.clientele.people.present.get(connection.client_id)
+        # A newer connection that has not its session yet may never have it: until then the client is away.
+        newer = present is not None and present is not connection and present.attendant.here
         if self.active and connection.epoch and not newer:
             forgotten = self.clientele.went(connection, expiry_s, will)
             for client in filter(None, (connection.client_id, forgotten)):
@@ -220,15 +237,24 @@ class Replicating:
 
     async def _hear(self, words: AsyncIterator[Delivery]) -> None:
         async for word in words:
-            try:
-                envelope = decode_replication(word.payload)
-            except Malformed as error:
-                self.malformed += 1
-                self._log.warning("a message of replication is unreadable", problem=str(error))
-                continue
-            event = Received(sender=envelope.sender, message=envelope.message, cause=envelope.cause)
-            to_primary = isinstance(envelope.message, Applied | Behind | Declined)
-            (self._post if to_primary else self._post_backup)(event)
+            self.hear(word.payload)
+
+    def nudge(self) -> None:
+        """What backups have not answered is sent again now: there may be a way to them again."""
+        for role in (LOCAL, REMOTE):
+            self._post(TimerFired(name=RESEND + role, cause=f"{self._broker}:nudge"))
+
+    def hear(self, payload: bytes) -> None:
+        """A message of another broker's replication."""
+        try:
+            envelope = decode_replication(payload)
+        except Malformed as error:
+            self.malformed += 1
+            self._log.warning("a message of replication is unreadable", problem=str(error))
+            return
+        event = Received(sender=envelope.sender, message=envelope.message, cause=envelope.cause)
+        to_primary = isinstance(envelope.message, Applied | Behind | Declined)
+        (self._post if to_primary else self._post_backup)(event)
 
     async def _send(self) -> None:
         own = broker_address(self._broker)
@@ -239,10 +265,11 @@ class Replicating:
                 send = self._outbox.popleft()
                 payload = encode_replication(own, send.cause, send.message)
                 self.sent_bytes += len(payload)
+                target = send.to.removeprefix(broker_address(""))
+                if self.detour(target, payload):
+                    continue
                 try:
-                    await self._bus.publish(
-                        subject(self._network, send.to.removeprefix(broker_address(""))), payload
-                    )
+                    await self._bus.publish(subject(self._network, target), payload)
                 except TocsinError as error:  # it is said again later
                     self._log.debug("a message of replication was not sent", problem=str(error))
 
@@ -283,6 +310,8 @@ class Replicating:
                 self._standing_by.prepare(primary, names)
             case Unprepare(primary=primary, names=names):
                 self._standing_by.unprepare(primary, names)
+            case WillsLeft(primary=primary, wills=wills):
+                self.wills_left(primary, wills)
             case SetTimer(name=name, delay_us=delay_us, cause=cause):
                 self._backup_timers.set(name, delay_us, cause)
             case Say():

@@ -117,10 +117,10 @@ class Shares:
             self._lost(1)
 
     def _peer(self, peers: Sequence[str], turn: int) -> Link:
-        """One that is there, of our own cluster if possible; of those, the next in turn."""
+        """One that is reached, of our own cluster if possible; of those, the next in turn."""
         links = [self._links[peer] for peer in peers]
-        best = min((not link.up, link.info.cluster != self._cluster) for link in links)
-        equal = [link for link in links if (not link.up, link.info.cluster != self._cluster) == best]
+        best = min((not link.reachable, link.info.cluster != self._cluster) for link in links)
+        equal = [link for link in links if (not link.reachable, link.info.cluster != self._cluster) == best]
         return equal[turn % len(equal)]
 
     def _with_mark(self, packet: PublishPacket, name: str) -> PublishPacket:

@@ -3,9 +3,8 @@
 Every change has a ticket (``core.coordination.signals``): messages behind it wait until it is clear (``core.gate``),
 and whoever asked for it is answered when it is settled and clear: it is kept, and in force everywhere.
 
-What clients say of the streams that are published here is known (``keys``), so that messages can carry it: from the
-coordinator, and of what was said here a moment ago from that. Of a client that was elsewhere before, its session tells;
-that counts until the coordinator has said something, or had the time to.
+What clients say of the streams that are published here is known (``keys``), so that messages can carry it; which of
+those who say something is right is the affair of ``core.sayings``.
 
 A client's connections have **epochs**, microseconds of the wall's clock, so that the coordinator knows which of two
 brokers has it. They grow by two at least: the number between two connections is for the end of what came before.
@@ -15,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 import structlog
@@ -23,9 +22,10 @@ from mqtt5 import Will
 
 from tocsin.core.coordination.signals import ClientsChanged
 from tocsin.core.gate import Declare
+from tocsin.core.sayings import Learned, Sayings
 from tocsin.core.will import will_message
 from tocsin.model.publication import Publication
-from tocsin.model.stream import PERMANENT, Diff, Metadata, Value
+from tocsin.model.stream import Metadata, Value
 from tocsin.runtime.pump import wall_us
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
 from tocsin.wire.replication import Bequest
@@ -84,10 +84,8 @@ class Sources:
         self.refused = 0  # descriptions that could not be taken
         self._post = post
         self._newest = newest
-        self._keys: dict[str, dict[str, Value]] = {}
+        self._sayings = Sayings()
         self._publishers: dict[str, dict[Held, None]] = {}  # topic → who publishes on it here
-        self._unsettled: dict[str, int] = {}  # topic → the ticket of what was said of it here last; in order
-        self._recalled: set[str] = set()  # topics of which sessions told, and the coordinator has not
         self._tickets = 0
         self._settled = 0
         self._cleared = 0
@@ -106,7 +104,7 @@ class Sources:
 
     def keys(self, topic: str) -> dict[str, Value] | None:
         """What clients say of a stream that is published here."""
-        return self._keys.get(topic)
+        return self._sayings.of(topic)
 
     def bequest(self, will: Will, client: str) -> Bequest:
         """A will, with what is said of its stream."""
@@ -150,8 +148,7 @@ class Sources:
             self._publishers[topic].pop(held, None)
             if not self._publishers[topic]:
                 del self._publishers[topic]
-                self._keys.pop(topic, None)
-                self._recalled.discard(topic)
+                self._sayings.ceased(topic)
         name, epoch, after = client.client_id, client.epoch, self._newest()
         gone = ClientAway(name, expiry_s, after, epoch) if expiry_s else ClientGone(name, after, epoch)
         self._say(self.ticket(), gone)
@@ -173,12 +170,7 @@ class Sources:
         topic, diff = declared.topic, declared.diff
         if callable(declared.note):
             self._waiting[declared.ticket] = declared.note
-        recalled = topic in self._recalled and not diff
-        self._learn(topic, _merged(self._keys.get(topic, {}), diff))
-        self._unsettled.pop(topic, None)
-        self._unsettled[topic] = declared.ticket
-        if recalled:
-            self._recalled.add(topic)
+        self._tell([self._sayings.declared(topic, diff, declared.ticket)])
         self._held.append((declared.ticket, held))
         name = client.client_id if declared.publishes else ""
         changes = ((topic, None if diff is None else dict(diff)),)
@@ -187,22 +179,16 @@ class Sources:
             Streams(name, client.expiry_s, changes, self._newest(), client.epoch if name else 0),
         )
 
-    def _learn(self, topic: str, keys: Metadata) -> None:
-        """What is said of a stream, if it is published here."""
-        self._recalled.discard(topic)
-        if keys and topic in self._publishers:
-            self._keys[topic] = dict(keys)
-        else:
-            self._keys.pop(topic, None)
-        for held in self._publishers.get(topic, ()):
-            held.learned(topic, keys)
+    def _tell(self, learned: Iterable[Learned]) -> None:
+        """Those who publish on these topics what is said of them now."""
+        for topic, keys in learned:
+            for held in self._publishers.get(topic, ()):
+                held.learned(topic, keys)
 
     def publishes(self, topic: str, held: Held, recalled: Metadata | None) -> None:
         """One connection more publishes on a topic, of which its session says this."""
         self._publishers.setdefault(topic, {})[held] = None
-        if recalled and topic not in self._keys:
-            self._keys[topic] = dict(recalled)
-            self._recalled.add(topic)
+        self._sayings.published(topic, recalled)
 
     def _say(self, ticket: int, command: Command) -> None:
         cause = f"{self.broker}:s{ticket}"
@@ -211,29 +197,18 @@ class Sources:
     # ── what the participant tells ──────────────────────────────────────────────────────────────────────────
 
     def described(self, streams: Mapping[str, Metadata], *, whole: bool) -> None:
-        if whole:
-            kept = self._unsettled.keys()
-            self._keys = {topic: keys for topic, keys in self._keys.items() if topic in kept}
-        for topic, keys in streams.items():
-            self._learn(topic, keys)
+        self._tell(self._sayings.described(streams, whole=whole))
 
     def settle(self, ticket: int) -> None:
         """Everything up to this ticket is in the coordinator's log."""
         self._settled = max(self._settled, ticket)
-        doubtful: list[str] = []
-        while self._unsettled and self._unsettled[topic := next(iter(self._unsettled))] <= ticket:
-            del self._unsettled[topic]
-            if topic in self._recalled:
-                doubtful.append(topic)
+        doubtful = self._sayings.settled(ticket)
         if doubtful:
             asyncio.get_running_loop().call_later(TOLD_S, self._doubt, doubtful)
         self._answer()
 
     def _doubt(self, topics: list[str]) -> None:
-        """The coordinator knows that these are published here, and says nothing of them."""
-        for topic in topics:
-            if topic in self._recalled:
-                self._learn(topic, {})
+        self._tell(self._sayings.doubted(topics))
 
     def _answer(self) -> None:
         done = min(self._settled, self._cleared)
@@ -260,11 +235,3 @@ class Sources:
         """The broker stops: nothing waits any more."""
         while self._held:
             self.clear(self._tickets)
-
-
-def _merged(keys: dict[str, Value], diff: Diff | None) -> dict[str, Value]:
-    if diff is None:
-        return {}
-    merged = {key: value for key, value in keys.items() if diff.get(key, value) is not None}
-    merged.update((key, value) for key, value in diff.items() if value is not None and key != PERMANENT)
-    return merged

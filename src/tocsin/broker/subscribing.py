@@ -8,6 +8,7 @@ answered (``broker.inquiring``), a channel is held (``broker.channelling``), and
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Protocol
 
 import msgspec
@@ -26,6 +27,7 @@ from tocsin.core.session import Subscribe
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
 
+_numbers = count()
 Send = Callable[[SubAckPacket, Refused], None]
 
 
@@ -62,6 +64,7 @@ class Subscribing:
         "_inquiring",
         "_part",
         "_session",
+        "_unsure",
     )
 
     def __init__(self, client: Client, exchange: Exchange, cause: str) -> None:
@@ -74,6 +77,8 @@ class Subscribing:
         self._inquiring: Inquiring | None = None
         self._channelling: Channelling | None = None
         self._session = ""  # the uid of the stored one
+        # What waits for the store, and need not if that cannot be reached.
+        self._unsure: dict[int, Callable[[], None]] = {}
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -82,9 +87,11 @@ class Subscribing:
         self._session = session.uid
         return await self._partaking(session).resume(session)
 
-    def restore(self) -> None:
+    def restore(self, *, channels: bool = True) -> None:
         """Have what a stored session is subscribed to."""
         for name, subscription in self._client.attendant.subscriptions.items():
+            if is_channel(name) and not channels:
+                continue
             self._exchange.subscribe(self._client, name, subscription, bound=False)
             if is_channel(name):
                 self._channels()
@@ -194,17 +201,36 @@ class Subscribing:
     def confirm(self, send: Callable[[], None]) -> None:
         """Have an UNSUBACK sent when what it says is durable, and the backups know."""
         replicating, client = self._exchange.durability.replicating, self._client.client_id
-        self._client.attendant.when_durable(lambda: replicating.when_synced(client, send))
+        self._when_durable(lambda: replicating.when_synced(client, send))
+
+    def _when_durable(self, act: Callable[[], None]) -> None:
+        """Do something when what was changed is durable; at once, if the store cannot be reached: then it is later."""
+        if self._exchange.durability.provisional.cut_off:
+            act()
+            return
+        unsure, key = self._unsure, next(_numbers)
+        unsure[key] = act
+
+        def durable() -> None:
+            if unsure.pop(key, None) is not None:
+                act()
+
+        self._client.attendant.when_durable(durable)
+
+    def hurry(self) -> None:
+        """The store cannot be reached."""
+        for key in tuple(self._unsure):
+            self._unsure.pop(key)()
 
     def _send_when_so(self, packet: SubAckPacket, send: Send) -> None:
         if self._inquiring is not None:
             send = self._inquiring.acknowledging(send)
         if self._channelling is not None:
             send = self._channelling.acknowledging(send)
-        if self._part is not None:
+        if self._part is not None and self._part.asked:
             self._part.acknowledge(packet, send)
         else:
-            self._client.attendant.when_durable(lambda: send(packet, {}))
+            self._when_durable(lambda: send(packet, {}))
 
     def withdraw(self, refused: Refused) -> None:
         """The client cannot have some subscriptions after all."""

@@ -10,7 +10,7 @@ from tocsin.wire.summaries import PAGE, Summary, decode_ask, encode, name_of
 
 class Summaries:
     """``held`` has the subscriptions and how many clients have each; ``resources`` the score of the machine, and what
-    of that is not known; ``terms`` what the score is made of."""
+    of that is not known; ``terms`` what the score is made of; ``delays`` how far other brokers are."""
 
     def __init__(
         self,
@@ -18,11 +18,13 @@ class Summaries:
         capacity: float,
         resources: Callable[[], tuple[float | None, tuple[str, ...]]],
         terms: Callable[[], dict[str, tuple[float, float]]] = dict,
+        delays: Callable[[], dict[str, int]] = dict,
     ) -> None:
         self._held = held
         self._capacity = capacity
         self._resources = resources
         self._terms = terms
+        self._delays = delays
         self._number = 0
         self._pages: list[dict[int, int]] = [{}]
 
@@ -37,5 +39,14 @@ class Summaries:
         score, problems = self._resources()
         held = self._pages[page]
         return encode(
-            Summary(self._number, len(self._pages), held, self._capacity, score, problems, self._terms())
+            Summary(
+                summary=self._number,
+                pages=len(self._pages),
+                held=held,
+                capacity=self._capacity,
+                resources=score,
+                problems=problems,
+                terms=self._terms(),
+                delays=self._delays(),
+            )
         )

@@ -23,6 +23,8 @@ class _Waiting(NamedTuple):
     moving: bool
     unless: Callable[[], bool]  # asked when its time has come
     delay_s: int
+    publish: Callable[[Publication], None]
+    of: str
 
 
 class Wills:
@@ -43,17 +45,25 @@ class Wills:
         *,
         moving: bool = False,
         unless: Callable[[], bool] = lambda: False,
+        publish: Callable[[Publication], None] | None = None,
+        of: str = "",
     ) -> None:
         """Publish a will after a while, unless the client comes back, or ``unless`` says then that it is alive.
+        ``publish``: in another way than the others. ``of``: it was found in the copy of that broker.
 
         Of too many at once those that find no room are published now: late is what was asked for, lost is not.
         """
+        before = self._waiting.get(client)
+        if before is not None and of and before.of == of:  # the same one, found once more
+            before.timer.cancel()
+            del self._waiting[client]
         self._end(client)
+        publish = publish or self._publish
         if len(self._waiting) >= WILLS_MAX:
-            self._publish(publication)
+            publish(publication)
             return
         timer = asyncio.get_running_loop().call_later(delay_s, self._fall_due, client)
-        self._waiting[client] = _Waiting(timer, publication, moving, unless, delay_s)
+        self._waiting[client] = _Waiting(timer, publication, moving, unless, delay_s, publish, of)
 
     def waiting(self, client: str) -> Bequest | None:
         """The will of a client that waits."""
@@ -83,5 +93,5 @@ class Wills:
         waiting = self._waiting.pop(client, None)
         if waiting is not None:
             waiting.timer.cancel()
-            self._publish(waiting.publication)
+            waiting.publish(waiting.publication)
             self._settled(client)

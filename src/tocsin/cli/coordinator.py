@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from typing import Annotated, Final
 
 import msgspec
@@ -62,7 +63,8 @@ def status(
     sets: SetOption = None,
     state: StateOption = None,
 ) -> None:
-    """Show each coordinator: its role, epoch, how far it is in the command log, and what it knows.
+    """Show each coordinator: its role, epoch, how far it is in the command log, and what it knows; links that are
+    cut, and brokers that are not heard.
 
         tocsin coordinator status
 
@@ -76,7 +78,12 @@ def status(
         rows = [{**msgspec.to_builtins(each), "lag": newest - each.position} for each in found]
         typer.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
     else:
-        Console().print(table(found))
+        console = Console()
+        console.print(table(found))
+        if any(each.cut or each.shunned for each in found):
+            console.print(links(found))
+        if any(each.gone for each in found):
+            console.print(lost(found))
     raise typer.Exit(0 if any(each.role == "leader" for each in found) else NOBODY)
 
 
@@ -116,4 +123,28 @@ def table(found: list[Status]) -> Table:
         numbers = (each.epoch, each.position, lag, each.brokers, each.streams, each.queries)
         role = Text(each.role, style="green" if each.role == "leader" else "")
         shown.add_row(each.id, role, *map(str, numbers), f"{each.host}, {each.pid}")
+    return shown
+
+
+def links(found: list[Status]) -> Table:
+    """One line a link between brokers that is cut, as who has read the most of the log knows them."""
+    newest = max(found, key=lambda each: each.position)
+    shown = Table("broker", "does not reach", "sends by way of", title="links between brokers that are cut")
+    for cut in newest.cut:
+        shown.add_row(cut.broker, cut.peer, ", ".join(cut.via) or Text("nobody", style="red"))
+    for hub in newest.shunned:
+        shown.add_row("everybody", hub, "other routing brokers, or none")
+    return shown
+
+
+def lost(found: list[Status]) -> Table:
+    """One line a broker that is not heard, as who has read the most of the log knows them."""
+    newest = max(found, key=lambda each: each.position)
+    clusters = Counter(each.cluster for each in newest.gone)
+    shown = Table("broker", "cluster", "stands in for it", title="brokers that the leader does not hear")
+    for gone in newest.gone:
+        cluster = (
+            f"{gone.cluster} ({clusters[gone.cluster]} of it)" if clusters[gone.cluster] > 1 else gone.cluster
+        )
+        shown.add_row(gone.broker, cluster, gone.by or Text("nobody", style="red"))
     return shown

@@ -157,6 +157,7 @@ def _object(shown: Shown) -> dict[str, Any]:
         "unanswered": shown.unanswered,
         "machine": _terms(shown.machine),
         "problems": shown.problems,
+        "delay_ms": None if shown.delay_us is None else shown.delay_us / 1_000,
     }
 
 
@@ -215,7 +216,10 @@ def _print_kind(out: Console, kind: Kind, candidates: tuple[Shown, ...]) -> None
 
 def _value(shown: Shown, name: str) -> str:
     """A term's value, or that it is not known."""
-    return "unknown" if name in shown.unanswered else f"{shown.terms[name][0]:.3f}"
+    if name in shown.unanswered:
+        return "unknown"
+    measured = f" ({shown.delay_us / 1_000:.1f} ms)" if name == "nearness" and shown.delay_us else ""
+    return f"{shown.terms[name][0]:.3f}{measured}"
 
 
 def _print_machines(out: Console, explanation: Explanation) -> None:

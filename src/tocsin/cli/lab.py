@@ -7,9 +7,9 @@ import contextlib
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -18,12 +18,14 @@ from rich.table import Table
 
 from tocsin.errors import OperatorError
 from tocsin.lab.cqbs import run as experiments
-from tocsin.lab.cqbs.plan import Plan
 from tocsin.lab.cqbs.plan import plan as make_plan
-from tocsin.lab.cqbs.run import EXPERIMENTS, PARTS, Results
+from tocsin.lab.cqbs.run import EXPERIMENTS, PARTS
 from tocsin.lab.figures import HEADINGS, Comparison
+from tocsin.lab.landmark import run as landmarks
+from tocsin.lab.landmark.plan import plan as plan_landmark
+from tocsin.lab.landmark.run import EXPERIMENTS as LANDMARK_EXPERIMENTS
 from tocsin.lab.network import network_of
-from tocsin.lab.stage import Stage
+from tocsin.lab.stage import Stage, make_directory
 from tocsin.runtime import logs
 
 app = typer.Typer(help="Repeat the papers' experiments, and compare.", no_args_is_help=True)
@@ -32,6 +34,7 @@ reaps = typer.Typer(help="The experiments of the REAPS paper.", no_args_is_help=
 reaps.callback()(lambda: None)
 app.add_typer(reaps, name="reaps")
 CUT_SHORT = 1  # the exit code
+Done = TypeVar("Done")  # what experiments found
 
 
 @app.command()
@@ -78,14 +81,14 @@ def cqbs(
     Ctrl-C ends an experiment early and keeps what it has (twice: at once).
     """
     names = (*EXPERIMENTS, *PARTS)
-    unknown = [name for name in only or () if name not in names]
-    if unknown:
-        raise OperatorError(f"--only {unknown[0]!r} is no experiment", f"Name one of {', '.join(names)}")
+    _check_names(only, names)
     plan = make_plan(quick=quick, scale=scale, minutes=minutes, seed=seed)
-    experiments.make_directory(out)
+    make_directory(out)
     logs.configure("lab", network_of().log)
     try:
-        results = asyncio.run(_run(plan, out, tuple(only or EXPERIMENTS), _command()))
+        results = asyncio.run(
+            _staged(out, lambda stage: experiments.run(plan, stage, tuple(only or EXPERIMENTS), _command()))
+        )
     except asyncio.CancelledError:
         raise typer.Exit(CUT_SHORT) from None
     console = Console()
@@ -122,7 +125,7 @@ def simulation(
     from tocsin.lab.reaps.parameters import parameters
 
     results = simulations.begin(parameters(quick=quick, seed=seed), _command())
-    simulations.make_directory(out)
+    make_directory(out)
     with contextlib.suppress(KeyboardInterrupt), _progress() as tell:
         simulations.run(results, out, tell)
     console = Console()
@@ -138,6 +141,131 @@ def simulation(
     raise typer.Exit(CUT_SHORT if results.partial else 0)
 
 
+@reaps.command()
+def prototype(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the results go.")] = Path(
+        "lab-reaps-prototype"
+    ),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few subscribers, about a minute: to see that it works.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="FIGURE", help="Only this figure: 3a, 3b. Repeatable."),
+    ] = None,
+    movement: Annotated[
+        Path | None, typer.Option("--movement", metavar="FILE", help="A trace of where people go; else ours.")
+    ] = None,
+    emergencies: Annotated[
+        Path | None, typer.Option("--emergencies", metavar="FILE", help="A trace of emergencies; else ours.")
+    ] = None,
+    traces: Annotated[
+        Path | None, typer.Option("--write-traces", metavar="DIR", help="Write the traces that are ours.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of everything that chance decides.")] = 1,
+) -> None:
+    """Repeat the measurements of the REAPS paper on real processes, and hold the results against the paper's.
+
+    Four brokers in two clusters, 400 people who walk through a city, and a channel on Spark that tells each of them of
+    emergencies nearby. One broker is stopped, killed, and killed while its neighbour is down: how soon are its
+    subscribers served again (3a), and how does that grow with their number (3b)? About eight minutes.
+
+        tocsin lab reaps prototype --out results
+
+        tocsin lab reaps prototype --quick
+
+        tocsin lab reaps prototype --only 3a --movement movements.txt --emergencies emergencies.txt
+
+    Ctrl-C ends it after the failure that runs, and keeps what there is (twice: at once).
+    """
+    from tocsin.lab.reaps import claims  # these need numpy, which takes a while to import
+    from tocsin.lab.reaps.prototype import run as prototypes
+    from tocsin.lab.reaps.prototype.plan import FIGURES
+    from tocsin.lab.reaps.prototype.plan import plan as plan_prototype
+    from tocsin.runtime import extra
+
+    _check_names(only, FIGURES)
+    extra.check_installed()
+    plan = plan_prototype(quick=quick, seed=seed, figures=only)
+    script = plan.script(0, movement, emergencies)
+    if traces is not None:
+        places, happenings = prototypes.write_traces(script, traces)
+        typer.echo(f"traces are in {places} and {happenings}", err=True)
+    prototypes.check_traces(script)
+    make_directory(out)
+    logs.configure("lab", network_of().log)
+    results = prototypes.begin(plan, _command())
+    try:
+        asyncio.run(_staged(out, lambda stage: prototypes.run(results, script, stage)))
+    except asyncio.CancelledError:
+        raise typer.Exit(CUT_SHORT) from None
+    console = Console()
+    console.print(prototypes.heading(results), markup=False, highlight=False)
+    stated = Table(*claims.HEADINGS)
+    for claim in prototypes.stated(results):
+        stated.add_row(*claim.cells())
+    console.print(stated)
+    console.print(_table(prototypes.comparisons(results)))
+    words = f"{prototypes.draw(results, out)}; samples and tables are in {out}"
+    console.print(words, markup=False, highlight=False)
+    raise typer.Exit(CUT_SHORT if results.partial else 0)
+
+
+@app.command()
+def landmark(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the results go.")] = Path(
+        "lab-landmark"
+    ),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few brokers, about a minute: to see that it works.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="NAME",
+            help=f"Only this experiment: {', '.join(LANDMARK_EXPERIMENTS)}. Repeatable.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of everything that chance decides.")] = 1,
+) -> None:
+    """Repeat the experiments of the Landmark paper on real processes, and hold the results against the paper's.
+
+    `control`: what 10 to 40 brokers say while nothing happens (Table 1). `objects`: what flows because a broker fails,
+    by what it had (Tables 2 and 3). `latency`: 1 to 5 of 24 brokers are killed at once (Table 4). `sequence`: every
+    message of a publisher while its subscriber's broker fails and is replaced (Figure 8). About 40 minutes in all.
+
+        tocsin lab landmark --out results
+
+        tocsin lab landmark --quick
+
+        tocsin lab landmark --only latency --seed 2
+
+    Ctrl-C ends it after the part that runs, and keeps what there is (twice: at once).
+    """
+    _check_names(only, LANDMARK_EXPERIMENTS)
+    make_directory(out)
+    logs.configure("lab", network_of().log)
+    plan, chosen = plan_landmark(quick=quick, seed=seed), tuple(only or LANDMARK_EXPERIMENTS)
+    try:
+        results = asyncio.run(_staged(out, lambda stage: landmarks.run(plan, stage, chosen, _command())))
+    except asyncio.CancelledError:
+        raise typer.Exit(CUT_SHORT) from None
+    console = Console()
+    console.print(landmarks.heading(results), markup=False, highlight=False)
+    console.print(_table(landmarks.comparisons(results)))
+    words = f"{landmarks.draw(results, out)}; samples and tables are in {out}"
+    console.print(words, markup=False, highlight=False)
+    raise typer.Exit(CUT_SHORT if results.partial else 0)
+
+
+def _check_names(only: list[str] | None, names: tuple[str, ...]) -> None:
+    """Refuse what is no experiment."""
+    unknown = [name for name in only or () if name not in names]
+    if unknown:
+        raise OperatorError(f"--only {unknown[0]!r} is no experiment", f"Name one of {', '.join(names)}")
+
+
 def _command() -> str:
     """As it was given, but for the place of the results: that is nobody's business."""
     words = iter(sys.argv[1:])
@@ -150,10 +278,11 @@ def _command() -> str:
     return shlex.join(["tocsin", *kept])
 
 
-async def _run(plan: Plan, out: Path, only: tuple[str, ...], command: str) -> Results:
+async def _staged(out: Path, run: Callable[[Stage], Coroutine[Any, Any, Done]]) -> Done:
+    """Run experiments with a bar; the first Ctrl-C cuts them short, the second ends them."""
     with _progress() as tell:
         stage = Stage(out, tell)
-        running = asyncio.create_task(experiments.run(plan, stage, only, command))
+        running = asyncio.create_task(run(stage))
 
         def interrupt() -> None:
             if stage.is_cut:

@@ -76,6 +76,7 @@ class AsyncClient:
         self.client_id = chosen.client_id
         self.deadline_s = chosen.deadline_s
         self.dropped = 0  # messages that no reader gets: an inbox was full, or nobody made their subscription
+        self.results_repeated = 0  # results of channels that came again as new messages, known by their ids
         self._send_max_bytes: int | None = None  # the largest packet that the broker takes
         context = chosen.tls or (client_context() if any(place.secure for place in places) else None)
         self._line = Line(
@@ -154,7 +155,7 @@ class AsyncClient:
     @property
     def duplicates(self) -> int:
         """How many messages came again, and were not given to a reader twice."""
-        return self._session.arrivals.repeated
+        return self._session.arrivals.repeated + self.results_repeated
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────────────────────
 

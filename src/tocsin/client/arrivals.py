@@ -13,16 +13,11 @@ or to the next process of the same session.
 
 **Repeats.** A message that waits here, or (QoS 2) whose PUBREC was sent, is not taken again when a broker repeats it;
 one that is settled between a break and its repeat is acknowledged with that.
-At QoS 1 the last REMEMBERED that were acknowledged lately are remembered over a break, by packet id and content: the
-broker, or another that took the session over, may not know of the acknowledgement. As messages are in order, the first
-that is neither remembered nor marked as repeated ends this: whatever follows is new. Lately, because packet ids come
-again, and a sensor says the same a thousand times: ``age`` is called now and then, and what was acknowledged before the
-call before is forgotten.
+At QoS 1 those that were acknowledged lately are remembered over a break (``core.repeats``).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
@@ -31,13 +26,11 @@ import mqtt5
 import msgspec
 
 from tocsin.client.values import Arrived, Effect, Wanted
+from tocsin.core.repeats import Repeats
 from tocsin.errors import ProtocolViolation
 from tocsin.wire.topics import QUERY_PREFIX, parse_filter
 
 SUBSCRIPTION_IDS: Final = 268_435_455
-REMEMBERED: Final = (
-    4_096  # more than a broker repeats after a crash: it stores positions twice a second or so
-)
 TOPICS_MAX: Final = 4_096  # whose subscriptions are remembered: topics repeat, message after message
 
 
@@ -59,10 +52,7 @@ class Arrivals:
         self._claims = False  # whether subscriptions of a resumed session may still be made
         self._unclaimed: list[mqtt5.PublishPacket] = []  # until then
         self._taken: dict[int, _Taken] = {}  # by packet id: QoS 1 until acknowledged, QoS 2 until released
-        self._age = 0
-        # Of what was acknowledged at QoS 1: packet id, content, age.
-        self._remembered: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED)
-        self._repeats: dict[int, int] = {}  # of these, what may come again on this connection
+        self._repeats = Repeats()
 
     def begin(self, resumed: bool) -> None:
         """There is a connection; ``resumed``: in the same session as the one before."""
@@ -70,15 +60,12 @@ class Arrivals:
         self._unclaimed.clear()  # they come again
         if not resumed:
             self._taken.clear()
-            self._remembered.clear()
-        self._repeats = {packet_id: content for packet_id, content, _ in self._remembered}
+        self._repeats.begin(resumed)
         for taken in self._taken.values():
             taken.repeated = False
 
     def age(self) -> None:
-        self._age += 1
-        while self._remembered and self._remembered[0][2] < self._age - 1:
-            self._remembered.popleft()
+        self._repeats.age()
 
     # ── whom a message is for ───────────────────────────────────────────────────────────────────────────────
 
@@ -140,10 +127,9 @@ class Arrivals:
         if taken is not None and taken.content == again.content:
             taken.repeated = True
             return self._acknowledge(taken)
-        if self._repeats.pop(packet_id, None) == again.content and int(again.packet.qos) == 1:
+        packet = again.packet
+        if self._repeats.is_repeat(packet_id, again.content, int(packet.qos), packet.duplicate):
             return [mqtt5.PubAckPacket(packet_id)]
-        if not again.packet.duplicate:
-            self._repeats.clear()
         return None
 
     def settle(self, packet: mqtt5.PublishPacket) -> list[Effect]:
@@ -162,11 +148,8 @@ class Arrivals:
         if int(taken.packet.qos) == 2:
             return [mqtt5.PubRecPacket(packet_id)] if taken.repeated else []
         del self._taken[packet_id]
-        self._remembered.append((packet_id, taken.content, self._age))
-        if taken.repeated:
-            return [mqtt5.PubAckPacket(packet_id)]
-        self._repeats[packet_id] = taken.content
-        return []
+        self._repeats.acknowledged(packet_id, taken.content, heard=taken.repeated)
+        return [mqtt5.PubAckPacket(packet_id)] if taken.repeated else []
 
     def release(self, packet_id: int) -> mqtt5.PubCompPacket:
         """The answer to PUBREL: we have forgotten the message."""

@@ -164,6 +164,15 @@ class Stream:
         """What this handle said of the stream, or will with its next message."""
         return self._inner.metadata
 
+    @property
+    def priority(self) -> int | str | None:
+        """Of its messages: 0 to 9, or "critical"; None: nothing is said of it."""
+        return self._inner.priority
+
+    @priority.setter
+    def priority(self, priority: int | str | None) -> None:
+        self._inner.priority = priority
+
     def publish(
         self, value: object = b"", metadata: Mapping[str, Any] | None = None, /, **changes: Any
     ) -> None:

@@ -71,6 +71,7 @@ class Notifications(Inbox[Notification]):
             self.end(error)
             return
         if notification.id in self._seen:
+            self._client.results_repeated += 1
             self._client.settle((packet,))
             return
         self._seen[notification.id] = None

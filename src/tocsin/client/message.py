@@ -10,6 +10,7 @@ from mqtt5 import PublishPacket, QoS, RetainHandling, TopicFilter
 
 from tocsin.core.description import PROPERTY_PREFIX
 from tocsin.errors import MetadataInvalid
+from tocsin.model.priority import priority_of, property_of
 from tocsin.model.publication import Publication
 from tocsin.model.stream import PERMANENT, Diff, Metadata, diff_problem
 from tocsin.wire.codec import V5, encode
@@ -47,6 +48,11 @@ class Message(msgspec.Struct, frozen=True):
         )
 
     @property
+    def priority(self) -> int:
+        """What its publisher said, 0 to 9; from 7 on it is critical."""
+        return priority_of(self.user_properties)
+
+    @property
     def text(self) -> str:
         """The payload as text; bytes that are none are shown with a backslash."""
         return self.payload.decode(errors="backslashreplace")
@@ -80,6 +86,7 @@ def publication_of(
     response_topic: str | None = None,
     correlation: bytes | None = None,
     user_properties: Iterable[tuple[str, str]] = (),
+    priority: int | str | None = None,
 ) -> Publication:
     """What a program publishes. Raises ``ValueError``, ``TypeError``."""
     return Publication(
@@ -92,8 +99,13 @@ def publication_of(
         content_type=content_type,
         response_topic=response_topic,
         correlation=correlation,
-        user_properties=tuple(user_properties),
+        user_properties=(*said_of(priority), *user_properties),
     )
+
+
+def said_of(priority: int | str | None) -> tuple[tuple[str, str], ...]:
+    """The user properties that say it. Raises ``ValueError``."""
+    return () if priority is None else (property_of(priority),)
 
 
 def filter_of(text: str, qos: int, *, no_local: bool = False, retained: bool = True) -> TopicFilter:

@@ -61,6 +61,7 @@ class Publishing(TypedDict, total=False):
     response_topic: str | None
     correlation: bytes | None
     user_properties: Iterable[tuple[str, str]]
+    priority: int | str | None
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tocsin.client.message import as_properties, checked, payload_of
+from tocsin.client.message import as_properties, checked, payload_of, said_of
 from tocsin.model.publication import Publication
 from tocsin.model.stream import PERMANENT, Metadata
 from tocsin.wire.topics import META_PREFIX, check_topic
@@ -36,6 +36,7 @@ class Stream:
         check_topic(topic)
         self.topic = topic
         self.qos = qos
+        self.priority: int | str | None = None  # of its messages: 0 to 9, or "critical"
         self._client = client
         self._said: dict[str, Any] = {}
         self._unsaid: dict[str, Any] = {}  # goes with the next message
@@ -56,7 +57,8 @@ class Stream:
         payload = payload_of(value)
         change = checked(self.topic, {**self._unsaid, **(metadata or {}), **changes})
         properties = as_properties(change)
-        message = Publication(self.topic, payload, self.qos, "", user_properties=properties or ())
+        said = (*said_of(self.priority), *(properties or ()))
+        message = Publication(self.topic, payload, self.qos, "", user_properties=said)
         before = () if properties is not None else (self._meta(change),)
         await self._say(change, *before, message)
 

@@ -91,6 +91,7 @@ def _report(process: Process, machine: Coordinator) -> None:
         "brokers": len(state.members),
         "streams": len(state.presence.streams),
         "queries": len(state.matching),
+        "cut_links": len(state.detours),
     }
     if machine.state in ("new", "restoring"):
         process.report("starting", problem="reading the command log", **facts)

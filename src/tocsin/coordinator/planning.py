@@ -16,6 +16,7 @@ import structlog
 
 from tocsin.core.coordination.planning import PlanMade, WantPlan
 from tocsin.core.coordination.survival import Backups
+from tocsin.core.distances import Distances
 from tocsin.core.machine import Event
 from tocsin.errors import TocsinError
 from tocsin.model.network import BrokerInfo
@@ -35,7 +36,10 @@ SHOWN_MAX: Final = 20  # candidates of an explanation
 # would not matter where there are few. By default 6 are such that a score below 0.75 counts, which a busy processor
 # alone does not bring about: a plan should not follow its ups and downs.
 HELD_LEAST: Final = 6.0
-HOPS: Final = {"local": 0.0, "remote": 1.0}  # between clusters: how far a backup is
+HOPS: Final = {
+    "local": 0.0,
+    "remote": 1.0,
+}  # between clusters: how far a backup is of which nobody has measured it
 PREFIX: Final = "explain.backup."
 
 Post = Callable[[Event], None]
@@ -55,6 +59,7 @@ class Shown(msgspec.Struct, frozen=True):
         str, tuple[float, float]
     ] = {}  # what the score of its resources is made of: value and weight
     problems: tuple[str, ...] = ()  # what of that is not known, in words
+    delay_us: int | None = None  # of a round trip, as it was measured; None: nobody has
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -153,8 +158,14 @@ def choose(
     from tocsin.core.assignment.ranking import Facts, Weights, handicaps
     from tocsin.core.assignment.replanning import replan
 
+    distances = Distances({each.id: each.cluster for each in brokers})
+    for name, (_, answer) in known.items():
+        distances.tell(name, answer.delays)
     facts = {
-        each.id: Facts(resources=known[each.id][1].resources if each.id in known else None)
+        each.id: Facts(
+            resources=known[each.id][1].resources if each.id in known else None,
+            remoteness=_remoteness(each, brokers, distances),
+        )
         for each in brokers
     }
     holdings: dict[str, dict[Hashable, int]] = {
@@ -182,7 +193,9 @@ def choose(
     made = replan(Plan("search", before, {}, {}, {}), demand).plan if before else plan(demand)
     backups = {name: Backups(each.local, each.remote) for name, each in made.backups.items()}
     told = {name: answer for name, (_, answer) in known.items()}
-    return backups, [_explained(demand, made, each.id, facts, told, at_s, weighing) for each in brokers]
+    return backups, [
+        _explained(demand, made, each.id, facts, told, at_s, weighing, distances) for each in brokers
+    ]
 
 
 def _explained(
@@ -193,9 +206,11 @@ def _explained(
     told: Mapping[str, Summary],
     at_s: float,
     weights: Weights,
+    distances: Distances,
 ) -> Explanation:
     from tocsin.core.assignment.ranking import explain
 
+    delays = {name: measured_us(distances, broker, name) for name in facts}
     silent = Summary(0, 0, {}, problems=("the broker does not answer",))
     local, remote = (
         tuple(
@@ -209,8 +224,11 @@ def _explained(
                 each.score.unanswered,
                 told.get(each.name, silent).terms,
                 told.get(each.name, silent).problems,
+                delays[each.name],
             )
-            for each in explain(demand, made, broker, role, _at(facts, HOPS[role]), weights)[:SHOWN_MAX]
+            for each in explain(demand, made, broker, role, _at(facts, delays, HOPS[role]), weights)[
+                :SHOWN_MAX
+            ]
         )
         for role in ("local", "remote")
     )
@@ -223,5 +241,33 @@ def _explained(
     return Explanation(broker, at_s, len(demand.holdings.get(broker, {})), local, remote, shortfalls)
 
 
-def _at(facts: Mapping[str, Facts], distance: float) -> dict[str, Facts]:
-    return {name: msgspec.structs.replace(each, distance=distance) for name, each in facts.items()}
+def _at(facts: Mapping[str, Facts], delays: Mapping[str, int | None], hops: float) -> dict[str, Facts]:
+    return {
+        name: msgspec.structs.replace(each, distance=_distance(delays[name], hops))
+        for name, each in facts.items()
+    }
+
+
+def measured_us(distances: Distances, a: str, b: str) -> int | None:
+    """The round trip between two brokers, if one of them has measured it."""
+    found = distances.between(a, b)
+    return found.us if found.measured else None
+
+
+def _distance(delay_us: int | None, hops: float) -> float:
+    from tocsin.core.assignment.ranking import DELAY_US
+
+    return hops if delay_us is None else delay_us / DELAY_US
+
+
+def _remoteness(broker: BrokerInfo, brokers: Sequence[BrokerInfo], distances: Distances) -> float:
+    """How much less near a broker is than its kind, in the mean of all others; 0 to those where nobody has measured."""
+    from tocsin.core.assignment.ranking import nearness
+
+    missing = 0.0
+    for other in brokers:
+        delay_us = None if other.id == broker.id else measured_us(distances, other.id, broker.id)
+        if delay_us is not None:
+            hops = HOPS["local" if other.cluster == broker.cluster else "remote"]
+            missing += max(0.0, nearness(hops) - nearness(_distance(delay_us, hops)))
+    return missing / max(1, len(brokers) - 1)

@@ -10,6 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from tocsin.core.coordination.coordinator import Coordinator
+from tocsin.core.coordination.rerouting import told
 from tocsin.errors import TocsinError
 from tocsin.ports import Table
 
@@ -27,6 +28,22 @@ _ROLES: Final[dict[str, Role]] = {
 }
 
 
+class Cut(msgspec.Struct, frozen=True):
+    """A link between two brokers that are there, which does not work."""
+
+    broker: str  # which would send
+    peer: str
+    via: tuple[str, ...]  # over whom it sends instead, in order; none: there is no way
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """A broker that the leader does not hear: it is dead, or cut off."""
+
+    broker: str
+    cluster: str
+    by: str | None  # who stands in for it; None: nobody could
+
+
 class Status(msgspec.Struct, frozen=True):
     """One coordinator."""
 
@@ -40,6 +57,9 @@ class Status(msgspec.Struct, frozen=True):
     clients: int
     host: str
     pid: int
+    cut: tuple[Cut, ...] = ()  # links between brokers that are cut
+    shunned: tuple[str, ...] = ()  # routing brokers that nobody reaches
+    gone: tuple[Gone, ...] = ()  # brokers that are not heard, and who stands in for them
 
 
 def describe(machine: Coordinator, host: str, pid: int) -> Status:
@@ -55,6 +75,11 @@ def describe(machine: Coordinator, host: str, pid: int) -> Status:
         clients=len(state.presence.clients),
         host=host,
         pid=pid,
+        cut=tuple(Cut(*each) for each in told(state)),
+        shunned=tuple(sorted(state.interest.plan.shunned)),
+        gone=tuple(
+            Gone(broker, place.info.cluster, place.by) for broker, place in state.survival.places.items()
+        ),
     )
 
 

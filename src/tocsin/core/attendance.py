@@ -6,8 +6,8 @@ stored. It is lost when another broker has the client; from then on it does noth
 
 **Deliveries** above QoS 0 come from the log (``core.delivery``). While the client keeps up, the shell offers entries as
 the log brings them (``offer``: the hot path, no event). When its window is full, or its connection is congested, it is
-behind: the machine asks for batches of the log (``ReadBatch``) until it has caught up. Results of channels are tracks
-beside it (``core.results_track``), with places instead of positions.
+behind: the machine asks for batches of the log (``ReadBatch``) until it has caught up. Critical messages are a track of
+their own (``core.messages_track``), and so are results of channels (``core.results_track``).
 
 **The stored session** is one cell (``core.custody``). Whoever waits for a change to be durable (SUBACK, PUBREL,
 PUBCOMP) waits for the next write that contains it; changes that nobody waits for are written soon.
@@ -57,9 +57,10 @@ from tocsin.core.catching_up import CatchingUp
 from tocsin.core.channel_request import is_channel
 from tocsin.core.custody import SAVE_AGAIN, TTL_MARGIN_US, Custody
 from tocsin.core.custody import SESSIONS as SESSIONS
-from tocsin.core.delivery import WAIT, Delivery, Progress
+from tocsin.core.delivery import ALL_RESULTS, POSITION_IDS, WAIT, Delivery, Progress
 from tocsin.core.forwarding import Subscription
 from tocsin.core.machine import Effect, Event, Handler, Stored, StoreFailed, TableMachine, TimerFired
+from tocsin.core.messages_track import MessagesTrack
 from tocsin.core.record_ids import RecordIds
 from tocsin.core.results_track import ResultsTrack, checkpoint_later
 from tocsin.core.stored_session import StoredSession
@@ -79,10 +80,9 @@ class Attendance(TableMachine):
     def __init__(self) -> None:
         self.subscriptions: dict[str, Subscription] = {}
         self.congested = False  # set by the shell: the connection takes no more for now
-        self._delivery: Delivery | None = None  # none before the first subscription above QoS 0
         self._receive_max = 1
-        self._catching_up: CatchingUp | None = None  # of these deliveries
         self.results = ResultsTrack()
+        self.messages = MessagesTrack(self.results)
         self._custody: Custody | None = None  # None: nothing is stored
         self._record_ids = RecordIds("")
         self.streams: dict[str, dict[str, Value]] = {}  # what is said of those that the client publishes on
@@ -101,29 +101,32 @@ class Attendance(TableMachine):
             return []
         self._custody = Custody(session, event.revision)
         self.subscriptions, self.streams = dict(session.subscriptions), dict(session.streams)
-        delivery = self._deliver_from(session.progress, durable=True)
-        delivery.live = delivery.next > event.tail  # whatever is to come will be offered
+        self.messages.begin(
+            session.progress,
+            session.critical_messages,
+            tail=event.tail,
+            critical_tail=event.critical_tail,
+            receive_max=self._receive_max,
+            durable=True,
+        )
         effects: list[Effect] = [
-            Reply(packet=PubRelPacket(each), cause=event.cause) for each in delivery.to_release()
+            Reply(packet=PubRelPacket(each), cause=event.cause)
+            for delivery in self.messages.deliveries
+            for each in delivery.to_release()
         ]
         for group, claim in event.claims:
-            if claim.packet_id:
-                delivery.restore(claim.packet_id, group, claim.position)
+            if claim.packet_id and self.claims is not None:
+                self.claims.restore(claim.packet_id, group, claim.position)
         effects += self._custody.refresh_later(event.cause)
         if session.results is not None:
             at = event.results_tail
             effects += self._follow_results(session.results, session.critical, at, event.cause)
         return [*effects, *self._settle_claims(event.cause), *self._catch_up(event.cause)]
 
-    def _deliver_from(self, progress: Progress, *, durable: bool) -> Delivery:
-        delivery = self._delivery = Delivery(progress, receive_max=self._receive_max, durable=durable)
-        self._catching_up = CatchingUp(delivery)
-        self.results.link(delivery)
-        return delivery
-
     def _follow_results(self, rest: Progress, critical: Progress | None, at: int, cause: str) -> list[Effect]:
         durable, most = self._custody is not None, self._receive_max
-        self.results.begin(rest, critical, at, self._delivery, receive_max=most, durable=durable)
+        self.results.begin(rest, critical, at, receive_max=most, durable=durable)
+        self.messages.link()
         return [checkpoint_later(cause)] if durable else []
 
     @property
@@ -142,10 +145,9 @@ class Attendance(TableMachine):
             since, known = subscription.since, self.results.subscribed(subscription)
             began = [] if known else self._follow_results(Progress(since + 1), None, since, event.cause)
             return [*began, *self._save_soon(event.cause)]
-        if self._catching_up is not None:
-            self._catching_up.subscribed(subscription)
-        elif subscription.qos:
-            self._deliver_from(Progress(subscription.since + 1), durable=False).live = True
+        if not self.messages.subscribed(subscription):
+            since, most = subscription.since, self._receive_max
+            self.messages.begin(Progress(since + 1), tail=since, receive_max=most, durable=False)
         return self._save_soon(event.cause)
 
     def _unsubscribe(self, event: Unsubscribed, now_us: int) -> list[Effect]:
@@ -170,30 +172,25 @@ class Attendance(TableMachine):
 
     # ── messages to the client ──────────────────────────────────────────────────────────────────────────────
 
-    def offer(self, position: int, qos: int) -> tuple[int, bool]:
-        """The hot path: an entry that the log has just brought → the packet id to send it with (0: don't), repeat."""
-        delivery = self._delivery
-        if delivery is None or not delivery.live or position < delivery.next:
-            return 0, False
-        if self.congested:
-            delivery.fall_behind(position)
-            return 0, False
-        return max(0, delivery.offer(position, qos)), delivery.is_repeat(position)
+    def offer(self, position: int, qos: int, critical: bool = False) -> tuple[int, bool]:
+        """An entry that the log has just brought → the packet id to send it with (0: don't), repeat."""
+        return self.messages.offer(position, qos, critical, self.congested)
 
     def passed(self, tail: int) -> None:
         """Every entry up to here was dispatched, and offered if it matched: what is stored next may say so."""
-        if self._delivery is not None and self._delivery.live:
-            self._delivery.passed(tail)
+        self.messages.passed(tail)
 
     def extra(self, qos: int) -> int:
         """A packet id for a message that is not of the log, or WAIT."""
-        return WAIT if self._delivery is None else self._delivery.extra(qos)
+        return WAIT if self.claims is None else self.claims.extra(qos)
 
     def _on_answer(self, event: Answered, now_us: int) -> list[Effect]:
-        track = self.results.of_packet(event.packet.packet_id, self._delivery)
+        packet_id = event.packet.packet_id
+        of_results = packet_id > POSITION_IDS and packet_id in ALL_RESULTS
+        track = self.results.of_packet(packet_id) if of_results else self.messages.of_packet(packet_id)
         reply, waits = hear(track, event.packet)
         effects: list[Effect] = [] if reply is None else [Reply(packet=reply, cause=event.cause)]
-        if waits and self._urgent:
+        if waits and self.messages.urgent:
             effects += self._save(event.cause)
         settled = self._settle_claims(event.cause)
         return [*effects, *settled, *self._save_soon(event.cause), *self._catch_up(event.cause)]
@@ -203,40 +200,40 @@ class Attendance(TableMachine):
     @property
     def room(self) -> bool:
         """Whether the client takes one more message of a group's."""
-        room = self._delivery is None or self._delivery.room
-        return room and not self.congested and self.state == "attending"
+        space = self.claims is None or self.claims.space
+        return space and not self.congested and self.state == "attending"
 
     @property
     def claims(self) -> Delivery | None:
         """What has the packet ids of claims."""
-        return self._delivery
+        return self.messages.delivery
 
     def _settle_claims(self, cause: str) -> list[Effect]:
-        settled = () if self._delivery is None else self._delivery.take_settled()
+        claims = self.messages.delivery
+        settled = () if claims is None else claims.take_settled()
         return [ClaimsSettled(claims=settled, cause=cause)] if settled else []
 
     def _forget_claims(self, event: ClaimsForgotten, now_us: int) -> list[Effect]:
-        if self._delivery is not None:
-            self._delivery.forget_claims(event.packet_ids)
+        if self.claims is not None:
+            self.claims.forget_claims(event.packet_ids)
         return self._save_soon(event.cause)
 
     @property
     def level(self) -> bool:
         """Whether the client was sent everything that the log has for it so far."""
-        return self._delivery is None or self._delivery.live
+        return self.messages.level
 
     # ── catching up ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _catch_up(self, cause: str) -> list[Effect]:
         if self.congested:
             return []
-        messages = [] if self._catching_up is None else self._catching_up.ask(self.subscriptions, cause)
+        messages = self.messages.ask(self.subscriptions, cause)
         return [*messages, *self.results.ask(self.subscriptions, cause)]
 
     def _reader(self, event: BatchRead | ReadFailed | ResultsRead | ResultsFailed) -> CatchingUp | None:
-        if isinstance(event, ResultsRead | ResultsFailed):
-            return self.results.reading(event.critical)
-        return self._catching_up
+        of_results = isinstance(event, ResultsRead | ResultsFailed)
+        return (self.results if of_results else self.messages).reading(event.critical)
 
     def _on_batch(self, event: BatchRead | ResultsRead, now_us: int) -> list[Effect]:
         catching_up = self._reader(event)
@@ -261,11 +258,6 @@ class Attendance(TableMachine):
 
     # ── storing ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def _urgent(self) -> bool:
-        """Whether the client waits for something that no write under way contains."""
-        return self._delivery is not None and self._delivery.urgent
-
     def _await(self, ticket: int, cause: str) -> list[Effect]:
         if self._custody is None:
             return [Durable(tickets=(ticket,), cause=cause)]
@@ -281,16 +273,14 @@ class Attendance(TableMachine):
         if custody is None or custody.busy:
             return []
         session = self._current(custody)
-        if self._delivery is not None:
-            self._delivery.save()
+        self.messages.save()
         return [custody.write(session, 0 if self._leaving else TTL_MARGIN_US, cause)]
 
     def _current(self, custody: Custody) -> StoredSession:
-        stored = self.results.written_into(custody.session)
+        stored = self.messages.written_into(self.results.written_into(custody.session))
         return msgspec.structs.replace(
             stored,
             subscriptions=dict(self.subscriptions),
-            progress=stored.progress if self._delivery is None else self._delivery.progress(),
             inbound=dict(self._record_ids.inbound),
             received=tuple(self._record_ids.kept),
             sought=dict(self._record_ids.sought),
@@ -318,14 +308,14 @@ class Attendance(TableMachine):
         return effects
 
     def _on_written(self, custody: Custody, cause: str) -> list[Effect]:
-        released = () if self._delivery is None else self._delivery.saved()
+        released = self.messages.saved()
         tickets = custody.take_tickets()
         if self.state == "ending":
             return self._vanish(cause) if self._leaving else self._leave(custody, cause)
         effects: list[Effect] = [Reply(packet=PubRelPacket(each), cause=cause) for each in released]
         effects += self._settle_claims(cause)
         effects += [Durable(tickets=tickets, cause=cause)] if tickets else []
-        if custody.awaited or self._urgent:
+        if custody.awaited or self.messages.urgent:
             effects += self._save(cause)
         return [*effects, *self._catch_up(cause)]
 

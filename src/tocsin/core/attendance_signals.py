@@ -30,6 +30,7 @@ class Began(Event, frozen=True, kw_only=True):
     session: StoredSession | None = None
     revision: int = 0
     tail: int  # the newest position that was dispatched here
+    critical_tail: int = 0  # up to where there may be critical messages among these; 0: nowhere
     results_tail: int = 0  # the same of results: a place
     claims: tuple[
         tuple[str, Claim], ...
@@ -86,11 +87,15 @@ class ClaimsForgotten(Event, frozen=True, kw_only=True):
 
 
 class BatchRead(Event, frozen=True, kw_only=True):
-    """The next entries that match, all below ``next``; ``tail`` as in ``Began``, at this moment."""
+    """The next critical entries that match, or the others, all below ``next``.
+
+    ``tail`` is as in ``Began``, at this moment; of critical ones it may be ``critical_tail``.
+    """
 
     entries: Sequence[Offered]
     next: int
     tail: int
+    critical: bool = False
 
 
 class ResultsRead(Event, frozen=True, kw_only=True):
@@ -132,6 +137,7 @@ class ResultOffered(msgspec.Struct, frozen=True):
 
 class ReadFailed(Event, frozen=True, kw_only=True):
     error: TocsinError
+    critical: bool = False
 
 
 class ResultsFailed(Event, frozen=True, kw_only=True):
@@ -196,10 +202,11 @@ class ClaimsSettled(Effect, frozen=True, kw_only=True):
 
 
 class ReadBatch(Effect, frozen=True, kw_only=True):
-    """Read the log for these filters → ``BatchRead`` or ``ReadFailed``."""
+    """Read critical messages of the log, or the others, for these filters → ``BatchRead`` or ``ReadFailed``."""
 
     filters: tuple[str, ...]
     start: int
+    critical: bool = False
 
 
 class ReadResults(Effect, frozen=True, kw_only=True):

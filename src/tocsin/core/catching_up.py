@@ -4,10 +4,12 @@ One batch is read at a time, for the filters that the client has when it is aske
 meanwhile was not looked for: entries beyond its ``since`` are read again, for it may be durable, and a message for it
 in the log, before the read is answered.
 
-A batch ends where the window is full, or the connection congested; the rest is read again when there is room.
+A batch ends where the window is full, or the connection congested; the rest is read again when there is room. Of
+messages that are not critical it also ends where the log was dispatched to: beyond, there may be a critical one that is
+older and that nobody here knows of. What is to come is offered.
 
 Results of channels are read in the same way, by place instead of by position, for the names of subscriptions instead of
-filters; critical ones, and the others, each for themselves.
+filters. Of both, critical ones and the others are read each for themselves.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class CatchingUp:
         self.reading = False
         self._delivery = delivery
         self._results = results
-        self._critical = critical  # of results: whether it is about critical ones
+        self._critical = critical  # whether it is about critical ones
         self._below: int | None = None  # the batch under way knows all subscriptions only below this position
 
     def ask(self, subscriptions: Mapping[str, Subscription], cause: str) -> list[Effect]:
@@ -51,10 +53,10 @@ class CatchingUp:
             return []
         self.reading = True
         self._below = None
+        start, critical = delivery.next, self._critical
         if self._results:
-            start, critical = delivery.next, self._critical
             return [ReadResults(names=filters, start=start, critical=critical, cause=cause)]
-        return [ReadBatch(filters=filters, start=delivery.next, cause=cause)]
+        return [ReadBatch(filters=filters, start=start, critical=critical, cause=cause)]
 
     def _concerns(self, name: str) -> bool:
         if self._results:
@@ -71,6 +73,8 @@ class CatchingUp:
         self.reading = False
         delivery = self._delivery
         end = batch.next if self._below is None else min(batch.next, self._below)
+        if not self._results and not self._critical:
+            end = min(end, batch.tail + 1)
         sent: list[Effect] = []
         for offered in batch.entries:
             position = offered.position

@@ -156,9 +156,11 @@ class Conversation:
         full = SubAckPacket(packet.packet_id, codes, reason_str=reason[:REASON_MAX_CHARS])
         return [*effects, *self._answer(full, bare)]
 
-    def amended(self, packet: SubAckPacket, refused: Mapping[int, tuple[str, str]]) -> SubAckPacket:
-        """A SUBACK of which the shell cannot serve some, by index: the subscription, and why."""
-        codes, reason = list(packet.reason_codes), packet.reason_str
+    def amended(
+        self, packet: SubAckPacket, refused: Mapping[int, tuple[str, str]], note: str | None = None
+    ) -> SubAckPacket:
+        """A SUBACK of which the shell cannot serve some, by index: the subscription, and why. ``note`` is of all."""
+        codes, reason = list(packet.reason_codes), packet.reason_str or (note if self._explains else None)
         for index, (name, why) in refused.items():
             # A channel that is refused does not exist, or has other parameters; of the rest there are too many.
             unfit = SubAckReasonCode.TOPIC_FILTER_INVALID

@@ -23,10 +23,10 @@ session after a crash sees that the client has the message.
 QoS 2: that the client has received a message (PUBREC) must be durable before PUBREL lets the client forget its id.
 ``pubrec`` therefore says "not yet", and ``saved`` gives the ids whose PUBREL may go.
 
-**Tracks.** A client may be delivered to from two logs: messages, and results of channels, of which critical ones are a
-track of their own (``core.results_track``). Each has positions and a part of the packet ids of its own, so that an
-answer tells which is meant; ``beside`` makes one window of all. A track may have another that goes ``first``: while
-that is behind it takes nothing; and it may spare some of the window for that.
+**Tracks.** A client may be delivered to from two logs: messages, and results of channels; of both, critical ones are a
+track of their own (``core.track``). Each has positions and a part of the packet ids of its own, so that an answer tells
+which is meant; ``beside`` makes one window of all. A track may have another that goes ``first``: while that is behind
+it takes nothing by position; and it may spare some of the window for that.
 
 Invariants: the window is within its bound, with what is reserved; whatever is below ``next``, not in the window and not
 to be sent again is settled; stored progress never claims a message settled that the client has not acknowledged.
@@ -41,11 +41,15 @@ import msgspec
 
 PACKET_IDS: Final = 65_535
 EXTRA_IDS: Final = 1_000  # of them are for messages that are not from the log: no window is larger
+# … for messages that are not critical. It must stay as it is: a session that was stored with a message at QoS 2 under
+# way has to find the id again that the message had.
+POSITION_IDS: Final = 41_215
 # … for results. Their positions are notice × 2^20 + ordinal: this prime puts the results of one notice side by side,
-# and those of the next notices far away (2^20 is about 0.38 of it, modulo it), so that few wait for each other's ids.
-RESULT_IDS: Final = 15_797
+# and those of the next notices far away (2^20 is about 0.62 of it, modulo it), so that few wait for each other's ids.
+RESULT_IDS: Final = 12_539
 CRITICAL_IDS: Final = 7_523  # … for critical results, likewise
-POSITION_IDS: Final = PACKET_IDS - EXTRA_IDS - RESULT_IDS - CRITICAL_IDS  # … and for the others
+# … and for critical messages: a prime, so that those that come at regular distances do not share a few of them.
+CRITICAL_MESSAGE_IDS: Final = 3_257
 
 WAIT: Final = -1  # what ``offer`` says: no room, keep it in the log
 SETTLED: Final = 0  # … the client has it already
@@ -78,8 +82,10 @@ class Ids(msgspec.Struct, frozen=True):
 
 
 MESSAGES: Final = Ids(1, POSITION_IDS)
-RESULTS: Final = Ids(POSITION_IDS + 1, RESULT_IDS)
-CRITICAL: Final = Ids(POSITION_IDS + RESULT_IDS + 1, CRITICAL_IDS)
+CRITICAL_MESSAGES: Final = Ids(POSITION_IDS + 1, CRITICAL_MESSAGE_IDS)
+RESULTS: Final = Ids(CRITICAL_MESSAGES.first + CRITICAL_MESSAGE_IDS, RESULT_IDS)
+CRITICAL: Final = Ids(RESULTS.first + RESULT_IDS, CRITICAL_IDS)  # of results
+ALL_RESULTS: Final = Ids(RESULTS.first, RESULT_IDS + CRITICAL_IDS)
 
 
 def packet_id(position: int) -> int:
@@ -125,9 +131,12 @@ class Delivery:
 
     @property
     def room(self) -> bool:
+        """Whether it may send one more: the client takes it, and nothing goes first."""
+        return (self.first is None or self.first.live) and self.space
+
+    @property
+    def space(self) -> bool:
         """Whether the client takes one more: until PUBACK or PUBCOMP a message counts (MQTT 5, section 4.9)."""
-        if self.first is not None and not self.first.live:
-            return False
         under_way = self.under_way + self.spared
         for each in self.beside:
             under_way += each.under_way
@@ -151,8 +160,8 @@ class Delivery:
         if position < self._sent_below and position not in self._again:
             self.next = position + 1
             return SETTLED
-        identifier = self._ids.of(position)
-        if not self.room or self._taken(identifier):
+        identifier, first = self._ids.of(position), self.first
+        if (first is not None and not first.live) or not self.space or self._taken(identifier):
             self.next = position
             self.live = False
             return WAIT
@@ -193,7 +202,7 @@ class Delivery:
 
     def _unused(self) -> int:
         """A packet id that belongs to no position, or WAIT."""
-        if self.room:
+        if self.space:
             for step in range(EXTRA_IDS):
                 identifier = PACKET_IDS - (self._given + step) % EXTRA_IDS
                 if not self._taken(identifier):
@@ -244,7 +253,7 @@ class Delivery:
         has_it = (
             identifier in self._releasing or identifier in self._received or identifier in self._lingering
         )
-        if identifier not in self._claimed or has_it or not self.room:
+        if identifier not in self._claimed or has_it or not self.space:
             return False
         self._window[identifier] = (0, qos)
         return True

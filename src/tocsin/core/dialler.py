@@ -11,7 +11,8 @@ States::
 
 There may be several servers, tried in order: at a failure the next one is dialled at once, then those that the last
 broker has told us of, and after the last there is a wait (or the end). A connection that was up and broke begins at the
-first again.
+first again; but if the first was given up because it no longer answered, at the one behind it: it may well accept a
+connection (a frozen process does, by its kernel) and then not answer either.
 
 Who follows is at **home** at the first server. It says so wherever it comes (``PROPERTY_HOME``): the id of that broker,
 or, before it was ever there, its address. A broker that reads this answers with its own id and with others where we
@@ -105,6 +106,10 @@ class Lost(Event, frozen=True, kw_only=True):
     reason: str
 
 
+class Pinging(Event, frozen=True, kw_only=True):
+    """Ask the peer for a sign of life now, if it is not asked already, so that the round trip is known."""
+
+
 class Closing(Event, frozen=True, kw_only=True):
     """We want no connection any more."""
 
@@ -120,6 +125,10 @@ class Dial(Effect, frozen=True, kw_only=True):
 
 class HangUp(Effect, frozen=True, kw_only=True):
     """End the connection, silently: no ``Lost`` follows."""
+
+    abrupt: bool = (
+        False  # what was written and not sent must not arrive any more: it would be out of its time
+    )
 
 
 class Up(Effect, frozen=True, kw_only=True):
@@ -164,7 +173,9 @@ class Dialler(TableMachine):
         self._failures = 0  # in a row
         self._up_since_us = 0
         self._ping_us = 0  # between two PINGREQs; 0: never
-        self._unanswered = False  # a PINGREQ is out
+        self._unanswered = False  # a PINGREQ is out …
+        self._asked_us = 0  # … since then
+        self.round_trip_us: int | None = None  # of the last that was answered
 
     def _start(self, event: Started, now_us: int) -> list[Effect]:
         self._chance = event.incarnation
@@ -238,8 +249,9 @@ class Dialler(TableMachine):
         if isinstance(packet, DisconnectPacket):
             code, server = int(packet.reason_code), server_of(packet.server_reference)
             return self._drop(event.cause, now_us, reason_of(packet), code, server)
-        if isinstance(packet, PingRespPacket):
+        if isinstance(packet, PingRespPacket) and self._unanswered:
             self._unanswered = False
+            self.round_trip_us = now_us - self._asked_us
         if self._home and isinstance(packet, PublishPacket) and packet.topic == SERVERS_TOPIC:
             self._note_told(packet.payload.decode(errors="replace").split())
         return []
@@ -248,12 +260,20 @@ class Dialler(TableMachine):
         if event.name != PING:
             return []
         if self._unanswered:
-            return self._drop(event.cause, now_us, "the peer no longer answers")
-        self._unanswered = True
+            passes = self._redial and self._turn == 0 and not self._abroad
+            return self._drop(event.cause, now_us, "the peer no longer answers", abrupt=True, passes=passes)
+        return self._ask(event.cause, now_us)
+
+    def _ask(self, cause: str, now_us: int) -> list[Effect]:
+        """The peer has until the next one would be due."""
+        self._unanswered, self._asked_us = True, now_us
         return [
-            SendPacket(cause=event.cause, packet=PingReqPacket()),
-            SetTimer(cause=event.cause, name=PING, delay_us=self._ping_us),
+            SendPacket(cause=cause, packet=PingReqPacket()),
+            SetTimer(cause=cause, name=PING, delay_us=self._ping_us),
         ]
+
+    def _on_pinging(self, event: Pinging, now_us: int) -> list[Effect]:
+        return [] if self._unanswered or not self._ping_us else self._ask(event.cause, now_us)
 
     def _on_deadline(self, event: TimerFired, now_us: int) -> list[Effect]:
         if event.name != DEADLINE:
@@ -271,20 +291,24 @@ class Dialler(TableMachine):
         reason: str,
         reason_code: int | None = None,
         server: Server | None = None,
+        *,
+        abrupt: bool = False,
+        passes: bool = False,
     ) -> list[Effect]:
+        """``passes``: from a connection that was up, too, to the server behind."""
         self._stays = self._stays or (self._abroad and self.state == "dialling")
         if self.state == "up" and now_us - self._up_since_us > BACKOFF_MAX_US:
             self._failures = 0
         effects: list[Effect] = [
             CancelTimer(cause=cause, name=DEADLINE),
             CancelTimer(cause=cause, name=PING),
-            HangUp(cause=cause),
+            HangUp(cause=cause, abrupt=abrupt),
         ]
         if server is not None and self._goes_to(server, reason_code):
             self._abroad = reason_code == USE_ANOTHER_SERVER
             down = Down(cause=cause, reason=reason, reason_code=reason_code, retry_us=0)
             return [*effects, down, *self._dial_at(server, cause)]
-        if self.state != "up" and self._turn + 1 < self._servers + len(self.told):
+        if (self.state != "up" or passes) and self._turn + 1 < self._servers + len(self.told):
             self._turn += 1
             down = Down(cause=cause, reason=reason, reason_code=reason_code, retry_us=0)
             return [*effects, down, *self._dial_in_turn(cause)]
@@ -339,9 +363,11 @@ class Dialler(TableMachine):
         ("greeting", Lost): _on_lost,
         ("up", Heard): _on_packet,
         ("up", TimerFired): _on_ping_timer,
+        ("up", Pinging): _on_pinging,
         ("up", Lost): _on_lost,
         ("waiting", TimerFired): _on_retry,
         ("waiting", Heard): _ignore,
+        ("*", Pinging): _ignore,
         ("*", Closing): _close,
         ("closed", Heard): _ignore,
         ("closed", Lost): _ignore,

@@ -9,6 +9,11 @@ that may have happened, or may still happen, can do no harm to a newer cell.
 Nothing is deleted before a scan was whole (``scanned``): until then it is not known who wants what. What that first
 scan finds, and somebody wants, is taken for stored; what a later one finds and nobody knew of is deleted, or put anew.
 
+**A borrowed name.** A standby in the place of a broker that is gone has that one's cells, and the other may not be
+dead: it believes of cells that they are there. So while the name is borrowed nothing is deleted, and whatever is wanted
+is put once, found or not: the other may delete what it has put itself, by its revision, and no more. What is left over
+is found by the scan of the broker itself, when it is back.
+
 Invariants: one request at a time for each cell; a ticket is answered when the cells of all that it waits for are
 stored, or are not wanted any more.
 """
@@ -59,6 +64,7 @@ class HeldCells:
         self._cells: dict[str, _Cell] = {}  # by k
         self._keys: dict[str, _Cell] = {}  # the same, by their keys
         self._may_delete = False
+        self.borrowed = False  # the name is that of a broker that is gone, and perhaps not dead
         self._orphans: dict[str, int] = {}  # keys that a scan found and of which nothing is known → revision
         self._dropped: dict[
             str, None
@@ -96,7 +102,8 @@ class HeldCells:
         if cell is None:
             subscription = BackendSubscription(bound.channel, bound.values, self._broker, self._standby)
             found = self._orphans.pop(subscription.key, 0)
-            revision = 0 if self._may_delete else found  # later, a delete of ours may be on its way to it
+            # Later, a delete of ours may be on its way to it; or, if the name is borrowed, one of the other process.
+            revision = 0 if self._may_delete or self.borrowed else found
             cell = self._cells[k] = self._keys[subscription.key] = _Cell(k, subscription, revision=revision)
             self._unseen[k] = revision
         cell.names[name] = None
@@ -214,7 +221,7 @@ class HeldCells:
     def scanned(self, cause: str) -> list[Effect]:
         """The scan is over, so that all who want something are known: delete what nobody wants, and write once more
         what should have been found."""
-        self._may_delete = True
+        self._may_delete = not self.borrowed
         effects: list[Effect] = []
         for cell in tuple(self._cells.values()):
             if cell.stored and not cell.found and not cell.asked:
@@ -222,6 +229,8 @@ class HeldCells:
             if not cell.names or not cell.stored:
                 effects += self._settle(cell, cause)
         orphans, self._orphans = self._orphans, {}
+        if self.borrowed:
+            return effects
         return [*effects, *(_delete(ORPHAN + key, key, revision, cause) for key, revision in orphans.items())]
 
 

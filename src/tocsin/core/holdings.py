@@ -111,6 +111,10 @@ class Holdings(TableMachine):
         self._expected: dict[str, int] = {}  # of the sessions in it, which of their times counts
         self._scanning = False
 
+    def borrow(self) -> None:
+        """The broker's name is that of one that is gone, and perhaps not dead: nothing is deleted under it."""
+        self._cells.borrowed = self._standbys.cells.borrowed = True
+
     # ── what is asked from here ─────────────────────────────────────────────────────────────────────────────
 
     def check(self, name: str) -> Bound:

@@ -1,14 +1,12 @@
-"""One client's deliveries of results of channels: two tracks beside that of the message log, in the same window.
+"""One client's deliveries of results of channels: two tracks beside those of the message log, in the same window.
 
 Results are delivered like the log's entries (``core.delivery``), at QoS 1 at most, by **place** (``model.results``)
 instead of position: offered as notices bring them, or, while the client is behind, read from the files that notices
 name (``core.catching_up``). Each track goes on by itself: a client that is behind with one is not behind with the
 other, and what is slow to read holds no messages up.
 
-**Critical** results are a track of their own, so that they overtake the others: they have a place of their own, a part
-of the window that is spared for them, and while the client is behind with them it gets no others. Which of the two a
-result belongs to is said by its priority, which is committed with it. So each is in the one, always, and whatever holds
-of one track (nothing lost, in order, repeats with their packet ids) holds of both.
+**Critical** results are a track of their own, so that they overtake the others (``core.track``). Which of the two a
+result belongs to is said by its priority, which is committed with it.
 
 They begin with the first subscription to a channel at QoS 1, where the results are at that time: everything before is
 settled.
@@ -16,8 +14,8 @@ settled.
 How far they are must not lag far behind in the stored session, also of a client that gets nothing: results are kept
 while a session may need them. So it is stored every CHECKPOINT_US.
 
-Invariants: as in ``core.delivery``; what is under way of all tracks is within one window; whatever of ``others`` is
-sent is sent while the client is not behind with ``critical``.
+Invariants: as in ``core.track``; whatever of ``others`` is sent is sent while the client is not behind with
+``critical``.
 """
 
 from __future__ import annotations
@@ -28,30 +26,18 @@ from typing import Final
 import msgspec
 
 from tocsin.core.catching_up import CatchingUp
-from tocsin.core.delivery import CRITICAL, RESULTS, Delivery, Ids, Progress
+from tocsin.core.delivery import CRITICAL, RESULTS, Delivery, Progress
 from tocsin.core.forwarding import Subscription
 from tocsin.core.machine import Effect, SetTimer
 from tocsin.core.stored_session import StoredSession
+from tocsin.core.track import Track
 
 CHECKPOINT: Final = "checkpoint"
 CHECKPOINT_US: Final = 900_000_000  # a write a minute for each fifteen clients; results are kept for days
-SPARED_PART: Final = 4  # one in so many of the window's places is for critical results alone …
-SPARED_MAX: Final = 32  # … up to so many
 
 
 def checkpoint_later(cause: str) -> Effect:
     return SetTimer(name=CHECKPOINT, delay_us=CHECKPOINT_US, cause=cause)
-
-
-class Track:
-    """Deliveries, and the reading for them."""
-
-    __slots__ = ("catching_up", "delivery")
-
-    def __init__(self, progress: Progress, ids: Ids, tail: int, *, receive_max: int, durable: bool) -> None:
-        self.delivery = Delivery(progress, receive_max=receive_max, durable=durable, ids=ids)
-        self.delivery.live = self.delivery.next > tail  # whatever is to come will be offered
-        self.catching_up = CatchingUp(self.delivery, results=True, critical=ids is CRITICAL)
 
 
 class ResultsTrack:
@@ -68,7 +54,6 @@ class ResultsTrack:
         progress: Progress,
         critical: Progress | None,
         tail: int,
-        messages: Delivery | None,
         *,
         receive_max: int,
         durable: bool,
@@ -81,19 +66,10 @@ class ResultsTrack:
         self.critical = Track(critical, CRITICAL, tail, receive_max=receive_max, durable=durable)
         self.others = Track(progress, RESULTS, tail, receive_max=receive_max, durable=durable)
         self.others.delivery.first = self.critical.delivery
-        self.others.delivery.spared = min(receive_max // SPARED_PART, SPARED_MAX)
-        self.link(messages)
 
-    def link(self, messages: Delivery | None) -> None:
-        """The client's messages: one window for all."""
-        if self.critical is None or self.others is None:
-            return
-        results = (self.critical.delivery, self.others.delivery)
-        of_messages = () if messages is None else (messages,)
-        for each in results:
-            each.beside = (*(other for other in results if other is not each), *of_messages)
-        if messages is not None:
-            messages.beside, messages.spared = results, self.others.delivery.spared
+    @property
+    def deliveries(self) -> tuple[Delivery, ...]:
+        return tuple(each.delivery for each in (self.critical, self.others) if each is not None)
 
     def subscribed(self, subscription: Subscription) -> bool:
         """A subscription to a channel; False if the tracks have to begin for it."""
@@ -106,12 +82,10 @@ class ResultsTrack:
         track = self.critical if critical else self.others
         return None if track is None else track.catching_up
 
-    def of_packet(self, packet_id: int, messages: Delivery | None) -> Delivery | None:
-        """The track that a packet id belongs to."""
-        for ids, track in ((CRITICAL, self.critical), (RESULTS, self.others)):
-            if packet_id in ids:
-                return None if track is None else track.delivery
-        return messages
+    def of_packet(self, packet_id: int) -> Delivery | None:
+        """The track that a packet id of results belongs to."""
+        track = self.critical if packet_id in CRITICAL else self.others
+        return None if track is None else track.delivery
 
     def offer(self, place: int, critical: bool, congested: bool) -> tuple[int, bool]:
         """A result that a notice has just brought → the packet id to send it with (0: don't), repeat."""

@@ -5,7 +5,8 @@ A message takes at most two hops between brokers:
 - inside a cluster, straight from the publisher's broker to each interested one;
 - into another cluster, once, to that cluster's routing broker (its *hub*), which passes it to each interested one.
 
-A cluster without a hub borrows the first other one; a network without hubs is a full mesh. So each broker has
+A cluster without a hub borrows the first other one; a network without hubs is a full mesh. A hub that is there but
+that nobody can reach is *shunned*: it counts as none. So each broker has
 two sets of routes: **origin** routes for what its own clients publish, and, on a hub, **transit** routes for
 what arrives over a link. A hub leaves out the destinations in the cluster that a message came from, because
 the origin served those itself. What arrives over a link never takes an origin route. Hence no loop, and
@@ -40,9 +41,9 @@ class RoutePlan:
         self._brokers: dict[str, BrokerInfo] = {}
         self._interests: dict[str, set[str]] = {}
         self._counts: dict[str, Counter[Route]] = {}  # broker → how many interests need each of its routes
-        self._hubs: tuple[
-            str, ...
-        ] = ()  # ids of routing brokers, sorted: every choice below is by this order
+        # Ids of routing brokers that carry traffic, sorted: every choice below is by this order.
+        self._hubs: tuple[str, ...] = ()
+        self._shunned: frozenset[str] = frozenset()  # routing brokers that nobody reaches
 
     @property
     def brokers(self) -> Mapping[str, BrokerInfo]:
@@ -108,6 +109,18 @@ class RoutePlan:
                 changes[broker] = RouteChange((*before.added, *plus), (*before.removed, *minus))
         return changes
 
+    @property
+    def shunned(self) -> frozenset[str]:
+        return self._shunned
+
+    def shun(self, hubs: Iterable[str]) -> dict[str, RouteChange]:
+        """These routing brokers, and no others, carry nothing, as if they were edge brokers."""
+        wanted = frozenset(hubs)
+        if wanted == self._shunned:
+            return {}
+        self._shunned = wanted
+        return self._rebuild()
+
     # ── the rule ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _hub_of(self, cluster: str) -> str | None:
@@ -137,7 +150,8 @@ class RoutePlan:
 
     def _rebuild(self) -> dict[str, RouteChange]:
         before = self._counts
-        self._hubs = tuple(sorted(b for b, info in self._brokers.items() if info.role is Role.ROUTING))
+        routing = {broker for broker, info in self._brokers.items() if info.role is Role.ROUTING}
+        self._hubs = tuple(sorted(routing - self._shunned))
         self._counts = {broker: Counter() for broker in self._brokers}
         for destination, interests in self._interests.items():
             for broker, scope, peer in self._hops_to(destination):

@@ -161,9 +161,11 @@ class Session(TableMachine):
             raise IllegalEvent("Session", self.state, "permit")
         self._conversation.permit(publish, subscribe)
 
-    def amended(self, packet: SubAckPacket, refused: Mapping[int, tuple[str, str]]) -> SubAckPacket:
-        """A SUBACK of which the shell cannot serve some, by index: the subscription, and why."""
-        return packet if self._conversation is None else self._conversation.amended(packet, refused)
+    def amended(
+        self, packet: SubAckPacket, refused: Mapping[int, tuple[str, str]], note: str | None = None
+    ) -> SubAckPacket:
+        """A SUBACK of which the shell cannot serve some, by index: the subscription, and why. ``note`` is of all."""
+        return packet if self._conversation is None else self._conversation.amended(packet, refused, note)
 
     def _resuming(self, call: str) -> Conversation:
         if self.state != "resuming" or self._conversation is None:
@@ -343,10 +345,10 @@ class Session(TableMachine):
         return self._disconnect(0x9C if reference else 0x8B, reason, "none", reference)
 
     def _on_moving(self, event: Moving, now_us: int) -> list[Effect]:
-        if self.version != V5:
+        if self.version != V5 and not event.compulsory:
             return []  # it could not be told where to go
-        self._moves = True
-        return self._disconnect(0x9C, "the client's home is back", "none", event.server_reference)
+        self._moves, reference = True, event.server_reference
+        return self._disconnect(0x9C if reference else 0x8B, event.reason, "none", reference)
 
     def _refuse(self, code: int, reason: str, fault: str, reference: str | None = None) -> list[Effect]:
         """Say no to a CONNECT."""

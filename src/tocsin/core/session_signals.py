@@ -100,9 +100,14 @@ class ServerStopping(Event, frozen=True, kw_only=True):
 
 
 class Moving(Event, frozen=True, kw_only=True):
-    """The client is to go on at another server, which waits for it; its will is held back meanwhile."""
+    """The client is to go on at another server, which waits for it; its will is held back meanwhile.
 
-    server_reference: str
+    One that cannot be told where to go stays, unless it is ``compulsory``.
+    """
+
+    server_reference: str | None
+    reason: str = "the client's home is back"
+    compulsory: bool = False
 
 
 # ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────

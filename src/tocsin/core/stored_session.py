@@ -55,6 +55,8 @@ class StoredSession(msgspec.Struct, frozen=True):
     )
     critical: Progress | None = None  # the same of critical ones; the former is then of the others alone
     streams: dict[str, dict[str, Value]] = {}  # what was said of the streams that the client publishes on
+    # Of critical messages; ``progress`` is then of the others alone. None: it is of both, and no critical one was sent.
+    critical_messages: Progress | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()

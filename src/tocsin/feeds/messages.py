@@ -1,7 +1,8 @@
 """Messages of the network as records: of streams that satisfy a query, or of a topic filter.
 
-Messages above QoS 0 are read from the network's message log by position, one **lane** for each subject pattern of the
-filter, and judged by what they carry. Their record's id is their position, and the marks of the feed are the positions
+Messages above QoS 0, critical or not, are read from the network's message log by position, one **lane** for each
+subject pattern of the filter, and judged by what they carry. A lane is named after the pattern of those that are not
+critical. Their record's id is their position, and the marks of the feed are the positions
 of its lanes: each is taken once, also those of the time when the feeder was away, for as long as the message log keeps
 them. (The expiry of a message is for subscribers; a feed takes it whenever it comes to it.)
 
@@ -28,7 +29,7 @@ from tocsin.feeds.packing import cut
 from tocsin.model.catalogue import StreamSource, TopicSource
 from tocsin.model.feeding import Marks
 from tocsin.model.publication import Publication, decode_publication
-from tocsin.model.subjects import MESSAGES, patterns_of
+from tocsin.model.subjects import MESSAGES, all_of, patterns_of
 from tocsin.ports import BATCH_MAX, Entry, Log
 from tocsin.query import parse
 
@@ -52,10 +53,11 @@ class MessageAgent:
         if isinstance(source, StreamSource):
             query = parse(source.query)
             self._matches = lambda publication: query.matches(publication.metadata)
-            self._patterns: tuple[str, ...] = (f"{network}.{MESSAGES}.>",)
+            self._lanes = {all_of(network, MESSAGES): all_of(network)}  # → the pattern of all its messages
         else:
-            self._patterns = patterns_of(source.topic_filter, network)
-        self._held: deque[tuple[str, Entry]] = deque()  # with their lanes' patterns
+            names = patterns_of(source.topic_filter, network, MESSAGES)
+            self._lanes = dict(zip(names, patterns_of(source.topic_filter, network), strict=True))
+        self._held: deque[tuple[str, Entry]] = deque()  # with their lanes
         self._held_bytes = 0
         self._heard: deque[tuple[int, Heard]] = deque(maxlen=live_max)  # with their numbers
         self._number = 0  # of the QoS 0 messages so far
@@ -68,22 +70,21 @@ class MessageAgent:
     async def run(self) -> None:
         outlet = self._work.outlet
         marks = await outlet.open(self._beginning)
-        assert marks.keys() == set(self._patterns), (
-            "the patterns follow from the definition, which is the same"
-        )
+        assert marks.keys() == self._lanes.keys(), "the lanes follow from the definition, which is the same"
         self._work.figures.error = ""
-        lanes = [self._follow(pattern) for pattern in self._patterns]
+        lanes = [self._follow(lane, pattern) for lane, pattern in self._lanes.items()]
         ears = [] if self._ear is None else [self._ear.listen(self._hear)]
         await together(self._write(), *lanes, *ears)
 
     async def _beginning(self) -> Marks:
         since = self._work.feed.since
         start = await self._log.last() if since is None else since
-        return dict.fromkeys(self._patterns, start)
+        return dict.fromkeys(self._lanes, start)
 
     async def lag(self) -> int:
         found = 0
-        for pattern, mark in list(self._work.outlet.marks.items()):
+        for lane, mark in list(self._work.outlet.marks.items()):
+            pattern = self._lanes[lane]
             try:
                 page = await self._log.read(pattern, mark + 1, limit=1)
             except Trimmed as error:
@@ -94,13 +95,13 @@ class MessageAgent:
 
     # ── the message log ─────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _follow(self, pattern: str) -> None:
-        start = self._work.outlet.marks[pattern] + 1
+    async def _follow(self, lane: str, pattern: str) -> None:
+        start = self._work.outlet.marks[lane] + 1
         while True:
             try:
                 async for entry in self._log.follow(pattern, start):
                     start = entry.position + 1
-                    self._held.append((pattern, entry))
+                    self._held.append((lane, entry))
                     self._held_bytes += len(entry.payload)
                     self._filled.set()
                     if len(self._held) >= HELD_MAX or self._held_bytes >= HELD_MAX_BYTES:
@@ -153,9 +154,9 @@ class MessageAgent:
         marks = dict(outlet.marks)
         size = live = 0
         while self._held and len(records) < BATCH_MAX and size < BATCH_MAX_BYTES:
-            pattern, entry = self._held.popleft()
+            lane, entry = self._held.popleft()
             self._held_bytes -= len(entry.payload)
-            marks[pattern] = entry.position
+            marks[lane] = entry.position
             record = self._record(entry, filling)
             if record is not None:
                 records.append((str(entry.position), record))
@@ -198,11 +199,12 @@ class MessageAgent:
     async def _look(self) -> None:
         """Move the marks of lanes that are quiet, so that what is trimmed later is not taken for missed."""
         marks = dict(self._work.outlet.marks)
-        for pattern, mark in marks.items():
+        for lane, mark in marks.items():
+            pattern = self._lanes[lane]
             try:
                 page = await self._log.read(pattern, mark + 1, limit=1)
             except Trimmed as error:
                 page = await self._log.read(pattern, error.oldest, limit=1)
             if not page.entries:
-                marks[pattern] = max(mark, page.next - 1)
+                marks[lane] = max(mark, page.next - 1)
         await self._work.outlet.put((), marks)

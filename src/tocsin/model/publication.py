@@ -10,6 +10,7 @@ import msgspec
 from mqtt5 import PublishPacket, QoS
 
 from tocsin.errors import Malformed
+from tocsin.model.priority import CRITICAL, priority_of
 from tocsin.model.stream import Metadata, Value
 
 _QOS = (QoS.AT_MOST_ONCE, QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE)
@@ -94,6 +95,11 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
             subscription_ids=list(subscription_ids),
             user_properties=list(self.user_properties),
         )
+
+    @property
+    def critical(self) -> bool:
+        """Whether its publisher says that it is."""
+        return bool(self.user_properties) and priority_of(self.user_properties) >= CRITICAL
 
     @property
     def plain(self) -> bool:

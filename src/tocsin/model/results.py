@@ -24,10 +24,10 @@ from typing import Final
 import msgspec
 
 from tocsin.errors import Malformed
+from tocsin.model.priority import CRITICAL as CRITICAL
 
 SUBSCRIPTIONS: Final = "channel-subscriptions"  # the table's name, after the network's and a hyphen
 NOTICES: Final = "notices"  # the log's name, likewise; its one subject is ``{network}.notices``
-CRITICAL: Final = 7  # the least priority of what overtakes
 STANDBY: Final = "_standby"  # the last part of a standby cell's key: no broker has such an id
 ORDINALS: Final = 1 << 20  # results that one notice can be about; a larger tick has several notices
 

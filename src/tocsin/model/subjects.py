@@ -4,6 +4,9 @@ Levels become tokens. What a token cannot hold is written as ``=`` and two hexad
 UTF-8; an empty level is ``=`` alone. Different topics get different subjects, and a filter's patterns match exactly
 the subjects of the topics that it matches (``a/#`` matches ``a`` as well, hence two of them). The same text
 serves as a key of a table.
+
+**Critical** messages (``model.priority``) have subjects of their own, so that they can be read without the others; in
+the log all are in one order. Which of the two a message is, its subject says: for good, and to everybody.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ from typing import Final
 
 from tocsin.ports import LogSpec
 
-MESSAGES: Final = "m"  # the first token of every message's subject
+MESSAGES: Final = "m"  # the token behind the network's name, of every message's subject …
+CRITICAL_MESSAGES: Final = "c"  # … unless it is critical
+EITHER: Final = "*"  # in patterns: both
 # Within the store's bound on keys (512) and on subjects (1 024), prefix included.
 SUBJECT_MAX_BYTES: Final = 500
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -32,16 +37,30 @@ def _token(level: str) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f"={byte:02X}" for byte in level.encode())
 
 
-def subject_of(topic: str, network: str) -> str:
+def subject_of(topic: str, network: str, *, critical: bool = False) -> str:
     """Where a message of this topic is kept."""
-    return f"{network}.{MESSAGES}.{tokens_of(topic)}"
+    return f"{network}.{CRITICAL_MESSAGES if critical else MESSAGES}.{tokens_of(topic)}"
+
+
+def is_critical(subject: str) -> bool:
+    """Whether an entry of the message log is a critical message."""
+    return subject.split(".", 2)[1] == CRITICAL_MESSAGES
+
+
+def kind_of(critical: bool | None) -> str:
+    """What ``patterns_of`` and ``all_of`` want for critical messages, for the others, or (None) for both."""
+    return EITHER if critical is None else CRITICAL_MESSAGES if critical else MESSAGES
+
+
+def all_of(network: str, kind: str = EITHER) -> str:
+    """The pattern of all messages."""
+    return f"{network}.{kind}.>"
 
 
 def messages_log(network: str, keep_s: float | None, keep_bytes: int | None) -> LogSpec:
     """The network's message log, with what it keeps; whoever opens it says the same."""
-    return LogSpec(
-        f"{network}-messages", (f"{network}.{MESSAGES}.>",), max_age_s=keep_s, max_bytes=keep_bytes
-    )
+    subjects = (all_of(network, MESSAGES), all_of(network, CRITICAL_MESSAGES))
+    return LogSpec(f"{network}-messages", subjects, max_age_s=keep_s, max_bytes=keep_bytes)
 
 
 def fits(topic: str) -> bool:
@@ -49,9 +68,9 @@ def fits(topic: str) -> bool:
     return len(tokens_of(topic)) <= SUBJECT_MAX_BYTES
 
 
-def patterns_of(topic_filter: str, network: str) -> tuple[str, ...]:
-    """The subject patterns that together match what the filter matches."""
-    prefix = f"{network}.{MESSAGES}"
+def patterns_of(topic_filter: str, network: str, kind: str = EITHER) -> tuple[str, ...]:
+    """The subject patterns that together match what the filter matches: of critical messages, the others, or both."""
+    prefix = f"{network}.{kind}"
     levels = topic_filter.split("/")
     if levels[-1] == "#":
         parents = [prefix, *("*" if level == "+" else _token(level) for level in levels[:-1])]

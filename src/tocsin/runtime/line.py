@@ -14,7 +14,7 @@ from typing import Protocol, cast
 import msgspec
 from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, Packet
 
-from tocsin.core.dialler import Closing, Dial, Dialled, Dialler, Down, HangUp, Heard, Lost, Up
+from tocsin.core.dialler import Closing, Dial, Dialled, Dialler, Down, HangUp, Heard, Lost, Pinging, Up
 from tocsin.core.machine import CancelTimer, Effect, SetTimer, Started, TimerFired
 from tocsin.core.session import SendPacket
 from tocsin.errors import WireError
@@ -97,6 +97,15 @@ class Line:
         if self._past is not None:
             await self._past.gone.wait()
 
+    @property
+    def round_trip_us(self) -> int | None:
+        """How long the peer took for its last sign of life; None if it was never asked for one."""
+        return self._machine.round_trip_us
+
+    def ping(self) -> None:
+        """Ask for a sign of life now."""
+        self._post(Pinging(cause=self._cause))
+
     def fail(self, reason: str) -> None:
         """Give this connection up, as if it had broken."""
         self._post(Lost(reason=reason, cause=self._cause))
@@ -122,8 +131,8 @@ class Line:
                     self.at = msgspec.structs.replace(self.at, host=host, port=port or self.at.port)
                 self._call = _Call(self, self._packet_max_bytes)
                 self._call.dial(self.at)
-            case HangUp():
-                self._hang_up()
+            case HangUp(abrupt=abrupt):
+                self._hang_up(abrupt=abrupt)
             case SendPacket(packet=packet):
                 self.send(packet)
             case SetTimer(name=name, delay_us=delay_us, cause=cause):
@@ -137,9 +146,9 @@ class Line:
             case _:
                 raise AssertionError(f"no way to carry out {effect}")
 
-    def _hang_up(self) -> None:
+    def _hang_up(self, *, abrupt: bool = False) -> None:
         if self._call is not None:
-            self._call.hang_up()
+            self._call.hang_up(abrupt=abrupt)
             self._past, self._call = self._call, None
 
     # ── what the connection tells ───────────────────────────────────────────────────────────────────────────
@@ -191,10 +200,10 @@ class _Call(asyncio.Protocol):
         if self._line is not None:
             self._line.lost(self, reason)
 
-    def hang_up(self) -> None:
+    def hang_up(self, *, abrupt: bool = False) -> None:
         self._line = None
         if self.transport is not None:
-            self.transport.close()
+            (self.transport.abort if abrupt else self.transport.close)()
         elif self._socket is not None:
             self._socket.abort()
         elif self._dialling is not None:

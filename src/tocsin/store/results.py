@@ -20,6 +20,7 @@ import msgspec
 
 from tocsin.errors import ResultsUnreachable, Trimmed
 from tocsin.model.results import Notice, ResultFile
+from tocsin.store.result_index import ResultIndex
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +50,7 @@ class ResultsReader:
         self._cached: OrderedDict[str, pa.Table] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
+        self._index = ResultIndex()
         self._log: Any = None  # the dataset's DeltaTable, once it was needed
 
     def read(self, notice: Notice, broker: str, *, start: int = 0) -> Iterator[Result]:
@@ -62,10 +64,16 @@ class ResultsReader:
         """The results of some subscriptions, whichever broker had them, in the order of their ordinals, each once."""
         if not ks:
             return
+        known = self._index.find(notice, ks, start, lambda: self._each(notice, None, 0))
+        yield from self._each(notice, ks, start) if known is None else known
+
+    def _each(self, notice: Notice, ks: Collection[str] | None, start: int) -> Iterator[Result]:
+        """The same; None: of all subscriptions."""
         for part in _parts(notice.files):
             found: dict[int, Result] = {}
             for rows in self._tables(notice, part):
-                wanted = _of_ks(_within(rows, notice, part[0], start), ks)
+                within = _within(rows, notice, part[0], start)
+                wanted = within if ks is None else _of_ks(within, ks)
                 found.update((each.ordinal, each) for each in _results(wanted))
             yield from (found[ordinal] for ordinal in sorted(found))
 

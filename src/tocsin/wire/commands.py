@@ -150,7 +150,22 @@ class Promoted(Command, frozen=True, array_like=True, gc=False):
     standby: str
 
 
-Logged = Said | Elected | Lost | Refreshed | Planned | Promoted
+class Rerouted(Command, frozen=True, array_like=True, gc=False):
+    """The leader's: these links of a broker are cut, as (peer, the relays over which it is reached instead, in order;
+    none if there is no way around). Replaces what was said of that broker before."""
+
+    broker: str
+    around: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+class Shunned(Command, frozen=True, array_like=True, gc=False):
+    """The leader's: these routing brokers are there, and nobody reaches them: others carry their clusters' traffic.
+    Replaces what was said before."""
+
+    hubs: tuple[str, ...]
+
+
+Logged = Said | Elected | Lost | Refreshed | Planned | Promoted | Rerouted | Shunned
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):

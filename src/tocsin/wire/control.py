@@ -20,6 +20,8 @@ from tocsin.wire.commands import BrokerCommand
 
 HOMES_MAX: Final = 64  # that a beat may ask about
 REFUGES_MAX: Final = 16  # that a pulse may name
+CUTS_MAX: Final = 64  # links that a broker may call cut
+PEERS_MAX: Final = 256  # links whose delays it may tell
 NAME_MAX: Final = 300  # characters of a home: an id, or an address
 
 Number = Annotated[int, Meta(ge=0)]
@@ -68,6 +70,24 @@ class Refresh(ControlMessage, frozen=True, gc=False):
     incarnation: int
 
 
+class Links(ControlMessage, frozen=True, gc=False):
+    """Broker → coordinator: how my links are, all of them. Replaces what I said before."""
+
+    broker: str
+    incarnation: int
+    # Peers to which I have something to send, and no connection for a while.
+    cut: Annotated[tuple[Home, ...], Meta(max_length=CUTS_MAX)] = ()
+    # Peers to which I have one, and the round trip in microseconds.
+    delays: Annotated[tuple[tuple[Home, Number], ...], Meta(max_length=PEERS_MAX)] = ()
+
+
+class Measure(ControlMessage, frozen=True, gc=False):
+    """Leader → broker: something near you is cut; measure your links, and tell me."""
+
+    epoch: int
+    incarnation: int
+
+
 class Pulse(ControlMessage, frozen=True, gc=False, tag="P"):
     """Leader → broker, for a beat: I lead, this is your last notice, these brokers have room for your clients, and
     these of the homes that you asked about are there."""
@@ -105,7 +125,7 @@ class Clear(ControlMessage, frozen=True, gc=False):
     number: int
 
 
-Control = Beat | Submit | Seen | Refresh | Pulse | Unknown | Expected | Clear
+Control = Beat | Submit | Seen | Refresh | Links | Measure | Pulse | Unknown | Expected | Clear
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):

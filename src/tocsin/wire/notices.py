@@ -104,8 +104,28 @@ class Promote(Item, frozen=True, array_like=True, gc=False):
     place: BrokerInfo
 
 
+class Bypass(Item, frozen=True, array_like=True, gc=False):
+    """Links of this broker that are cut, as (peer, relays in order; none: no way is known), and brokers to which it
+    carries what others send. ``peers`` are all that it needs a link to for that. Replaces what was said before."""
+
+    around: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    onward: tuple[str, ...] = ()
+    peers: tuple[BrokerInfo, ...] = ()
+
+
 AnyItem = (
-    Routes | QuerySet | Joined | Changed | Left | Described | Refused | Backed | Moved | TakeOver | Promote
+    Routes
+    | QuerySet
+    | Joined
+    | Changed
+    | Left
+    | Described
+    | Refused
+    | Backed
+    | Moved
+    | TakeOver
+    | Promote
+    | Bypass
 )
 
 

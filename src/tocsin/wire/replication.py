@@ -42,6 +42,7 @@ class Positions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     messages: int = 0  # in the message log
     results: int = 0  # of channels: places (``model.results.place``)
     critical: int = 0  # the same of critical ones
+    critical_messages: int = 0  # in the message log; 0: it is as far with these as with the others
 
 
 class Bequest(msgspec.Struct, frozen=True, array_like=True):
@@ -60,6 +61,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     session: str = ""  # the uid of the stored one; empty if it ends with the connection
     owner: str = ""  # the user whose it is
     will: Bequest | None = None
+    epoch: int = 0  # of the stored session, as it was taken here
 
 
 class Delta(msgspec.Struct, frozen=True, array_like=True):
@@ -82,6 +84,7 @@ class Update(Message, frozen=True, array_like=True):
     number: int
     deltas: tuple[Delta, ...]
     whole: bool = False  # with this one everything was said at least once
+    sole: bool = False  # the broker has no other backup
 
 
 class Probe(Message, frozen=True, array_like=True, gc=False):

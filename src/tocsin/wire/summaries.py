@@ -33,6 +33,7 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
     resources: float | None = None  # the score of its machine, 0 to 1; None: it does not know
     problems: tuple[str, ...] = ()  # what of that is not known, in words
     terms: dict[str, tuple[float, float]] = {}  # what the score is made of: value and weight by name
+    delays: dict[str, int] = {}  # round trips to the brokers that it has links to, in microseconds
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -113,9 +113,9 @@ async def test_names_too_long_for_one_message_are_told_in_several(
 def test_a_broker_takes_its_own_word_for_nobody_elsewhere(broker: Broker) -> None:
     assert broker.arrivals.elsewhere(Delivery("x", b"north-1\0+a\0-b")) == []
     assert broker.arrivals.elsewhere(Delivery("x", b"south-1\0+a\0-b\0+-c")) == [
-        ("a", True),
-        ("b", False),
-        ("-c", True),
+        ("a", True, "south-1"),
+        ("b", False, "south-1"),
+        ("-c", True, "south-1"),
     ]
 
 

@@ -22,6 +22,7 @@ class Attending:
     def __init__(self) -> None:
         self.here = True
         self.session = "uid"
+        self.session_epoch = 3
         self.subscriptions = {"x": Subscription(True, 3, 1, False, 9)}
         self.positions: Positions | None = Positions(4)
 

@@ -25,10 +25,10 @@ PEERS = [
 
 
 class End:
-    """A client or a peer that keeps what it gets. ``info`` and ``up`` are a peer's."""
+    """A client or a peer that keeps what it gets. ``info`` and ``reachable`` are a peer's."""
 
     descriptor = NOWHERE
-    up = True
+    reachable = True
     full = False
 
     def __init__(

@@ -10,6 +10,7 @@ from mqtt5 import QoS, TopicFilter
 
 from tests.unit.broker.door import DEADLINE_S, Door, until
 from tests.unit.broker.talk import lasting, nothing_more, publish, receive
+from tocsin.broker import groups
 from tocsin.config import Limits
 from tocsin.errors import StoreUnavailable
 from tocsin.ports import Entry
@@ -97,3 +98,62 @@ async def test_a_member_whose_group_is_over_loses_its_connection_and_may_come_ba
         await back.subscribe(TopicFilter(NAME, max_qos=ONE))
     await publish(publisher, "a", b"x")
     assert (await receive(back)).payload == b"x"
+
+
+async def lives_written(door: Door, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list that grows with every life that the broker writes; refreshed without rest from now on."""
+    written: list[str] = []
+    table = door.exchange.durability.groups.table
+    put = table.put
+
+    async def noted(key: str, value: bytes, *, ttl_s: float | None = None) -> int:
+        if key.startswith("life."):
+            written.append(key)
+        return await put(key, value, ttl_s=ttl_s)
+
+    monkeypatch.setattr(table, "put", noted)
+    return written
+
+
+async def test_a_broker_refreshes_its_life_only_while_it_has_members_of_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(groups, "REFRESH_S", 0.01)
+    async with Door(Limits()) as door:
+        written = await lives_written(door, monkeypatch)
+        await asyncio.sleep(0.1)
+        assert written == [], "nobody is in a group"
+        member = await door.peer("m")
+        await member.subscribe(TopicFilter(NAME, max_qos=ONE))
+        assert written, "the life is there before anybody is a member at it"
+        before = len(written)
+        await until(lambda: len(written) > before + 2)
+        member.close()
+        await group_is_over(door)
+        await until(lambda: len(door.exchange.durability.groups) == 0)
+        await asyncio.sleep(0.05)
+        after = len(written)
+        await asyncio.sleep(0.1)
+        assert len(written) == after
+
+
+async def test_a_member_of_a_broker_whose_life_had_ended_for_want_of_members_counts_as_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = MemoryServer()
+    async with (
+        Door(Limits(), store=MemoryStore(server), broker="one") as one,
+        Door(Limits(), store=MemoryStore(server), broker="two") as two,
+    ):
+        groups_of_two = two.exchange.durability.groups
+        await groups_of_two.table.delete("life.two")  # as if it had expired
+        monkeypatch.setattr(groups_of_two, "_written_s", -1e9)
+        other = await one.peer("other")
+        await other.subscribe(TopicFilter(NAME, max_qos=ONE))
+        member = await two.peer("member")
+        await member.subscribe(TopicFilter(NAME, max_qos=ONE))
+        other.close()
+        publisher = await one.peer("p")
+        await publish(publisher, "a", b"told")
+        assert (await receive(member)).payload == b"told"
+        await until(lambda: one.exchange.durability.groups.alive(groups_of_two.life))

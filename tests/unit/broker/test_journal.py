@@ -11,7 +11,8 @@ import pytest
 from tocsin.broker.journal import Journal
 from tocsin.errors import OutcomeUnknown, StoreFull, TocsinError
 from tocsin.model.publication import Publication
-from tocsin.ports import Entry, Log, LogSpec, Record
+from tocsin.model.subjects import messages_log
+from tocsin.ports import Entry, Log, Record
 from tocsin.store.memory import MemoryServer, MemoryStore
 
 DEADLINE_S = 10.0
@@ -59,9 +60,11 @@ class Bench:
     def _dispatch(self, entry: Entry, publication: Publication) -> None:
         self.dispatched.append((entry.position, publication.payload))
 
-    def commit(self, payload: bytes, topic: str = "a", record_id: str = "") -> None:
+    def commit(self, payload: bytes, topic: str = "a", record_id: str = "", *, priority: str = "") -> None:
         name = record_id or f"{topic}:{payload.decode()}"
-        self.journal.commit(Publication(topic, payload, 1, "me"), name, self.outcomes.append)
+        said = (("priority", priority),) if priority else ()
+        publication = Publication(topic, payload, 1, "me", user_properties=said)
+        self.journal.commit(publication, name, self.outcomes.append)
 
     async def until(self, condition: object) -> None:
         async with asyncio.timeout(DEADLINE_S):
@@ -72,7 +75,7 @@ class Bench:
 @contextlib.asynccontextmanager
 async def running(**spec: object) -> AsyncIterator[Bench]:
     store = MemoryStore(MemoryServer())
-    log = Troubled(await store.log(LogSpec("messages", ("net.m.>",))))
+    log = Troubled(await store.log(messages_log("net", None, None)))
     bench = Bench(log)
     await bench.journal.open()
     tasks = [asyncio.create_task(bench.journal.commit_all()), asyncio.create_task(bench.journal.follow())]
@@ -154,6 +157,47 @@ async def test_a_read_gives_what_matches_in_order_and_says_where_to_go_on(filter
         assert {entry.position for entry in batch.entries} == wanted
         assert [entry.position for entry in batch.entries] == sorted(wanted)
         assert batch.next > bench.journal.tail
+
+
+async def test_critical_messages_are_read_without_the_others_and_the_others_without_them() -> None:
+    async with running() as bench:
+        for number, topic in enumerate(["a", "a", "b", "a/x", "a", "b"]):
+            bench.commit(b"%d" % number, topic, priority="8" if number in (1, 3, 5) else "")
+        await bench.until(lambda: len(bench.dispatched) == 6)
+        assert [position for position, _ in bench.dispatched] == [1, 2, 3, 4, 5, 6], "they come as one"
+        for filters in (["a/#"], ["a", "a/+", "a/#", "a/x", "a/x/#"]):
+            read = {
+                critical: {
+                    each.position
+                    for each in (await bench.journal.read(filters, 1, critical=critical)).entries
+                }
+                for critical in (True, False, None)
+            }
+            assert read[True] >= {2, 4} and read[False] >= {1, 5}
+            assert read[True] & read[False] == set() and read[None] == read[True] | read[False]
+        batch = await bench.journal.read(["a"], 3, critical=True)
+        assert batch.entries == [] and batch.next == 7, "all is known that there is"
+
+
+async def test_it_is_known_up_to_where_there_may_be_critical_messages() -> None:
+    async with running() as bench:
+        bench.commit(b"0")
+        await bench.until(lambda: bench.journal.tail == 1)
+        assert bench.journal.critical_tail == 0
+        bench.commit(b"1", priority="critical")
+        bench.commit(b"2")
+        await bench.until(lambda: bench.journal.tail == 3)
+        assert bench.journal.critical_tail == 2
+        fresh = Bench(bench.log)
+        await fresh.journal.open()
+        assert fresh.journal.critical_tail == fresh.journal.tail == 3, "where they are is not known"
+
+
+async def test_a_critical_entry_is_found_by_its_id_too() -> None:
+    async with running() as bench:
+        bench.commit(b"0", record_id="id.0", priority="9")
+        await bench.until(lambda: bench.journal.tail == 1)
+        assert await bench.journal.has("id.0", "a", 0)
 
 
 async def test_an_entry_is_found_by_its_id_on_its_topic_behind_a_position() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -21,12 +22,17 @@ class Link:
     def __init__(self, info: BrokerInfo) -> None:
         self.info = info
         self.opened = self.closed = self.up = self.tried = False
+        self.pinged = 0
+        self.measured: Callable[[int], None]  # set by who made it
 
     def open(self) -> None:
         self.opened = True
 
     def close(self) -> None:
         self.closed = True
+
+    def ping(self) -> None:
+        self.pinged += 1
 
 
 def make() -> tuple[Peers, list[Link]]:
@@ -76,4 +82,30 @@ async def test_a_link_fails_if_it_is_needed_was_tried_and_is_not_up() -> None:
     assert [link.info for link in peers.failing()] == [ONE]
     peers.want((OWN,))
     assert peers.failing() == []
+    peers.close()
+
+
+async def test_links_are_seen_as_they_are() -> None:
+    peers, made = make()
+    peers.want((ONE, TWO))
+    made[0].up = True
+    made[0].measured(7_000)
+    made[1].measured(9_000)  # before it broke
+    assert (peers.seen("").down, peers.seen("").delays) == (("two",), {"one": 7_000})
+    peers.want((ONE,))
+    assert peers.seen("").down == ()  # it is not needed any more
+    peers.close()
+
+
+async def test_peers_are_asked_how_far_they_are_and_have_time_to_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MEASURE_S", 0.0)
+    peers, made = make()
+    peers.want((ONE, TWO))
+    answered = asyncio.Event()
+    peers.measure(lambda: None)
+    peers.measure(answered.set)
+    await asyncio.wait_for(answered.wait(), 10)
+    assert [link.pinged for link in made] == [2, 2]
     peers.close()

@@ -30,10 +30,11 @@ from tocsin.config import Limits
 from tocsin.config import Replication as ReplicationSettings
 from tocsin.core.replication.gamma import Standing
 from tocsin.core.replication.signals import Policy
+from tocsin.errors import StoreUnavailable
 from tocsin.model.channel_places import ChannelPlaces
 from tocsin.model.network import BrokerInfo, Scheme
 from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.replication import subject
+from tocsin.wire.replication import Positions, subject
 
 NORTH2 = BrokerInfo("north-2", "north", OWN.role, "127.0.0.1", 0)
 SOUTH = BrokerInfo("south-1", "south", OWN.role, "127.0.0.1", 0)
@@ -179,6 +180,23 @@ async def test_who_is_away_is_known_until_it_comes_elsewhere() -> None:
         assert len(three.replicating.clientele) == 0
 
 
+async def test_who_comes_again_and_never_gets_its_session_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with brokers() as three:
+        three.back()
+        peer = await three.own.peer(connect=lasting("c"))
+        await peer.subscribe(TopicFilter("a", max_qos=QoS.AT_LEAST_ONCE))
+
+        async def take(*args: object, **kwargs: object) -> None:
+            raise StoreUnavailable("GetKey on sessions", "no leader")
+
+        monkeypatch.setattr(three.own.exchange.durability, "take", take)
+        again = await three.own.peer(connect=lasting("c"), accepted=False)
+        assert int((await again.receive(ConnAckPacket)).reason_code) != 0
+        await three.until_known(lambda known: "c" in known and not known["c"].head.connected)
+        assert set(three.known(three.remote)["c"].subscriptions) == {"a"}
+        assert len(three.replicating.clientele) == 1
+
+
 async def test_positions_follow() -> None:
     async with brokers() as three:
         three.back()
@@ -194,6 +212,21 @@ async def test_positions_follow() -> None:
         await peer.first(PublishPacket)
         await asyncio.sleep(0.1)
         assert three.known(three.local)["c"].positions.messages == tail
+
+
+async def test_positions_of_critical_messages_follow_from_the_first_one_on() -> None:
+    async with brokers() as three:
+        three.back()
+        peer = await three.own.peer(connect=lasting("c"))
+        await peer.subscribe(TopicFilter("a", max_qos=QoS.AT_LEAST_ONCE))
+        source = await three.own.peer("source")
+        await publish(source, "a", b"0")
+        await receive(peer)
+        await three.until_known(lambda known: known["c"].positions == Positions(1))
+        critical = [("priority", "critical")]
+        source.send(PublishPacket("a", b"1", qos=QoS.AT_LEAST_ONCE, packet_id=2, user_properties=critical))
+        await receive(peer)
+        await three.until_known(lambda known: known["c"].positions.critical_messages == 2)
 
 
 async def test_a_backup_that_was_restarted_is_sent_everything() -> None:

@@ -188,11 +188,11 @@ class Taker:
 
 
 class Way:
-    """A link that is up, or not."""
+    """A link that leads somewhere, or not."""
 
     def __init__(self, broker: str, cluster: str, *, up: bool = True) -> None:
         self.info = BrokerInfo(broker, cluster, Role.EDGE, "127.0.0.1", 1)
-        self.up = up
+        self.reachable = up
 
 
 def given(takers: list[Taker], links: dict[str, Way], count: int) -> list[object]:

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from tocsin.broker.standing_in import AWAITED_S, StandingIn
+from tocsin.broker.standing_in import StandingIn
 from tocsin.broker.wills import Wills
 from tocsin.core.replication.gamma import Standing
+from tocsin.core.standing_in import AWAITED_US
 from tocsin.model.publication import Publication
 from tocsin.wire.replication import Bequest, Head, Positions
 
@@ -22,14 +23,15 @@ def standing(client: str, *, connected: bool = True, will: bool = False, delay_s
 
 class Broker:
     def __init__(self, *copy: Standing, grace_s: int = 30) -> None:
-        self.now = 0.0
+        self.now = 0
         self.published: list[Publication] = []
         self.here: set[str] = set()
         self.connected: set[tuple[str, str]] = set()  # (broker, client), by what copies say now
         self.kept: set[str] = set()
         self._copy = copy
         self.wills = Wills(self.published.append)
-        self.standing = StandingIn(self, self.wills, grace_s, lambda: self.now)
+        self.aloud: list[Publication] = []
+        self.standing = StandingIn(self, self.wills, grace_s, lambda: self.now, self.aloud.append)
 
     def take_over(self, primary: str) -> tuple[Standing, ...]:
         self.kept.add(primary)
@@ -51,10 +53,10 @@ async def test_clients_are_awaited_until_they_come_somewhere() -> None:
     broker.standing.stand_in("gone", 3)
     assert broker.standing.statistics() == {"standing_in": 1, "awaited": 2, "recovered": 0}
     broker.standing.stand_in("gone", 3)
-    broker.standing.came("a")
-    broker.standing.came("a")
-    broker.standing.came("stranger")
-    broker.standing.came("b")
+    broker.standing.came("a", "z")
+    broker.standing.came("a", "z")
+    broker.standing.came("stranger", "z")
+    broker.standing.came("b", "z")
     assert broker.standing.statistics() == {"standing_in": 1, "awaited": 0, "recovered": 2}
     broker.standing.stand_down("gone")
     broker.standing.stand_down("gone")
@@ -64,10 +66,10 @@ async def test_clients_are_awaited_until_they_come_somewhere() -> None:
 async def test_who_never_comes_is_not_awaited_for_ever() -> None:
     broker = Broker(standing("a"))
     broker.standing.stand_in("gone", 1)
-    broker.now = AWAITED_S + 1
+    broker.now = AWAITED_US + 1
     assert broker.standing.statistics()["awaited"] == 0
-    broker.standing.came("a")
-    assert broker.standing.recovered == 0
+    broker.standing.came("a", "z")
+    assert broker.standing.statistics()["recovered"] == 0
 
 
 async def test_a_will_waits_for_its_client_for_its_delay_and_a_grace_at_the_least(
@@ -92,7 +94,7 @@ async def test_a_will_is_published_unless_its_client_lives(fate: str) -> None:
     broker = Broker(standing("a", will=True), grace_s=0)
     broker.standing.stand_in("gone", 1)
     if fate == "it comes":
-        broker.standing.came("a")
+        broker.standing.came("a", "z")
         broker.wills.came("a", back=False)
     elif fate in ("restarted", "was cut off"):
         broker.standing.stand_down("gone")
@@ -102,3 +104,42 @@ async def test_a_will_is_published_unless_its_client_lives(fate: str) -> None:
         while broker.wills._waiting:
             await asyncio.sleep(0)
     assert broker.published == ([WILL] if fate in ("nobody comes", "restarted") else [])
+
+
+async def settled(broker: Broker) -> None:
+    async with asyncio.timeout(10):
+        while broker.wills._waiting:
+            await asyncio.sleep(0)
+
+
+async def test_what_is_published_meanwhile_goes_into_no_log() -> None:
+    broker = Broker(standing("a", will=True), grace_s=0)
+    broker.standing.stand_in("gone")
+    await settled(broker)
+    assert broker.aloud == [WILL] and broker.published == []
+
+
+async def test_a_leader_that_says_so_too_has_the_will_published_once() -> None:
+    broker = Broker(standing("a", will=True), grace_s=0)
+    broker.standing.stand_in("gone")
+    broker.standing.stand_in("gone", 4)
+    broker.standing.stand_down("gone", meanwhile=True)
+    assert broker.standing.brokers == ("gone",)
+    await settled(broker)
+    assert broker.aloud == [] and broker.published == [WILL]
+
+
+async def test_wills_of_a_broker_that_was_never_missed_are_published() -> None:
+    broker = Broker(grace_s=0)
+    broker.here.add("here")
+    broker.standing.restarted("back", (("a", Bequest(WILL)), ("here", Bequest(WILL))))
+    await settled(broker)
+    assert broker.published == [WILL]
+
+
+async def test_a_client_that_came_back_to_such_a_broker_is_alive() -> None:
+    broker = Broker(grace_s=0)
+    broker.standing.restarted("back", (("a", Bequest(WILL)),))
+    broker.connected.add(("back", "a"))
+    await settled(broker)
+    assert broker.published == []

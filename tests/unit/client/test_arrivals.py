@@ -10,6 +10,7 @@ from tocsin.client import arrivals
 from tocsin.client.arrivals import Arrivals
 from tocsin.client.message import filter_of
 from tocsin.client.values import Arrived, Effect
+from tocsin.core import repeats
 from tocsin.errors import ProtocolViolation
 
 
@@ -210,13 +211,13 @@ def test_a_settled_message_of_a_lost_session_is_not_acknowledged_to_the_next() -
 
 
 def test_the_memory_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrivals, "REMEMBERED", 2)
+    monkeypatch.setattr(repeats, "REMEMBERED", 2)
     made = begun("#")
     for number in range(1, 10):
         message = packet(number)
         made.arrive(message)
         settle(made, message)
-    assert (len(made._remembered), len(made._taken)) == (2, 0)
+    assert (len(made._repeats), len(made._taken)) == (2, 0)
 
 
 def test_what_was_acknowledged_long_ago_is_not_a_repeat() -> None:

@@ -65,6 +65,10 @@ def test_streams_are_published_on(url: str) -> None:
         message = heard.get(DEADLINE_S)
         assert message.json() == 21.5
         assert stream.metadata == {"Room": "410"}
+        assert stream.priority is None
+        stream.priority = 7
+        stream.publish(22)
+        assert stream.priority == 7
 
 
 def test_threads_share_a_client(url: str) -> None:

@@ -131,6 +131,7 @@ async def test_a_result_that_comes_again_is_acknowledged_and_not_given_twice(
     near.take("t", packet(2))
     assert [item.id for item, _ in near._items] == ["1-1", "1-2"]
     assert settled == [again]
+    assert client.duplicates == 1
     for number in range(SEEN_MAX + 2):
         near.take("t", packet(number + 10))
     assert len(near._seen) == SEEN_MAX

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.client import Message
-from tocsin.client.message import as_properties, checked, checked_qos, payload_of
+from tocsin.client.message import as_properties, checked, checked_qos, payload_of, publication_of
 from tocsin.core.description import read_properties
 from tocsin.errors import MetadataInvalid
 
@@ -34,6 +34,18 @@ KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 )
 def test_bytes_and_text_go_as_they_are_and_the_rest_as_json(value: object, payload: bytes) -> None:
     assert payload_of(value) == payload
+
+
+@pytest.mark.parametrize(("priority", "heard"), [(None, 0), (0, 0), (7, 7), ("9", 9), ("critical", 9)])
+def test_a_priority_is_said_as_a_user_property(priority: int | str | None, heard: int) -> None:
+    said = publication_of("a", "x", priority=priority, user_properties=[("k", "v")]).user_properties
+    assert ("k", "v") in said and len(said) == (1 if priority is None else 2)
+    assert Message("a", b"x", user_properties=said).priority == heard
+
+
+def test_what_is_no_priority_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="a priority is 0 to 9, or 'critical', not 'high'"):
+        publication_of("a", "x", priority="high")
 
 
 def test_what_json_cannot_say_is_a_type_error() -> None:

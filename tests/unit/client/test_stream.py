@@ -82,6 +82,19 @@ async def test_text_metadata_travels_with_the_first_message_and_only_with_that(t
     assert stream.metadata == {"Room": "410"}
 
 
+async def test_the_priority_of_a_stream_is_said_with_each_message(talk: Talk) -> None:
+    stream = talk.client.stream("a", Room="410")
+    stream.priority = "critical"
+    await stream.publish(21.5)
+    await stream.publish(22)
+    first, second = [await talk.caller.receive(PublishPacket) for _ in range(2)]
+    assert first.user_properties == [("priority", "critical"), ("meta.Room", "410")]
+    assert second.user_properties == [("priority", "critical")]
+    stream.priority = 11
+    with pytest.raises(ValueError, match="0 to 9"):
+        await stream.publish(23)
+
+
 async def test_other_metadata_goes_before_its_message_and_is_waited_for(talk: Talk) -> None:
     stream = talk.client.stream("a", {"Location/Floor": 4}, Room="410")
     publishing = asyncio.create_task(stream.publish("x"))

@@ -164,3 +164,42 @@ def test_where_no_capacity_is_said_one_broker_does_not_back_everybody() -> None:
     assert most < 12 and all(
         "no other cluster" in problem for each in explanations for problem in each.shortfalls
     )
+
+
+# ── how far they are ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def measured(**delays: dict[str, int]) -> dict[str, tuple[dict[int, int], Summary]]:
+    """Brokers that hold the same, with these delays to others."""
+    return {
+        name.replace("_", "-"): ({name_of("a"): 1}, Summary(1, 1, {}, 0.0, 1.0, delays=told))
+        for name, told in delays.items()
+    }
+
+
+def test_nearness_is_what_was_measured_and_by_clusters_where_nobody_has() -> None:
+    told = measured(north_1={"north-2": 50_000}, north_2={}, north_3={}, south_1={"north-1": 150_000})
+    _, explanations = choose(BROKERS, told, {}, 0.0)
+    local = {each.name: each for each in explanations[0].local}
+    remote = {each.name: each for each in explanations[0].remote}
+    assert (local["north-2"].terms["nearness"][0], local["north-2"].delay_us) == (0.5, 50_000)
+    assert (local["north-3"].terms["nearness"][0], local["north-3"].delay_us) == (1.0, None)
+    assert (remote["south-1"].terms["nearness"][0], remote["south-1"].delay_us) == (0.25, 150_000)
+    assert (remote["south-2"].terms["nearness"][0], remote["south-2"].delay_us) == (0.5, None)
+
+
+def test_a_broker_that_is_far_from_all_is_not_chosen_where_another_has_as_much_in_common() -> None:
+    everybody = ("north_1", "north_2", "north_3", "south_1", "south_2", "south_3")
+    near = {"similarity": 0.2, "nearness": 0.8, "room": 0.0, "resources": 0.0}
+    for far, other in (("north-2", "north-3"), ("north-3", "north-2")):
+        told = measured(**{name: {far: 400_000} for name in everybody})
+        backups, explanations = choose(BROKERS, told, {}, 0.0, near)
+        assert backups["north-1"].local == other
+        assert [each.name for each in explanations[0].local] == [other, far]
+
+
+def test_delays_as_they_are_in_a_local_network_move_nothing() -> None:
+    everybody = ("north_1", "north_2", "north_3", "south_1", "south_2", "south_3")
+    before = {"north-1": Backups("north-2", "south-1")}
+    told = measured(**{name: {"north-2": 900, "north-3": 300} for name in everybody})
+    assert choose(BROKERS, told, before, 0.0)[0]["north-1"] == before["north-1"]

@@ -82,15 +82,18 @@ class Attended:
         *,
         receive_max: int = 10,
         tail: int = 0,
+        critical_tail: int = 0,
         results_tail: int = 0,
+        revision: int = 7,
     ) -> None:
         self.machine = Attendance()
         began = Began(
             receive_max=receive_max,
             prefix="p",
             session=session,
-            revision=7,
+            revision=revision,
             tail=tail,
+            critical_tail=critical_tail,
             results_tail=results_tail,
         )
         self.first = self.machine.handle(began, 0)

@@ -31,6 +31,7 @@ from tocsin.core.dialler import (
     HangUp,
     Heard,
     Lost,
+    Pinging,
     Up,
 )
 from tocsin.core.machine import Effect, Event, SetTimer, Started, TimerFired
@@ -424,3 +425,82 @@ def test_who_cannot_reach_where_it_is_sent_asks_to_stay() -> None:
     dialler.handle(Lost(reason="x"), 0)
     dialler.handle(TimerFired(name=RETRY), 0)
     assert greeted(dialler.handle(Dialled(), 0)).user_properties == [("home", "here:1883")]
+
+
+# ── how far the peer is ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_round_trip_is_that_of_the_last_sign_of_life() -> None:
+    dialler = dialler_up()
+    assert kinds(dialler.handle(TimerFired(name=PING), 5_000_000)) == [SendPacket, SetTimer]
+    dialler.handle(Heard(packet=PingRespPacket()), 5_012_000)
+    assert dialler.round_trip_us == 12_000
+    dialler.handle(Heard(packet=PingRespPacket()), 9_000_000)  # nobody asked for it
+    assert dialler.round_trip_us == 12_000
+
+
+def test_a_sign_of_life_can_be_asked_for_and_the_peer_has_as_long_as_ever() -> None:
+    dialler = dialler_up()
+    effects = dialler.handle(Pinging(), 4_990_000)
+    assert [e.packet for e in effects if isinstance(e, SendPacket)] == [PingReqPacket()]
+    assert timer(effects, PING) == 5_000_000
+    assert dialler.handle(Pinging(), 4_991_000) == []  # it is asked already
+    dialler.handle(Heard(packet=PingRespPacket()), 4_995_000)
+    assert dialler.round_trip_us == 5_000
+
+
+def test_nobody_is_asked_while_there_is_no_connection() -> None:
+    dialler = Dialler(GREETING, redial=True)
+    dialler.handle(Started(incarnation=1), 0)
+    assert dialler.handle(Pinging(), 1) == []
+    assert Dialler(ConnectPacket("me", keep_alive=0), redial=True).handle(Pinging(), 1) == []
+
+
+def test_what_was_written_to_a_peer_that_is_silent_must_not_arrive_later() -> None:
+    dialler = dialler_up()
+    dialler.handle(TimerFired(name=PING), 5_000_000)
+    (hung_up,) = [e for e in dialler.handle(TimerFired(name=PING), 10_000_000) if isinstance(e, HangUp)]
+    assert hung_up.abrupt
+    dialler = dialler_up()
+    (hung_up,) = [e for e in dialler.handle(Lost(reason="reset"), 10_000_000) if isinstance(e, HangUp)]
+    assert not hung_up.abrupt
+
+
+def test_a_home_that_no_longer_answers_is_passed_over_once() -> None:
+    dialler = Dialler(GREETING, redial=True, follow=True, home="home:1")
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=told(("broker", "north-1"), ("server", "other:1"))), 0)
+    dialler.handle(TimerFired(name=PING), 5_000_000)
+    effects = dialler.handle(TimerFired(name=PING), 10_000_000)
+    assert down(effects).retry_us == 0
+    assert dials(effects) == [(("other", 1), 0)]
+    dialler.handle(Lost(reason="refused"), 10_000_000)
+    assert dialler.state == "waiting", "nobody else is there"
+    assert dials(dialler.handle(TimerFired(name=RETRY), 11_000_000)) == [(None, 0)], "home again"
+
+
+def test_another_server_that_no_longer_answers_has_it_begin_at_home() -> None:
+    dialler = Dialler(GREETING, redial=True, follow=True, home="home:1")
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=told(("server", "other:1"), ("server", "more:1"))), 0)
+    dialler.handle(Lost(reason="broke"), 1)
+    dialler.handle(TimerFired(name=RETRY), 200_000)
+    dialler.handle(Lost(reason="refused"), 200_000)
+    dialler.handle(Dialled(), 200_000)
+    dialler.handle(Heard(packet=told(("server", "other:1"), ("server", "more:1"))), 200_000)
+    assert dialler.state == "up"
+    dialler.handle(TimerFired(name=PING), 5_000_000)
+    dialler.handle(TimerFired(name=PING), 10_000_000)
+    assert dialler.state == "waiting"
+
+
+def test_who_does_not_redial_passes_nobody_over() -> None:
+    dialler = Dialler(GREETING, redial=False, servers=2)
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=ConnAckPacket()), 0)
+    dialler.handle(TimerFired(name=PING), 5_000_000)
+    dialler.handle(TimerFired(name=PING), 10_000_000)
+    assert dialler.state == "closed"

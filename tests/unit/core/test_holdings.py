@@ -203,6 +203,20 @@ def test_nothing_is_deleted_before_a_whole_scan() -> None:
     assert SetTimer(name=SCAN, delay_us=SCAN_EVERY_US) in effects
 
 
+def test_under_a_borrowed_name_nothing_is_deleted_and_what_is_found_is_put_once_more() -> None:
+    """The broker whose name it is may not be dead, and believes that its cells are there."""
+    held = Held5(scanned=False)
+    held.machine.borrow()
+    for k in (K5, K6):
+        held.tell(CellFound(key=f"near.{k}.b", revision=3))
+    (put,) = held.want()
+    assert isinstance(put, PutKey), "the other may delete what it has put itself"
+    assert held.tell(Scanned(whole=True))[:-1] == []
+    assert held.stored(9) == [Held(tickets=(1,))]
+    assert of(held.unwant(), DeleteKey) == []
+    assert held.want(ticket=2) == [Held(tickets=(2,))]
+
+
 def test_what_a_scan_finds_is_not_written_again_and_held_for_sessions_that_are_away() -> None:
     held = Held5(scanned=False)
     held.tell(CellFound(key=KEY5, revision=3))

@@ -66,9 +66,8 @@ class Desk:
         self._published += 1
         data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
         publication = Publication(topic, data, 1, "somebody", **more)
-        record = Record(
-            subject_of(topic, NETWORK), encode_publication(publication), f"message-{self._published}"
-        )
+        subject = subject_of(topic, NETWORK, critical=publication.critical)
+        record = Record(subject, encode_publication(publication), f"message-{self._published}")
         (position,) = await self.messages.append([record])
         return position
 

@@ -80,6 +80,23 @@ async def test_a_feed_goes_on_where_it_was() -> None:
         assert len({entry.id for entry in await desk.entries()}) == 3
 
 
+@pytest.mark.parametrize("source", [TopicSource("a/#"), StreamSource('type = "quake"')])
+async def test_critical_messages_are_taken_with_the_others_and_marks_are_named_as_they_were(
+    source: TopicSource | StreamSource,
+) -> None:
+    """Marks are kept from a time when nothing was critical: a feed goes on from them."""
+    desk = await Desk.open()
+    work = desk.work(source)
+    async with running(agent(desk, work)):
+        await started(desk)
+        for number in range(4):
+            said = (("priority", "9"),) if number % 2 else ()
+            await desk.publish("a/b", {"n": number}, keys={"type": "quake"}, user_properties=said)
+        assert [each["n"] for each in await desk.until_records(4)] == [0, 1, 2, 3]
+        await until(lambda: max(work.outlet.marks.values()) == 4, "the marks")
+    assert all(lane.startswith(f"{NETWORK}.m") for lane in work.outlet.marks)
+
+
 async def test_a_backlog_of_many_batches_is_taken_whole() -> None:
     desk = await Desk.open()
     async with running(agent(desk, desk.work(TopicSource("a")))):

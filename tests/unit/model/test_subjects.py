@@ -5,7 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.model.subjects import fits, patterns_of, subject_of, tokens_of
+from tocsin.model.subjects import (
+    all_of,
+    fits,
+    is_critical,
+    kind_of,
+    messages_log,
+    patterns_of,
+    subject_of,
+    tokens_of,
+)
 from tocsin.store import rules
 from tocsin.wire.topics import matches
 
@@ -33,12 +42,35 @@ def test_different_topics_have_different_subjects(one: str, other: str) -> None:
     assert (tokens_of(one) == tokens_of(other)) == (one == other)
 
 
-@given(small_topics, small_filters)
-def test_a_filters_patterns_match_exactly_what_the_filter_matches(topic: str, topic_filter: str) -> None:
-    subject = subject_of(topic, "net")
-    found = [pattern for pattern in patterns_of(topic_filter, "net") if rules.matches(pattern, subject)]
-    assert bool(found) == matches(topic_filter, topic)
+@given(small_topics, small_filters, st.booleans(), st.sampled_from([None, True, False]))
+def test_a_filters_patterns_match_exactly_what_the_filter_matches(
+    topic: str, topic_filter: str, critical: bool, wanted: bool | None
+) -> None:
+    """Of critical messages, of the others, or of both."""
+    subject = subject_of(topic, "net", critical=critical)
+    patterns = patterns_of(topic_filter, "net", kind_of(wanted))
+    found = [pattern for pattern in patterns if rules.matches(pattern, subject)]
+    assert bool(found) == (matches(topic_filter, topic) and wanted in (None, critical))
     assert len(found) <= 1
+
+
+@given(topics, st.booleans(), st.sampled_from([None, True, False]))
+def test_whether_a_message_is_critical_is_said_by_its_subject(
+    topic: str, critical: bool, wanted: bool | None
+) -> None:
+    subject = subject_of(topic, "net", critical=critical)
+    assert is_critical(subject) is critical
+    assert rules.matches(all_of("net", kind_of(wanted)), subject) == (wanted in (None, critical))
+    rules.check_taken("test", messages_log("net", None, None), subject)
+
+
+def test_the_log_is_one_that_the_store_takes() -> None:
+    rules.check_log(messages_log("net", 600.0, 1 << 30))
+
+
+def test_messages_that_are_not_critical_are_where_they_always_were() -> None:
+    """Logs are kept that have them there."""
+    assert subject_of("a/b", "net") == "net.m.a.b"
 
 
 def test_a_topic_too_long_for_the_store_is_known_as_one() -> None:

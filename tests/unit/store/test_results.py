@@ -113,3 +113,12 @@ def test_a_part_without_rows_is_not_missed_when_it_is_gone(tmp_path: Path) -> No
     assert ordinals(ResultsReader(tmp_path).read(notice(ResultFile("e1", "f", 0)), "e1")) == []
     with pytest.raises(Trimmed):
         list(ResultsReader(tmp_path).read(notice(ResultFile("e1", "f", 1)), "e1"))
+
+
+def test_who_asks_often_is_answered_as_who_asks_first(tmp_path: Path) -> None:
+    files = [write(tmp_path, f"{part}", [0, 1, 3], part=part) for part in (1, 0)]
+    again = write(tmp_path, "again", [0, 1, 3])  # the same results, in another broker's file
+    reader = ResultsReader(tmp_path)
+    for _ in range(5):
+        assert ordinals(reader.find(notice(*files, again), ["k3", "k1"], start=2)) == [3, 11, 13]
+        assert ordinals(reader.find(notice(*files, again), ["k0"])) == [0, 10]

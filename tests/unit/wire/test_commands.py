@@ -19,7 +19,9 @@ from tocsin.wire.commands import (
     Limits,
     Lost,
     Refreshed,
+    Rerouted,
     Said,
+    Shunned,
     decode_batch,
     encode_batch,
     encode_command,
@@ -32,6 +34,7 @@ ITEMS: tuple[notices.AnyItem, ...] = (
     notices.Changed("q", "a", {}),
     notices.Left("q", "a", {"on": False}, 7),
     notices.Refused("a", "too many"),
+    notices.Bypass((("south", ("west",)),), ("east",), (NORTH,)),
 )
 
 
@@ -42,6 +45,8 @@ def test_a_batch_comes_back_as_it_was(said: list[BrokerCommand]) -> None:
         Said("north", 1 << 60, 1, (Joined(NORTH), *said)),
         Lost("north", 5),
         Refreshed("north", 5),
+        Rerouted("north", (("south", ("west", "east")), ("west", ()))),
+        Shunned(("hub",)),
     )
     data = encode_batch(
         epoch=2,

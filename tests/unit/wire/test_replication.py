@@ -39,7 +39,12 @@ MESSAGES: tuple[Replication, ...] = (
         7,
         (
             Delta(
-                "c", True, False, HEAD, (("x", Option(True, 5, 2, True, 9)), ("y", None)), Positions(1, 2, 3)
+                "c",
+                True,
+                False,
+                HEAD,
+                (("x", Option(True, 5, 2, True, 9)), ("y", None)),
+                Positions(1, 2, 3, 4),
             ),
             Delta("d", gone=True),
         ),

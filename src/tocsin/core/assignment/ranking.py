@@ -3,7 +3,7 @@
 | term | from 0 to 1 | from |
 | --- | --- | --- |
 | ``similarity`` | the share of the broker's subscriptions that the candidate need not create | what both hold |
-| ``nearness`` | 1 / (1 + distance) | hops between clusters, or a delay over one that matters |
+| ``nearness`` | 1 / (1 + distance) | the measured delay over DELAY_US; else hops between clusters |
 | ``room`` | the share of its capacity that would be left | eq. 7 |
 | ``resources`` | U_T of the Landmark paper, with the operator's criteria | ``core.scoring`` |
 
@@ -27,6 +27,7 @@ from tocsin.core.assignment.demand import Demand, Member
 from tocsin.core.assignment.outcome import Plan, Role
 from tocsin.core.scoring import NO_ANSWER, Score, normalised, weighted
 
+DELAY_US: Final = 50_000  # a round trip that counts as one hop: between regions of one continent
 TERMS: Final = ("similarity", "nearness", "room", "resources")
 
 
@@ -47,6 +48,9 @@ class Facts(msgspec.Struct, frozen=True):
 
     distance: float | None = 0.0
     resources: float | None = None
+    remoteness: float = (
+        0.0  # how much less near it is to others than its kind, where that was measured; 0 to 1
+    )
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -64,10 +68,14 @@ def rate(
 ) -> Score:
     """One candidate's score."""
     distance = facts.distance
-    nearness = 1 / (1 + distance) if distance is not None and distance >= 0 else None
-    given = {"similarity": similarity, "nearness": nearness, "room": room, "resources": facts.resources}
+    near = nearness(distance) if distance is not None and distance >= 0 else None
+    given = {"similarity": similarity, "nearness": near, "room": room, "resources": facts.resources}
     values = {name: _known(value) for name, value in given.items()}
     return weighted(values, (weights or Weights()).by_name())
+
+
+def nearness(distance: float) -> float:
+    return 1 / (1 + distance)
 
 
 def ranked(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
@@ -116,14 +124,21 @@ def handicaps(facts: Mapping[str, Facts], mean_held: float, weights: Weights | N
     """What speaks against each broker, in subscriptions, for ``Member.handicap``.
 
     A candidate that would add m of n subscriptions has the score w_s · (1 − m/n) + w_r · r, so that for r to be 1
-    instead of r is worth (w_r / w_s) · (1 − r) · n subscriptions. Resources alone enter so: room is a constraint of
-    plans, and distances are between two.
+    instead of r is worth (w_r / w_s) · (1 − r) · n subscriptions. Room does not enter so: it is a constraint of plans.
+    Nor do distances, which are between two; but a broker that is far from all that have measured it
+    (``Facts.remoteness``) is a worse backup for any of them.
     """
     shares = normalised((weights or Weights()).by_name())
     if shares["similarity"] == 0:
         return dict.fromkeys(facts, 0)
-    worth = shares["resources"] / shares["similarity"] * mean_held
-    return {name: round(worth * (1 - _known(each.resources)[0])) for name, each in facts.items()}
+    worth = mean_held / shares["similarity"]
+    return {
+        name: round(
+            worth
+            * (shares["resources"] * (1 - _known(each.resources)[0]) + shares["nearness"] * each.remoteness)
+        )
+        for name, each in facts.items()
+    }
 
 
 def _known(value: float | None) -> tuple[float, str | None]:

@@ -3,7 +3,8 @@
 The leader **hears** the broker if it answers its beats: an answer names the beat, and when that was sent is the last
 moment of which the broker knows that it was heard. If that lies further back than the longest silence that a leader
 bears, then whoever leads counts this broker as lost, or soon will: it is **orphaned**. So it is when a leader says that
-its incarnation is over. It is adopted when a beat is answered again. That is looked at with each beat.
+its incarnation is over; if that one falls silent too, it is orphaned once more. It is adopted when a beat is answered
+again. That is looked at with each beat.
 
 A broker that was never heard is not orphaned: nobody has anything of it.
 """
@@ -14,7 +15,15 @@ from collections import deque
 from typing import Final
 
 from tocsin.core import refuge
-from tocsin.core.coordination.signals import Adopted, Orphaned, RefugesChanged, SendHome
+from tocsin.core.coordination.signals import (
+    Adopted,
+    GuestCame,
+    GuestWent,
+    Loaded,
+    Orphaned,
+    RefugesChanged,
+    SendHome,
+)
 from tocsin.core.guests import Guests
 from tocsin.core.machine import Effect
 from tocsin.model.network import BrokerInfo, Scheme
@@ -33,6 +42,7 @@ class Heartbeat:
         self.interval_us = interval_us
         self.load = 0  # how full the broker is
         self.orphaned = False
+        self._told = False  # by a leader that it is an orphan, and it has been heard since
         self.guests = Guests(info, max(1, HOMES_US // interval_us))
         self._id = info.id
         self._suspect_after_us = suspect_after_us
@@ -42,6 +52,16 @@ class Heartbeat:
         self._hears_us: int | None = None  # when the newest beat was sent that a leader has answered
         self._refuges: tuple[BrokerInfo, ...] = ()  # where our clients can go, best first
         self._checksum = 0  # of those
+
+    def note(self, event: Loaded | GuestCame | GuestWent) -> None:
+        """Something about clients that beats tell, or ask."""
+        match event:
+            case Loaded(load=load):
+                self.load = load
+            case GuestCame(client=client, home=home, scheme=scheme):
+                self.guests.came(client, home, scheme)
+            case GuestWent(client=client):
+                self.guests.went(client)
 
     # ── beats ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -64,6 +84,9 @@ class Heartbeat:
         """Whether the leader may have given this broker up."""
         if self._hears_us is None or now_us - self._hears_us <= self._suspect_after_us:
             return []
+        if self._told and self._heard_us is not None and now_us - self._heard_us > self._suspect_after_us:
+            self._told = False  # whoever said so is not heard any more either
+            return [Orphaned(cause=cause, told=False)]
         return self._orphan(cause, told=False)
 
     # ── the leader ──────────────────────────────────────────────────────────────────────────────────────────
@@ -99,7 +122,7 @@ class Heartbeat:
     def _orphan(self, cause: str, *, told: bool) -> list[Effect]:
         if self.orphaned:
             return []
-        self.orphaned = True
+        self.orphaned, self._told = True, told
         return [Orphaned(cause=cause, told=told)]
 
     def _adopt(self, cause: str, number: int, now_us: int) -> list[Effect]:
@@ -111,7 +134,7 @@ class Heartbeat:
         self._hears_us = sent_us
         if not self.orphaned or now_us - sent_us > self._suspect_after_us:
             return []
-        self.orphaned = False
+        self.orphaned = self._told = False
         return [Adopted(cause=cause)]
 
     # ── where else clients can go ───────────────────────────────────────────────────────────────────────────

@@ -52,6 +52,10 @@ class Interest:
         self._readdressed.pop(broker, None)
         self._note(self.plan.leave(broker))
 
+    def shun(self, hubs: Iterable[str]) -> None:
+        """These routing brokers carry no traffic."""
+        self._note(self.plan.shun(hubs))
+
     def want(self, broker: str, texts: Iterable[str]) -> None:
         """One reason more for each of these."""
         reasons, changed = self._reasons[broker], self._changed.setdefault(broker, {})

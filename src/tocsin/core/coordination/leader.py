@@ -25,6 +25,7 @@ from tocsin.core.coordination.clearance import Clearance
 from tocsin.core.coordination.drafting import Draft, Drafter
 from tocsin.core.coordination.places import Options, Places
 from tocsin.core.coordination.planning import LOOK_US, PLAN, PlanClock, PlanMade, Promotions, WantPlan
+from tocsin.core.coordination.rerouting import Rerouting
 from tocsin.core.coordination.state import State
 from tocsin.core.coordination.survival import NONE as NO_BACKUPS
 from tocsin.core.coordination.survival import able
@@ -32,8 +33,18 @@ from tocsin.core.machine import Append, Effect, Say, Send, SetTimer
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.message import Message, broker_address
 from tocsin.ports import Record
-from tocsin.wire.commands import Joined, Logged, Lost, Planned, Refreshed, Said, encode_command
-from tocsin.wire.control import Beat, Clear, Expected, Refresh, Seen, Submit, Unknown
+from tocsin.wire.commands import (
+    Joined,
+    Logged,
+    Lost,
+    Planned,
+    Refreshed,
+    Rerouted,
+    Said,
+    Shunned,
+    encode_command,
+)
+from tocsin.wire.control import Beat, Clear, Expected, Links, Refresh, Seen, Submit, Unknown
 
 CHECK: Final = "check"
 APPEND: Final = "append"
@@ -82,6 +93,7 @@ class Leader:
         self._appended_us = now_us  # when the append that is under way was asked for first
         self._plans = PlanClock(now_us)
         self._promotions = Promotions(options.promote_after_us)
+        self.rerouting = Rerouting(state)
         self._tick = False  # time has to be written down, whether or not there are commands
 
     @property
@@ -106,6 +118,9 @@ class Leader:
                 return self._seen(cause, broker, number) if self.state.is_member(broker, incarnation) else []
             case Refresh():
                 return self._refresh(cause, message, now_us)
+            case Links(broker=broker, incarnation=incarnation) if self.state.is_member(broker, incarnation):
+                asked = self.rerouting.hear(cause, message, now_us)
+                return [*asked, *self._reroute(cause, now_us)]
         return []
 
     def _submitted(self, cause: str, message: Submit, now_us: int) -> list[Effect]:
@@ -278,6 +293,16 @@ class Leader:
     def _set_check(self, cause: str, now_us: int) -> Effect:
         return SetTimer(cause=cause, name=CHECK, delay_us=self.attention.delay_us(now_us))
 
+    # ── links ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _reroute(self, cause: str, now_us: int) -> list[Effect]:
+        """Say in the log what follows from how links are, if it does not say so already."""
+        if any(isinstance(each, Rerouted | Shunned) for each in self._waiting):
+            return []  # what that does is seen first
+        commands, said = self.rerouting.look(cause, now_us)
+        self._waiting += commands
+        return [*said, *self.pump(cause, now_us)] if commands else []
+
     # ── backups ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def look_at_plan(self, cause: str, now_us: int) -> list[Effect]:
@@ -293,7 +318,8 @@ class Leader:
             if each not in self._waiting
         ]
         self._waiting += due
-        return [*effects, *self.pump(cause, now_us)] if due else effects
+        effects += self.pump(cause, now_us) if due else []
+        return [*effects, *self._reroute(cause, now_us)]
 
     def planned(self, cause: str, made: PlanMade, now_us: int) -> list[Effect]:
         self._plans.made(now_us)

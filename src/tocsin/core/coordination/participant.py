@@ -19,6 +19,7 @@ from tocsin.core.coordination import submission
 from tocsin.core.coordination.clearing import CLEAR_US, Clearing
 from tocsin.core.coordination.heartbeat import Heartbeat
 from tocsin.core.coordination.inbox import Inbox
+from tocsin.core.coordination.linkage import Linkage
 from tocsin.core.coordination.picture import Picture
 from tocsin.core.coordination.places import Places
 from tocsin.core.coordination.signals import (
@@ -31,10 +32,11 @@ from tocsin.core.coordination.signals import (
     GuestWent,
     InterestsChanged,
     Leaving,
+    LinksSeen,
     Loaded,
+    MeasureLinks,
     QueriesChanged,
     Settled,
-    StreamRefused,
 )
 from tocsin.core.coordination.submission import Submission
 from tocsin.core.machine import (
@@ -58,8 +60,8 @@ from tocsin.model.message import COORDINATOR, Message
 from tocsin.model.network import BrokerInfo, Route, Scheme
 from tocsin.model.stream import Metadata
 from tocsin.wire.commands import CHANCE_BITS
-from tocsin.wire.control import Clear, Expected, Pulse, Refresh, Seen, Unknown
-from tocsin.wire.notices import Notice, Refused, decode_notice
+from tocsin.wire.control import Clear, Expected, Measure, Pulse, Refresh, Seen, Unknown
+from tocsin.wire.notices import Notice, decode_notice
 
 ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not there by then never comes
 AGAIN_US: Final = 300_000
@@ -91,6 +93,7 @@ class Participant(TableMachine):
         self._subject = places.notices_subject(info.id)
         self._heartbeat = Heartbeat(info, heartbeat_us, suspect_after_us)
         self._submission = Submission(info)
+        self._linkage = Linkage(info.id)
         self._chance = 0
         self._requests = 0
         self._asked = ""  # for the log's end, before joining
@@ -223,23 +226,19 @@ class Participant(TableMachine):
         asked = self._ask_everything(cause) if self._inbox.gap else []
         return [self._to_leader(cause, message), *asked]
 
-    def _on_load(self, event: Loaded, now_us: int) -> list[Effect]:
-        self._heartbeat.load = event.load
+    def _on_clientele(self, event: Loaded | GuestCame | GuestWent, now_us: int) -> list[Effect]:
+        self._heartbeat.note(event)
         return []
 
-    def _on_guest(self, event: GuestCame, now_us: int) -> list[Effect]:
-        self._heartbeat.guests.came(event.client, event.home, event.scheme)
-        return []
-
-    def _on_guest_gone(self, event: GuestWent, now_us: int) -> list[Effect]:
-        self._heartbeat.guests.went(event.client)
-        return []
+    def _on_links(self, event: LinksSeen, now_us: int) -> list[Effect]:
+        said = self._linkage.see(event, self.incarnation, self.epoch, self.picture.bypass, now_us)
+        return [] if said is None else [self._to_leader(event.cause, said)]
 
     # ── what the leader says ────────────────────────────────────────────────────────────────────────────────
 
     def _on_message(self, event: Received, now_us: int) -> list[Effect]:
         message = event.message
-        if not isinstance(message, Pulse | Unknown | Expected | Clear):
+        if not isinstance(message, Pulse | Unknown | Expected | Clear | Measure):
             return []
         if message.epoch < self.epoch or message.incarnation != self.incarnation:
             return []
@@ -260,6 +259,8 @@ class Participant(TableMachine):
             case Clear(number=number):
                 self._clear_to = max(self._clear_to, number)
                 return [*effects, *self._clear_known(event.cause)]
+            case Measure():
+                return [*effects, MeasureLinks(cause=event.cause)]
 
     def _join_anew(self, cause: str) -> list[Effect]:
         if self._substitute:
@@ -299,7 +300,10 @@ class Participant(TableMachine):
             return []
         self.epoch = max(self.epoch, notice.epoch)
         self._clear_to = max(self._clear_to, notice.clear)
-        effects = [*self._refusals(event.cause, notice), *self._acknowledge(event.cause, notice, now_us)]
+        effects = [
+            *self._submission.refusals(event.cause, notice.items),
+            *self._acknowledge(event.cause, notice, now_us),
+        ]
         missed_already = self._inbox.gap
         first = not self._inbox.number
         if not self._inbox.take(event.cause, notice):
@@ -307,18 +311,6 @@ class Participant(TableMachine):
         self._behind_us = None
         effects += self._apply(event.cause)
         return [*effects, *self._show_life(event.cause, now_us)] if first else effects
-
-    def _refusals(self, cause: str, notice: Notice) -> list[Effect]:
-        return [
-            StreamRefused(
-                cause=cause,
-                subject=item.subject,
-                problem=item.problem,
-                ticket=self._submission.ticket(item.number),
-            )
-            for item in notice.items
-            if isinstance(item, Refused)
-        ]
 
     def _acknowledge(self, cause: str, notice: Notice, now_us: int) -> list[Effect]:
         if notice.applied <= self._submission.applied:
@@ -388,9 +380,10 @@ class Participant(TableMachine):
         ("*", QueriesChanged): _on_queries,
         ("*", ClientsChanged): _on_clients,
         ("*", Dispatched): _on_dispatched,
-        ("*", Loaded): _on_load,
-        ("*", GuestCame): _on_guest,
-        ("*", GuestWent): _on_guest_gone,
+        ("*", Loaded): _on_clientele,
+        ("*", GuestCame): _on_clientele,
+        ("*", GuestWent): _on_clientele,
+        ("*", LinksSeen): _on_links,
         ("*", TimerFired): _on_timer,
         ("*", Received): _on_message,
         ("*", Stored): _on_end,

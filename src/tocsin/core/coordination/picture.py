@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from tocsin.core.coordination.signals import (
     BackupsKnown,
     BecomePlace,
+    DetoursChanged,
     QuerySetKnown,
     RoutesChanged,
     StandDown,
@@ -29,6 +30,7 @@ from tocsin.model.network import BrokerInfo, Route
 from tocsin.model.stream import Metadata
 from tocsin.wire.notices import (
     Backed,
+    Bypass,
     Changed,
     Described,
     Item,
@@ -47,7 +49,8 @@ class Picture:
 
     def __init__(self) -> None:
         self.routes: dict[Route, None] = {}  # what the forwarding table holds, oldest first
-        self.peers: dict[str, BrokerInfo] = {}  # of those routes
+        self.peers: dict[str, BrokerInfo] = {}  # of those routes, and of detours
+        self.bypass = Bypass()
         self._routes_to: Counter[str] = Counter()  # peer → how many routes lead there; never 0
         # Query → topic → metadata, of each query that was answered.
         self.sets: dict[str, dict[str, Metadata]] = {}
@@ -77,6 +80,7 @@ class Picture:
         described: dict[str, Metadata] = {}
         places: dict[str, Moved] = {}
         stands_in: dict[str, int] = {}
+        bypass = Bypass() if fresh else self.bypass
         for item in items:
             match item:
                 case Routes():
@@ -105,11 +109,18 @@ class Picture:
                     effects.append(BecomePlace(cause=cause, place=place))
                 case TakeOver(broker=broker, epoch=epoch):
                     stands_in[broker] = epoch
+                case Bypass():
+                    bypass = item
+                    infos.update((peer.id, peer) for peer in item.peers)
         if described or (fresh and self._describes):
             self._describes = True
             effects.append(StreamsDescribed(cause=cause, streams=described, whole=fresh))
         effects += self._take_places(cause, places, stands_in, fresh)
-        return [*self._take_routes(cause, added, removed, infos), *effects]
+        before, self.bypass = self.bypass, bypass
+        routed = self._take_routes(cause, added, removed, infos)
+        if before.around != bypass.around:
+            routed.append(DetoursChanged(cause=cause, around=dict(bypass.around)))
+        return [*routed, *effects]
 
     def _take_places(
         self, cause: str, places: Mapping[str, Moved], stands_in: Mapping[str, int], fresh: bool
@@ -150,7 +161,8 @@ class Picture:
             if not self._routes_to[route.peer]:
                 del self._routes_to[route.peer]
         known = {**self.peers, **infos}
-        peers = {peer: known[peer] for peer in sorted(self._routes_to)}
+        needed = {*self._routes_to, *(peer.id for peer in self.bypass.peers)}
+        peers = {peer: known[peer] for peer in sorted(needed)}
         if not came and not went and peers == self.peers:
             return []
         self.peers = peers

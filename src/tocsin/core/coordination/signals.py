@@ -6,6 +6,7 @@ A **ticket** is a number that the shell gives to a change so as to hear of it ag
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from tocsin.core.machine import Effect, Event
 from tocsin.model.network import BrokerInfo, Route, Scheme
@@ -65,6 +66,14 @@ class GuestWent(Event, frozen=True, kw_only=True):
     client: str
 
 
+class LinksSeen(Event, frozen=True, kw_only=True):
+    """How this broker's links are; told every second or so, and when ``MeasureLinks`` has asked."""
+
+    down: tuple[str, ...] = ()  # peers to which routes lead, or detours, and no connection
+    delays: Mapping[str, int] = MappingProxyType({})  # of those to which there is one, in microseconds
+    asked: bool = False
+
+
 class Leaving(Event, frozen=True, kw_only=True):
     """The broker stops on purpose."""
 
@@ -95,7 +104,10 @@ class StandDown(Effect, frozen=True, kw_only=True):
 
 
 class Orphaned(Effect, frozen=True, kw_only=True):
-    """No leader has heard this broker for longer than one waits, or (``told``) it said so: it counts as lost."""
+    """No leader has heard this broker for longer than one waits, or (``told``) it said so: it counts as lost.
+
+    After ``told`` it may come once more without: then that leader is not heard any more either.
+    """
 
     told: bool
 
@@ -131,6 +143,17 @@ class RoutesChanged(Effect, frozen=True, kw_only=True):
     added: tuple[Route, ...]
     removed: tuple[Route, ...]
     peers: tuple[BrokerInfo, ...]
+
+
+class DetoursChanged(Effect, frozen=True, kw_only=True):
+    """Peers whose links are cut, and the relays over which messages reach them instead; none: they wait. Told after
+    the ``RoutesChanged`` that names those whom that needs a link to. All others are reached straight."""
+
+    around: Mapping[str, tuple[str, ...]]
+
+
+class MeasureLinks(Effect, frozen=True, kw_only=True):
+    """Measure the delay of each link now; say with ``LinksSeen`` what came of it."""
 
 
 class QuerySetKnown(Effect, frozen=True, kw_only=True):

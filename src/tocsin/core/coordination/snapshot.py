@@ -4,8 +4,9 @@ What follows from the rest (routes, which streams satisfy which queries, what br
 not kept, but worked out again: a snapshot can be wrong only about what was said.
 
 A snapshot is a sequence of items, each about one thing, in an order in which each can be put back when it is read:
-the head, lives, clients, queries, streams, members, what those want, and who stands in for whom. A piece holds whole
-items, so that neither reading nor working out has to be done at once: ``rebuild`` gives way after each slice of them.
+the head, lives, clients, queries, streams, members, what those want, who stands in for whom, and which links are cut.
+A piece holds whole items, so that neither reading nor working out has to be done at once: ``rebuild`` gives way after
+each slice of them.
 
 Cost: linear in brokers, clients, streams and queries, to write and to read; ``bench/coordinator.py`` measures both.
 """
@@ -125,6 +126,17 @@ class _Epoch(_Item, array_like=True, tag=11, gc=False):
     epoch: int
 
 
+class _Cut(_Item, array_like=True, tag=13, gc=False):
+    """The links of a broker that are cut, and the ways around."""
+
+    broker: str
+    around: dict[str, tuple[str, ...]]
+
+
+class _Shunned(_Item, array_like=True, tag=14, gc=False):
+    hubs: tuple[str, ...]
+
+
 _AnyItem = (
     _Head
     | _Life
@@ -139,6 +151,8 @@ _AnyItem = (
     | _Place
     | _Epoch
     | _Promotion
+    | _Cut
+    | _Shunned
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -190,6 +204,10 @@ def _items(state: State) -> Iterator[_Item]:
     for standby, broker in state.survival.promotions.items():
         yield _Promotion(standby, broker)
     yield _Epoch(state.survival.epoch)
+    for broker, around in state.detours.rows.items():
+        yield _Cut(broker, around)
+    if state.interest.plan.shunned:
+        yield _Shunned(tuple(sorted(state.interest.plan.shunned)))
 
 
 def _bytes(text: str) -> int:
@@ -280,6 +298,11 @@ def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
             state.survival.promotions[standby] = broker
         case _Epoch(epoch=epoch):
             state.survival.epoch = epoch
+        case _Cut(broker=broker, around=around):
+            state.detours.rows[broker] = around
+        case _Shunned(hubs=hubs):
+            state.interest.shun(hubs)
+            state.interest.settle()
 
 
 def _put_back_stream(state: State, told: _Stream) -> None:

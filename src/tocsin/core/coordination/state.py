@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from tocsin.core.coordination.detours import Detours
 from tocsin.core.coordination.interest import Interest
 from tocsin.core.coordination.matching import Matching, Turn
 from tocsin.core.coordination.presence import Keys, Presence
@@ -43,7 +44,9 @@ from tocsin.wire.commands import (
     Promoted,
     Queries,
     Refreshed,
+    Rerouted,
     Said,
+    Shunned,
     Streams,
 )
 
@@ -92,6 +95,7 @@ class State:
         self.interest = Interest()
         self.askers: dict[str, dict[str, None]] = {}  # query → the brokers that ask it
         self.survival = Survival()
+        self.detours = Detours()
 
     # ── applying ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -128,11 +132,16 @@ class State:
                 case Promoted(broker=broker, standby=standby):
                     if standby in self.members:
                         self.survival.promoted(broker, standby)
+                case Rerouted(broker=broker, around=around):
+                    self.detours.set(broker, dict(around), self.members)
+                case Shunned(hubs=hubs):
+                    self.interest.shun(hubs)
+                    self._settle(outcome, "")
                 case Refreshed(broker=broker, incarnation=incarnation):
                     if self.is_member(broker, incarnation):
                         outcome.fresh[broker] = None
-        if self.survival.changed:
-            for broker, items in self.survival.settle(self._infos()).items():
+        for part in (self.survival, self.detours):
+            for broker, items in part.settle(self._infos()).items() if part.changed else ():
                 for item in items:
                     outcome.tell(broker, item)
         self._complete(outcome)
@@ -198,6 +207,7 @@ class State:
         self.lives[info.id] = incarnation
         self.interest.join(info)
         self.survival.joined(info.id)
+        self.detours.joined(info.id)
         outcome.fresh[info.id] = None
 
     def _part(self, broker: str) -> None:
@@ -206,6 +216,7 @@ class State:
         self._drop_queries(broker, list(member.queries), release=False)
         self.interest.leave(broker)
         self.survival.lost(member.info, self.members)
+        self.detours.lost(broker)
         gone = [each for each in self.lives if each not in self.members]
         for each in gone[: max(0, len(gone) - LIVES_MAX)]:
             del self.lives[each]
@@ -341,6 +352,7 @@ class State:
             items += self._query_set(query)
         items += (notices.Described(topic, keys) for topic, keys in self.presence.described_at(broker))
         items += self.survival.everything(broker, self._infos())
+        items += self.detours.everything(broker, self._infos())
         return items
 
     def _infos(self) -> dict[str, BrokerInfo]:

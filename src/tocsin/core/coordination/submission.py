@@ -7,14 +7,17 @@ something is missing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from tocsin.core.coordination.outgoing import Outgoing
 from tocsin.core.coordination.roll import Roll
+from tocsin.core.coordination.signals import StreamRefused
 from tocsin.core.machine import CancelTimer, Effect, Send, SetTimer
 from tocsin.model.message import COORDINATOR
 from tocsin.model.network import BrokerInfo
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Joined, Left, Streams
+from tocsin.wire.notices import Item, Refused
 
 TELL: Final = "tell"  # timers: what gathered goes
 RESEND: Final = "resend"  # … and what was not acknowledged
@@ -113,6 +116,16 @@ class Submission:
         if not len(self._outgoing):
             effects.append(CancelTimer(cause=cause, name=RESEND))
         return ticket, [*effects, *self._send(cause)]
+
+    def refusals(self, cause: str, items: Iterable[Item]) -> list[Effect]:
+        """What of a notice says that a command was not taken; to be asked before it is acknowledged."""
+        return [
+            StreamRefused(
+                cause=cause, subject=item.subject, problem=item.problem, ticket=self.ticket(item.number)
+            )
+            for item in items
+            if isinstance(item, Refused)
+        ]
 
     def leave(self, cause: str) -> list[Effect]:
         """The last thing that is said, once."""

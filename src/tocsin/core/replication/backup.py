@@ -11,6 +11,10 @@ and this broker did not prepare is S1 (``Prepare``), what was prepared and none 
 (``Unprepare``). Whether this broker holds them in earnest, and what they mean, is the affair of ``core.holdings``. A
 remote backup only stores.
 
+**Of a broker that is back before it was missed** the new process says whom it has. Whom the old one had, and the new
+one has not, may be dead, and their wills were in no other memory (``WillsLeft``). The local backup says so, or the only
+one that there is.
+
 **A copy is dropped** some time after this broker was told that it is no backup of that one any more: the word may come
 together with the other's end, and then the copy is what is needed. While this broker stands in for the other it is kept
 (``Kept``).
@@ -38,9 +42,9 @@ from tocsin.core.machine import (
 )
 from tocsin.core.replication.copy import Copy
 from tocsin.core.replication.gamma import Standing
-from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare
+from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare, WillsLeft
 from tocsin.model.message import Message, broker_address
-from tocsin.wire.replication import LOCAL, Applied, Behind, Declined, Dismiss, Probe, Update
+from tocsin.wire.replication import LOCAL, Applied, Behind, Bequest, Declined, Dismiss, Probe, Update
 
 DROP: Final = "drop"
 DROP_AFTER_US: Final = (
@@ -119,17 +123,21 @@ class Backup(TableMachine):
             return [self._answer(update.primary, Applied(self._broker, copy.stream, copy.number), cause)]
         if self._bytes >= self._bytes_max:
             return self._decline(update, None, cause)
-        before = copy.bytes
+        before, wills = copy.bytes, list[tuple[str, Bequest]]()
         sensible = all(map(copy.apply, update.deltas))
         if sensible:
             copy.number = update.number
-            if update.whole:
-                copy.sweep()
+            wills = copy.sweep() if update.whole else wills
         self._bytes += copy.bytes - before
         answer = (
             Applied(self._broker, copy.stream, copy.number) if sensible else Behind(self._broker, copy.stream)
         )
-        return [*self._prepare(update.primary, cause), self._answer(update.primary, answer, cause)]
+        left = wills if update.role == LOCAL or update.sole else []
+        return [
+            *self._prepare(update.primary, cause),
+            self._answer(update.primary, answer, cause),
+            *([WillsLeft(primary=update.primary, wills=tuple(left), cause=cause)] if left else []),
+        ]
 
     def _on_probe(self, probe: Probe, cause: str) -> list[Effect]:
         copy = self.copies.get(probe.primary)
@@ -160,7 +168,8 @@ class Backup(TableMachine):
         copy = self.copies.get(primary)
         wanted = copy.channels if copy is not None and copy.role == LOCAL else {}
         prepared = self._prepared.setdefault(primary, set())
-        doubtful = prepared.union(wanted) if copy is None or copy.moved else copy.turned
+        # In one order: a set of names is iterated over in another one by every process.
+        doubtful = sorted(prepared.union(wanted) if copy is None or copy.moved else copy.turned)
         more = tuple(name for name in doubtful if name in wanted and name not in prepared)
         less = tuple(name for name in doubtful if name not in wanted and name in prepared)
         prepared.update(more)
@@ -217,7 +226,7 @@ class Backup(TableMachine):
 
     def _keep(self, event: Kept, now_us: int) -> list[Effect]:
         if (copy := self.copies.get(event.primary)) is not None:
-            copy.kept = True
+            copy.kept = copy.used = True
         return []
 
     def _forget(self, event: Forgotten, now_us: int) -> list[Effect]:

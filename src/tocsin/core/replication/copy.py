@@ -15,7 +15,7 @@ from typing import Final
 
 from tocsin.core.channel_request import is_channel
 from tocsin.core.replication.gamma import Standing, subscription_of
-from tocsin.wire.replication import Delta, Head, Option, Positions, Role, Stream
+from tocsin.wire.replication import Bequest, Delta, Head, Option, Positions, Role, Stream
 
 CLIENT_BYTES: Final = 600  # of a client in memory, beside its names and its will
 NAME_BYTES: Final = 150  # of a subscription, beside its name
@@ -43,6 +43,7 @@ class Copy:
         self.whole = False  # everything was said once, in this stream or an earlier one
         self.condemned_us: int | None = None  # when it is to be dropped
         self.kept = False  # it is needed, whatever is said
+        self.used = False  # … or was, since a stream of its broker was whole
         self.bytes = 0  # about
         self.clients: dict[str, Replica] = {}
         self.channels: dict[str, int] = {}  # subscriptions to channels → how many clients have them
@@ -79,11 +80,20 @@ class Copy:
             replica.positions = delta.positions
         return True
 
-    def sweep(self) -> None:
-        """The stream has said everything: what it did not say is gone."""
+    def sweep(self) -> list[tuple[str, Bequest]]:
+        """The stream has said everything: what it did not say is gone. The wills of clients that a process had which
+        is over, and of which nothing is known here since; none if somebody stands, or stood, in for it."""
         self.whole = True
-        for client in [each for each, replica in self.clients.items() if replica.stream != self.stream]:
+        forgotten = {each: old for each, old in self.clients.items() if old.stream != self.stream}
+        wills = [
+            (client, replica.head.will)
+            for client, replica in forgotten.items()
+            if replica.head.will is not None and replica.stream[1] != self.stream[1] and not self.used
+        ]
+        for client in forgotten:
             self._drop(client)
+        self.used = self.kept
+        return wills
 
     def _drop(self, client: str) -> None:
         replica = self.clients.pop(client, None)
@@ -113,10 +123,17 @@ class Copy:
     def standings(self) -> Iterator[Standing]:
         """All of it, client by client; those that come or go meanwhile may be there or not."""
         for client in tuple(self.clients):
-            replica = self.clients.get(client)
-            if replica is not None:
-                subscriptions = {name: subscription_of(each) for name, each in replica.subscriptions.items()}
-                yield Standing(client, replica.head, subscriptions, replica.positions)
+            standing = self.standing(client)
+            if standing is not None:
+                yield standing
+
+    def standing(self, client: str) -> Standing | None:
+        """What is known of one client."""
+        replica = self.clients.get(client)
+        if replica is None:
+            return None
+        subscriptions = {name: subscription_of(each) for name, each in replica.subscriptions.items()}
+        return Standing(client, replica.head, subscriptions, replica.positions)
 
 
 def _weight(head: Head) -> int:

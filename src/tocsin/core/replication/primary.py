@@ -67,6 +67,8 @@ PROBE_US: Final = 2_000_000
 RESEND_US: Final = 100_000  # some fifty round trips
 RESEND_MAX_US: Final = 5_000_000
 DECLINED_US: Final = 30_000_000  # before one that had no room is asked again
+# … or one that knows a younger process: that one may still be there, and then each declines the other's stream in turn.
+YOUNGER_US: Final = 3_000_000
 SCAN_SLICE: Final = 500  # clients that are looked at in one go: about a millisecond
 SLICE_US: Final = 1_000
 # Between two scans by threshold: 100 ms and 0.1 ms for each client, so that looking takes about one percent.
@@ -195,7 +197,7 @@ class Primary(TableMachine):
 
     def _update(self, to: Recipient, now_us: int, cause: str) -> list[Effect]:
         """Send the next update, unless one is under way."""
-        update = to.make(self._broker, self._gamma)
+        update = to.make(self._broker, self._gamma, sole=len(self.recipients) == 1)
         if update is None:
             return []
         if to.silent_since_us is None:
@@ -308,7 +310,8 @@ class Primary(TableMachine):
             self._incarnation = max(self._incarnation, known[1] + 1)
         words = "a backup has no room" if known is None else "a backup knows a younger process of this broker"
         said = Say(text=words, level="warning", facts={"backup": by.backup}, cause=cause)
-        resend = SetTimer(name=RESEND + by.role, delay_us=DECLINED_US, cause=cause)
+        delay_us = DECLINED_US if known is None else YOUNGER_US
+        resend = SetTimer(name=RESEND + by.role, delay_us=delay_us, cause=cause)
         return [said, resend, *self._degrade(by, cause)]
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -137,8 +137,8 @@ class Recipient:
 
     # ── updates ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def make(self, primary: str, gamma: Gamma) -> Update | None:
-        """The next update; None if one is under way, or there is nothing to say."""
+    def make(self, primary: str, gamma: Gamma, *, sole: bool = False) -> Update | None:
+        """The next update; None if one is under way, or there is nothing to say. ``sole``: to the only backup."""
         if self.flight is not None or self.declined:
             return None
         room, deltas = UPDATE_MAX_BYTES, list[Delta]()
@@ -162,7 +162,7 @@ class Recipient:
             return None
         self.whole = self.whole or whole
         self.number += 1
-        self.flight = Update(primary, self.role, self.stream, self.number, tuple(deltas), whole)
+        self.flight = Update(primary, self.role, self.stream, self.number, tuple(deltas), whole, sole)
         return self.flight
 
     def _next(self) -> Iterator[str]:

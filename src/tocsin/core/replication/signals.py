@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from tocsin.core.machine import Effect, Event
+from tocsin.wire.replication import Bequest
 
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -91,6 +92,13 @@ class Prepare(Effect, frozen=True, kw_only=True):
 
     primary: str
     names: tuple[str, ...]
+
+
+class WillsLeft(Effect, frozen=True, kw_only=True):
+    """A primary's process is another one, and has not these clients, of whom the one before had wills."""
+
+    primary: str
+    wills: tuple[tuple[str, Bequest], ...]
 
 
 class Unprepare(Effect, frozen=True, kw_only=True):

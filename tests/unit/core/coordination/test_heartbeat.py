@@ -181,3 +181,16 @@ def test_guests_of_a_broker_are_asked_about_with_its_beats() -> None:
     broker.handle(GuestCame(client="c", home="two", scheme=Scheme.MQTT))
     asked = [beat.homes for _ in range(4) for beat in sent(Beat, broker.fire("beat"))]
     assert asked.count(("two",)) == 2
+
+
+def test_one_that_was_told_so_by_a_leader_which_then_falls_silent_is_alone() -> None:
+    heart = Heart()
+    heart.answer(heart.beat())
+    heart.heartbeat.heard(heart.now_us)
+    assert heart.heartbeat.given_up("") == [Orphaned(told=True)]
+    told: list[Effect] = []
+    while heart.now_us <= 3 * MOST_US:
+        heart.beat()
+        told += heart.looked
+    assert told == [Orphaned(told=False)] and heart.heartbeat.orphaned
+    assert of(Adopted, heart.answer(heart.beat())) == [Adopted()]

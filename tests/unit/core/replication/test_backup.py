@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tocsin.core.machine import Effect, Received, Send, SetTimer, TimerFired
 from tocsin.core.replication.backup import DROP, DROP_AFTER_US, Backup
-from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare
+from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare, WillsLeft
 from tocsin.model.publication import Publication
 from tocsin.wire.replication import (
     Applied,
@@ -116,6 +116,12 @@ def test_channels_are_prepared_with_the_first_client_and_given_up_with_the_last(
     )
 
 
+def test_channels_are_prepared_in_one_order_whatever_process_it_is() -> None:
+    names = [f"$channel/Near/{number}" for number in range(20)]
+    (prepare, _) = Backing().update(1, begin("a", *reversed(names)))
+    assert prepare == Prepare(primary="p", names=tuple(sorted(names)))
+
+
 def test_a_remote_backup_prepares_nothing_and_a_change_of_the_role_shows() -> None:
     backing = Backing()
     assert len(backing.update(1, begin("a", NEAR), role="remote")) == 1
@@ -174,3 +180,46 @@ def test_what_is_counted_is_what_is_kept() -> None:
     assert (figures["copied_clients"], figures["copied_subscriptions"]) == (2, 3)
     backing.update(3, Delta("a", gone=True), Delta("b", gone=True))
     assert backing.machine.statistics()["copied_bytes"] == 0
+
+
+WILL = Bequest(Publication("gone", b"x", 1, "a"))
+RESTARTED: Stream = (0, 2, 1)
+
+
+def willed(client: str) -> Delta:
+    return Delta(client, True, False, Head(True, will=WILL))
+
+
+def wills(effects: list[Effect]) -> list[str]:
+    return [client for each in effects if isinstance(each, WillsLeft) for client, _ in each.wills]
+
+
+def test_the_wills_of_clients_that_a_restarted_broker_has_not_are_left() -> None:
+    backing = Backing()
+    backing.update(1, willed("lost"), willed("back"), begin("no will"), whole=True)
+    assert wills(backing.update(1, willed("back"), stream=RESTARTED)) == []
+    assert wills(backing.update(2, stream=RESTARTED, whole=True)) == ["lost"]
+    assert wills(backing.update(1, stream=(0, 3, 1), whole=True)) == ["back"]
+
+
+def test_a_stream_that_the_same_process_begins_anew_leaves_none() -> None:
+    backing = Backing()
+    backing.update(1, willed("a"), whole=True)
+    assert wills(backing.update(1, stream=(0, 1, 2), whole=True)) == []
+
+
+def test_a_remote_backup_leaves_wills_to_the_local_one_if_there_is_one() -> None:
+    for sole in (False, True):
+        backing = Backing()
+        backing.update(1, willed("a"), role="remote", whole=True)
+        update = Update("p", "remote", RESTARTED, 1, (), True, sole)
+        assert wills(backing.hear(update)) == (["a"] if sole else [])
+
+
+def test_wills_of_a_broker_that_was_stood_in_for_are_not_left_twice() -> None:
+    backing = Backing()
+    backing.update(1, willed("a"), whole=True)
+    backing.machine.handle(Kept(primary="p"), 0)
+    backing.machine.handle(Forgotten(primary="p"), 0)
+    assert wills(backing.update(1, willed("b"), stream=RESTARTED, whole=True)) == []
+    assert wills(backing.update(1, stream=(0, 3, 1), whole=True)) == ["b"]

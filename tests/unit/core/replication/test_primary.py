@@ -9,7 +9,6 @@ import msgspec
 from tests.unit.core.replication.network import PRIMARY, State
 from tocsin.core.machine import CancelTimer, Effect, Event, Received, Say, Send, SetTimer, Started, TimerFired
 from tocsin.core.replication.primary import (
-    DECLINED_US,
     FLUSH,
     LOOK_US,
     PROBE,
@@ -19,6 +18,7 @@ from tocsin.core.replication.primary import (
     SCAN,
     SCAN_SLICE,
     WAIT,
+    YOUNGER_US,
     Primary,
 )
 from tocsin.core.replication.recipient import NAMES_MAX, UPDATE_MAX_BYTES, WILL_MAX_BYTES
@@ -291,7 +291,7 @@ def test_one_that_knows_a_younger_process_is_written_to_later_by_a_younger_one()
     told.come("a")
     update = told.update()
     effects = told.hear(Declined("n", update.stream, (3, 9, 4)))
-    assert SetTimer(name=RESEND + "local", delay_us=DECLINED_US) in effects
+    assert SetTimer(name=RESEND + "local", delay_us=YOUNGER_US) in effects
     assert told.machine.problems() == ["local backup n"]
     told.come("b")
     told.fire(FLUSH)

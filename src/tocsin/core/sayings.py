@@ -1,0 +1,97 @@
+"""What is said of the streams that are published at one broker, from three sides.
+
+- **Clients here** say something (``declared``): it counts at once, also before a coordinator has it.
+- **The coordinator** tells what all clients say (``described``). As a whole it replaces what is known, but for what was
+  said here and is not settled: that is younger.
+- **A session** remembers what was said where its client was before (``published``). It counts until the coordinator has
+  said something, or had the time to: when a declaration that adds nothing is settled, and nothing is told a while later
+  (``doubted``), then nothing is said of that stream.
+
+Every change returns what is said now, for those who publish on the topic.
+
+Invariants: keys are known of topics that are published here, and never empty; what is recalled has keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tocsin.model.stream import PERMANENT, Diff, Metadata, Value
+
+Learned = tuple[str, Metadata]  # topic, and what is said of it now
+
+
+class Sayings:
+    """See the module's text."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, dict[str, Value]] = {}
+        self._published: set[str] = set()
+        self._unsettled: dict[str, int] = {}  # topic → the ticket of what was said of it here last; in order
+        self._recalled: set[str] = set()  # topics of which sessions told, and the coordinator has not
+
+    def __len__(self) -> int:
+        """How many topics are published here."""
+        return len(self._published)
+
+    def of(self, topic: str) -> dict[str, Value] | None:
+        return self._keys.get(topic)
+
+    def published(self, topic: str, recalled: Metadata | None) -> None:
+        """A client here publishes on a topic, of which its session says this."""
+        self._published.add(topic)
+        if recalled and topic not in self._keys:
+            self._keys[topic] = dict(recalled)
+            self._recalled.add(topic)
+
+    def ceased(self, topic: str) -> None:
+        """Nobody here publishes on it any more."""
+        self._published.discard(topic)
+        self._keys.pop(topic, None)
+        self._recalled.discard(topic)
+
+    def declared(self, topic: str, diff: Diff | None, ticket: int) -> Learned:
+        """A client here says something of a stream; None: to forget all that was said."""
+        recalled = topic in self._recalled and not diff
+        learned = self._learn(topic, _merged(self._keys.get(topic, {}), diff))
+        self._unsettled.pop(topic, None)
+        self._unsettled[topic] = ticket
+        if recalled and topic in self._keys:
+            self._recalled.add(topic)
+        return learned
+
+    def described(self, streams: Mapping[str, Metadata], *, whole: bool) -> list[Learned]:
+        """The coordinator tells what is said of these; with ``whole``, of all others nothing."""
+        if whole:
+            self._keys = {topic: keys for topic, keys in self._keys.items() if topic in self._unsettled}
+            self._recalled.intersection_update(self._keys)
+        return [self._learn(topic, keys) for topic, keys in streams.items()]
+
+    def settled(self, ticket: int) -> list[str]:
+        """What was said up to this ticket is in the coordinator's log: the topics to be ``doubted`` a while later."""
+        doubtful: list[str] = []
+        while self._unsettled and self._unsettled[topic := next(iter(self._unsettled))] <= ticket:
+            del self._unsettled[topic]
+            if topic in self._recalled:
+                doubtful.append(topic)
+        return doubtful
+
+    def doubted(self, topics: Iterable[str]) -> list[Learned]:
+        """The coordinator knows that these are published here, and had the time to say something of them."""
+        return [self._learn(topic, {}) for topic in topics if topic in self._recalled]
+
+    def _learn(self, topic: str, keys: Metadata) -> Learned:
+        self._recalled.discard(topic)
+        if keys and topic in self._published:
+            self._keys[topic] = dict(keys)
+        else:
+            self._keys.pop(topic, None)
+        return topic, keys
+
+
+def _merged(keys: dict[str, Value], diff: Diff | None) -> dict[str, Value]:
+    if diff is None:
+        return {}
+    merged = {key: value for key, value in keys.items() if diff.get(key, value) is not None}
+    merged.update((key, value) for key, value in diff.items() if value is not None and key != PERMANENT)
+    return merged

@@ -1,0 +1,65 @@
+"""Frames that one broker carries for another, because the link between that one and a third is cut.
+
+They are the payload of a PUBLISH to ``TOPIC``, which no client may publish to; its correlation data is the **ticket**:
+who is still to pass it on, in order, the last of them being the one that it is for; and the cluster that the frames
+come from, which decides where a routing broker does not send them. The way only grows shorter, and it is looked into
+only where it ends: frames that are carried never go in circles, and never to two brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import msgspec
+from mqtt5 import PublishPacket
+from msgspec import Meta
+
+from tocsin.errors import Malformed
+from tocsin.wire.codec import V5, encode
+from tocsin.wire.fields import read_varint
+
+TOPIC: Final = "$carried"
+WAY_MAX: Final = 8  # brokers on a way; planners use three at most
+NAME_MAX: Final = 300  # characters
+PIECE_MAX_BYTES: Final = 64 << 10  # of frames in one packet, unless one frame alone is longer
+
+Name = Annotated[str, Meta(max_length=NAME_MAX)]
+
+
+class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    """Of one packet."""
+
+    cluster: Name  # of the broker at which the messages were published
+    way: Annotated[tuple[Name, ...], Meta(max_length=WAY_MAX)]  # empty: it is for who reads this
+    messages: Annotated[int, Meta(ge=0, le=1 << 32)]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Ticket)
+
+
+def wrap(ticket: Ticket, frames: bytes) -> bytes:
+    """The frame of a packet that carries these."""
+    return encode(PublishPacket(TOPIC, frames, correlation_data=_encoder.encode(ticket)), V5)
+
+
+def ticket_of(packet: PublishPacket) -> Ticket:
+    """The ticket of a packet on ``TOPIC``, or ``Malformed``."""
+    try:
+        return _decoder.decode(packet.correlation_data or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise Malformed(f"not a packet of carried frames: {error}") from None
+
+
+def pieces(frames: bytes, most_bytes: int = PIECE_MAX_BYTES) -> Iterator[tuple[bytes, int]]:
+    """Whole frames, in order, in runs of at most so many bytes or of one frame; with how many each has."""
+    start = at = count = 0
+    while at < len(frames):
+        length, body = read_varint(frames, at + 1, len(frames), "the remaining length")
+        if count and body + length - start > most_bytes:
+            yield frames[start:at], count
+            start, count = at, 0
+        at, count = body + length, count + 1
+    if count:
+        yield frames[start:at], count

@@ -1,0 +1,58 @@
+"""What brokers of one cluster say to each other, over their links, while one of them hears no leader (MessagePack).
+
+Words may be lost, and are followed by others. A word is for one broker. It says whom its sender hears, and what the
+sender's clients want (**wants**): those changes that the other has not said it knows. A **run** names one such time of
+one broker, and no other; versions count the changes of wants in it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from tocsin.errors import Malformed
+from tocsin.model.message import Message
+
+BROKERS_MAX: Final = 256  # that a word may name in one list
+SLICE: Final = 1_000  # wants in one word: some 50 kB
+NAME_MAX: Final = 300  # characters of a broker's id
+
+Number = Annotated[int, Meta(ge=0)]
+Name = Annotated[str, Meta(max_length=NAME_MAX)]
+Names = Annotated[tuple[Name, ...], Meta(max_length=BROKERS_MAX)]
+Want = tuple[Number, str, bool]  # the version that it made, the filter, and whether it is wanted
+
+
+class Word(Message, frozen=True, array_like=True, tag="W"):
+    """Broker → broker of the same cluster."""
+
+    sender: Name
+    run: Number
+    number: Number  # counts the words of a run to one broker
+    severed: bool  # it hears no leader
+    hears: Names = ()  # the brokers of the cluster whose words it hears
+    backs: Names = ()  # those of whose clients it has copies, as their local backup
+    # What it decided, if it is the landmark: who is gone, and who stands in; empty if nobody can.
+    gone: Annotated[tuple[tuple[Name, Name], ...], Meta(max_length=BROKERS_MAX)] = ()
+    known: tuple[Number, Number] = (0, 0)  # of the other's wants: the run, and the version up to which
+    base: Number = 0  # ``wants`` are what changed after this version …
+    version: Number = 0  # … and this is the newest there is
+    wants: Annotated[tuple[Want, ...], Meta(max_length=SLICE)] = ()
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Word)
+
+
+def encode_word(word: Word) -> bytes:
+    return _encoder.encode(word)
+
+
+def decode_word(data: bytes) -> Word:
+    """The word, or ``Malformed`` for whatever is none."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise Malformed(f"not a word between brokers: {error}") from None

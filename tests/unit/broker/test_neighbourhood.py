@@ -1,0 +1,176 @@
+"""Brokers of a cluster find each other in a table, and speak over links when no leader is heard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from mqtt5 import ConnectPacket, PingReqPacket, PingRespPacket, PublishPacket
+
+from tests.unit.broker.door import SECRET, Door, until
+from tocsin.broker.neighbourhood import MARK, PREFIX, REPLICATION, WORDS, Neighbourhood
+from tocsin.config import Limits
+from tocsin.core.admission import LINK_PREFIX, LINK_USER, PROPERTY_BROKER, PROPERTY_CLUSTER
+from tocsin.model.network import BrokerInfo, Role, Route, Scope
+from tocsin.ports import Table, TableSpec
+from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.wire.codec import V5, Decoder
+
+
+class Wire:
+    """A link that hands over what it is given."""
+
+    up = True
+
+    def __init__(self, to: Broker) -> None:
+        self._to = to
+
+    def deliver(self, data: bytes, messages: int) -> None:
+        for packet in Decoder(1 << 20, version=V5).feed(data):  # as the peer reads it
+            assert isinstance(packet, PublishPacket) and packet.topic.startswith(PREFIX)
+            self._to.near.hear(packet.topic, bytes(packet.payload))
+
+
+class Broker:
+    def __init__(self, name: str, brokers: dict[str, Broker]) -> None:
+        self.wants: list[str] = []
+        self.gone: list[str] = []
+        self.wanted: set[str] = set()
+        self.routes: set[Route] = set()
+        self.standing_in: set[str] = set()
+        self.heard: list[bytes] = []
+        self.meetings = 0
+        self.alive = True
+        self._brokers = brokers
+        self.info = BrokerInfo(name, "north", Role.EDGE, "127.0.0.1", 1)
+        self.near = Neighbourhood(self.info, self, lambda: self.wants, lambda: self.gone)
+
+    def link(self, broker: str) -> Any:
+        there = self._brokers.get(broker)
+        return Wire(there) if broker in self.wanted and there is not None and there.alive else None
+
+    def want_links(self, peers: tuple[BrokerInfo, ...]) -> None:
+        self.wanted = {each.id for each in peers}
+
+    def change_near_routes(self, added: tuple[Route, ...], removed: tuple[Route, ...]) -> None:
+        self.routes = (self.routes | set(added)) - set(removed)
+
+    def stand_in_meanwhile(self, broker: str) -> None:
+        self.standing_in.add(broker)
+
+    def stand_down_meanwhile(self, broker: str) -> None:
+        self.standing_in.remove(broker)
+
+    def hear_replication(self, payload: bytes) -> None:
+        self.heard.append(payload)
+
+    def met(self) -> None:
+        self.meetings += 1
+
+
+class Cluster:
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.brokers: dict[str, Broker] = {}
+        for name in ("a", "b", "c"):
+            self.brokers[name] = Broker(name, self.brokers)
+        self.tasks = [asyncio.create_task(each.near.run(table)) for each in self.brokers.values()]
+
+    def __getitem__(self, name: str) -> Broker:
+        return self.brokers[name]
+
+    async def known(self) -> None:
+        await until(lambda: all(len(each.near._machine.roster) == 2 for each in self.brokers.values()))
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    found = Cluster(await MemoryStore(MemoryServer()).table(TableSpec("network")))
+    yield found
+    for task in found.tasks:
+        task.cancel()
+    await asyncio.gather(*found.tasks, return_exceptions=True)
+
+
+async def test_they_find_each_other_and_exchange_what_is_wanted(cluster: Cluster) -> None:
+    await cluster.known()
+    cluster["a"].wants.append("x")
+    for each in cluster.brokers.values():
+        each.near.sever()
+    assert cluster["a"].wanted == {"b", "c"}
+    await until(lambda: cluster["b"].routes == {Route(Scope.ORIGIN, "a", "x")})
+    await until(lambda: cluster["c"].near.statistics()["cluster_heard"] == 2)
+    assert cluster["a"].meetings == 2
+    assert "landmark" in (cluster["c"].near.problem() or "")
+    cluster["a"].near.wants(("y",), ())
+    await until(lambda: Route(Scope.ORIGIN, "a", "y") in cluster["b"].routes)
+
+
+async def test_the_backup_of_one_that_is_gone_stands_in_until_a_leader_is_heard(cluster: Cluster) -> None:
+    await cluster.known()
+    cluster["b"].near.backs(("a",))
+    for each in cluster.brokers.values():
+        each.near.sever()
+    await until(lambda: cluster["c"].near.statistics()["cluster_heard"] == 2)
+    cluster["a"].alive = False
+    cluster.tasks[0].cancel()
+    await until(lambda: cluster["b"].standing_in == {"a"})
+    await until(lambda: cluster["c"].near.stands_in_for("a") == cluster["b"].info)
+    assert cluster["b"].near.stands_in_for("a") == cluster["b"].info
+    cluster["b"].near.restore()
+    assert cluster["b"].standing_in == set() and cluster["b"].near.problem() is None
+
+
+async def test_replication_goes_over_links_only_while_somebody_hears_no_leader(cluster: Cluster) -> None:
+    await cluster.known()
+    assert not cluster["a"].near.detour("b", b"update")
+    cluster["a"].near.sever()
+    assert cluster["a"].near.detour("b", b"update") and cluster["b"].heard == [b"update"]
+    assert not cluster["a"].near.detour("elsewhere", b"update")
+    await until(lambda: "a" in cluster["b"].wanted)
+    assert cluster["b"].near.detour("a", b"applied") and cluster["a"].heard == [b"applied"]
+
+
+async def test_one_that_a_leader_has_given_up_before_is_not_missed_again(cluster: Cluster) -> None:
+    await cluster.known()
+    cluster["a"].gone.append("b")
+    cluster["a"].near.sever()
+    assert cluster["a"].wanted == {"c"}
+
+
+async def test_what_is_unreadable_is_dropped(cluster: Cluster) -> None:
+    await cluster.known()
+    cluster["a"].near.hear(WORDS, b"\xff\x00")
+    cluster["a"].near.hear(REPLICATION, b"whatever it is")
+    assert cluster["a"].heard == [b"whatever it is"]
+    await cluster.table.put(f"{cluster['a'].near._prefix}junk", b"\xff")
+    await cluster["c"].near.leave(cluster.table)
+    await until(lambda: set(cluster["a"].near._machine.roster) == {"b"})
+
+
+async def test_one_that_leaves_does_not_strike_out_another_of_its_name(cluster: Cluster) -> None:
+    await cluster.known()
+    moved = msgspec.structs.replace(cluster["c"].info, port=9)
+    await cluster.table.put(cluster["c"].near._key, msgspec.msgpack.encode(moved))
+    await cluster["c"].near.leave(cluster.table)
+    await until(lambda: cluster["a"].near._machine.roster["c"] == moved)
+
+
+async def test_words_come_over_links_and_from_no_client() -> None:
+    told: list[tuple[str, bytes]] = []
+    async with Door(Limits()) as door:
+        door.exchange.near = lambda topic, payload: told.append((topic, bytes(payload)))
+        client = await door.peer("c")
+        client.send(PublishPacket(WORDS, b"forged", user_properties=MARK), PingReqPacket())
+        await client.receive(PingRespPacket)
+        said = [(PROPERTY_BROKER, "b"), (PROPERTY_CLUSTER, "north")]
+        greeting = ConnectPacket(
+            f"{LINK_PREFIX}b", username=LINK_USER, password=SECRET, clean_start=True, user_properties=said
+        )
+        link = await door.peer(connect=greeting)
+        link.send(PublishPacket(WORDS, b"true", user_properties=MARK))
+        await until(lambda: bool(told))
+    assert told == [(WORDS, b"true")]

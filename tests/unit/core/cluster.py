@@ -1,0 +1,166 @@
+"""Landmark machines of one cluster on virtual time, with a network between them that can be changed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
+from itertools import count
+
+from tocsin.core.landmark import (
+    BacksKnown,
+    Landmark,
+    LandmarkKnown,
+    MeanwhileIn,
+    MeanwhileOut,
+    NearRoutes,
+    NeighboursWanted,
+    Restored,
+    RosterKnown,
+    Severed,
+    WantsChanged,
+)
+from tocsin.core.machine import CancelTimer, Effect, Event, Received, Say, Send, SetTimer, TimerFired
+from tocsin.model.network import BrokerInfo, Role, Route
+from tocsin.wire.words import Word, decode_word, encode_word
+
+SECOND = 1_000_000
+DELAY_US = 5_000
+
+
+def info(broker: str) -> BrokerInfo:
+    return BrokerInfo(broker, "north", Role.EDGE, "127.0.0.1", 1)
+
+
+class Node:
+    def __init__(self, broker: str) -> None:
+        self.broker = broker
+        self.wanted: set[str] = set()
+        self.machine = Landmark(broker, lambda: sorted(self.wanted))
+        self.timers: dict[str, int] = {}  # name → the number of the one that counts
+        self.routes: set[Route] = set()
+        self.standing_in: set[str] = set()
+        self.linked: set[str] = set()
+        self.landmark = ""
+        self.alive = True
+        self.words: list[Word] = []  # that it said
+
+
+class Cluster:
+    """See the module's text. Who may reach whom is ``reach``; a word needs a link that was asked for."""
+
+    def __init__(self, brokers: Iterable[str], backs: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        self.nodes = {broker: Node(broker) for broker in brokers}
+        self.apart: set[frozenset[str]] = set()
+        self.now_us = 0
+        self._queue: list[tuple[int, int, str, Event | tuple[str, int]]] = []
+        self._count = count(1)
+        roster = tuple(info(broker) for broker in self.nodes)
+        for broker in self.nodes:
+            self.post(broker, RosterKnown(brokers=roster))
+            self.post(broker, BacksKnown(primaries=(backs or {}).get(broker, ())))
+
+    # ── faults ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def sever(self, *brokers: str) -> None:
+        for broker in brokers or self.nodes:
+            if self.nodes[broker].alive:
+                self.post(broker, Severed(run=self.now_us + 1))
+
+    def restore(self, *brokers: str) -> None:
+        for broker in brokers or self.nodes:
+            if self.nodes[broker].alive:
+                self.post(broker, Restored())
+
+    def kill(self, broker: str) -> None:
+        self.nodes[broker].alive = False
+
+    def part(self, one: str, other: str) -> None:
+        self.apart.add(frozenset((one, other)))
+
+    def join(self, one: str, other: str) -> None:
+        self.apart.discard(frozenset((one, other)))
+
+    def want(self, broker: str, name: str) -> None:
+        node = self.nodes[broker]
+        if name not in node.wanted:
+            node.wanted.add(name)
+            self.post(broker, WantsChanged(added=(name,)))
+
+    def want_not(self, broker: str, name: str) -> None:
+        node = self.nodes[broker]
+        if name in node.wanted:
+            node.wanted.discard(name)
+            self.post(broker, WantsChanged(removed=(name,)))
+
+    # ── running ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def run(self, for_us: int) -> None:
+        end_us = self.now_us + for_us
+        while self._queue and self._queue[0][0] <= end_us:
+            self.now_us, _, broker, event = heappop(self._queue)
+            node = self.nodes[broker]
+            if isinstance(event, tuple):
+                name, number = event
+                if node.timers.get(name) != number:
+                    continue
+                event = TimerFired(name=name)
+            self.post(broker, event)
+        self.now_us = end_us
+
+    def post(self, broker: str, event: Event) -> None:
+        node = self.nodes[broker]
+        if node.alive:
+            for effect in node.machine.handle(event, self.now_us):
+                self._carry_out(node, effect)
+
+    def _carry_out(self, node: Node, effect: Effect) -> None:
+        match effect:
+            case Send(to=to, message=Word() as word):
+                target = to.removeprefix("broker/")
+                assert target in node.linked, "words go over links that were asked for"
+                node.words.append(word)
+                if frozenset((node.broker, target)) not in self.apart:
+                    heard = Received(sender=f"broker/{node.broker}", message=decode_word(encode_word(word)))
+                    heappush(self._queue, (self.now_us + DELAY_US, next(self._count), target, heard))
+            case SetTimer(name=name, delay_us=delay_us):
+                number = node.timers[name] = next(self._count)
+                heappush(self._queue, (self.now_us + delay_us, number, node.broker, (name, number)))
+            case CancelTimer(name=name):
+                node.timers.pop(name, None)
+            case NeighboursWanted(peers=peers):
+                node.linked = {each.id for each in peers}
+            case NearRoutes(added=added, removed=removed):
+                assert not node.routes & set(added) and set(removed) <= node.routes
+                node.routes = (node.routes | set(added)) - set(removed)
+            case LandmarkKnown(landmark=landmark):
+                node.landmark = landmark
+            case MeanwhileIn(broker=broker):
+                assert broker not in node.standing_in and node.machine.severed
+                node.standing_in.add(broker)
+            case MeanwhileOut(broker=broker):
+                node.standing_in.remove(broker)
+            case Say():
+                pass
+            case other:
+                raise AssertionError(f"no way to carry out {other}")
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def landmarks(self) -> dict[str, str]:
+        return {broker: node.landmark for broker, node in self.nodes.items() if node.alive}
+
+    def standing_in(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = defaultdict(set)
+        for broker, node in self.nodes.items():
+            if node.alive:
+                for each in node.standing_in:
+                    found[each].add(broker)
+        return dict(found)
+
+    def reached(self, broker: str) -> dict[str, set[str]]:
+        """To whom a broker sends what, beside the coordinator's routes."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for route in self.nodes[broker].routes:
+            found[route.peer].add(route.filter)
+        return dict(found)

@@ -1,0 +1,150 @@
+"""Who is awaited, and whose will is due, when a broker is gone or has forgotten its clients."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.core.machine import Say
+from tocsin.core.replication.gamma import Standing
+from tocsin.core.standing_in import (
+    AWAITED_US,
+    MEANWHILE,
+    RECENT_MAX,
+    RECENT_US,
+    AwaitWill,
+    ClientCame,
+    ReleaseCopy,
+    Restarted,
+    StandIns,
+    StoodDown,
+    StoodIn,
+)
+from tocsin.model.publication import Publication
+from tocsin.wire.replication import Bequest, Head, Positions
+
+WILL = Bequest(Publication("gone", b"x", 1, "c"), 5)
+SECOND = 1_000_000
+
+
+class Nothing:
+    def has(self, primary: str, client: str) -> bool:
+        return False
+
+
+class Everybody:
+    def has(self, primary: str, client: str) -> bool:
+        return True
+
+
+def standing(client: str, *, connected: bool = True, will: Bequest | None = None) -> Standing:
+    return Standing(client, Head(connected, will=will), {}, Positions())
+
+
+def stood_in(epoch: int, *standings: Standing, broker: str = "p") -> StoodIn:
+    return StoodIn(broker=broker, epoch=epoch, standings=standings)
+
+
+def test_a_will_waits_for_its_delay_and_the_grace_at_the_least() -> None:
+    for grace_s, expected in ((30, 30), (1, 5)):
+        effects = StandIns(Nothing(), grace_s).handle(stood_in(1, standing("a", will=WILL)), 0)
+        (will,) = [each for each in effects if isinstance(each, AwaitWill)]
+        assert (will.delay_s, will.aloud) == (expected, False)
+
+
+def test_what_no_leader_has_said_is_said_aloud_only() -> None:
+    machine = StandIns(Nothing(), 1)
+    effects = machine.handle(stood_in(MEANWHILE, standing("a", will=WILL)), 0)
+    assert [each.aloud for each in effects if isinstance(each, AwaitWill)] == [True]
+    machine.handle(stood_in(3), 0)
+    assert machine.handle(StoodDown(broker="p", meanwhile=True), 0) == []
+    assert ReleaseCopy(broker="p") in machine.handle(StoodDown(broker="p"), 0)
+
+
+def test_recovery_took_until_the_last_came() -> None:
+    machine = StandIns(Nothing(), 1)
+    machine.handle(stood_in(1, standing("a"), standing("b")), 0)
+    assert machine.handle(ClientCame(client="a", broker="z"), SECOND) == []
+    (said,) = machine.handle(ClientCame(client="b", broker="z"), 2 * SECOND)
+    assert isinstance(said, Say) and said.facts["took_ms"] == 2_000
+
+
+def test_the_wills_of_a_restart_wait_unless_the_broker_is_stood_in_for() -> None:
+    machine = StandIns(Nothing(), 1)
+    event = Restarted(broker="p", wills=(("a", WILL),))
+    assert any(isinstance(each, AwaitWill) for each in machine.handle(event, 0))
+    machine.handle(stood_in(1), 0)
+    assert machine.handle(event, 0) == []
+
+
+def test_a_client_lives_if_its_broker_is_back_and_has_it() -> None:
+    machine = StandIns(Everybody(), 1)
+    machine.handle(stood_in(1, standing("a", will=WILL)), 0)
+    assert not machine.lives("p", "a")
+    machine.handle(StoodDown(broker="p"), 0)
+    assert machine.lives("p", "a") and not StandIns(Nothing(), 1).lives("p", "a")
+
+
+def test_who_came_elsewhere_before_the_loss_was_known_is_alive() -> None:
+    machine = StandIns(Nothing(), 1)
+    machine.handle(ClientCame(client="moved", broker="q"), 0)
+    machine.handle(ClientCame(client="stayed", broker="p"), 0)
+    machine.handle(ClientCame(client="long ago", broker="q"), -RECENT_US)
+    here = [standing(each, will=WILL) for each in ("moved", "stayed", "long ago")]
+    effects = machine.handle(stood_in(1, *here), 1)
+    assert [each.client for each in effects if isinstance(each, AwaitWill)] == ["stayed", "long ago"]
+    assert machine.statistics(1)["awaited"] == 2
+    effects = StandIns(Nothing(), 1).handle(Restarted(broker="p", wills=(("moved", WILL),)), 1)
+    assert len([each for each in effects if isinstance(each, AwaitWill)]) == 1
+    machine.handle(StoodDown(broker="p"), 1)
+    effects = machine.handle(Restarted(broker="p", wills=(("moved", WILL),)), 1)
+    assert not [each for each in effects if isinstance(each, AwaitWill)]
+
+
+def test_of_those_who_came_lately_only_so_many_are_remembered() -> None:
+    machine = StandIns(Nothing(), 1)
+    for each in range(RECENT_MAX + 1):
+        machine.handle(ClientCame(client=str(each), broker="q"), 0)
+    effects = machine.handle(stood_in(1, standing("0", will=WILL), standing("1", will=WILL)), 1)
+    assert [each.client for each in effects if isinstance(each, AwaitWill)] == ["0"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["in", "down", "meanwhile over", "came", "later"]),
+            st.sampled_from("pq"),
+            st.integers(0, 3),
+            st.sampled_from("abc"),
+        )
+    )
+)
+def test_it_counts_as_a_list_would(steps: list[tuple[str, str, int, str]]) -> None:
+    machine, now_us = StandIns(Nothing(), 1), 0
+    recent: set[str] = set()  # who has come
+    places: dict[str, tuple[int, int, list[str]]] = {}  # broker → epoch, when, who is awaited
+    for step, broker, epoch, client in steps:
+        match step:
+            case "in":
+                machine.handle(stood_in(epoch, standing(broker + client), broker=broker), now_us)
+                if broker not in places or places[broker][0] < epoch:
+                    elsewhere = broker + client in recent
+                    places[broker] = (epoch, now_us, [] if elsewhere else [broker + client])
+            case "down" | "meanwhile over":
+                only = step != "down"
+                effects = machine.handle(StoodDown(broker=broker, meanwhile=only), now_us)
+                ends = broker in places and (not only or places[broker][0] == MEANWHILE)
+                assert any(isinstance(each, ReleaseCopy) for each in effects) == ends
+                if ends:
+                    del places[broker]
+            case "came":
+                machine.handle(ClientCame(client=broker + client, broker="z"), now_us)
+                recent.add(broker + client)
+                if broker in places and broker + client in places[broker][2]:
+                    places[broker][2].remove(broker + client)
+            case "later":
+                now_us += AWAITED_US // 2 + 1
+                recent.clear()
+    awaited = sum(len(who) for _, at_us, who in places.values() if now_us - at_us <= AWAITED_US)
+    found = machine.statistics(now_us)
+    assert (found["standing_in"], found["awaited"]) == (len(places), awaited)
