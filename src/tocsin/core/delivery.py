@@ -80,6 +80,10 @@ class Ids(msgspec.Struct, frozen=True):
     def of(self, position: int) -> int:
         return position % self.count + self.first
 
+    def precedes(self, one: int, other: int) -> bool:
+        """Whether one comes before the other, of ids that are not far apart: they begin anew now and then."""
+        return 0 < (other - one) % self.count < self.count // 2
+
 
 MESSAGES: Final = Ids(1, POSITION_IDS)
 CRITICAL_MESSAGES: Final = Ids(POSITION_IDS + 1, CRITICAL_MESSAGE_IDS)

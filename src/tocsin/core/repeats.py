@@ -1,10 +1,11 @@
 """What a client has acknowledged at QoS 1 and may get again: by packet id and content, over a break.
 
 The broker, or another that took the session over, may not know of the last acknowledgements. So the last REMEMBERED are
-remembered, and what comes again on the next connection is recognised. As the messages of a track are in order
-(``core.delivery``), the first that is neither remembered nor marked as a repeat ends this for its track: whatever
-follows on it is new. Of the other tracks it says nothing: a new result may overtake a message that comes again. Packet
-ids tell tracks apart; those of brokers that know no tracks are mostly of one.
+remembered, and what comes again on the next connection is recognised. As the messages of a track are in order, and
+their packet ids follow it (``core.delivery``), one that is neither remembered nor marked as a repeat ends this for what
+is before it on its track. What is behind it may still come again: a subscription that was made at a broker that is
+behind the log brings messages from before. Of the other tracks it says nothing: a new result may overtake a message
+that comes again. Packet ids tell tracks apart; those of brokers that know no tracks are mostly of one.
 
 Only what was acknowledged lately counts, because packet ids come again, and a sensor says the same a thousand times:
 ``age`` is called now and then, and what was acknowledged before the call before is forgotten.
@@ -61,13 +62,18 @@ class Repeats:
 
     def is_repeat(self, packet_id: int, content: Hashable, qos: int, marked: bool) -> bool:
         """Whether a message that came was acknowledged before; ``marked`` as a repeat by the broker."""
-        expected = self._expected.get(_track_of(packet_id))
+        track = _track_of(packet_id)
+        expected = self._expected.get(track)
         if not expected:
             return False
         if expected.pop(packet_id, None) == content and qos == 1:
             return True
         if not marked:
-            expected.clear()
+            self._expected[track] = {
+                each: content
+                for each, content in expected.items()
+                if track and track.precedes(packet_id, each)
+            }
         return False
 
 

@@ -27,14 +27,22 @@ def test_what_was_acknowledged_and_comes_again_is_a_repeat_once() -> None:
     assert not made.is_repeat(2, "b", 1, False)
 
 
-def test_the_first_new_message_ends_the_memory_of_its_track_alone() -> None:
+def test_a_new_message_ends_the_memory_of_what_is_before_it_on_its_track_alone() -> None:
     result = RESULTS.of(7)
     made = broken_after((1, "a"), (result, "r"), (2, "b"))
     assert not made.is_repeat(result + 1, "new", 1, False)
-    assert not made.is_repeat(result, "r", 1, False), "on its track, what follows is new"
+    assert not made.is_repeat(result, "r", 1, False), "on its track, what was before it is over"
     assert made.is_repeat(1, "a", 1, False)
     assert not made.is_repeat(3, "c", 1, True), "marked as a repeat, it says nothing of what follows"
     assert made.is_repeat(2, "b", 1, False)
+
+
+def test_a_new_message_from_before_leaves_the_memory_of_what_is_behind_it() -> None:
+    last = MESSAGES.of(MESSAGES.count - 1)
+    made = broken_after((last, "a"), (MESSAGES.first, "b"))
+    assert not made.is_repeat(last - 1, "of a new subscription", 1, False)
+    assert made.is_repeat(last, "a", 1, False)
+    assert made.is_repeat(MESSAGES.first, "b", 1, False), "ids begin anew behind the last"
 
 
 def test_another_content_or_qos_is_no_repeat() -> None:
