@@ -6,8 +6,8 @@ import asyncio
 import json
 import signal
 import subprocess
-import time
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
