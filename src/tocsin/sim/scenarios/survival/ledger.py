@@ -42,8 +42,8 @@ class Ledger:
         self.on_stands_in: list[Callable[[SurvivalBroker, str, int], None]] = []
         self.ended_us: dict[str, int] = {}  # broker → when a process of that name ended last
         self._names: dict[Address, str] = {}  # node → the broker that runs there, or did last
-        self._versions: dict[tuple[str, str], int] = {}
-        self._changed_us: dict[tuple[str, str], int] = {}
+        self._changed: dict[tuple[str, str], tuple[int, int]] = {}  # client, name → version, when
+        self._changed_at: dict[tuple[Address, str, str], tuple[int, int]] = {}  # the same of each node
         world.observers.on_life(self._life)
 
     def _life(self, node: Address, happening: str) -> None:
@@ -71,15 +71,17 @@ class Ledger:
 
     def changes(self, broker: SurvivalBroker, service: SurvivalService, name: str) -> None:
         """A client has a subscription that it had not, or no longer."""
-        self._versions[service.client, name] = self.version(service.client, name) + 1
-        self._changed_us[service.client, name] = self.world.now_us
+        changed = (self.version(service.client, name) + 1, self.world.now_us)
+        self._changed[service.client, name] = self._changed_at[broker.node, service.client, name] = changed
 
     def version(self, client: str, name: str) -> int:
-        return self._versions.get((client, name), 0)
+        return self._changed.get((client, name), (0, 0))[0]
 
     def awaits(self, broker: SurvivalBroker, service: SurvivalService, name: str) -> Promise:
+        """Of what changed here last: a broker that was frozen meanwhile may answer when it is long another way."""
         client = service.client
-        return Promise(broker, client, name, self.version(client, name), self._changed_us[client, name])
+        changed = self._changed_at.get((broker.node, client, name)) or self._changed[client, name]
+        return Promise(broker, client, name, *changed)
 
     def acknowledges(self, promise: Promise, synced: bool) -> None:
         for hook in self.on_acknowledged:
