@@ -19,7 +19,7 @@ class BackupsKnow(Invariant):
     """A SUBACK or UNSUBACK that is not marked degraded means that every backup has what it says.
 
     Unless the subscription has changed since; or the backup's process has ended since: its copy is gone with it, and
-    the broker will hear of that.
+    the broker will hear of that; or another process has the broker's name too: copies may be that one's by now.
     """
 
     name = "what is acknowledged and not degraded, every backup has"
@@ -32,6 +32,8 @@ class BackupsKnow(Invariant):
         if not synced or self._ledger.version(promise.client, promise.name) != promise.version:
             return
         if self._ledger.world.machine(promise.broker.node) is not promise.broker:
+            return
+        if len(self._ledger.processes(promise.broker.address)) > 1:
             return
         for backup in promise.broker.replicating.primary.recipients.values():
             if self._ledger.ended_us.get(backup.backup, -1) >= promise.since_us:
