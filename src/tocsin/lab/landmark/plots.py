@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tocsin.lab.drawing import DPI, finish, pyplot, save
+from tocsin.lab.drawing import available as available
 from tocsin.lab.figures import Spread
 from tocsin.lab.landmark import paper
 from tocsin.lab.landmark.control import Controlled
@@ -27,34 +27,11 @@ PLACES: Final = (
     "#e1d5e7",
 )  # behind a time sequence: where the subscriber is
 DETECTS: Final = {"default": OURS, "aggressive": THIRD}
-DPI: Final = 130
-
-
-def available() -> bool:
-    return importlib.util.find_spec("matplotlib") is not None
-
-
-def _pyplot() -> Any:
-    importlib.import_module("matplotlib").use("agg")
-    return importlib.import_module("matplotlib.pyplot")
-
-
-def _finish(axes: Any, title: str, along: str, up: str) -> None:
-    axes.grid(alpha=0.3)
-    axes.set_title(title, fontsize=10)
-    axes.set_xlabel(along)
-    axes.set_ylabel(up)
-    axes.legend(fontsize=8)
-
-
-def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, dpi=DPI)
-    _pyplot().close(figure)
 
 
 def draw_control(found: Sequence[Controlled], out: Path) -> None:
     """Table 1."""
-    figure, axes = _pyplot().subplots(figsize=(8, 4.8), layout="constrained")
+    figure, axes = pyplot().subplots(figsize=(8, 4.8), layout="constrained")
     axes.plot(*zip(*paper.CONTROL.items(), strict=True), "s--", color=THEIRS, label="paper")
     brokers = [each.brokers for each in found]
     deviations = [each.total.deviation for each in found]
@@ -73,13 +50,13 @@ def draw_control(found: Sequence[Controlled], out: Path) -> None:
     axes.plot(brokers, [each.heartbeats for each in found], "v-", color=THIRD, label="ours: heartbeats alone")
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
-    _finish(axes, "Table 1: control traffic while nothing happens", "brokers", "KB/s")
-    _save(figure, out / "control.png")
+    finish(axes, "Table 1: control traffic while nothing happens", "brokers", "KB/s")
+    save(figure, out / "control.png")
 
 
 def draw_objects(found: Sequence[Recovered], out: Path) -> None:
     """Tables 2 and 3."""
-    figure, panels = _pyplot().subplots(1, 2, figsize=(11, 4.6), layout="constrained", sharey=True)
+    figure, panels = pyplot().subplots(1, 2, figsize=(11, 4.6), layout="constrained", sharey=True)
     kinds: tuple[tuple[Kind, str, dict[int, float]], ...] = (
         ("queues", "Table 2: recovering queues (sessions)", paper.QUEUES),
         ("routes", "Table 3: recovering routes (subscriptions)", paper.ROUTES),
@@ -96,14 +73,14 @@ def draw_objects(found: Sequence[Recovered], out: Path) -> None:
             ("clients", SECOND, "^-", "ours: clients that come back"),
         ):
             axes.plot(counts, [mean(some[count], name) for count in counts], mark, color=colour, label=words)
-        _finish(axes, title, kind, "KB over what flows anyway")
+        finish(axes, title, kind, "KB over what flows anyway")
     panels[0].set_ylim(bottom=0)
-    _save(figure, out / "objects.png")
+    save(figure, out / "objects.png")
 
 
 def draw_latency(trials: Sequence[Trial], out: Path) -> None:
     """Table 4."""
-    figure, axes = _pyplot().subplots(figsize=(8.5, 5.2), layout="constrained")
+    figure, axes = pyplot().subplots(figsize=(8.5, 5.2), layout="constrained")
     theirs = paper.LATENCY
     axes.errorbar(
         list(theirs),
@@ -122,8 +99,8 @@ def draw_latency(trials: Sequence[Trial], out: Path) -> None:
         _recovered(axes, mine, DETECTS[detect], f"ours, {detect} detection")
     axes.set_ylim(bottom=0)
     axes.set_xticks(sorted({*theirs, *(trial.failures for trial in trials)}))
-    _finish(axes, "Table 4: from the kill of so many brokers at once", "brokers that fail", "seconds")
-    _save(figure, out / "latency.png")
+    finish(axes, "Table 4: from the kill of so many brokers at once", "brokers that fail", "seconds")
+    save(figure, out / "latency.png")
 
 
 def _recovered(axes: Any, trials: Sequence[Trial], colour: str, words: str) -> None:
@@ -156,14 +133,13 @@ def _recovered(axes: Any, trials: Sequence[Trial], colour: str, words: str) -> N
 
 def draw_sequence(found: Sequence[Sequenced], out: Path) -> None:
     """Figure 8: a panel for each way."""
-    pyplot = _pyplot()
-    figure, panels = pyplot.subplots(
+    figure, panels = pyplot().subplots(
         len(found), figsize=(10, 4.6 * len(found)), squeeze=False, layout="constrained"
     )
     for axes, each in zip(panels[:, 0], found, strict=True):
         _sequence(axes, each)
     figure.savefig(out / "sequence.png", dpi=DPI)
-    pyplot.close(figure)
+    pyplot().close(figure)
 
 
 def _sequence(axes: Any, found: Sequenced) -> None:
@@ -194,5 +170,5 @@ def _sequence(axes: Any, found: Sequenced) -> None:
         if moment is not None:
             axes.axvline(moment, color="black", lw=1, ls=style, label=words)
     lost = f"{found.account.lost} of {found.account.due} messages lost"
-    _finish(axes, f"Fig 8, {found.way}: {lost}", "seconds", "message")
+    finish(axes, f"Fig 8, {found.way}: {lost}", "seconds", "message")
     axes.legend(fontsize=8, loc="upper left")

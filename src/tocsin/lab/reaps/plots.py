@@ -6,12 +6,12 @@ its curves is made up.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tocsin.lab.drawing import available as available
+from tocsin.lab.drawing import finish, pyplot, save
 from tocsin.lab.reaps import paper
 from tocsin.lab.reaps.failures import RATES, Failed
 from tocsin.lab.reaps.overheads import Overhead
@@ -26,34 +26,11 @@ BOUND: Final = "#999999"
 THEIRS: Final = "#e67e22"
 COLOURS: Final = {"RND": BLACK, "LCS/MMCS": GREEN, "ours": OURS}
 MARKS: Final = {"RND": "s", "LCS/MMCS": "o", "ours": "^"}
-DPI: Final = 130
-
-
-def available() -> bool:
-    return importlib.util.find_spec("matplotlib") is not None
-
-
-def _pyplot() -> Any:
-    importlib.import_module("matplotlib").use("agg")
-    return importlib.import_module("matplotlib.pyplot")
-
-
-def _finish(axes: Any, title: str, along: str, up: str) -> None:
-    axes.grid(alpha=0.3)
-    axes.set_title(title, fontsize=10)
-    axes.set_xlabel(along)
-    axes.set_ylabel(up)
-    axes.legend(fontsize=8)
-
-
-def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, dpi=DPI)
-    _pyplot().close(figure)
 
 
 def draw_retrieval(rows: Sequence[Retrieved], out: Path) -> None:
     """Figure 4a."""
-    figure, axes = _pyplot().subplots(figsize=(8, 4.8), layout="constrained")
+    figure, axes = pyplot().subplots(figsize=(8, 4.8), layout="constrained")
     styles = {
         REAPS: (GREEN, "o", "-"),
         "AR, RND": (BLACK, "s", "-"),
@@ -70,13 +47,13 @@ def draw_retrieval(rows: Sequence[Retrieved], out: Path) -> None:
     axes.plot([each.subscribers for each in own], theirs, ":", color=THEIRS, lw=3, zorder=0, label=label)
     axes.set_ylim(bottom=0)
     title = "4a: fetched from the backend (paper, in words: AR more than REAPS, less so with similar backups)"
-    _finish(axes, title, "subscribers", "MB/s, mean of a broker")
-    _save(figure, out / "retrieval.png")
+    finish(axes, title, "subscribers", "MB/s, mean of a broker")
+    save(figure, out / "retrieval.png")
 
 
 def draw_subscriptions(rows: Sequence[Overhead], out: Path) -> None:
     """Figure 4b: totals, and beside it what backups add, where the differences can be seen."""
-    figure, (left, right) = _pyplot().subplots(1, 2, figsize=(12, 4.8), layout="constrained")
+    figure, (left, right) = pyplot().subplots(1, 2, figsize=(12, 4.8), layout="constrained")
     where = [each.subscribers for each in rows]
     original = [each.original for each in rows]
     left.plot(where, original, color=ORIGINAL, marker=".", label="original")
@@ -99,19 +76,19 @@ def draw_subscriptions(rows: Sequence[Overhead], out: Path) -> None:
     right.set_yscale("log")
     for axes in (left, right):
         axes.set_xlabel("subscribers")
-    _finish(
+    finish(
         left,
         "4b: subscriptions at the backend (paper, in words: REAPS below RND)",
         "subscribers",
         "all brokers",
     )
-    _finish(right, "what local backups add", "subscribers", "subscriptions")
-    _save(figure, out / "subscriptions.png")
+    finish(right, "what local backups add", "subscribers", "subscriptions")
+    save(figure, out / "subscriptions.png")
 
 
 def draw_remote(rows: Sequence[Overhead], conditions: Sequence[Overhead], out: Path) -> None:
     """Figure 4c, and the same where brokers have little room."""
-    figure, (left, right) = _pyplot().subplots(1, 2, figsize=(13, 4.8), layout="constrained")
+    figure, (left, right) = pyplot().subplots(1, 2, figsize=(13, 4.8), layout="constrained")
     where = [each.subscribers for each in rows]
     left.plot(
         where, [each.mean_original for each in rows], color=ORIGINAL, marker=".", label="original, mean"
@@ -124,7 +101,7 @@ def draw_remote(rows: Sequence[Overhead], conditions: Sequence[Overhead], out: P
     left.axhline(
         paper.REMOTE_MAX, color=THEIRS, ls=":", lw=3, zorder=0, label=f"paper, REAPS: {paper.REMOTE_MAX}"
     )
-    _finish(left, "4c: remote subscriptions that the worst broker creates", "subscribers", "subscriptions")
+    finish(left, "4c: remote subscriptions that the worst broker creates", "subscribers", "subscriptions")
     places = range(len(conditions))
     for number, (name, label) in enumerate((("random", "RND"), ("paper", "REAPS (MMCS)"), ("ours", "ours"))):
         colour = (BLACK, GREEN, OURS)[number]
@@ -137,13 +114,13 @@ def draw_remote(rows: Sequence[Overhead], conditions: Sequence[Overhead], out: P
         said = "no plan with our locals can have less" if at == 0 else None
         right.hlines(each.largest_bound, at - 0.42, at + 0.42, color=THEIRS, lw=1.6, label=said)
     right.set_xticks(places, [each.condition.replace(", ", "\n") for each in conditions], fontsize=8)
-    _finish(right, "the same with little room, or regional interests", "", "subscriptions")
-    _save(figure, out / "remote.png")
+    finish(right, "the same with little room, or regional interests", "", "subscriptions")
+    save(figure, out / "remote.png")
 
 
 def draw_replication(rows: Sequence[Replicated], out: Path) -> None:
     """Figure 4d."""
-    figure, axes = _pyplot().subplots(figsize=(8, 5), layout="constrained")
+    figure, axes = pyplot().subplots(figsize=(8, 5), layout="constrained")
     for mode, colour, mark, label in (
         ("periodic", GREEN, "o", "periodic (s between two)"),
         ("clients", OURS, "^", "threshold: clients that differ"),
@@ -162,10 +139,8 @@ def draw_replication(rows: Sequence[Replicated], out: Path) -> None:
     axes.set_yscale("symlog", linthresh=1)
     axes.set_ylim(bottom=0)
     title = "4d: replication of positions (paper, in words: threshold slightly below periodic)"
-    _finish(
-        axes, title, "updates a minute, one broker to both backups", "MB fetched twice if it failed, mean"
-    )
-    _save(figure, out / "replication.png")
+    finish(axes, title, "updates a minute, one broker to both backups", "MB fetched twice if it failed, mean")
+    save(figure, out / "replication.png")
 
 
 def _panels(rows: Sequence[Failed], name: str, titles: str, up: str, axes: Sequence[Any]) -> None:
@@ -179,22 +154,22 @@ def _panels(rows: Sequence[Failed], name: str, titles: str, up: str, axes: Seque
             panel.plot(xs, ys, line, color=colour, marker=MARKS[scheme], ms=4, label=label)
         panel.set_ylim(bottom=0)
         bound = "no bound on load" if room is None else f"room for {room:g} mean loads"
-        _finish(panel, f"{titles}, {bound}", "failed brokers of one cluster", up)
+        finish(panel, f"{titles}, {bound}", "failed brokers of one cluster", up)
 
 
 def draw_duplicates(rows: Sequence[Failed], out: Path) -> None:
     """Figure 5a: what is fetched twice, and what is delivered twice."""
     rooms = len({each.room for each in rows})
-    figure, grid = _pyplot().subplots(2, rooms, figsize=(6 * rooms, 8), squeeze=False, layout="constrained")
+    figure, grid = pyplot().subplots(2, rooms, figsize=(6 * rooms, 8), squeeze=False, layout="constrained")
     _panels(rows, "retrieved_mb", "5a: fetched twice", "MB", grid[0])
     _panels(rows, "delivered_mb", "delivered twice", "MB, all subscribers", grid[1])
-    _save(figure, out / "duplicates.png")
+    save(figure, out / "duplicates.png")
 
 
 def draw_failovers(rows: Sequence[Failed], out: Path) -> None:
     """Figure 5b: remote fail-overs, and how long it takes."""
     rooms = len({each.room for each in rows})
-    figure, grid = _pyplot().subplots(3, rooms, figsize=(6 * rooms, 11), squeeze=False, layout="constrained")
+    figure, grid = pyplot().subplots(3, rooms, figsize=(6 * rooms, 11), squeeze=False, layout="constrained")
     _panels(rows, "remote_brokers", "5b: remote fail-overs", "brokers", grid[0])
     _panels(rows, "created", "created for them", "subscriptions", grid[1])
     _panels(
@@ -205,4 +180,4 @@ def draw_failovers(rows: Sequence[Failed], out: Path) -> None:
         f"{RATES.created_s:g} subscriptions/s one by one, {RATES.bulk_s:g} in bulk (ours)",
         fontsize=8,
     )
-    _save(figure, out / "failovers.png")
+    save(figure, out / "failovers.png")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tocsin.lab.drawing import DPI, finish, pyplot
+from tocsin.lab.drawing import available as available
 from tocsin.lab.reaps.prototype.outcome import Outcome, by_size, typical
 from tocsin.lab.reaps.prototype.plan import WAYS
 from tocsin.lab.reaps.prototype.tables import FAILED, fitted
@@ -18,25 +18,7 @@ COLOURS: Final = {
     "remote": "#7d3c98",
 }  # red, blue, purple as in the paper
 OTHERS: Final = "#999999"
-DPI: Final = 130
 MARGIN: Final = 1.08  # beyond the last point
-
-
-def available() -> bool:
-    return importlib.util.find_spec("matplotlib") is not None
-
-
-def _pyplot() -> Any:
-    importlib.import_module("matplotlib").use("agg")
-    return importlib.import_module("matplotlib.pyplot")
-
-
-def _finish(axes: Any, title: str, along: str, up: str) -> None:
-    axes.grid(alpha=0.3)
-    axes.set_title(title, fontsize=10)
-    axes.set_xlabel(along)
-    axes.set_ylabel(up)
-    axes.legend(fontsize=8)
 
 
 def steps(times: Sequence[float], before: float, until: float) -> tuple[list[float], list[float]]:
@@ -50,19 +32,18 @@ def steps(times: Sequence[float], before: float, until: float) -> tuple[list[flo
 
 def draw_progress(failures: Sequence[Outcome], out: Path) -> None:
     """Figure 3a: of the largest broker, after the failure and after its detection."""
-    pyplot = _pyplot()
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 5), layout="constrained")
+    figure, (left, right) = pyplot().subplots(1, 2, figsize=(13, 5), layout="constrained")
     drawn = {way: list(sizes.values())[-1] for way in WAYS if (sizes := by_size(failures, way))}
     _draw_shares(left, drawn)
     _draw_shares(right, {way: each for way, each in drawn.items() if way != "migration"}, detection=True)
     size = max(each.subscribers for each in failures)
     title = f"3a: a broker with {size} subscribers fails (paper, in words: local well before remote)"
-    _finish(left, title, "seconds after the failure", "% of its subscribers")
-    _finish(
+    finish(left, title, "seconds after the failure", "% of its subscribers")
+    finish(
         right, "the same, from when it is declared lost", "seconds after detection", "% of its subscribers"
     )
     figure.savefig(out / "progress.png", dpi=DPI)
-    pyplot.close(figure)
+    pyplot().close(figure)
 
 
 def _draw_shares(axes: Any, drawn: dict[Any, list[Outcome]], *, detection: bool = False) -> None:
@@ -94,8 +75,7 @@ def _draw_shares(axes: Any, drawn: dict[Any, list[Outcome]], *, detection: bool 
 
 def draw_failovers(failures: Sequence[Outcome], out: Path) -> None:
     """Figure 3b: until all are served again, and until all are told what they missed."""
-    pyplot = _pyplot()
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 5), layout="constrained")
+    figure, (left, right) = pyplot().subplots(1, 2, figsize=(13, 5), layout="constrained")
     for way in FAILED:
         mine, colour = [each for each in failures if each.way == way], COLOURS[way]
         if not mine:
@@ -118,7 +98,7 @@ def draw_failovers(failures: Sequence[Outcome], out: Path) -> None:
         axes.set_ylim(bottom=0)
     title = "3b: until all are served again (paper, in words: proportional, local well below remote)"
     along, up = "subscribers of the broker that fails", "seconds after the failure"
-    _finish(left, title, along, up)
-    _finish(right, "until all are told what they missed", along, up)
+    finish(left, title, along, up)
+    finish(right, "until all are told what they missed", along, up)
     figure.savefig(out / "failovers.png", dpi=DPI)
-    pyplot.close(figure)
+    pyplot().close(figure)

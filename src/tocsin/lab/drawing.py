@@ -1,0 +1,32 @@
+"""What the pictures of all experiments share: matplotlib, if it is installed, and how axes and files are finished."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any, Final
+
+DPI: Final = 130
+
+
+def available() -> bool:
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def pyplot() -> Any:
+    importlib.import_module("matplotlib").use("agg")
+    return importlib.import_module("matplotlib.pyplot")
+
+
+def finish(axes: Any, title: str, along: str, up: str) -> None:
+    axes.grid(alpha=0.3)
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel(along)
+    axes.set_ylabel(up)
+    axes.legend(fontsize=8)
+
+
+def save(figure: Any, path: Path) -> None:
+    figure.savefig(path, dpi=DPI)
+    pyplot().close(figure)
