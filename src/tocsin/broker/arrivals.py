@@ -5,27 +5,30 @@ stored, whichever broker stored it. Both are messages to the store for which no 
 the messages one by one are most of the work. So the others are told at once of who comes first, and of those who come
 in the next TELL_S together; and old sessions are looked for together that are to go within FORGET_S.
 
-Invariants: nobody is told of a client that has gone again; and what is to be forgotten of a client is forgotten before
-a session of it is taken (``settled``), or the new one would go with the old.
+Invariants: nobody is told of a client that has gone again; nobody is let go for a word from before it came
+(``core.presence``); and what is to be forgotten of a client is forgotten before a session of it is taken (``settled``),
+or the new one would go with the old.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 import structlog
 
 from tocsin.broker.sessions import Sessions
+from tocsin.core.presence import Presence
 from tocsin.errors import TocsinError
 from tocsin.ports import PAYLOAD_MAX_BYTES, Bus, Delivery
 
-TELL_S: Final = 0.002  # shorter than a client takes to another broker: the word must not overtake it
+TELL_S: Final = 0.002  # shorter than most clients take to another broker
 FORGET_S: Final = 0.01  # an old session that nobody takes does no harm
 DISCARDS_MAX: Final = 64  # old sessions that are looked for at once
 SEPARATOR: Final = "\0"  # in no client id: MQTT allows it in no string
-BACK, CLEAN = "+", "-"  # before a client id: it came for its session, or for a new one
+BACK, CLEAN = "+", "-"  # before the time and the client id: it came for its session, or for a new one
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -46,6 +49,7 @@ class Arrivals:
         broker: str,
         ended: Callable[[str], Awaitable[None]],
         spawn: Spawn,
+        clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
         self.subject = f"{network}.arrivals"  # where brokers say who has come to them
         self._bus = bus
@@ -53,9 +57,10 @@ class Arrivals:
         self._broker = broker
         self._ended = ended
         self._spawn = spawn
-        self._fresh: dict[
-            str, bool
-        ] = {}  # of whom the others are to be told → whether it came for its session
+        self._clock_us = clock_us  # on the wall
+        self._presence = Presence()
+        # Of whom the others are to be told → when it came, and whether for its session.
+        self._fresh: dict[str, tuple[int, bool]] = {}
         self._clean: dict[str, str] = {}  # client → owner, whose old sessions are to be forgotten
         self._forgetting: dict[str, asyncio.Task[None]] = {}  # the same, under way
         self._slots = asyncio.Semaphore(DISCARDS_MAX)
@@ -63,11 +68,14 @@ class Arrivals:
         self._timer: asyncio.TimerHandle | None = None  # for forgetting
         self._log = structlog.get_logger()
 
-    def came(self, client: str, *, back: bool) -> None:
-        """A client has come; ``back``: for the session that it had."""
+    def came(self, client: str, *, back: bool) -> int:
+        """A client has come; ``back``: for the session that it had. When that was."""
         if not self._fresh:
             asyncio.get_running_loop().call_at(self._told_at + TELL_S, self._tell)
-        self._fresh[client] = back
+        came_us = self._clock_us()
+        self._presence.came(client, came_us)
+        self._fresh[client] = came_us, back
+        return came_us
 
     def came_clean(self, client: str, owner: str) -> None:
         """A client has come that wants no session."""
@@ -79,6 +87,11 @@ class Arrivals:
     def went(self, client: str) -> None:
         """A client has no connection here any more."""
         self._fresh.pop(client, None)
+        self._presence.went(client)
+
+    def since(self, client: str, came_us: int) -> bool:
+        """Whether a client has come here after it came elsewhere, at that time."""
+        return self._presence.since(client, came_us)
 
     async def settled(self, client: str) -> None:
         """Return when nothing is left to be forgotten of a client."""
@@ -89,11 +102,16 @@ class Arrivals:
             await asyncio.wait({task})
 
     def elsewhere(self, arrival: Delivery) -> list[tuple[str, bool, str]]:
-        """The clients that have come to another broker, whether for their sessions, and to which."""
+        """The clients that have come to another broker and not here since, whether for their sessions, and to which."""
         broker, *clients = arrival.payload.decode(errors="replace").split(SEPARATOR)
         if broker == self._broker:
             return []
-        return [(each[1:], each.startswith(BACK), broker) for each in clients]
+        found = []
+        for each in clients:
+            came, _, client = each[1:].partition(" ")
+            if came.isdecimal() and not self.since(client, int(came)):
+                found.append((client, each.startswith(BACK), broker))
+        return found
 
     # ── together ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -101,7 +119,9 @@ class Arrivals:
         fresh, self._fresh = self._fresh, {}
         self._told_at = asyncio.get_running_loop().time()
         if fresh:
-            marked = [(BACK if back else CLEAN) + client for client, back in fresh.items()]
+            marked = [
+                f"{BACK if back else CLEAN}{came_us} {client}" for client, (came_us, back) in fresh.items()
+            ]
             self._spawn(self._tell_others(marked))
 
     def forget(self) -> None:

@@ -21,7 +21,7 @@ from tocsin.broker.pace import HELD_BACK, NOT_CLEAR, UNDER_WAY, Pace
 from tocsin.broker.partaking import Refused
 from tocsin.broker.permitted import Permitted
 from tocsin.broker.provisional import DEGRADED
-from tocsin.broker.sessions import NotYours
+from tocsin.broker.sessions import Abandoned, NotYours
 from tocsin.broker.source import Source
 from tocsin.broker.subscribing import Subscribing
 from tocsin.core.access import Rights
@@ -112,7 +112,7 @@ class Connection(Outflow, Permitted):
         else:
             items = self._decoder.feed(data)
         if self._pace.limited and self._link_cluster is None:
-            self._pace.published(sum(map(_messages, items)))
+            self._pace.published(items)
         for item in items:
             if self._transport is None:
                 return
@@ -330,7 +330,10 @@ class Connection(Outflow, Permitted):
                 owner=self._user,
                 clean=accepted.clean_start,
                 expiry_s=accepted.session_expiry_s,
+                wanted=lambda: not self._ended,
             )
+        except Abandoned:
+            return
         except TocsinError as error:
             self._come_in_provisionally(accepted, error)
             return
@@ -393,7 +396,3 @@ class Connection(Outflow, Permitted):
             transport.close()
             if transport.get_write_buffer_size():  # a peer that does not read could hold it open for ever
                 asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
-
-
-def _messages(item: Packet | PublishRun | WireError) -> int:
-    return item.count if isinstance(item, PublishRun) else isinstance(item, PublishPacket)

@@ -19,7 +19,7 @@ from tocsin.broker.provisional import CutOff, Provisional, ProvisionalAttendant
 from tocsin.broker.replicating import Replicating
 from tocsin.broker.retained import Retained
 from tocsin.broker.retaining import Retaining
-from tocsin.broker.sessions import NotYours, Sessions
+from tocsin.broker.sessions import Abandoned, NotYours, Sessions
 from tocsin.broker.standing_by import StandingBy
 from tocsin.broker.standing_in import StandingIn
 from tocsin.broker.wills import Wills
@@ -150,7 +150,9 @@ class Durability:
         """Commit, follow, watch and answer, for as long as the broker lives. ``let_go`` ends a client's connection."""
 
         async def hand_over(request: Delivery) -> bytes:
-            client = Sessions.wanted(request)
+            client, came_us = Sessions.wanted(request)
+            if self._arrivals.since(client, came_us):
+                return b"newer here"
             let_go(client)
             await self.ended(client)
             return b"yours"
@@ -221,18 +223,33 @@ class Durability:
         return f"{self._broker}.{self._life}.{self._attendances}"
 
     async def take(
-        self, client: str, *, owner: str, clean: bool, expiry_s: int
+        self,
+        client: str,
+        *,
+        owner: str,
+        clean: bool,
+        expiry_s: int,
+        wanted: Callable[[], bool] = lambda: True,
     ) -> tuple[StoredSession, int, bool] | None:
-        """Make a client's session ours, after whatever an earlier connection of it here still has to store."""
+        """Make a client's session ours, after whatever an earlier connection of it here still has to store; unless it
+        is no longer ``wanted`` (``Abandoned``)."""
+        if not wanted():
+            raise Abandoned(client)
         self._has_come(client, self._broker, back=not clean)
         if self.provisional.cut_off:
             raise CutOff(client)
-        self._arrivals.came(client, back=not clean)
+        came_us = self._arrivals.came(client, back=not clean)
         await self.ended(client)
         await self._arrivals.settled(client)
         await self.provisional.settled(client)
         taken = await self.sessions.take(
-            client, owner=owner, clean=clean, expiry_s=expiry_s, tail=self.journal.tail
+            client,
+            owner=owner,
+            clean=clean,
+            expiry_s=expiry_s,
+            tail=self.journal.tail,
+            came_us=came_us,
+            wanted=wanted,
         )
         if taken is None:
             return None

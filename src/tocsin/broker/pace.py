@@ -8,10 +8,15 @@ as many of its messages wait for others to know of their streams as may.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
+from mqtt5 import Packet, PublishPacket
+
 from tocsin.core.rates import Bucket
+from tocsin.errors import WireError
 from tocsin.runtime.pump import now_us
+from tocsin.wire.codec import PublishRun
 
 UNDER_WAY: Final = 1
 HELD_BACK: Final = 2
@@ -37,8 +42,9 @@ class Pace:
     def end(self) -> None:
         self._transport = None
 
-    def published(self, messages: int) -> None:
-        """The client published so many messages just now."""
+    def published(self, items: Iterable[Packet | PublishRun | WireError]) -> None:
+        """The client published these just now, among other things."""
+        messages = sum(map(_messages, items))
         if self._bucket is None or not messages:
             return
         wait_us = self._bucket.take(now_us(), messages)
@@ -57,3 +63,7 @@ class Pace:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
+
+
+def _messages(item: Packet | PublishRun | WireError) -> int:
+    return item.count if isinstance(item, PublishRun) else isinstance(item, PublishPacket)

@@ -44,6 +44,14 @@ class Lost(TocsinError):
         super().__init__(f"the session of {client!r} was taken by another broker")
 
 
+class Abandoned(TocsinError):
+    """The client has gone before its session was taken."""
+
+    def __init__(self, client: str) -> None:
+        self.client = client
+        super().__init__(f"{client!r} has gone before it had its session")
+
+
 class Sessions:
     """The sessions of the network, as one broker sees them."""
 
@@ -66,12 +74,22 @@ class Sessions:
         self._log = structlog.get_logger()
 
     async def take(
-        self, client: str, *, owner: str, clean: bool, expiry_s: int, tail: int
+        self,
+        client: str,
+        *,
+        owner: str,
+        clean: bool,
+        expiry_s: int,
+        tail: int,
+        came_us: int = 0,
+        wanted: Callable[[], bool] = lambda: True,
     ) -> tuple[StoredSession, int, bool] | None:
         """Make a client's session ours, resumed or (``clean``, or there is none) new: with its cell's revision, and
         whether it was resumed. None if there is none, and none is to last (``expiry_s`` 0).
 
-        Whoever has the client now is asked to let it go, so that nothing that it knows is lost.
+        Whoever has the client now is asked to let it go, so that nothing that it knows is lost, unless it came there
+        after it came here (``came_us``). ``Abandoned`` if it is no longer ``wanted`` here: a client that has gone on
+        must not lose its session to a connection that it has given up.
         """
         key = session_key(client)
         for _ in range(TAKE_ATTEMPTS):
@@ -80,7 +98,7 @@ class Sessions:
             if before is not None and before.owner not in ("", owner):
                 raise NotYours(client)
             if before is not None and before.broker not in ("", self._broker):
-                await self._ask_for(before)
+                await self._ask_for(before, came_us)
                 cell = await self.table.get(key)
                 before = self._decoded(cell)
             if before is None and not expiry_s:
@@ -102,7 +120,7 @@ class Sessions:
                     before, epoch=epoch, broker=self._broker, home=self._broker, expiry_s=expiry_s
                 )
             try:
-                revision = await self._claim(session, cell, None if clean else before)
+                revision = await self._claim(session, cell, None if clean else before, wanted)
             except Conflict:
                 continue
             if before is not None and clean:
@@ -110,15 +128,27 @@ class Sessions:
             return session, revision, before is not None and not clean
         raise Lost(client)
 
-    async def _claim(self, session: StoredSession, cell: Cell | None, resumed: StoredSession | None) -> int:
+    async def _claim(
+        self,
+        session: StoredSession,
+        cell: Cell | None,
+        resumed: StoredSession | None,
+        wanted: Callable[[], bool],
+    ) -> int:
         """Write a session as ours. What one that goes on has of channels is held here before that."""
         revision = 0 if cell is None else cell.revision
-        key, value, ttl_s = session_key(session.client), encode_session(session), _ttl_s(session)
-        if resumed is None or self._holding is None:
+
+        async def write() -> int:
+            if not wanted():
+                raise Abandoned(session.client)
+            key, value, ttl_s = session_key(session.client), encode_session(session), _ttl_s(session)
             return await self.table.compare_and_set(key, value, revision=revision, ttl_s=ttl_s)
+
+        if resumed is None or self._holding is None:
+            return await write()
         try:
             await self._holding.prepare(resumed)
-            revision = await self.table.compare_and_set(key, value, revision=revision, ttl_s=ttl_s)
+            revision = await write()
         except BaseException:
             self._holding.abandon(resumed)
             raise
@@ -148,11 +178,11 @@ class Sessions:
             self._log.error("a stored session is unreadable and is replaced", problem=str(error))
             return None
 
-    async def _ask_for(self, session: StoredSession) -> None:
+    async def _ask_for(self, session: StoredSession, came_us: int) -> None:
         try:
             await self._bus.request(
                 self.hand_over_subject(session.broker),
-                session.client.encode(),
+                f"{came_us} {session.client}".encode(),
                 deadline_s=HAND_OVER_DEADLINE_S,
             )
         except TocsinError as error:
@@ -169,9 +199,10 @@ class Sessions:
         return f"{self._network}.session.{broker}"
 
     @staticmethod
-    def wanted(request: Delivery) -> str:
-        """The client that a hand-over request names."""
-        return request.payload.decode(errors="replace")
+    def wanted(request: Delivery) -> tuple[str, int]:
+        """The client that a hand-over request names, and when it came to who asks."""
+        came, _, client = request.payload.decode(errors="replace").partition(" ")
+        return client, int(came) if came.isdecimal() else 0
 
 
 def _ttl_s(session: StoredSession) -> float | None:

@@ -22,9 +22,14 @@ A peer may send us to another server (*use another server*, *server moved*, with
 not: they want that one broker) dials it at once, REFERRALS_MAX times in a row, and comes back to the usual server when
 it loses the other; after *moved*, the other is the usual one.
 
+Who is told that its **session was taken over** within OWN_US of an earlier connection may have been taken for its own
+rival: a broker that it had given up was slow (``Down.own``). That is believed once in FORGIVE_US; two clients with one
+id would otherwise throw each other out for ever.
+
 In ``greeting`` CONNECT is sent and CONNACK awaited. In ``up`` a PINGREQ goes out every half keep-alive, and a
 peer that does not answer until the next one is given up. Back-off doubles from BACKOFF_FIRST_US to
-BACKOFF_MAX_US and starts anew after a connection that was up for longer than that; up to a quarter is taken off
+BACKOFF_MAX_US. It starts anew after a connection that was up for longer than the last wait, and than STEADY_US: whoever
+has come to another server, and loses that too, must not wait for what went wrong before. Up to a quarter is taken off
 by chance (from ``Started.incarnation``), so that the links of a failed broker do not all come back at once.
 """
 
@@ -38,12 +43,20 @@ from mqtt5 import (
     ConnAckPacket,
     ConnectPacket,
     DisconnectPacket,
-    Packet,
     PingReqPacket,
     PingRespPacket,
     PublishPacket,
 )
 
+from tocsin.core.dialler_signals import Closing as Closing
+from tocsin.core.dialler_signals import Dial as Dial
+from tocsin.core.dialler_signals import Dialled as Dialled
+from tocsin.core.dialler_signals import Down as Down
+from tocsin.core.dialler_signals import HangUp as HangUp
+from tocsin.core.dialler_signals import Heard as Heard
+from tocsin.core.dialler_signals import Lost as Lost
+from tocsin.core.dialler_signals import Pinging as Pinging
+from tocsin.core.dialler_signals import Up as Up
 from tocsin.core.guests import PROPERTY_BROKER, PROPERTY_HOME, PROPERTY_SERVER, PROPERTY_STAY, SERVERS_TOPIC
 from tocsin.core.machine import (
     CancelTimer,
@@ -61,11 +74,14 @@ from tocsin.wire.reference import Server, server_of
 
 BACKOFF_FIRST_US = 100_000  # a broker that restarts is back within a second
 BACKOFF_MAX_US = 10_000_000
+STEADY_US = 1_000_000  # a peer that accepts us and drops us sooner is dialled less and less often
 GREETING_DEADLINE_US = 10_000_000  # to dial, and again to be answered: the broker's own default for CONNECT
 HURRY_US = 3_000_000  # to dial, where there is another server to try
 TOLD_MAX = 8  # servers that a broker may tell us of
 REFERRALS_MAX = 3  # servers that each name another, before we wait and begin anew
-USE_ANOTHER_SERVER, SERVER_MOVED = 0x9C, 0x9D
+OWN_US = 10_000_000  # a frozen broker may wake up so much later, and read what we sent
+FORGIVE_US = 60_000_000
+TAKEN_OVER, USE_ANOTHER_SERVER, SERVER_MOVED = 0x8E, 0x9C, 0x9D
 
 RETRY = "retry"
 DEADLINE = "deadline"
@@ -88,61 +104,6 @@ _GREETING_FIELDS: Final = (
     "user_properties",
     "max_packet_size",
 )
-
-
-class Dialled(Event, frozen=True, kw_only=True):
-    """The connection stands, and nothing has been said."""
-
-
-class Heard(Event, frozen=True, kw_only=True):
-    """A packet arrived."""
-
-    packet: Packet
-
-
-class Lost(Event, frozen=True, kw_only=True):
-    """There is no connection: it could not be made, or it ended."""
-
-    reason: str
-
-
-class Pinging(Event, frozen=True, kw_only=True):
-    """Ask the peer for a sign of life now, if it is not asked already, so that the round trip is known."""
-
-
-class Closing(Event, frozen=True, kw_only=True):
-    """We want no connection any more."""
-
-    farewell: DisconnectPacket | None = None  # what to say instead of a plain one
-
-
-class Dial(Effect, frozen=True, kw_only=True):
-    """Make a connection → ``Dialled`` or ``Lost``. A connection that is still there is given up, silently."""
-
-    server: Server | None = None  # None: the one of the list whose turn it is
-    turn: int = 0  # where in the list we are; a server that is named elsewhere is spoken to in the same way
-
-
-class HangUp(Effect, frozen=True, kw_only=True):
-    """End the connection, silently: no ``Lost`` follows."""
-
-    abrupt: bool = (
-        False  # what was written and not sent must not arrive any more: it would be out of its time
-    )
-
-
-class Up(Effect, frozen=True, kw_only=True):
-    """The peer has accepted us."""
-
-    answer: ConnAckPacket
-
-
-class Down(Effect, frozen=True, kw_only=True):
-    """There is no connection now; the next try is in ``retry_us`` (0: at another server), or (None) there is none."""
-
-    reason: str
-    reason_code: int | None = None  # the peer's, if it gave one
-    retry_us: int | None = None
 
 
 class Dialler(TableMachine):
@@ -170,8 +131,11 @@ class Dialler(TableMachine):
         self._usual: Server | None = None  # where to dial first; None until a server has moved for good
         self._referrals = 0  # in a row
         self._chance = 0
-        self._failures = 0  # in a row
+        self._failures = 0  # in a row …
+        self._waited_us = 0  # … and how long after the last
         self._up_since_us = 0
+        self._said_us: int | None = None  # when a connection ended last on which CONNECT was sent
+        self._forgiven_us: int | None = None  # when *session taken over* was taken for our own doing
         self._ping_us = 0  # between two PINGREQs; 0: never
         self._unanswered = False  # a PINGREQ is out …
         self._asked_us = 0  # … since then
@@ -297,8 +261,11 @@ class Dialler(TableMachine):
     ) -> list[Effect]:
         """``passes``: from a connection that was up, too, to the server behind."""
         self._stays = self._stays or (self._abroad and self.state == "dialling")
-        if self.state == "up" and now_us - self._up_since_us > BACKOFF_MAX_US:
+        if self.state == "up" and now_us - self._up_since_us > max(STEADY_US, self._waited_us):
             self._failures = 0
+        own = reason_code == TAKEN_OVER and self._forgives(now_us)
+        if self.state in ("greeting", "up"):
+            self._said_us = now_us
         effects: list[Effect] = [
             CancelTimer(cause=cause, name=DEADLINE),
             CancelTimer(cause=cause, name=PING),
@@ -310,7 +277,7 @@ class Dialler(TableMachine):
             return [*effects, down, *self._dial_at(server, cause)]
         if (self.state != "up" or passes) and self._turn + 1 < self._servers + len(self.told):
             self._turn += 1
-            down = Down(cause=cause, reason=reason, reason_code=reason_code, retry_us=0)
+            down = Down(cause=cause, reason=reason, reason_code=reason_code, retry_us=0, own=own)
             return [*effects, down, *self._dial_in_turn(cause)]
         if not self._redial:
             self.state = "closed"
@@ -320,8 +287,16 @@ class Dialler(TableMachine):
         return [
             *effects,
             SetTimer(cause=cause, name=RETRY, delay_us=delay_us),
-            Down(cause=cause, reason=reason, reason_code=reason_code, retry_us=delay_us),
+            Down(cause=cause, reason=reason, reason_code=reason_code, retry_us=delay_us, own=own),
         ]
+
+    def _forgives(self, now_us: int) -> bool:
+        if self._said_us is None or now_us - self._said_us > OWN_US:
+            return False
+        if self._forgiven_us is not None and now_us - self._forgiven_us < FORGIVE_US:
+            return False
+        self._forgiven_us = now_us
+        return True
 
     def _goes_to(self, server: Server, reason_code: int | None) -> bool:
         """Whether we go where a peer sends us."""
@@ -338,7 +313,8 @@ class Dialler(TableMachine):
         longest_us = min(BACKOFF_MAX_US, BACKOFF_FIRST_US << min(self._failures, 20))
         self._failures += 1
         self._chance = (self._chance * 6_364_136_223_846_793_005 + 1) % (1 << 64)  # Knuth's MMIX generator
-        return longest_us - (self._chance >> 33) % (longest_us // 4)
+        self._waited_us = longest_us - (self._chance >> 33) % (longest_us // 4)
+        return self._waited_us
 
     def _on_retry(self, event: TimerFired, now_us: int) -> list[Effect]:
         return self._dial(event, now_us) if event.name == RETRY else []

@@ -23,10 +23,17 @@ class Broker:
     def __init__(self, name: str, store: MemoryStore, sessions: Sessions) -> None:
         self.store = store
         self.sessions = sessions
+        self.now_us = 7
         self.tasks: set[asyncio.Task[None]] = set()
         self.ending: dict[str, asyncio.Event] = {}  # clients whose last connection is not stored yet
         self.arrivals = Arrivals(
-            store.bus, sessions, network="net", broker=name, ended=self._ended, spawn=self._spawn
+            store.bus,
+            sessions,
+            network="net",
+            broker=name,
+            ended=self._ended,
+            spawn=self._spawn,
+            clock_us=lambda: self.now_us,
         )
 
     async def _ended(self, client: str) -> None:
@@ -80,10 +87,10 @@ async def heard(broker: Broker) -> AsyncIterator[AsyncIterator[Delivery]]:
 async def test_who_comes_first_is_told_of_alone_and_who_comes_next_together(broker: Broker) -> None:
     async with heard(broker) as deliveries:
         broker.arrivals.came("first", back=True)
-        assert (await anext(deliveries)).payload == b"north-1\0+first"
+        assert (await anext(deliveries)).payload == b"north-1\0+7 first"
         for client in ("a", "b", "c d"):
             broker.arrivals.came(client, back=True)
-        assert (await anext(deliveries)).payload == b"north-1\0+a\0+b\0+c d"
+        assert (await anext(deliveries)).payload == b"north-1\0+7 a\0+7 b\0+7 c d"
 
 
 async def test_nobody_is_told_of_a_client_that_has_gone_again(broker: Broker) -> None:
@@ -91,7 +98,7 @@ async def test_nobody_is_told_of_a_client_that_has_gone_again(broker: Broker) ->
         broker.arrivals.came("goes", back=True)
         broker.arrivals.went("goes")
         broker.arrivals.came("stays", back=True)
-        assert (await anext(deliveries)).payload == b"north-1\0+stays"
+        assert (await anext(deliveries)).payload == b"north-1\0+7 stays"
 
 
 async def test_names_too_long_for_one_message_are_told_in_several(
@@ -107,16 +114,25 @@ async def test_names_too_long_for_one_message_are_told_in_several(
             payload = (await anext(deliveries)).payload
             assert len(payload) <= 40
             found += payload.decode().split("\0")[1:]
-        assert found == [f"+{name}" for name in names]
+        assert found == [f"+7 {name}" for name in names]
 
 
 def test_a_broker_takes_its_own_word_for_nobody_elsewhere(broker: Broker) -> None:
-    assert broker.arrivals.elsewhere(Delivery("x", b"north-1\0+a\0-b")) == []
-    assert broker.arrivals.elsewhere(Delivery("x", b"south-1\0+a\0-b\0+-c")) == [
+    assert broker.arrivals.elsewhere(Delivery("x", b"north-1\x00+7 a\x00-7 b")) == []
+    assert broker.arrivals.elsewhere(Delivery("x", b"south-1\x00+7 a\x00-7 b\x00+7 - c\x00nonsense")) == [
         ("a", True, "south-1"),
         ("b", False, "south-1"),
-        ("-c", True, "south-1"),
+        ("- c", True, "south-1"),
     ]
+
+
+async def test_a_word_that_is_later_than_its_client_counts_no_more(broker: Broker) -> None:
+    broker.arrivals.came("me", back=True)
+    late, next_one = Delivery("x", b"south-1\0+6 me"), Delivery("x", b"south-1\0+8 me")
+    assert broker.arrivals.elsewhere(late) == []
+    assert broker.arrivals.elsewhere(next_one) == [("me", True, "south-1")]
+    broker.arrivals.went("me")
+    assert broker.arrivals.elsewhere(late) == [("me", True, "south-1")]
 
 
 async def test_a_clean_start_ends_the_stored_session_and_not_the_next_one(broker: Broker) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from mqtt5 import (
     ConnAckPacket,
@@ -292,6 +294,21 @@ async def test_a_client_that_comes_to_another_broker_is_let_go_by_the_first(
         assert int((await first.receive(DisconnectPacket)).reason_code) == 0x8E
         assert await first.closed()
         await nothing_more(second)
+
+
+@pytest.mark.parametrize("expiry_s", [0, LASTING])
+async def test_a_client_that_has_come_back_is_not_let_go_for_where_it_was_meanwhile(
+    door: Door, expiry_s: int
+) -> None:
+    """What the other broker says comes late: on the bus, or because it asks for the session of one that has gone."""
+    connect = ConnectPacket("me", session_expiry_interval=expiry_s)
+    before_us = time.time_ns() // 1_000
+    back = await door.peer(connect=connect)
+    bus = door.store.bus
+    await bus.publish("net.arrivals", f"south-1\0+{before_us} me".encode())
+    subject = door.exchange.durability.sessions.hand_over_subject("north-1")
+    assert await bus.request(subject, f"{before_us} me".encode(), deadline_s=5.0) == b"newer here"
+    await nothing_more(back)
 
 
 async def test_a_session_moves_with_its_client_and_nothing_is_lost(door: Door) -> None:

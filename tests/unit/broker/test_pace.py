@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+from mqtt5 import PingReqPacket, PublishPacket
+
 from tocsin.broker.pace import HELD_BACK, UNDER_WAY, Pace
 from tocsin.core.rates import Bucket
 from tocsin.runtime.pump import now_us
@@ -50,9 +52,9 @@ def test_a_connection_that_is_over_is_not_touched() -> None:
 async def test_who_publishes_too_fast_waits_until_the_debt_is_paid() -> None:
     transport = Transport()
     pace = pace_with(transport, Bucket(1_000, 5, now_us()))
-    pace.published(5)
+    pace.published([PublishPacket("a", b"")] * 4 + [PingReqPacket(), PublishPacket("a", b"")])
     assert transport.calls == []
-    pace.published(3)
+    pace.published([PublishPacket("a", b"")] * 3)
     assert transport.calls == ["pause"]
     async with asyncio.timeout(10):
         while transport.calls != ["pause", "resume"]:

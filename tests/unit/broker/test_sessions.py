@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from tocsin.broker.sessions import NotYours, Sessions
+from tocsin.broker.sessions import Abandoned, NotYours, Sessions
 from tocsin.core.delivery import Progress
 from tocsin.core.forwarding import Subscription
 from tocsin.core.stored_session import StoredSession, decode_session, encode_session, session_key
@@ -93,7 +93,7 @@ async def test_who_has_lost_a_session_cannot_write_it(network: Network) -> None:
 async def test_the_broker_that_has_the_client_is_asked_to_let_it_go_first(network: Network) -> None:
     north, south = network.broker("north-1"), network.broker("south-1")
     hold, _ = await take(north)
-    asked: list[str] = []
+    asked: list[tuple[str, int]] = []
 
     async def hand_over(request: Delivery) -> bytes:
         asked.append(Sessions.wanted(request))
@@ -102,9 +102,18 @@ async def test_the_broker_that_has_the_client_is_asked_to_let_it_go_first(networ
 
     async with network.store.bus.serve(north.hand_over_subject("north-1"), hand_over):
         taken, resumed = await take(south)
-    assert asked == ["me"]
+    assert asked == [("me", 0)]
     assert resumed
     assert taken.session.progress == Progress(42)
+
+
+async def test_a_connection_that_was_given_up_takes_nothing(network: Network) -> None:
+    hold, _ = await take(network.broker("north-1"))
+    with pytest.raises(Abandoned):
+        await network.broker("south-1").take(
+            "me", owner="", clean=False, expiry_s=60, tail=5, wanted=lambda: False
+        )
+    await hold.write(hold.session)
 
 
 async def test_a_broker_that_does_not_answer_loses_its_client(network: Network) -> None:

@@ -20,9 +20,11 @@ from tocsin.core.dialler import (
     BACKOFF_FIRST_US,
     BACKOFF_MAX_US,
     DEADLINE,
+    OWN_US,
     PING,
     REFERRALS_MAX,
     RETRY,
+    STEADY_US,
     Closing,
     Dial,
     Dialled,
@@ -120,6 +122,28 @@ def test_back_off_grows_to_its_bound_and_starts_anew_after_a_good_while() -> Non
     dialler.handle(Heard(packet=ConnAckPacket()), 0)
     again = down(dialler.handle(Lost(reason="no"), BACKOFF_MAX_US + 1)).retry_us or 0
     assert again <= BACKOFF_FIRST_US
+
+
+def lost_after(up_us: int, failures: int) -> int:
+    """The wait of one who failed so often, was up for a while then, and lost the connection."""
+    dialler = Dialler(GREETING, redial=True)
+    dialler.handle(Started(incarnation=3), 0)
+    for _ in range(failures):
+        dialler.handle(Lost(reason="no"), 0)
+        dialler.handle(TimerFired(name=RETRY), 0)
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=ConnAckPacket()), 0)
+    return down(dialler.handle(Lost(reason="no"), up_us)).retry_us or 0
+
+
+def test_who_was_up_longer_than_it_had_waited_does_not_pay_for_what_went_wrong_before() -> None:
+    assert lost_after(2_000_000, failures=5) <= BACKOFF_FIRST_US, "the last wait was at most 1.6 s"
+    assert lost_after(2_000_000, failures=6) > 2_000_000, "and this time it was more than 2.4 s"
+
+
+def test_a_peer_that_accepts_and_drops_at_once_is_dialled_less_and_less_often() -> None:
+    assert lost_after(STEADY_US, failures=3) > 4 * BACKOFF_FIRST_US
+    assert lost_after(STEADY_US + 1, failures=3) <= BACKOFF_FIRST_US
 
 
 def test_two_diallers_do_not_come_back_at_the_same_moment() -> None:
@@ -504,3 +528,53 @@ def test_who_does_not_redial_passes_nobody_over() -> None:
     dialler.handle(TimerFired(name=PING), 5_000_000)
     dialler.handle(TimerFired(name=PING), 10_000_000)
     assert dialler.state == "closed"
+
+
+# ── told that another has our session ───────────────────────────────────────────────────────────────────────
+
+
+def taken_over(dialler: Dialler, now_us: int) -> Down:
+    return down(
+        dialler.handle(
+            Heard(packet=DisconnectPacket(reason_code=DisconnectReasonCode.SESSION_TAKEN_OVER)), now_us
+        )
+    )
+
+
+def back_up(dialler: Dialler, now_us: int) -> None:
+    dialler.handle(TimerFired(name=RETRY), now_us)
+    dialler.handle(Dialled(), now_us)
+    dialler.handle(Heard(packet=ConnAckPacket()), now_us)
+
+
+def test_who_has_had_one_connection_only_is_ousted_by_another_client() -> None:
+    assert not taken_over(dialler_up(), 1_000_000).own
+
+
+def test_soon_after_an_earlier_connection_it_may_have_been_that_one_and_this_is_believed_once() -> None:
+    dialler = dialler_up()
+    dialler.handle(Lost(reason="gone"), 0)
+    back_up(dialler, 1_000_000)
+    assert taken_over(dialler, 1_000_000 + OWN_US // 2).own
+    back_up(dialler, 2_000_000 + OWN_US // 2)
+    assert not taken_over(dialler, 3_000_000 + OWN_US // 2).own, "a second time it is somebody else"
+
+
+def test_long_after_the_earlier_connection_it_is_another_client() -> None:
+    dialler = dialler_up()
+    dialler.handle(Lost(reason="gone"), 0)
+    back_up(dialler, 1_000_000)
+    assert not taken_over(dialler, OWN_US + 1).own
+
+
+def test_a_greeting_that_was_given_up_counts_as_an_earlier_connection_and_a_failed_dial_does_not() -> None:
+    dialled, refused = Dialler(GREETING, redial=True), Dialler(GREETING, redial=True)
+    for dialler in (dialled, refused):
+        dialler.handle(Started(incarnation=1), 0)
+    dialled.handle(Dialled(), 0)
+    dialled.handle(TimerFired(name=DEADLINE), 0)
+    refused.handle(Lost(reason="nobody listens"), 0)
+    for dialler in (dialled, refused):
+        back_up(dialler, 1)
+    assert taken_over(dialled, 2).own
+    assert not taken_over(refused, 2).own
