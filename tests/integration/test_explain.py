@@ -31,16 +31,8 @@ class Network:
         self.said = said
 
     def explain(self, broker: str, *options: str) -> subprocess.CompletedProcess[str]:
-        port = self._ready["nats"][0].rpartition(":")[2]
-        settings = (
-            "--state",
-            self._ready["state"],
-            "--set",
-            f"nats.port={port}",
-            "--set",
-            f"brokers={BROKERS}",
-        )
-        command = [sys.executable, "-P", "-m", "tocsin", "explain", "backup", broker, *options, *settings]
+        where = ("--state", self._ready["state"])
+        command = [sys.executable, "-P", "-m", "tocsin", "explain", "backup", broker, *options, *where]
         return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
     def explained(self, broker: str, fits: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:

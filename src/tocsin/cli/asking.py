@@ -12,10 +12,10 @@ from typing import Annotated, TypeVar
 import msgspec
 import typer
 
-from tocsin.cli.sources import process_settings
+from tocsin.cli.sources import network_settings
 from tocsin.client.sql import Pipeline, connect
 from tocsin.errors import OperatorError, StoreUnavailable
-from tocsin.runtime.directory import datasets_directory, read_network
+from tocsin.runtime.directory import datasets_directory
 
 WaitOption = Annotated[
     float,
@@ -42,12 +42,10 @@ class Found(msgspec.Struct, frozen=True):
 
 def find(config: Path | None, sets: list[str] | None, state: str | None) -> Found:
     """The network that runs on the state directory, or the one that the settings name."""
-    settings = process_settings(config, sets, state)
-    token, storage = settings.nats.token, datasets_directory(settings)
-    if not settings.nats.urls and (file := read_network(Path(settings.state))) is not None:
-        known = file.storage and not settings.pipeline.storage
-        return Found(file.nats, token, file.network, Path(file.storage) if known else storage)
-    return Found(settings.nats.addresses(), token, settings.network, storage)
+    settings = network_settings(config, sets, state)
+    return Found(
+        settings.nats.addresses(), settings.nats.token, settings.network, datasets_directory(settings)
+    )
 
 
 def reach(

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, process_settings
+from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings, process_settings
 from tocsin.config import Settings
 from tocsin.coordinator.main import serve
 from tocsin.coordinator.status import Status, read_all
@@ -72,7 +72,7 @@ def status(
 
     The exit code is 1 if nobody leads.
     """
-    found = asyncio.run(_read(process_settings(config, sets, state)))
+    found = asyncio.run(_read(network_settings(config, sets, state)))
     if json:
         newest = max((each.position for each in found), default=0)
         rows = [{**msgspec.to_builtins(each), "lag": newest - each.position} for each in found]

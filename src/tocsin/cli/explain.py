@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tocsin.cli.layout import console, lay_out, printable
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, process_settings
+from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
 from tocsin.config import Settings
 from tocsin.coordinator.planning import PREFIX, Explanation, Shown
 from tocsin.coordinator.status import Status, read_all
@@ -67,7 +67,7 @@ def backup(
 
     Weights are those of `[recovery]` and `[scoring]` in the settings. The exit code is 1 if there is no plan yet.
     """
-    settings = process_settings(config, sets, state)
+    settings = network_settings(config, sets, state)
     found = asyncio.run(_read(settings, broker))
     if found.explanation is None:
         typer.echo(f"tocsin: {why_not(found, settings, broker)}", err=True)

@@ -9,9 +9,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from tocsin.config import File, Loaded, Settings, load
+from tocsin.config import Broker, File, Loaded, Settings, load
 from tocsin.errors import OperatorError, SettingError
-from tocsin.runtime.directory import read_token
+from tocsin.runtime.directory import read_network, read_token
 from tocsin.runtime.process import inherited_settings
 
 DEFAULT_FILE = Path("tocsin.toml")
@@ -59,6 +59,22 @@ def process_settings(config: Path | None, sets: list[str] | None, state: str | N
         return settings
     nats = msgspec.structs.replace(settings.nats, token=read_token(Path(settings.state)))
     return msgspec.structs.replace(settings, nats=nats)
+
+
+def network_settings(config: Path | None, sets: list[str] | None, state: str | None = None) -> Settings:
+    """Settings for who asks a network: as ``tocsin up`` started it on the state directory, if it did, ports included."""
+    settings = process_settings(config, sets, state)
+    if settings.nats.urls or (file := read_network(Path(settings.state))) is None:
+        return settings
+    return msgspec.structs.replace(
+        settings,
+        network=file.network,
+        nats=msgspec.structs.replace(settings.nats, urls=file.nats),
+        brokers=tuple(Broker(id=each.id, cluster=each.cluster, role=each.role) for each in file.brokers),
+        pipeline=msgspec.structs.replace(
+            settings.pipeline, storage=settings.pipeline.storage or file.storage
+        ),
+    )
 
 
 def _flags(sets: list[str]) -> dict[str, object]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tocsin.cli.sources import FILE_MAX_BYTES, process_settings, read
+from tocsin.cli.sources import FILE_MAX_BYTES, network_settings, process_settings, read
 from tocsin.errors import OperatorError, SettingError
+from tocsin.runtime.directory import BrokerAddress, NetworkFile
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +82,20 @@ def test_a_process_started_by_hand_takes_the_secret_of_the_state_directory(alone
     assert process_settings(None, None, str(alone)).nats.token == "kept"
     assert process_settings(None, ["nats.token=given"], str(alone)).nats.token == "given"
     assert process_settings(None, ["nats.urls=nats://a:1"], str(alone)).nats.token == ""
+
+
+def test_who_asks_a_network_finds_it_where_it_was_started(alone: Path) -> None:
+    assert network_settings(None, None, str(alone)) == process_settings(None, None, str(alone))
+    brokers = (BrokerAddress("west-1", "west", "edge", "127.0.0.1", 5001),)
+    file = NetworkFile("town", 1, ("nats://127.0.0.1:5000",), brokers, storage="/kept")
+    (alone / "network.json").write_bytes(msgspec.json.encode(file))
+    found = network_settings(None, None, str(alone))
+    assert (found.network, found.nats.addresses()) == ("town", ("nats://127.0.0.1:5000",))
+    assert [each.id for each in found.brokers] == ["west-1"] and found.pipeline.storage == "/kept"
+
+
+def test_servers_and_storage_that_are_named_are_those(alone: Path) -> None:
+    file = NetworkFile("town", 1, ("nats://127.0.0.1:5000",), (), storage="/kept")
+    (alone / "network.json").write_bytes(msgspec.json.encode(file))
+    assert network_settings(None, ["nats.urls=nats://a:1"], str(alone)).nats.addresses() == ("nats://a:1",)
+    assert network_settings(None, ["pipeline.storage=/mine"], str(alone)).pipeline.storage == "/mine"
