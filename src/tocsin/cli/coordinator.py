@@ -9,10 +9,10 @@ from typing import Annotated, Final
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tocsin.cli.layout import console, lay_out
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings, process_settings
 from tocsin.config import Settings
 from tocsin.coordinator.main import serve
@@ -78,12 +78,12 @@ def status(
         rows = [{**msgspec.to_builtins(each), "lag": newest - each.position} for each in found]
         typer.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
     else:
-        console = Console()
-        console.print(table(found))
+        out = console()
+        out.print(table(found, out.width))
         if any(each.cut or each.shunned for each in found):
-            console.print(links(found))
+            out.print(links(found))
         if any(each.gone for each in found):
-            console.print(lost(found))
+            out.print(lost(found))
     raise typer.Exit(0 if any(each.role == "leader" for each in found) else NOBODY)
 
 
@@ -101,29 +101,22 @@ async def _read(settings: Settings) -> list[Status]:
         await store.close()
 
 
-def table(found: list[Status]) -> Table:
+def table(found: list[Status], width: int) -> Table:
     """One line a coordinator."""
     newest = max((each.position for each in found), default=0)
-    shown = Table()
-    for heading in (
-        "coordinator",
-        "role",
-        "epoch",
-        "position",
-        "lag",
-        "brokers",
-        "streams",
-        "queries",
-        "where",
-    ):
-        words = heading in ("coordinator", "role", "where")
-        shown.add_column(heading, justify="left" if words else "right", no_wrap=heading != "where")
-    for each in found:
-        lag = newest - each.position
-        numbers = (each.epoch, each.position, lag, each.brokers, each.streams, each.queries)
-        role = Text(each.role, style="green" if each.role == "leader" else "")
-        shown.add_row(each.id, role, *map(str, numbers), f"{each.host}, {each.pid}")
-    return shown
+    numbers = ("epoch", "position", "lag", "brokers", "streams", "queries")
+    rows = [
+        [
+            each.id,
+            each.role,
+            *map(str, (each.epoch, each.position, newest - each.position)),
+            *map(str, (each.brokers, each.streams, each.queries)),
+            f"{each.host}, {each.pid}",
+        ]
+        for each in found
+    ]
+    right = [False, False, *(True for _ in numbers), False]
+    return lay_out(["coordinator", "role", *numbers, "where"], rows, right, width)
 
 
 def links(found: list[Status]) -> Table:

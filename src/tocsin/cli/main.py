@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from types import ModuleType
@@ -94,9 +95,21 @@ def _rich_unasked() -> Iterator[None]:
         del sys.modules["rich"]
 
 
+def _be_quiet() -> None:
+    """Nothing below a warning, and nothing on standard output, unless a process sets up its log (``runtime.logs``)."""
+    with _rich_unasked():
+        import structlog
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        _be_quiet()
     asked = [arguments[0]] if arguments and arguments[0] in VERBS else list(VERBS)
     try:
         build(asked)(arguments, prog_name="tocsin")

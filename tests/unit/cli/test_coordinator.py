@@ -22,11 +22,21 @@ def test_the_table_says_who_leads_and_how_far_behind_the_others_are() -> None:
         Status("coordinator-2", "follower", 3, 118, 6, 40, 5, 9, "host-b", 18),
     ]
     console = Console(width=120, record=True)
-    console.print(table(found))
+    console.print(table(found, 120))
     lines = [line for line in console.export_text().splitlines() if "coordinator-" in line]
     leader, follower = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
     assert leader == ["coordinator-1", "leader", "3", "120", "0", "6", "40", "5", "host-a, 17"]
     assert follower == ["coordinator-2", "follower", "3", "118", "2", "6", "40", "5", "host-b, 18"]
+
+
+def test_on_a_narrow_terminal_nothing_of_it_is_cut_off() -> None:
+    console = Console(width=80, record=True)
+    console.print(table([Status("coordinator-1", "leader", 3, 120, 6, 40, 5, 9, "host-a", 17)], 80))
+    said = console.export_text()
+    assert (
+        all(word in said for word in ("coordinator-1", "brokers", "queries", "host-a, 17"))
+        and "…" not in said
+    )
 
 
 def test_brokers_that_are_not_heard_are_shown_with_who_stands_in() -> None:
