@@ -151,7 +151,7 @@ def measure(plan: Plan) -> dict[str, dict[str, float]]:
         found[f"a subscription, {together} at a time"] = _figures(network.spent(), plan.changes)
     for client in clients:
         network.state.at[client] = Positions(1_000_001)
-    while network.primary._scan is not None or network.primary.statistics()["positions_out_of_sync"] == 0:
+    while network.primary._scan.under_way or network.primary.statistics()["positions_out_of_sync"] == 0:
         network.post(TimerFired(name=SCAN))
     network.flush()
     found["positions of 1 000 clients"] = _figures(network.spent(), plan.clients / 1_000)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from pathlib import Path
 from typing import Any, Final
 
 from bench.channels.figures import ALONE, DUCKDB, SPARK, Report
+from tocsin.lab import drawing
 
 STYLES: Final = {
     SPARK: ("#c0392b", "o", "all at once, on Spark"),
@@ -19,15 +18,13 @@ TARGETS: Final = {"equality": {100_000: 0.6, 1_000_000: 1.2}}
 
 def plot(report: Report, path: Path) -> str:
     """Draw time over subscriptions for each workload; what was done, in words."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return "no plot: matplotlib is not installed (pip install 'tocsin[lab]')"
+    if not drawing.available():
+        return drawing.MISSING
     if not report.growth:
         return "no plot: nothing was measured at two sizes"
-    importlib.import_module("matplotlib").use("agg")
-    pyplot: Any = importlib.import_module("matplotlib.pyplot")
     workloads = [each for each in ("equality", "distance") if any(e.workload == each for e in report.growth)]
     news = sorted({each.publications for each in report.growth})
-    figure, grid = pyplot.subplots(
+    figure, grid = drawing.pyplot().subplots(
         len(news), len(workloads) + 1, figsize=(4.4 * (len(workloads) + 1), 4.2 * len(news)), squeeze=False,
         layout="constrained",
     )  # fmt: skip
@@ -37,8 +34,7 @@ def plot(report: Report, path: Path) -> str:
     _costs(grid[0][-1], report)
     for row in range(1, len(news)):
         _due(grid[row][-1], report)
-    figure.savefig(path, dpi=130)
-    pyplot.close(figure)
+    drawing.save(figure, path)
     return f"drawn in {path}"
 
 

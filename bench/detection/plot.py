@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bench.detection.figures import Figures
+from tocsin.lab import drawing
 
 COLOURS: Final = ("#c0392b", "#e67e22", "#7f8c8d", "#2c5f8a", "#63a7d8")
 NONE: Final = 0.05  # where a rate of 0 is drawn
@@ -16,12 +15,10 @@ NONE: Final = 0.05  # where a rate of 0 is drawn
 
 def plot(table: Mapping[str, Mapping[str, Figures]], path: Path) -> str:
     """Time to detect, and false suspicions, of each contender under each condition; what was done, in words."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return "no plot: matplotlib is not installed (pip install 'tocsin[lab]')"
-    importlib.import_module("matplotlib").use("Agg")
-    pyplot: Any = importlib.import_module("matplotlib.pyplot")
+    if not drawing.available():
+        return drawing.MISSING
     conditions = list(next(iter(table.values())))
-    figure, (times, rates) = pyplot.subplots(
+    figure, (times, rates) = drawing.pyplot().subplots(
         1, 2, figsize=(13, 0.75 * len(conditions) + 1.6), sharey=True, layout="constrained"
     )
     height = 0.8 / len(table)
@@ -43,6 +40,5 @@ def plot(table: Mapping[str, Mapping[str, Figures]], path: Path) -> str:
     for axes in (times, rates):
         axes.grid(axis="x", lw=0.3)
     figure.legend(*times.get_legend_handles_labels(), loc="outside upper center", ncols=len(table))
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    drawing.save(figure, path)
     return f"drawn in {path}"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bench.load.figures import Ratio
+from tocsin.lab import drawing
 
 COLOURS: Final = {"mosquitto": "#3c5280", "nats": "#27aae1"}
 TICKS: Final = (0.5, 1, 2, 5, 10, 20, 50)
@@ -16,12 +15,10 @@ TICKS: Final = (0.5, 1, 2, 5, 10, 20, 50)
 
 def plot(ratios: Sequence[Ratio], path: Path) -> str:
     """Draw Tocsin's deliveries per CPU second over each peer's; what was done, in words."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return "no plot: matplotlib is not installed (pip install 'tocsin[lab]')"
-    importlib.import_module("matplotlib").use("svg")
-    pyplot: Any = importlib.import_module("matplotlib.pyplot")
+    if not drawing.available():
+        return drawing.MISSING
     loads = list(dict.fromkeys(each.load for each in ratios))
-    figure, axes = pyplot.subplots(figsize=(9, 0.6 * len(loads) + 1.5), layout="constrained")
+    figure, axes = drawing.pyplot().subplots(figsize=(9, 0.6 * len(loads) + 1.5), layout="constrained")
     for offset, (peer, colour) in zip((-0.2, 0.2), COLOURS.items(), strict=True):
         mine = [each for each in ratios if each.peer == peer]
         places = [loads.index(each.load) + offset for each in mine]
@@ -44,6 +41,5 @@ def plot(ratios: Sequence[Ratio], path: Path) -> str:
         "Tocsin's deliveries per broker CPU second ÷ the peer's (bars: least..most; black: target)"
     )
     axes.legend()
-    figure.savefig(path)
-    pyplot.close(figure)
+    drawing.save(figure, path)
     return f"drawn in {path}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bench.matching.figures import Report
+from tocsin.lab import drawing
 
 STYLES: Final = {
     "index": ("#c0392b", "o", "index"),
@@ -19,12 +18,10 @@ TITLES: Final = {"change": "a change against standing queries", "query": "a new 
 
 def plot(report: Report, path: Path) -> str:
     """Draw time over number for each workload and task; what was done, in words."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return "no plot: matplotlib is not installed (pip install 'tocsin[lab]')"
-    importlib.import_module("matplotlib").use("agg")
-    pyplot: Any = importlib.import_module("matplotlib.pyplot")
+    if not drawing.available():
+        return drawing.MISSING
     workloads = list(dict.fromkeys(point.workload for point in report.points))
-    figure, grid = pyplot.subplots(
+    figure, grid = drawing.pyplot().subplots(
         2, len(workloads), figsize=(3.4 * len(workloads), 7), sharex=True, sharey="row", squeeze=False,
         layout="constrained",
     )  # fmt: skip
@@ -54,6 +51,5 @@ def plot(report: Report, path: Path) -> str:
             if column == 0:
                 axes.set_ylabel("µs (median)")
             axes.set_xlabel("standing queries" if task == "change" else "streams")
-    figure.savefig(path, dpi=130)
-    pyplot.close(figure)
+    drawing.save(figure, path)
     return f"drawn in {path}"

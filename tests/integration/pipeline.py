@@ -27,7 +27,6 @@ from tocsin.store.testing import LocalServers
 
 NETWORK = "tocsin"
 DEADLINE_S = 120.0
-JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class PipelineProcess:

@@ -7,15 +7,13 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
 from mqtt5 import (
-    ConnAckPacket,
-    ConnectPacket,
     PubAckPacket,
     PublishPacket,
     QoS,
@@ -24,13 +22,13 @@ from mqtt5 import (
     TopicFilter,
 )
 
+from tests.integration.peers import Connect
 from tests.integration.running import DEADLINE_S, Heard, until, up
 from tests.integration.test_first_message import PahoClient
 from tests.unit.broker.door import Peer
 from tests.unit.broker.pipeline import NEAR, WIDE, Pipeline
 from tocsin.model.results import k_of
 from tocsin.store.jetstream import JetStreamStore
-from tocsin.wire.codec import V5
 
 pytest.importorskip("pyarrow", reason="the extra spark is not installed")
 
@@ -38,8 +36,6 @@ ONE = QoS.AT_LEAST_ONCE
 ALICE = "$channel/Near/alice"
 FOR_ALICE = ("Near", ("alice",))
 K_ALICE = k_of("Near", ("alice",))
-
-Connect = Callable[..., Awaitable[Peer]]
 
 
 @pytest.fixture(scope="module")
@@ -62,36 +58,6 @@ async def pipeline(ready: dict[str, Any], storage: Path) -> AsyncIterator[Pipeli
     await made.define(NEAR, WIDE)
     yield made
     await store.close()
-
-
-@pytest.fixture
-async def connect(ready: dict[str, Any]) -> AsyncIterator[Connect]:
-    """Connects a client to a broker, tried until it is there."""
-    brokers = {each["id"]: (each["host"], each["port"]) for each in ready["brokers"]}
-    peers: list[Peer] = []
-
-    async def attempt(broker: str, client_id: str, expiry_s: int) -> bool:
-        try:
-            reader, writer = await asyncio.open_connection(*brokers[broker])
-            peers.append(Peer(reader, writer, V5))
-            peers[-1].send(
-                ConnectPacket(client_id, clean_start=not expiry_s, session_expiry_interval=expiry_s)
-            )
-            return int((await peers[-1].receive(ConnAckPacket)).reason_code) == 0
-        except OSError:
-            return False
-
-    async def connect(broker: str, client_id: str, expiry_s: int = 0) -> Peer:
-        async with asyncio.timeout(DEADLINE_S):
-            while not await attempt(broker, client_id, expiry_s):
-                await asyncio.sleep(0.1)
-        return peers[-1]
-
-    yield connect
-    for peer in peers:
-        peer.writer.transport.abort()
-    for _ in range(3):  # for the loop to end what was aborted
-        await asyncio.sleep(0)
 
 
 async def subscribe(peer: Peer, name: str = ALICE) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +26,7 @@ from tocsin.model.catalogue import (
     TopicSource,
 )
 from tocsin.runtime import points
-from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.testing import LocalServers
-
-
-@pytest.fixture
-def servers(tmp_path: Path) -> Iterator[LocalServers]:
-    with LocalServers(tmp_path / "nats") as running:
-        yield running
-
-
-@pytest.fixture
-async def town(servers: LocalServers) -> AsyncIterator[Town]:
-    store = await JetStreamStore.connect(servers.urls, token=servers.token, deadline_s=10)
-    made = Town(store)
-    await made.open()
-    yield made
-    await store.close()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,25 +18,9 @@ from tests.integration.kafka import running_kafka
 from tests.integration.ports import free_ports
 from tocsin.model.catalogue import Feed, KafkaSource
 from tocsin.runtime import points
-from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.testing import LocalServers
 
 pytestmark = pytest.mark.slow  # fetches 50 MB the first time, and starts a Java
-
-
-@pytest.fixture
-def servers(tmp_path: Path) -> Iterator[LocalServers]:
-    with LocalServers(tmp_path / "nats") as running:
-        yield running
-
-
-@pytest.fixture
-async def town(servers: LocalServers) -> AsyncIterator[Town]:
-    store = await JetStreamStore.connect(servers.urls, token=servers.token, deadline_s=10)
-    made = Town(store)
-    await made.open()
-    yield made
-    await store.close()
 
 
 async def say(address: str, numbers: range) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,6 @@ CREATE CHANNEL About(who STRING) CONTINUOUS AS SELECT r.n FROM NEW Reports r WHE
 CREATE CHANNEL Every(least BIGINT) EVERY 1 SECONDS PRIORITY 5 AS
     SELECT r.n, r.who FROM NEW Reports r WHERE r.n >= :least;
 """
-
-
-@pytest.fixture
-def servers(tmp_path: Path) -> Iterator[LocalServers]:
-    with LocalServers(tmp_path / "nats") as started:
-        yield started
 
 
 def no_java_of(state: Path) -> bool:

@@ -7,14 +7,12 @@ import json
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
 from mqtt5 import (
-    ConnAckPacket,
-    ConnectPacket,
     PubAckPacket,
     PublishPacket,
     QoS,
@@ -25,17 +23,14 @@ from mqtt5 import (
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from tests.integration.peers import Connect
 from tests.integration.running import DEADLINE_S, Heard, until, up
 from tests.integration.test_coordinators import Network
 from tests.integration.test_first_message import PahoClient
 from tests.unit.broker.door import Peer
-from tocsin.wire.codec import V5
 
 ONE = QoS.AT_LEAST_ONCE
 SENSORS = '$query/Location/Room = "410" AND Point/Type = "Sensor"'
-
-
-Connect = Callable[..., Awaitable[Peer]]
 
 
 @pytest.fixture(scope="module")
@@ -47,33 +42,6 @@ def ready() -> Iterator[dict[str, Any]]:
 @pytest.fixture
 def network(ready: dict[str, Any]) -> Network:
     return Network(ready)
-
-
-@pytest.fixture
-async def connect(network: Network) -> AsyncIterator[Connect]:
-    """Connects a client to a broker, tried until it is there."""
-    peers: list[Peer] = []
-
-    async def attempt(broker: str, client_id: str, expiry_s: int) -> bool:
-        try:
-            reader, writer = await asyncio.open_connection(*network.brokers[broker])
-            peers.append(Peer(reader, writer, V5))
-            peers[-1].send(ConnectPacket(client_id, session_expiry_interval=expiry_s))
-            return int((await peers[-1].receive(ConnAckPacket)).reason_code) == 0
-        except OSError:
-            return False
-
-    async def connect(broker: str, client_id: str, expiry_s: int = 0) -> Peer:
-        async with asyncio.timeout(DEADLINE_S):
-            while not await attempt(broker, client_id, expiry_s):
-                await asyncio.sleep(0.1)
-        return peers[-1]
-
-    yield connect
-    for peer in peers:
-        peer.writer.transport.abort()
-    for _ in range(3):  # for the loop to end what was aborted
-        await asyncio.sleep(0)
 
 
 async def publish(peer: Peer, topic: str, payload: bytes) -> None:

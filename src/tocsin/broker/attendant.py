@@ -11,9 +11,17 @@ from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket
 
 from tocsin.broker.frames import Frames
 from tocsin.broker.journal import Journal
-from tocsin.broker.reading import message_frame, read_messages, read_results, result_frame, too_large
+from tocsin.broker.reading import (
+    Recipient,
+    message_frame,
+    read_messages,
+    read_results,
+    result_frame,
+    too_large,
+)
 from tocsin.broker.replay import Replay
 from tocsin.broker.retained import Kept as Remembered
+from tocsin.broker.tickets import Tickets
 from tocsin.core.attendance import (
     SESSIONS,
     Answered,
@@ -60,28 +68,17 @@ from tocsin.runtime.points import AFTER_SEND, BEFORE_SEND, IN_REPLAY, reach
 from tocsin.runtime.pump import Pump
 from tocsin.runtime.requests import outcome
 from tocsin.runtime.timers import Timers
-from tocsin.wire.codec import Version, encode
+from tocsin.wire.codec import encode
 from tocsin.wire.replication import Positions
 
 if TYPE_CHECKING:
     from tocsin.broker.channels import Channels
 
 
-class Connected(Protocol):
+class Connected(Recipient, Protocol):
     """The connection, as it is seen from here."""
 
-    @property
-    def client_id(self) -> str: ...
-
-    @property
-    def version(self) -> Version: ...
-
-    @property
-    def send_max_bytes(self) -> int: ...
-
     def post(self, event: Event) -> None: ...
-
-    def may_receive(self, topic: str) -> bool: ...
 
     def queue(self, *frames: bytes) -> None:
         """Send frames with this tick's others."""
@@ -110,7 +107,6 @@ class Attendant:
         "_tasks",
         "_tickets",
         "_timers",
-        "_waiting",
         "session",
         "session_epoch",
     )
@@ -137,8 +133,7 @@ class Attendant:
         self._timers = Timers(self._on_timer)
         # Made when needed: most clients need none of these.
         self._tasks: set[asyncio.Task[None]] | None = None
-        self._tickets = 0
-        self._waiting: dict[int, Callable[[], None]] | None = None  # ticket → what to do when it is durable
+        self._tickets: Tickets | None = None  # of what is to be done when something is durable
         self._replay: Replay | None = None
         self._level: Callable[[], None] | None = None  # to be done when the client has caught up with the log
         self._departed = False
@@ -232,11 +227,9 @@ class Attendant:
         self._post(ReleaseAsked(packet_id=packet_id, ticket=self._ticket(act), cause=self._cause))
 
     def _ticket(self, act: Callable[[], None]) -> int:
-        self._tickets += 1
-        if self._waiting is None:
-            self._waiting = {}
-        self._waiting[self._tickets] = act
-        return self._tickets
+        if self._tickets is None:
+            self._tickets = Tickets()
+        return self._tickets.give(act)
 
     def answered(self, packet: PubAckPacket | PubRecPacket | PubCompPacket) -> None:
         reach(AFTER_SEND)
@@ -348,9 +341,8 @@ class Attendant:
             case PutKey() | GetKey() | DeleteKey():
                 self._spawn(self._ask(effect))
             case Durable(tickets=tickets):
-                waiting = self._waiting or {}
-                for ticket in tickets:
-                    waiting.pop(ticket)()
+                assert self._tickets is not None, "they were given"
+                self._tickets.redeem(tickets)
             case SetTimer(name=name, delay_us=delay_us, cause=cause):
                 self._timers.set(name, delay_us, cause)
             case CancelTimer(name=name):

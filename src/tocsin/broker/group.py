@@ -13,6 +13,7 @@ from tocsin.broker.attendant import Attendant
 from tocsin.broker.frames import Frames
 from tocsin.broker.journal import Journal
 from tocsin.broker.links import NO_MAXIMUM
+from tocsin.broker.reading import Recipient
 from tocsin.core.delivery import WAIT, Delivery
 from tocsin.core.forwarding import Subscription
 from tocsin.core.grant import Grant
@@ -44,7 +45,6 @@ from tocsin.runtime.points import BEFORE_SEND, reach
 from tocsin.runtime.pump import Pump, wall_us
 from tocsin.runtime.requests import outcome
 from tocsin.runtime.timers import Timers
-from tocsin.wire.codec import Version
 
 
 class NoMember(TocsinError):
@@ -57,25 +57,14 @@ class NoMember(TocsinError):
         super().__init__(f"no subscription to {name!r}: {reason}")
 
 
-class Taker(Protocol):
+class Taker(Recipient, Protocol):
     """A member's connection, as it is seen from here."""
-
-    @property
-    def client_id(self) -> str: ...
-
-    @property
-    def version(self) -> Version: ...
-
-    @property
-    def send_max_bytes(self) -> int: ...
 
     @property
     def full(self) -> bool: ...
 
     @property
     def attendant(self) -> Attendant: ...
-
-    def may_receive(self, topic: str) -> bool: ...
 
     def queue(self, frame: bytes) -> None: ...
 

@@ -16,6 +16,7 @@ import structlog
 
 from tocsin.broker.clientele import Clientele, People, Present
 from tocsin.broker.standing_by import StandingBy
+from tocsin.broker.tickets import Tickets
 from tocsin.config import Replication
 from tocsin.core.machine import CancelTimer, Effect, Received, Say, Send, SetTimer, Started, TimerFired
 from tocsin.core.replication.backup import Backup
@@ -75,10 +76,9 @@ class Replicating:
         network: str,
         broker: str,
         policy: Policy | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.active = False  # there are backups
-        self.clientele = Clientele(clock)
+        self.clientele = Clientele(time.monotonic)
         self.primary = Primary(broker, self.clientele, policy or Policy())
         self.backup = Backup(broker)
         self._bus = bus
@@ -91,8 +91,7 @@ class Replicating:
         self._backup_timers = Timers(
             lambda name, cause: self._post_backup(TimerFired(name=name, cause=cause))
         )
-        self._tickets = 0
-        self._waiting: dict[int, Act] = {}  # ticket → what to do when the backups know
+        self._tickets = Tickets()  # of what is to be done when the backups know
         self._outbox: deque[Send] = deque(maxlen=OUTBOX_MAX)
         self._filled = asyncio.Event()
         # Told of wills that a broker which is back has forgotten.
@@ -214,9 +213,7 @@ class Replicating:
         if not self.active:
             act()
             return
-        self._tickets += 1
-        self._waiting[self._tickets] = act
-        self._post(Awaited(client=client, ticket=self._tickets, cause=client))
+        self._post(Awaited(client=client, ticket=self._tickets.give(act), cause=client))
 
     # ── running ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -287,8 +284,7 @@ class Replicating:
                 self._outbox.append(effect)
                 self._filled.set()
             case Released(tickets=tickets):
-                for ticket in tickets:
-                    self._waiting.pop(ticket)()
+                self._tickets.redeem(tickets)
             case SetTimer(name="flush", cause=cause):  # a timer takes a millisecond at least: somebody waits
                 fired = TimerFired(name=FLUSH, cause=cause)
                 asyncio.get_running_loop().call_soon(self._post, fired)

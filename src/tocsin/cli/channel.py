@@ -6,21 +6,20 @@ from typing import Final
 
 import typer
 
-from tocsin.cli.asking import WAIT_S, WaitOption, reach
 from tocsin.cli.listing import (
-    ConfigOption,
     JsonOption,
     NameArgument,
+    Reached,
     Row,
     Shown,
     ago,
+    asks,
     figure,
     print_description,
     print_list,
     run_statement,
     words,
 )
-from tocsin.cli.sources import SetOption, StateOption
 
 app = typer.Typer(help="Show channels, and pause, resume or run them.", no_args_is_help=True)
 
@@ -47,61 +46,35 @@ COLUMNS: Final = (
 
 
 @app.command("list")
-def list_channels(
-    json: JsonOption = False,
-    wait: WaitOption = WAIT_S,
-    config: ConfigOption = None,
-    sets: SetOption = None,
-    state: StateOption = None,
-) -> None:
+@asks
+def list_channels(reached: Reached, json: JsonOption = False) -> None:
     """List channels: when they run, how long the last time took, how many subscriptions matched, what failed."""
-    print_list(reach(config, sets, state, wait), "channel", COLUMNS, json)
+    print_list(reached, "channel", COLUMNS, json)
 
 
 @app.command()
-def describe(
-    name: NameArgument,
-    json: JsonOption = False,
-    wait: WaitOption = WAIT_S,
-    config: ConfigOption = None,
-    sets: SetOption = None,
-    state: StateOption = None,
-) -> None:
+@asks
+def describe(reached: Reached, name: NameArgument, json: JsonOption = False) -> None:
     """Show a channel's parameters, columns and query, and how it is."""
-    print_description(reach(config, sets, state, wait), "channel", name, json)
+    print_description(reached, "channel", name, json)
 
 
 @app.command()
-def pause(
-    name: NameArgument,
-    wait: WaitOption = WAIT_S,
-    config: ConfigOption = None,
-    sets: SetOption = None,
-    state: StateOption = None,
-) -> None:
+@asks
+def pause(reached: Reached, name: NameArgument) -> None:
     """Let a channel rest: it is not run until it is resumed, and then finds what is new since it ran last."""
-    run_statement(reach(config, sets, state, wait), "channel", "PAUSE", name)
+    run_statement(reached, "channel", "PAUSE", name)
 
 
 @app.command()
-def resume(
-    name: NameArgument,
-    wait: WaitOption = WAIT_S,
-    config: ConfigOption = None,
-    sets: SetOption = None,
-    state: StateOption = None,
-) -> None:
+@asks
+def resume(reached: Reached, name: NameArgument) -> None:
     """Let a channel that was paused go on."""
-    run_statement(reach(config, sets, state, wait), "channel", "RESUME", name)
+    run_statement(reached, "channel", "RESUME", name)
 
 
 @app.command()
-def run(
-    name: NameArgument,
-    wait: WaitOption = WAIT_S,
-    config: ConfigOption = None,
-    sets: SetOption = None,
-    state: StateOption = None,
-) -> None:
+@asks
+def run(reached: Reached, name: NameArgument) -> None:
     """Run a channel in the next tick, whenever it would be due, and also if it is held back after a failure."""
-    run_statement(reach(config, sets, state, wait), "channel", "RUN", name)
+    run_statement(reached, "channel", "RUN", name)

@@ -12,19 +12,20 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from tocsin.cli.asking import WAIT_S, Found, WaitOption, find, reach, unreachable
+from tocsin.cli.asking import Found, unreachable
 from tocsin.cli.layout import console, lay_out
 from tocsin.cli.listing import (
-    ConfigOption,
     JsonOption,
     NameArgument,
+    Reached,
     Shown,
+    asks,
     check_name,
     figure,
+    finds,
     print_description,
     print_list,
 )
-from tocsin.cli.sources import SetOption, StateOption
 from tocsin.errors import DatasetMissing, OperatorError, StoreUnavailable
 from tocsin.model.catalogue import Dataset, decode_definition, is_name
 from tocsin.model.channel_places import ChannelPlaces
@@ -54,32 +55,23 @@ COLUMNS: Final = (
 
 
 @app.command("list")
-def list_datasets(
-    json: JsonOption = False,
-    wait: WaitOption = WAIT_S,
-    config: ConfigOption = None,
-    sets: SetOption = None,
-    state: StateOption = None,
-) -> None:
+@asks
+def list_datasets(reached: Reached, json: JsonOption = False) -> None:
     """List datasets: rows, files and bytes, records that did not fit, and records that wait to be taken in."""
-    print_list(reach(config, sets, state, wait), "dataset", COLUMNS, json)
+    print_list(reached, "dataset", COLUMNS, json)
 
 
 @app.command()
-def describe(
-    name: NameArgument,
-    json: JsonOption = False,
-    wait: WaitOption = WAIT_S,
-    config: ConfigOption = None,
-    sets: SetOption = None,
-    state: StateOption = None,
-) -> None:
+@asks
+def describe(reached: Reached, name: NameArgument, json: JsonOption = False) -> None:
     """Show a dataset's columns and its statement, and how it is."""
-    print_description(reach(config, sets, state, wait), "dataset", name, json)
+    print_description(reached, "dataset", name, json)
 
 
 @app.command()
+@finds
 def load(
+    found: Found,
     path: Annotated[Path, typer.Argument(metavar="PATH", help="CSV, JSON, JSON lines, GeoJSON or Parquet.")],
     into: Annotated[
         str, typer.Option("--into", metavar="NAME", help="The dataset; without it, as the file is called.")
@@ -88,9 +80,6 @@ def load(
         bool, typer.Option("--again", help="Load it once more, though it has been loaded already.")
     ] = False,
     json: JsonOption = False,
-    config: ConfigOption = None,
-    sets: SetOption = None,
-    state: StateOption = None,
 ) -> None:
     """Load a file into a dataset. It is done on a machine that has the storage; Spark need not run.
 
@@ -102,7 +91,7 @@ def load(
     name = into or path.stem
     if not into and not is_name(name):
         raise OperatorError(f"{name!r} is no name of a dataset", "Say which it is with --into NAME")
-    landing, dataset = _open(name, find(config, sets, state))
+    landing, dataset = _open(name, found)
     done = _load(landing, path, dataset, again)
     if json:
         typer.echo(msgspec.json.encode(done).decode())
@@ -111,21 +100,20 @@ def load(
 
 
 @app.command()
+@finds
 def quarantine(
+    found: Found,
     name: NameArgument,
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=10_000, help="How many, the newest first.")
     ] = SHOWN,
     json: JsonOption = False,
-    config: ConfigOption = None,
-    sets: SetOption = None,
-    state: StateOption = None,
 ) -> None:
     """Show the records that did not fit a dataset, and why. They are kept for 30 days.
 
     It is done on a machine that has the storage; Spark need not run.
     """
-    landing, dataset = _open(name, find(config, sets, state))
+    landing, dataset = _open(name, found)
     rows = landing.rejected(dataset.name, limit).to_pylist()
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
@@ -142,18 +130,14 @@ def quarantine(
 
 
 @app.command()
-def replay(
-    name: NameArgument,
-    config: ConfigOption = None,
-    sets: SetOption = None,
-    state: StateOption = None,
-) -> None:
+@finds
+def replay(found: Found, name: NameArgument) -> None:
     """Fit the records in a dataset's quarantine once more, and move those that fit now.
 
     As after the dataset was dropped and made anew with other columns. Channels take them as new. It is done on a
     machine that has the storage; Spark need not run.
     """
-    landing, dataset = _open(name, find(config, sets, state))
+    landing, dataset = _open(name, found)
     done = landing.replay(dataset.name, time.time_ns() // 1_000)
     typer.echo(f"{done.rows:,} records are in {dataset.name} now; {done.quarantined:,} still do not fit")
 

@@ -6,19 +6,18 @@ from typing import Final
 
 import typer
 
-from tocsin.cli.asking import WAIT_S, WaitOption, reach
 from tocsin.cli.listing import (
-    ConfigOption,
     JsonOption,
     NameArgument,
+    Reached,
     Row,
     Shown,
+    asks,
     figure,
     print_description,
     print_list,
     words,
 )
-from tocsin.cli.sources import SetOption, StateOption
 
 app = typer.Typer(help="Show feeds.", no_args_is_help=True)
 
@@ -52,25 +51,14 @@ COLUMNS: Final = (
 
 
 @app.command("list")
-def list_feeds(
-    json: JsonOption = False,
-    wait: WaitOption = WAIT_S,
-    config: ConfigOption = None,
-    sets: SetOption = None,
-    state: StateOption = None,
-) -> None:
+@asks
+def list_feeds(reached: Reached, json: JsonOption = False) -> None:
     """List feeds: what their source still has (behind), what waits for the pipeline (lag), and what did not fit."""
-    print_list(reach(config, sets, state, wait), "feed", COLUMNS, json)
+    print_list(reached, "feed", COLUMNS, json)
 
 
 @app.command()
-def describe(
-    name: NameArgument,
-    json: JsonOption = False,
-    wait: WaitOption = WAIT_S,
-    config: ConfigOption = None,
-    sets: SetOption = None,
-    state: StateOption = None,
-) -> None:
+@asks
+def describe(reached: Reached, name: NameArgument, json: JsonOption = False) -> None:
     """Show where a feed's records come from and go to, and how it is."""
-    print_description(reach(config, sets, state, wait), "feed", name, json)
+    print_description(reached, "feed", name, json)

@@ -7,7 +7,6 @@ import datetime
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -15,8 +14,10 @@ import typer
 from rich.table import Table
 
 from tocsin.cli.answers import show
-from tocsin.cli.asking import ask
+from tocsin.cli.asking import WAIT_S, Found, WaitOption, ask, find, reach
 from tocsin.cli.layout import console, lay_out, printable
+from tocsin.cli.options import made_by
+from tocsin.cli.sources import ConfigOption, SetOption, StateOption
 from tocsin.client.sql import Pipeline, Problem, Reply
 from tocsin.errors import OperatorError
 from tocsin.model.catalogue import is_name
@@ -28,10 +29,26 @@ JsonOption = Annotated[bool, typer.Option("--json", help="JSON instead of a tabl
 NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="Its name; the case of letters is the same.")
 ]
-ConfigOption = Annotated[
-    Path | None, typer.Option("-c", "--config", metavar="FILE", help="Settings file.", show_default=False)
-]
 MICRO: Final = 1_000_000
+
+
+def _reached(
+    wait: WaitOption = WAIT_S,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> Reached:
+    """The pipeline of the network that the options name."""
+    return reach(config, sets, state, wait)
+
+
+def _found(config: ConfigOption = None, sets: SetOption = None, state: StateOption = None) -> Found:
+    """That network itself."""
+    return find(config, sets, state)
+
+
+asks = made_by(_reached, "reached")  # of commands that ask the pipeline
+finds = made_by(_found, "found")  # of commands that do without it
 
 
 class Shown(msgspec.Struct, frozen=True):

@@ -6,16 +6,14 @@ id, or it is the first one of the network that runs here. Options about certific
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
+from tocsin.cli.options import made_by
 from tocsin.client import AsyncClient
 from tocsin.client.address import SECURE, Server, read_address
 from tocsin.config import DEFAULT_BROKERS
@@ -99,19 +97,7 @@ def caller(
     )
 
 
-def calls(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of ``caller`` in place of its parameter ``client``, which is made from them."""
-    own = inspect.signature(command, eval_str=True).parameters
-    mine = [parameter for name, parameter in own.items() if name != "client"]
-    options = inspect.signature(caller, eval_str=True).parameters
-
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        client = caller(**{name: given.pop(name) for name in options})
-        command(client=client, **given)
-
-    vars(run)["__signature__"] = inspect.Signature([*mine, *options.values()])
-    return run
+calls = made_by(caller, "client")  # of commands that talk to a broker
 
 
 def find_broker(broker: str, address: str, state: Path, *, secure: bool = False) -> Server:

@@ -63,14 +63,11 @@ from tocsin.core.machine import Effect, Event, Handler, Stored, StoreFailed, Tab
 from tocsin.core.messages_track import MessagesTrack
 from tocsin.core.record_ids import RecordIds
 from tocsin.core.results_track import ResultsTrack, checkpoint_later
-from tocsin.core.stored_session import StoredSession
+from tocsin.core.stored_session import STREAMS_MAX, StoredSession
 from tocsin.errors import Trimmed
 from tocsin.model.stream import Value
 
 LAST_TRIES: Final = 3  # failures in storing what an ended connection leaves, before it is left as it is
-STREAMS_MAX: Final = (
-    100  # that a cell tells of: some 20 kB; of more than that, only the first are known elsewhere
-)
 WINDOW_MAX: Final = 1_000  # unacknowledged messages of one client, whatever it offers
 
 
@@ -277,13 +274,11 @@ class Attendance(TableMachine):
         return [custody.write(session, 0 if self._leaving else TTL_MARGIN_US, cause)]
 
     def _current(self, custody: Custody) -> StoredSession:
-        stored = self.messages.written_into(self.results.written_into(custody.session))
+        stored = self._record_ids.written_into(custody.session)
+        stored = self.messages.written_into(self.results.written_into(stored))
         return msgspec.structs.replace(
             stored,
             subscriptions=dict(self.subscriptions),
-            inbound=dict(self._record_ids.inbound),
-            received=tuple(self._record_ids.kept),
-            sought=dict(self._record_ids.sought),
             streams=dict(self.streams),
             broker="" if self._leaving else stored.broker,
             expiry_s=self._expiry_s if self._leaving else stored.expiry_s,

@@ -164,3 +164,12 @@ class ChannelUnfit(FilterInvalid):
     def __init__(self, topic: str, problem: str) -> None:
         super().__init__(topic, problem)
         self.problem = problem
+
+
+class UnknownChannel(FilterInvalid):
+    """No channel of that name is defined."""
+
+    def __init__(self, topic: str, channel: str) -> None:
+        super().__init__(topic, "there is no such channel")
+        self.channel = channel
+        self.problem = f"there is no channel {channel!r}; SHOW CHANNELS lists those that there are"

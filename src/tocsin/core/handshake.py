@@ -5,6 +5,8 @@ Pure functions of the packet, the version and the limits; ``core.session`` decid
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 from mqtt5 import (
     ConnAckPacket,
@@ -23,6 +25,8 @@ from tocsin.wire.topics import check_topic
 
 # Of a reason string: enough for every sentence of ours, little on a small device's link.
 REASON_MAX_CHARS = 200
+# Whose fault a refusal is by its code alone: unavailable and busy, use another server and moved.
+_FAULTS: Final = {0x88: "ours", 0x89: "ours", 0x9C: "none", 0x9D: "none"}
 
 
 class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +157,11 @@ def refusal(reason_code: int, reason: str | None, server_reference: str | None =
         reason_str=reason and reason[:REASON_MAX_CHARS],
         server_reference=server_reference,
     )
+
+
+def fault_of(reason_code: int, *, otherwise: str) -> str:
+    """Whose fault it is that a client is refused with that code."""
+    return _FAULTS.get(reason_code, otherwise)
 
 
 def dismissal(reason_code: int, reason: str | None, server_reference: str | None = None) -> DisconnectPacket:

@@ -34,7 +34,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from tocsin.core.channel_request import Bound, bind, read_request
+from tocsin.core.channel_request import Bound, UnknownChannel, bind, read_request
 from tocsin.core.held_cells import HeldCells
 from tocsin.core.holdings_signals import CellFound as CellFound
 from tocsin.core.holdings_signals import Defined as Defined
@@ -72,15 +72,6 @@ SCAN_AGAIN_US: Final = 10_000_000  # before a scan that failed is made once more
 SCAN_EVERY_US: Final = 3_600_000_000
 LOOK_AGAIN_US: Final = 5_000_000  # at a session whose new home does not hold what it should
 EXPIRY_MARGIN_US: Final = 60_000_000  # after its time, before a session is looked for: clocks differ
-
-
-class UnknownChannel(FilterInvalid):
-    """No channel of that name is defined."""
-
-    def __init__(self, topic: str, channel: str) -> None:
-        super().__init__(topic, "there is no such channel")
-        self.channel = channel
-        self.problem = f"there is no channel {channel!r}; SHOW CHANNELS lists those that there are"
 
 
 class _Session(msgspec.Struct):

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from tocsin.core.stored_session import StoredSession
 
 # Of messages that are not known to be in the log: a client repeats them when it comes back, or never.
@@ -71,3 +73,9 @@ class RecordIds:
     def release(self, packet_id: int) -> None:
         for each in (self.inbound, self.kept, self.sought):
             each.pop(packet_id, None)
+
+    def written_into(self, session: StoredSession) -> StoredSession:
+        """The session with the ids that it is to find again."""
+        return msgspec.structs.replace(
+            session, inbound=dict(self.inbound), received=tuple(self.kept), sought=dict(self.sought)
+        )

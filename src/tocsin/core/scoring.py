@@ -5,7 +5,7 @@ For each resource there is what the machine has (e), the share of it that is in 
     U_C  = exp(min(C_e · (1 − C_u) − C_n, 0))      processor
     U_M  = exp(min(M_e · (1 − M_u) − M_n, 0))      memory
     U_BA = exp(min(BA_e − BA_n, 0))                battery
-    U_BW = exp(min(mean BW_e,i − BW_n, 0))         bandwidth to each peer i of the broker whose place it is
+    U_BW = exp(min(BW_e − BW_n, 0))                bandwidth of its link; in the paper the mean of those to all peers
     U_T  = Σ W · U                                 weights that sum to 1
 
 So a resource that suffices gives 1, and what is lacking lowers it by a factor e for each unit: units are to be
@@ -20,7 +20,7 @@ than one that is full, and its operator should see why. Weights need not sum to 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -75,13 +75,6 @@ def utility(resource: Resource) -> tuple[float, str | None]:
         return 0.0, f"needs {resource.need}"
     left = have if used == 0 else 0.0 if used == 1 else have * (1 - used)
     return math.exp(min(left - resource.need, 0.0)), None
-
-
-def mean_bandwidth(to_peers: Sequence[float | None], need: float) -> Resource:
-    """The bandwidth to the peers as one resource: their mean, where a peer that could not be reached counts 0."""
-    if not to_peers:  # it has no peers, so that nothing is lacking
-        return Resource(math.inf, need)
-    return Resource(math.fsum(each or 0.0 for each in to_peers) / len(to_peers), need)
 
 
 def score(

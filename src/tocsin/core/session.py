@@ -40,14 +40,14 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import msgspec
 from mqtt5 import ConnectPacket, DisconnectPacket, Packet, PublishPacket, SubAckPacket, Will
 
 from tocsin.core import handshake
+from tocsin.core.arrival import Arrival
 from tocsin.core.conversation import Conversation, fitting
-from tocsin.core.early import Early
 from tocsin.core.handshake import REASON_MAX_CHARS, ConnectRefused
 from tocsin.core.handshake import SessionLimits as SessionLimits
 from tocsin.core.machine import Effect, Event, Handler, IllegalEvent, SetTimer, TableMachine, TimerFired
@@ -84,8 +84,6 @@ CONNECT_DEADLINE = "connect-deadline"
 KEEP_ALIVE = "keep-alive"
 
 _PATIENCE_US = 1_500_000  # of silence for each second of keep-alive: one and a half times (MQTT 5, 3.1.2.10)
-# Whose fault a rejection is, where it is not the peer's: unavailable and busy, use another server and moved.
-_FAULT_OF_REJECTION: Final = {0x88: "ours", 0x89: "ours", 0x9C: "none", 0x9D: "none"}
 
 
 class Session(TableMachine):
@@ -100,9 +98,7 @@ class Session(TableMachine):
         self.client_id = ""  # empty until a CONNECT was understood
         self.limits = limits
         self._assigned_client_id = ""
-        self._connect: ConnectPacket | None = None  # while authenticating and resuming only
-        self._terms: handshake.Terms | None = None  # same
-        self._early: Early | None = None  # same
+        self._arrival: Arrival | None = None  # while authenticating and resuming only
         self._conversation: Conversation | None = None  # from Accepted on
         self._will: Will | None = None  # while connected only
         self._send_max_bytes: int | None = None
@@ -124,7 +120,7 @@ class Session(TableMachine):
     @property
     def will(self) -> Will | None:
         """The client's, also while it is not welcomed yet."""
-        return self._will if self._connect is None else self._connect.will
+        return self._will if self._arrival is None else self._arrival.packet.will
 
     def heard(self, now_us: int) -> None:
         """The client gave a sign of life. The hot path's other half is ``check_publish`` or ``takes``."""
@@ -186,70 +182,61 @@ class Session(TableMachine):
             return self._close(0x82, "the first packet was not CONNECT", "peer")
         self._send_max_bytes = packet.max_packet_size
         try:
-            self._terms = handshake.terms(packet, self.version, self.limits, self._assigned_client_id)
+            arrival = Arrival(packet, self.version, self.limits, self._assigned_client_id)
         except ConnectRefused as error:
             return self._refuse(error.reason_code, error.problem, "peer")
-        self._connect = packet
-        self._early = Early(self.limits.early_max_bytes)
-        self.client_id = self._terms.client_id
+        self._arrival = arrival
+        self.client_id = arrival.granted.client_id
         self.state = "authenticating"
-        return [
-            Authenticate(
-                client_id=self.client_id,
-                username=packet.username,
-                password=packet.password,
-                user_properties=tuple(packet.user_properties),
-            )
-        ]
+        return [arrival.credentials()]
 
     def _keep_early(self, event: PacketArrived, now_us: int) -> list[Effect]:
-        assert self._early is not None, "it is there while coming in"
-        if self._early.keep(event.packet):
+        assert self._arrival is not None, "it is there while coming in"
+        if self._arrival.early.keep(event.packet):
             return []
         reason = f"over {self.limits.early_max_bytes} bytes came before the connection was acknowledged"
         return self._refuse(0x97, reason, "peer")
 
     def _accept(self, event: Authenticated, now_us: int) -> list[Effect]:
-        packet, granted = self._connect, self._terms
-        assert packet is not None and granted is not None, "both are set while authenticating"
-        if self._fitting(handshake.connack(packet, granted, self.limits, present=False)) is None:
+        arrival = self._arrival
+        assert arrival is not None, "it is there while coming in"
+        if self._fitting(*arrival.welcomes(self.limits)) is None:
             return self._close(0x95, f"the client takes no packet over {self._send_max_bytes} bytes", "peer")
-        self._session_expiry_s = granted.session_expiry_s
+        self._session_expiry_s = arrival.granted.session_expiry_s
         self._conversation = Conversation(
-            self.limits, self.version, self._send_max_bytes, packet.request_problem_info
+            self.limits, self.version, self._send_max_bytes, arrival.packet.request_problem_info
         )
         self.check_publish = self._conversation.publishing.topic_of
         self.takes = self._conversation.publishing.takes
         self.state = "resuming"
-        return [handshake.acceptance(packet, granted, self.version)]
+        return [arrival.acceptance()]
 
     def _reject(self, event: Rejected, now_us: int) -> list[Effect]:
-        fault = _FAULT_OF_REJECTION.get(event.reason_code, "peer")
+        fault = handshake.fault_of(event.reason_code, otherwise="peer")
         return self._refuse(event.reason_code, event.reason, fault, event.server_reference)
 
     def _resume(self, event: Resumed, now_us: int) -> list[Effect]:
-        packet, granted, early = self._connect, self._terms, self._early
-        assert packet is not None and granted is not None and early is not None, "they are set until now"
-        if event.present and packet.clean_start:
+        arrival = self._arrival
+        assert arrival is not None, "it is there until now"
+        if event.present and arrival.packet.clean_start:
             raise IllegalEvent("Session", self.state, "Resumed(present=True) after a clean start")
-        self._connect = self._terms = self._early = None
-        self._will = packet.will
-        self._outlives = packet.session_expiry_interval > 0
-        self._patience_us = granted.keep_alive_s * _PATIENCE_US
+        self._arrival = None
+        self._will = arrival.packet.will
+        self._outlives = arrival.packet.session_expiry_interval > 0
+        self._patience_us = arrival.granted.keep_alive_s * _PATIENCE_US
         self._heard_us = now_us
         self.state = "connected"
-        told = (event.user_properties, ()) if event.user_properties else ((),)
-        welcomes = [handshake.connack(packet, granted, self.limits, event.present, each) for each in told]
+        welcomes = arrival.welcomes(self.limits, present=event.present, told=event.user_properties)
         effects: list[Effect] = [SendPacket(packet=self._fitting(*welcomes) or welcomes[-1])]
         if self._patience_us:
             effects.append(SetTimer(name=KEEP_ALIVE, delay_us=self._patience_us))
-        for each in early.take():
+        for each in arrival.early.take():
             if self.state == "connected":
                 effects += self._take(each)
         return effects
 
     def _fail_to_resume(self, event: ResumeFailed, now_us: int) -> list[Effect]:
-        fault = "none" if event.reason_code in (0x9C, 0x9D) else "ours"
+        fault = handshake.fault_of(event.reason_code, otherwise="ours")
         return self._refuse(event.reason_code, event.reason, fault)
 
     # ── connected ───────────────────────────────────────────────────────────────────────────────────────────
@@ -369,7 +356,7 @@ class Session(TableMachine):
         effects: list[Effect] = [] if last_word is None else [SendPacket(packet=last_word)]
         if self._will is not None and self._conversation is not None:
             effects += self._conversation.farewell(self._will, self._session_expiry_s, moving=self._moves)
-        self._will = self._connect = self._terms = self._early = None
+        self._will = self._arrival = None
         self.state = "closed"
         kept_s = self._session_expiry_s
         return [*effects, Close(reason_code=code, reason=reason, fault=fault, session_expiry_s=kept_s)]

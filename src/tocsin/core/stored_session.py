@@ -31,6 +31,7 @@ from tocsin.errors import Malformed
 from tocsin.model.stream import Value
 
 FOREVER_S = 0xFFFFFFFF  # an expiry that never comes
+STREAMS_MAX = 100  # that a cell tells of, some 20 kB; of more, only the first are known elsewhere
 
 
 class StoredSession(msgspec.Struct, frozen=True):

@@ -22,7 +22,6 @@ is ignored; no child is started while the parent stops; once everything was read
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -39,6 +38,16 @@ from tocsin.core.machine import (
     TableMachine,
     TimerFired,
 )
+from tocsin.core.supervision_signals import (
+    NO_FACTS,
+    AllReady,
+    ChildEnded,
+    ChildReported,
+    ChildStarted,
+    SignalChild,
+    StartChild,
+    StopAsked,
+)
 
 SECOND_US = 1_000_000
 BACKOFF_FIRST_US = SECOND_US // 2  # clients notice an outage of a second; most crashes do not repeat
@@ -50,8 +59,6 @@ GRACE_US = 10 * SECOND_US
 START_ATTEMPTS = 3
 
 Health = Literal["waiting", "starting", "ready", "degraded", "backing off", "stopping", "stopped"]
-Reported = Literal["starting", "ready", "degraded", "stopping"]
-NO_FACTS: Mapping[str, object] = MappingProxyType({})
 
 
 class Child(msgspec.Struct, frozen=True):
@@ -83,65 +90,6 @@ class Row(msgspec.Struct, frozen=True):
     restarts: int
     retry_at_us: int  # when backing off: the next start
     facts: Mapping[str, object]  # what it reported last
-
-
-# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class ChildStarted(Event, frozen=True, kw_only=True):
-    """The process exists."""
-
-    child: str
-    run: int
-    pid: int
-
-
-class ChildReported(Event, frozen=True, kw_only=True):
-    """The child said how it is."""
-
-    child: str
-    run: int
-    state: Reported
-    problem: str = ""
-    facts: Mapping[str, object] = NO_FACTS
-
-
-class ChildEnded(Event, frozen=True, kw_only=True):
-    """The process is gone, or could not be made. ``code`` is negative for a signal; ``words`` its last ones."""
-
-    child: str
-    run: int
-    code: int
-    words: str = ""
-
-
-class StopAsked(Event, frozen=True, kw_only=True):
-    """Somebody wants everything stopped; asked again, at once."""
-
-
-# ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class StartChild(Effect, frozen=True, kw_only=True):
-    """Make the process → ``ChildStarted`` or ``ChildEnded``."""
-
-    child: str
-    run: int
-
-
-class SignalChild(Effect, frozen=True, kw_only=True):
-    """Ask the process to end, or end it."""
-
-    child: str
-    run: int
-    signal: Literal["terminate", "kill"]
-
-
-class AllReady(Effect, frozen=True, kw_only=True):
-    """Every child that is awaited is ready for the first time."""
-
-
-# ── the machine ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Ward:

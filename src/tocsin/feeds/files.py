@@ -19,6 +19,7 @@ import msgspec
 
 from tocsin.errors import FileUnreadable
 from tocsin.ports import PAYLOAD_MAX_BYTES
+from tocsin.runtime.documents import BOM, read_document
 
 ENDINGS: Final = (".csv", ".jsonl", ".ndjson", ".json", ".geojson", ".parquet", ".pq")
 DOCUMENT_MAX_BYTES: Final = 256 << 20  # of a JSON array or GeoJSON file, which is read as a whole
@@ -26,8 +27,6 @@ BATCH_ROWS: Final = 1_000
 _INTEGERS: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
-_POINTS: Final = (("longitude", "latitude"), ("lon", "lat"))  # columns that are filled from a point
-_BOM: Final = b"\xef\xbb\xbf"
 
 
 def records_of(path: Path, columns: Mapping[str, str]) -> Iterator[bytes]:
@@ -63,82 +62,15 @@ def _lines(path: Path) -> Iterator[bytes]:
             cut = not line.endswith(b"\n")
             while cut and (rest := file.readline(1 << 20)):
                 cut = not rest.endswith(b"\n")
-            stripped = (line.removeprefix(_BOM) if first else line).strip()
+            stripped = (line.removeprefix(BOM) if first else line).strip()
             first = False
             if stripped:
                 yield stripped
 
 
-class _Collection(msgspec.Struct):
-    type: str = ""
-    features: list[msgspec.Raw] | None = None
-
-
-class _Feature(msgspec.Struct):
-    id: msgspec.Raw = msgspec.Raw(b"null")
-    properties: dict[str, msgspec.Raw] | None = None
-    geometry: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Point(msgspec.Struct):
-    type: str
-    coordinates: Any = None
-
-
 def _document(path: Path) -> Iterator[bytes]:
-    """The elements of a JSON array, the features of a GeoJSON collection, or one object."""
-    size = path.stat().st_size
-    if size > DOCUMENT_MAX_BYTES:
-        raise FileUnreadable(
-            str(path),
-            f"it has {size} bytes, and JSON is read as a whole, up to {DOCUMENT_MAX_BYTES}",
-            "Write it as JSON lines (.jsonl), which has no such bound",
-        )
-    data = path.read_bytes().removeprefix(_BOM).strip()
-    try:
-        if data[:1] == b"[":
-            found = msgspec.json.decode(data, type=list[msgspec.Raw])
-            yield from (bytes(each) for each in found)
-            return
-        collection = msgspec.json.decode(data, type=_Collection)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FileUnreadable(
-            str(path),
-            f"it is not JSON: {error}",
-            "Write one JSON array, one GeoJSON collection, or JSON lines (.jsonl)",
-        ) from None
-    if collection.type == "FeatureCollection" and collection.features is not None:
-        yield from (_feature(bytes(each)) for each in collection.features)
-    else:
-        yield data
-
-
-def _feature(text: bytes) -> bytes:
-    """A feature as a record: its properties; ``geometry``, ``id`` and where a point is, if no property is called so."""
-    try:
-        feature = msgspec.json.decode(text, type=_Feature)
-        record: dict[str, Any] = dict(feature.properties or {})
-        if bytes(feature.id) != b"null":
-            record.setdefault("id", feature.id)
-        if bytes(feature.geometry) != b"null":
-            record.setdefault("geometry", feature.geometry)
-            at = _point(feature.geometry)
-            for east, north in _POINTS if at is not None else ():
-                record.setdefault(east, at[0])
-                record.setdefault(north, at[1])
-        return msgspec.json.encode(record)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return text  # the pipeline says what is wrong with it
-
-
-def _point(geometry: msgspec.Raw) -> Any:
-    try:
-        point = msgspec.json.decode(geometry, type=_Point)
-    except msgspec.DecodeError:
-        return None
-    place = point.coordinates
-    good = point.type == "Point" and isinstance(place, list) and len(place) >= 2
-    return place if good else None
+    _, records = read_document(path, DOCUMENT_MAX_BYTES)
+    yield from records
 
 
 # ── columns ──────────────────────────────────────────────────────────────────────────────────────────────────

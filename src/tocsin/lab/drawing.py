@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 DPI: Final = 130
+MISSING: Final = "no pictures: matplotlib is not installed (pip install 'tocsin[lab]')"
 
 
 def available() -> bool:

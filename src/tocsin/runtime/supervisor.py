@@ -21,19 +21,16 @@ import structlog
 
 from tocsin.config import PREFIX
 from tocsin.core.machine import CancelTimer, Effect, Event, Say, SetTimer, Started, Stop, TimerFired
-from tocsin.core.supervision import (
+from tocsin.core.supervision import Child, Failure, Row, Supervision
+from tocsin.core.supervision_signals import (
     AllReady,
-    Child,
     ChildEnded,
     ChildReported,
     ChildStarted,
-    Failure,
     Reported,
-    Row,
     SignalChild,
     StartChild,
     StopAsked,
-    Supervision,
 )
 from tocsin.errors import TocsinError
 from tocsin.runtime import points

@@ -25,14 +25,12 @@ class Service:
 
     def __init__(self, subject: str, answer: Callable[[Delivery], Awaitable[bytes]]) -> None:
         self.subject = subject
-        self.overflowed = 0  # requests let go because too many answers were running
         self._answer = answer
         self._running: set[asyncio.Task[None]] = set()
 
     def take(self, delivery: Delivery, reply: Callable[[bytes], Awaitable[None]]) -> None:
-        """Start to answer one request."""
+        """Start to answer one request, or let it go if too many answers are under way: its asker does not wait long."""
         if len(self._running) >= CONCURRENT_MAX:
-            self.overflowed += 1
             return
         task = asyncio.get_running_loop().create_task(self._run(delivery, reply))
         self._running.add(task)

@@ -33,8 +33,9 @@ from tocsin.core.replication.signals import Policy
 from tocsin.errors import StoreUnavailable
 from tocsin.model.channel_places import ChannelPlaces
 from tocsin.model.network import BrokerInfo, Scheme
+from tocsin.runtime import pump
 from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.replication import Positions, subject
+from tocsin.wire.replication import LOCAL, REMOTE, Positions, subject
 
 NORTH2 = BrokerInfo("north-2", "north", OWN.role, "127.0.0.1", 0)
 SOUTH = BrokerInfo("south-1", "south", OWN.role, "127.0.0.1", 0)
@@ -107,11 +108,21 @@ async def test_whoever_is_there_already_is_copied_to_new_backups() -> None:
         assert all(copy.whole for copy in three.local.exchange.durability.replicating.backup.copies.values())
 
 
-async def test_nobody_waits_longer_than_allowed_for_a_backup_that_does_not_answer() -> None:
-    async with brokers(policy=Policy(period_us=20_000, wait_us=50_000)) as three:
+async def test_nobody_waits_longer_than_allowed_for_a_backup_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy, now_us = Policy(period_us=20_000, wait_us=50_000), 0
+    monkeypatch.setattr(pump, "now_us", lambda: now_us)  # for machines, time passes when it is said to
+    async with brokers(policy=policy) as three:
         three.back(remote=NOBODY)
         peer = await three.own.peer("c")
-        await peer.subscribe(TopicFilter("a"))
+        peer.send(SubscribePacket(1, [TopicFilter("a")]))
+        local, remote = (three.replicating.primary.recipients[role] for role in (LOCAL, REMOTE))
+        await until(lambda: bool(remote.tickets) and not local.tickets and local.silent_since_us is None)
+        assert three.replicating.problem() is None
+        now_us += policy.wait_us
+        answer = await peer.receive(SubAckPacket)
+        assert all(int(code) < 0x80 for code in answer.reason_codes)
         assert three.replicating.problem() == "remote backup nobody not in step"
         assert three.replicating.statistics()["replication_waits_missed"] >= 1
         assert set(three.known(three.local)["c"].subscriptions) == {"a"}

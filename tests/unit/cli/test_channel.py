@@ -32,7 +32,7 @@ ALARMS: dict[str, Any] = {
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setenv("COLUMNS", "200")
-    found = fake_in(monkeypatch, "tocsin.cli.channel")
+    found = fake_in(monkeypatch, "tocsin.cli.listing")
     found.status["channels"] = [ALARMS]
     return found
 

@@ -31,7 +31,7 @@ PLACES: dict[str, Any] = {
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setenv("COLUMNS", "200")
-    found = fake_in(monkeypatch, "tocsin.cli.dataset")
+    found = fake_in(monkeypatch, "tocsin.cli.listing")
     found.status["datasets"] = [{**PLACES, "name": "Zoo"}, PLACES]
     return found
 

@@ -27,7 +27,7 @@ AGENT: dict[str, Any] = {"name": "wire", "state": "running", "lag": 25, "error":
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setenv("COLUMNS", "200")
-    found = fake_in(monkeypatch, "tocsin.cli.feed")
+    found = fake_in(monkeypatch, "tocsin.cli.listing")
     found.status["feeds"] = [WIRE]
     found.feeder["feeds"] = [AGENT]
     return found

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import pytest
 
+from tocsin.core.channel_request import UnknownChannel
 from tocsin.core.held_cells import AGAIN, AGAIN_US
 from tocsin.core.holdings import (
     EXPIRY,
@@ -27,7 +28,6 @@ from tocsin.core.holdings import (
     Scanned,
     SessionFound,
     Undefined,
-    UnknownChannel,
     Unwanted,
     Wanted,
 )

@@ -110,3 +110,13 @@ def test_no_two_messages_share_an_id_and_no_message_has_two(story: list[tuple[st
             for each in releasing:
                 del messages[each]
             releasing.clear()
+
+
+def test_what_is_written_into_a_session_is_found_again() -> None:
+    ids = RecordIds("p")
+    ids.give(5, 2, "a", 7)
+    ids.give(6, 2, "b", 9)
+    ids.keep(5)
+    found = RecordIds("q", ids.written_into(session({1: "an older one"})))
+    assert (found.inbound, found.kept, found.sought) == (ids.inbound, ids.kept, ids.sought)
+    assert found.give(6, 2, "b", 12) == "p.2"

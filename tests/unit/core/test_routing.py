@@ -9,8 +9,8 @@ from tocsin.core.routing import RoutePlan
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
 
 
-def broker(name: str, cluster: str, role: Role = Role.EDGE) -> BrokerInfo:
-    return BrokerInfo(name, cluster, role, "127.0.0.1", 1883)
+def broker(name: str, cluster: str, role: Role = Role.EDGE, port: int = 1883) -> BrokerInfo:
+    return BrokerInfo(name, cluster, role, "127.0.0.1", port)
 
 
 def copies(plan: RoutePlan, origin: str, topic: str) -> list[tuple[str, int]]:
@@ -88,11 +88,26 @@ def test_a_broker_that_joins_with_the_same_description_only_changes_its_interest
     assert changes["north-1"].removed == (Route(Scope.ORIGIN, "north-2", "a"),)
 
 
+def test_a_broker_that_comes_back_elsewhere_only_changes_its_interests() -> None:
+    plan = two_clusters()
+    plan.change("north-2", ["a", "b"], ())
+    moved = broker("north-2", "north", port=1)
+    changes = plan.join(moved, ["b", "c"])
+    assert plan.brokers["north-2"] == moved
+    assert changes["north-1"].added == (Route(Scope.ORIGIN, "north-2", "c"),)
+    assert changes["north-1"].removed == (Route(Scope.ORIGIN, "north-2", "a"),)
+
+
 names = st.sampled_from([f"b{n}" for n in range(6)])
 topics = st.sets(st.sampled_from("abc"), max_size=3)
 steps = st.one_of(
     st.tuples(
-        st.just("join"), names, st.sampled_from("xyz"), st.sampled_from([Role.EDGE, Role.ROUTING]), topics
+        st.just("join"),
+        names,
+        st.sampled_from("xyz"),
+        st.sampled_from([Role.EDGE, Role.ROUTING]),
+        topics,
+        st.integers(1, 2),
     ),
     st.tuples(st.just("leave"), names),
     st.tuples(st.just("change"), names, topics, topics),
@@ -109,7 +124,9 @@ def test_whatever_happens_each_interested_broker_gets_one_copy_within_two_hops(
     for step in story:
         name = str(step[1])
         if step[0] == "join":
-            changes = plan.join(broker(name, str(step[2]), Role(str(step[3]))), step[4])  # type: ignore[arg-type]
+            info = broker(name, str(step[2]), Role(str(step[3])), int(str(step[5])))
+            changes = plan.join(info, step[4])  # type: ignore[arg-type]
+            assert plan.brokers[name] == info
         elif step[0] == "leave":
             changes = plan.leave(name)
             told.pop(name, None)
@@ -124,6 +141,8 @@ def test_whatever_happens_each_interested_broker_gets_one_copy_within_two_hops(
             routes.update(change.added)
             routes.difference_update(change.removed)
     for origin in plan.brokers:
+        senders = {each for each in plan.brokers if any(r.peer == origin for r in plan.routes(each))}
+        assert sorted(plan.senders(origin)) == sorted(senders)
         assert told.get(origin, set()) == plan.routes(origin), "the announced changes add up to the routes"
         for topic in "abc":
             arrived = copies(plan, origin, topic)

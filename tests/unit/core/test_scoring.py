@@ -13,7 +13,6 @@ from tocsin.core.scoring import (
     PAPER_WEIGHTS,
     Criterion,
     Resource,
-    mean_bandwidth,
     normalised,
     score,
     utility,
@@ -24,7 +23,7 @@ ENOUGH = {
     "processor": Resource(4, 1, 0.5),
     "memory": Resource(8, 2, 0.25),
     "battery": Resource(math.inf, 3),
-    "bandwidth": mean_bandwidth([10, 20], 15),
+    "bandwidth": Resource(15, 15),
 }
 
 
@@ -40,7 +39,7 @@ def test_the_score_is_the_papers_sum() -> None:
             "processor": Resource(2, 3, 0.5),
             "memory": Resource(1, 1),
             "battery": Resource(1, 3),
-            "bandwidth": mean_bandwidth([1, 2, 3], 2.5),
+            "bandwidth": Resource(2, 2.5),
         }
     )
     expected = (math.exp(-2) + 1 + 60 * math.exp(-0.5) + 50 * math.exp(-2)) / 112
@@ -78,11 +77,6 @@ def test_a_figure_that_is_no_figure_counts_nothing_and_says_why(wrong: Resource,
 
 def test_an_infinite_resource_that_is_all_in_use_is_nothing() -> None:
     assert utility(Resource(math.inf, 1, 1.0)) == (math.exp(-1), None)
-
-
-def test_a_peer_that_cannot_be_reached_has_no_bandwidth_and_without_peers_none_is_lacking() -> None:
-    assert mean_bandwidth([10, None], 0) == Resource(5, 0)
-    assert utility(mean_bandwidth([], 100)) == (1.0, None)
 
 
 def test_the_operators_criteria_count_by_their_weights() -> None:

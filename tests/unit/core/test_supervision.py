@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from tests.unit.core.parents import CHILDREN, Parent
 from tocsin.core.machine import (
-    CancelTimer,
     Effect,
-    Event,
     IllegalEvent,
-    Say,
-    SetTimer,
-    Started,
     Stop,
-    TimerFired,
 )
 from tocsin.core.supervision import (
     BACKOFF_FIRST_US,
@@ -25,67 +18,18 @@ from tocsin.core.supervision import (
     SILENT_AFTER_US,
     SLOW_AFTER_US,
     START_ATTEMPTS,
-    AllReady,
     Child,
+    describe_exit,
+)
+from tocsin.core.supervision_signals import (
+    AllReady,
     ChildEnded,
     ChildReported,
     ChildStarted,
-    Reported,
-    Row,
     SignalChild,
     StartChild,
     StopAsked,
-    Supervision,
-    describe_exit,
 )
-
-CHILDREN = (
-    Child("nats", 0, reports=False),
-    Child("coordinator", 1),
-    Child("north", 2),
-    Child("south", 2),
-)
-
-
-class Parent:
-    """The machine with a clock, its timers, and what it has started."""
-
-    def __init__(self, children: tuple[Child, ...] = CHILDREN) -> None:
-        self.machine = Supervision(children)
-        self.now_us = 0
-        self.timers: dict[str, int] = {}
-        self.runs: dict[str, int] = {}
-
-    def do(self, event: Event) -> list[Effect]:
-        effects = self.machine.handle(event, self.now_us)
-        for effect in effects:
-            match effect:
-                case SetTimer(name=name, delay_us=delay_us):
-                    self.timers[name] = self.now_us + delay_us
-                case CancelTimer(name=name):
-                    self.timers.pop(name, None)
-                case StartChild(child=child, run=run):
-                    self.runs[child] = run
-        return [effect for effect in effects if not isinstance(effect, SetTimer | CancelTimer | Say)]
-
-    def start(self) -> list[Effect]:
-        return self.do(Started(incarnation=1))
-
-    def report(self, child: str, state: Reported = "ready", problem: str = "") -> list[Effect]:
-        return self.do(ChildReported(child=child, run=self.runs[child], state=state, problem=problem))
-
-    def exist(self, child: str, pid: int = 7) -> list[Effect]:
-        return self.do(ChildStarted(child=child, run=self.runs[child], pid=pid))
-
-    def end(self, child: str, code: int = 1, words: str = "") -> list[Effect]:
-        return self.do(ChildEnded(child=child, run=self.runs[child], code=code, words=words))
-
-    def fire(self, name: str) -> list[Effect]:
-        self.now_us = max(self.now_us, self.timers.pop(name))
-        return self.do(TimerFired(name=name))
-
-    def row(self, child: str) -> Row:
-        return next(row for row in self.machine.rows() if row.name == child)
 
 
 @pytest.fixture
@@ -313,91 +257,3 @@ def test_a_second_start_is_illegal_and_changes_nothing(running: Parent) -> None:
 @pytest.mark.parametrize(("code", "words"), [(-9, "ended by signal 9"), (3, "ended with exit code 3")])
 def test_exit_codes_have_words(code: int, words: str) -> None:
     assert describe_exit(code) == words
-
-
-# ── any sequence ─────────────────────────────────────────────────────────────────────────────────────────────
-
-steps = st.lists(
-    st.tuples(
-        st.sampled_from(["exist", "ready", "degraded", "end", "timer", "stale", "stop"]),
-        st.integers(0, 10),
-    ),
-    max_size=80,
-)
-
-
-class World(Parent):
-    """A dumb model: which processes there are. Every effect is checked against it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.processes: dict[str, int] = {}  # child → run
-        self.ever_ready: set[str] = set()
-        self.stops = 0
-        self.stages = {child.name: child.stage for child in CHILDREN}
-
-    def do(self, event: Event) -> list[Effect]:
-        if isinstance(event, ChildEnded) and self.processes.get(event.child) == event.run:
-            del self.processes[event.child]
-        if isinstance(event, ChildReported) and event.state == "ready":
-            self.ever_ready.add(event.child)
-        effects = super().do(event)
-        for effect in effects:
-            self.check(effect)
-        return effects
-
-    def check(self, effect: Effect) -> None:
-        match effect:
-            case StartChild(child=child, run=run):
-                assert child not in self.processes, "two processes of one child"
-                assert self.machine.state in ("starting", "running"), "a start while stopping"
-                below = {name for name, stage in self.stages.items() if stage < self.stages[child]}
-                assert below <= self.ever_ready, "a stage before its time"
-                self.processes[child] = run
-            case SignalChild(child=child, run=run, signal="terminate"):
-                assert self.processes.get(child) == run, "a signal for nobody"
-                above = [name for name in self.processes if self.stages[name] > self.stages[child]]
-                assert not above, "a stage ended before those above it"
-            case Stop():
-                assert not self.processes, "somebody is left"
-                self.stops += 1
-
-    def step(self, kind: str, number: int) -> None:
-        children = sorted(self.processes)
-        if kind == "stop" and number < 3:
-            self.do(StopAsked())
-        elif kind == "timer" and self.timers:
-            self.fire(sorted(self.timers)[number % len(self.timers)])
-        elif kind == "stale":
-            child = CHILDREN[number % len(CHILDREN)].name
-            self.do(ChildEnded(child=child, run=self.runs.get(child, 0) - 1, code=1))
-        elif children:
-            child = children[number % len(children)]
-            match kind:
-                case "exist":
-                    self.exist(child, number)
-                case "ready" | "degraded":
-                    self.report(child, "ready" if kind == "ready" else "degraded")
-                case "end":
-                    self.end(child, number % 3)
-
-
-@given(steps)
-@settings(max_examples=300)
-def test_in_any_sequence_each_child_has_one_process_and_order_is_kept(
-    sequence: list[tuple[str, int]],
-) -> None:
-    world = World()
-    world.start()
-    for kind, number in sequence:
-        world.step(kind, number)
-        alive = {row.name for row in world.machine.rows() if row.health in ("starting", "ready", "degraded")}
-        assert alive <= set(world.processes)
-        waiting = {row.name for row in world.machine.rows() if row.health == "backing off"}
-        assert all(f"restart/{name}" in world.timers for name in waiting), "a restart was forgotten"
-    if world.machine.state != "stopped":
-        world.do(StopAsked())
-    while world.processes:
-        world.end(sorted(world.processes)[0], 0)
-    assert world.machine.state == "stopped"
-    assert world.stops == 1

@@ -7,7 +7,8 @@ backup, and the next follows when that is answered (``core.replication.recipient
 backups know leaves a ticket (``Awaited``), and is released when every one of them has it.
 
 **Positions** go later, because they change with every message. They are looked at by a scan, so that messages cost
-nothing: every ``period_us``; or, by threshold, more often, and sent when so many clients' differ.
+nothing (``core.replication.position_scan``): every ``period_us``; or, by threshold, more often, and sent when so many
+clients' differ.
 
 **A backup that does not answer** within ``wait_us`` is *degraded*: nobody waits for it any longer, and its update is
 sent on, more and more seldom. It counts again when it answers in time, and lacks nothing but what the next update has.
@@ -23,8 +24,7 @@ after the ticket came, or needed none; it is released within ``wait_us`` in any 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
 from tocsin.core.machine import (
@@ -41,6 +41,7 @@ from tocsin.core.machine import (
     TimerFired,
 )
 from tocsin.core.replication.gamma import Gamma
+from tocsin.core.replication.position_scan import PositionScan
 from tocsin.core.replication.recipient import Recipient
 from tocsin.core.replication.signals import Altered, Awaited, BackupsSet, Came, Policy, Released
 from tocsin.model.message import Message, broker_address
@@ -51,7 +52,6 @@ from tocsin.wire.replication import (
     Behind,
     Declined,
     Dismiss,
-    Positions,
     Probe,
     Role,
     Stream,
@@ -69,8 +69,7 @@ RESEND_MAX_US: Final = 5_000_000
 DECLINED_US: Final = 30_000_000  # before one that had no room is asked again
 # … or one that knows a younger process: that one may still be there, and then each declines the other's stream in turn.
 YOUNGER_US: Final = 3_000_000
-SCAN_SLICE: Final = 500  # clients that are looked at in one go: about a millisecond
-SLICE_US: Final = 1_000
+SLICE_US: Final = 1_000  # between two slices of a scan
 # Between two scans by threshold: 100 ms and 0.1 ms for each client, so that looking takes about one percent.
 LOOK_US: Final = 100_000
 LOOK_CLIENT_US: Final = 100
@@ -91,11 +90,7 @@ class Primary(TableMachine):
         self._missed: set[int] = set()  # those of them that one backup will not have in time
         self._deadlines: deque[tuple[int, int]] = deque()  # (when, ticket), in order
         self._flushing = False
-        self._told: dict[str, Positions] = {}  # client → the positions that were last given out to be sent
-        self._scan: Iterator[str] | None = None  # over those whose positions are still to be looked at
-        self._found: dict[
-            str, None
-        ] = {}  # by the scan under way, or the last: clients whose positions differ
+        self._scan = PositionScan(gamma)
         self.resyncs = 0  # streams that began because a backup lacked something
         self.missed = 0  # tickets that were released without being synced
 
@@ -105,7 +100,8 @@ class Primary(TableMachine):
             "backups": len(recipients),
             "backups_degraded": sum(each.degraded for each in recipients),
             "backups_behind": max((each.behind for each in recipients), default=0),
-            "positions_out_of_sync": len(self._found) + max((each.unmoved for each in recipients), default=0),
+            "positions_out_of_sync": len(self._scan.found)
+            + max((each.unmoved for each in recipients), default=0),
             "replication_resyncs": self.resyncs,
             "replication_waits": len(self._waiting),
             "replication_waits_missed": self.missed,
@@ -141,7 +137,7 @@ class Primary(TableMachine):
         if not changed:
             return []
         if not self.recipients:
-            self._told, self._found, self._scan = {}, {}, None
+            self._scan.clear()
             return [*effects, *(CancelTimer(name=name, cause=event.cause) for name in (SCAN, PROBE))]
         probe = SetTimer(name=PROBE, delay_us=PROBE_US, cause=event.cause)
         return [*effects, probe, self._scan_later(event.cause), *self._flush_later(event.cause)]
@@ -178,8 +174,7 @@ class Primary(TableMachine):
         for each in self.recipients.values():
             each.altered(event.client, event.names)
         if not event.names and self._gamma.head(event.client) is None:
-            self._told.pop(event.client, None)
-            self._found.pop(event.client, None)
+            self._scan.forget(event.client)
         return self._flush_later(event.cause)
 
     def _flush_later(self, cause: str) -> list[Effect]:
@@ -361,34 +356,23 @@ class Primary(TableMachine):
 
     def _scan_later(self, cause: str) -> Effect:
         policy = self._policy
-        by_threshold = LOOK_US + LOOK_CLIENT_US * len(self._told)
+        by_threshold = LOOK_US + LOOK_CLIENT_US * len(self._scan.told)
         delay_us = policy.period_us if policy.mode == "periodic" else by_threshold
         return SetTimer(name=SCAN, delay_us=delay_us, cause=cause)
 
     def _look(self, now_us: int, cause: str) -> list[Effect]:
         """Look at the positions of the next few clients."""
-        if self._scan is None:
-            self._scan, self._found = iter(tuple(self._gamma.clients())), {}
-        some = tuple(islice(self._scan, SCAN_SLICE))
-        for client in some:
-            positions = self._gamma.positions(client)
-            if positions is not None and positions != self._told.get(client):
-                self._found[client] = None
-        if len(some) == SCAN_SLICE:
+        if not self._scan.look():
             return [SetTimer(name=SCAN, delay_us=SLICE_US, cause=cause)]
-        self._scan = None
-        enough = self._policy.mode == "periodic" or len(self._found) >= self._policy.threshold
-        return [self._scan_later(cause), *(self._give_out(cause) if enough and self._found else [])]
+        found = len(self._scan.found)
+        enough = found > 0 and (self._policy.mode == "periodic" or found >= self._policy.threshold)
+        return [self._scan_later(cause), *(self._give_out(cause) if enough else [])]
 
     def _give_out(self, cause: str) -> list[Effect]:
         """Have the positions sent that differ."""
-        found, self._found = self._found, {}
-        for client in found:
-            positions = self._gamma.positions(client)
-            if positions is not None:
-                self._told[client] = positions
-                for each in self.recipients.values():
-                    each.moved(client)
+        for client in self._scan.give_out():
+            for each in self.recipients.values():
+                each.moved(client)
         return self._flush_later(cause)
 
     table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {

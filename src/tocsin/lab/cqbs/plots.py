@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,22 +9,13 @@ from tocsin.lab.cqbs import coordinator, forwarding, paper
 from tocsin.lab.cqbs.coordinator import Coordinated
 from tocsin.lab.cqbs.crowd import CHANGED, FIRST
 from tocsin.lab.cqbs.paper import Published
+from tocsin.lab.drawing import finish, pyplot, save
 
 OURS: Final = "#c0392b"
 CHANGING: Final = "#27aae1"
 FIRSTS: Final = "#e67e22"
 REPLICATED: Final = "#1e8449"
 THEIRS: Final = "#555555"
-DPI: Final = 130
-
-
-def available() -> bool:
-    return importlib.util.find_spec("matplotlib") is not None
-
-
-def _pyplot() -> Any:
-    importlib.import_module("matplotlib").use("agg")
-    return importlib.import_module("matplotlib.pyplot")
 
 
 def _dots(axes: Any, points: list[tuple[float, float]], colour: str, label: str, size: float = 3.0) -> None:
@@ -42,13 +31,10 @@ def _theirs(axes: Any, published: Published | None, name: str = "paper", colour:
         axes.axhline(published.p95, color=colour, lw=1.2, ls=":", label=f"{name}: 95 % {published.p95:g} ms")
 
 
-def _finish(axes: Any, title: str, label: str) -> None:
+def _finish(axes: Any, title: str, label: str, legend: str = "upper right") -> None:
     axes.set_yscale("log")
-    axes.grid(alpha=0.3)
-    axes.set_title(title, fontsize=10)
-    axes.set_xlabel("seconds")
-    axes.set_ylabel(label)
-    axes.legend(fontsize=8, loc="upper right", markerscale=3)
+    finish(axes, title, "seconds", label)
+    axes.legend(fontsize=8, loc=legend, markerscale=3)
 
 
 def _of(rows: list[tuple[float, float, int]], kind: int) -> list[tuple[float, float]]:
@@ -57,8 +43,7 @@ def _of(rows: list[tuple[float, float, int]], kind: int) -> list[tuple[float, fl
 
 def draw_single(sizes: list[int], out: Path) -> None:
     """Figure 5: a panel for each number of subscribers."""
-    pyplot = _pyplot()
-    figure, panels = pyplot.subplots(
+    figure, panels = pyplot().subplots(
         len(sizes), figsize=(9, 3 * len(sizes)), squeeze=False, sharey=True, layout="constrained"
     )
     for axes, subscribers in zip(panels[:, 0], sizes, strict=True):
@@ -67,14 +52,12 @@ def draw_single(sizes: list[int], out: Path) -> None:
         _dots(axes, _of(rows, FIRST), FIRSTS, "a stream's first", 6)
         _theirs(axes, paper.SINGLE.get(subscribers))
         _finish(axes, f"single broker, subscribers: {subscribers}", "forwarding latency (ms)")
-    figure.savefig(out / "single.png", dpi=DPI)
-    pyplot.close(figure)
+    save(figure, out / "single.png")
 
 
 def draw_coordinator(alone: Coordinated | None, replicated: Coordinated | None, out: Path) -> None:
     """Figure 6: alone and replicated, the switch from new publishers to changes, and the kill."""
-    pyplot = _pyplot()
-    figure, axes = pyplot.subplots(figsize=(10, 5.5), layout="constrained")
+    figure, axes = pyplot().subplots(figsize=(10, 5.5), layout="constrained")
     for found, name, colour, published in (
         (replicated, "replicated", REPLICATED, paper.REPLICATED),
         (alone, "alone", OURS, paper.ALONE),
@@ -90,23 +73,19 @@ def draw_coordinator(alone: Coordinated | None, replicated: Coordinated | None, 
     if found is not None and found.killed_s is not None and found.gap_s is not None:
         label = f"leader killed: {found.gap_s:.1f} s of silence (paper: {paper.GAP_S:g} s)"
         axes.axvspan(found.killed_s, found.killed_s + found.gap_s, color="#bbbbbb", alpha=0.6, label=label)
-    _finish(axes, "coordinator", "from a change until a subscriber's broker has heard (ms)")
-    axes.legend(fontsize=8, loc="upper left", markerscale=3)
+    _finish(axes, "coordinator", "from a change until a subscriber's broker has heard (ms)", "upper left")
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom, top * 10)  # room for the legend
-    figure.savefig(out / "coordinator.png", dpi=DPI)
-    pyplot.close(figure)
+    save(figure, out / "coordinator.png")
 
 
 def draw_full(out: Path) -> None:
     """Figure 7."""
-    pyplot = _pyplot()
-    figure, axes = pyplot.subplots(figsize=(10, 4.5), layout="constrained")
+    figure, axes = pyplot().subplots(figsize=(10, 4.5), layout="constrained")
     rows = forwarding.read(out / "full.csv")
     _dots(axes, [(sent, latency) for sent, latency, _ in rows], OURS, "a message")
     _dots(axes, _of(rows, FIRST), FIRSTS, "a stream's first", 6)
     _dots(axes, _of(rows, CHANGED), CHANGING, "with a change", 6)
     _theirs(axes, paper.WHOLE)
     _finish(axes, "full system", "forwarding latency (ms)")
-    figure.savefig(out / "full.png", dpi=DPI)
-    pyplot.close(figure)
+    save(figure, out / "full.png")

@@ -10,22 +10,19 @@ What an experiment found is written as soon as it ends, so that nothing is lost 
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Collection
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from tocsin.lab import drawing, record
 from tocsin.lab.cqbs import coordinator, paper, plots, single, whole
 from tocsin.lab.cqbs.coordinator import Coordinated
 from tocsin.lab.cqbs.forwarding import Forwarded
 from tocsin.lab.cqbs.paper import Published
 from tocsin.lab.cqbs.plan import Plan
-from tocsin.lab.figures import Comparison, Spread, as_csv, markdown
+from tocsin.lab.figures import Comparison, Spread, markdown
 from tocsin.lab.stage import Stage
 
 EXPERIMENTS: Final = ("single", "coordinator", "full")
@@ -59,13 +56,7 @@ async def run(
     plan: Plan, stage: Stage, only: Collection[str] = EXPERIMENTS, command: str = "tocsin lab cqbs"
 ) -> Results:
     """Those experiments, in order; what was found is written after each."""
-    machine: dict[str, str | int] = {
-        "tocsin": metadata.version("tocsin"),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "processors": os.cpu_count() or 0,
-    }
-    results = Results(plan, command, f"{datetime.now(UTC):%d %B %Y}", machine)
+    results = Results(plan, command, record.today(), record.machine())
     write(results, stage.out)
     if "single" in only and not stage.is_cut:
         results.single = await single.run(plan.single, plan.seed, stage)
@@ -154,17 +145,13 @@ def summary(results: Results) -> str:
 
 
 def write(results: Results, out: Path) -> None:
-    rows = comparisons(results)
-    text = msgspec.json.format(msgspec.json.encode(results), indent=2)
-    (out / "results.json").write_bytes(text + b"\n")
-    (out / "summary.csv").write_text(as_csv(rows))
-    (out / "summary.md").write_text(summary(results))
+    record.write_results(out, results, comparisons(results), summary(results))
 
 
 def draw(results: Results, out: Path) -> str:
     """Draw what there is; what was done, in words."""
-    if not plots.available():
-        return "no pictures: matplotlib is not installed (pip install 'tocsin[lab]')"
+    if not drawing.available():
+        return drawing.MISSING
     if results.single:
         plots.draw_single(list(results.single), out)
     if results.alone or results.replicated:

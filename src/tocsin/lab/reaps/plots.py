@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tocsin.lab.drawing import available as available
 from tocsin.lab.drawing import finish, pyplot, save
 from tocsin.lab.reaps import paper
 from tocsin.lab.reaps.failures import RATES, Failed

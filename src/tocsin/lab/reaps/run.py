@@ -11,17 +11,14 @@ What was found is written after each figure. One seed gives the same points on e
 from __future__ import annotations
 
 import csv
-import os
-import platform
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from tocsin.lab.figures import Comparison, as_csv, markdown
+from tocsin.lab import drawing, record
+from tocsin.lab.figures import Comparison, markdown
 from tocsin.lab.reaps import claims, failures, overheads, paper, plots, replication, retrieval
 from tocsin.lab.reaps.claims import Claim
 from tocsin.lab.reaps.failures import Failed
@@ -56,13 +53,7 @@ class Results(msgspec.Struct):
 
 def begin(given: Parameters, command: str = COMMAND) -> Results:
     """Nothing found yet."""
-    machine: dict[str, str | int] = {
-        "tocsin": metadata.version("tocsin"),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "processors": os.cpu_count() or 0,
-    }
-    return Results(given, command, f"{datetime.now(UTC):%d %B %Y}", machine)
+    return Results(given, command, record.today(), record.machine())
 
 
 def run(results: Results, out: Path, tell: Tell) -> None:
@@ -187,10 +178,7 @@ def summary(results: Results) -> str:
 
 
 def write(results: Results, out: Path) -> None:
-    text = msgspec.json.format(msgspec.json.encode(results), indent=2)
-    (out / "results.json").write_bytes(text + b"\n")
-    (out / "summary.csv").write_text(as_csv(comparisons(results)))
-    (out / "summary.md").write_text(summary(results))
+    record.write_results(out, results, comparisons(results), summary(results))
     for name, rows in (
         ("retrieval", results.retrieval),
         ("subscriptions", results.sweep),
@@ -222,8 +210,8 @@ def _write_rows(path: Path, rows: Sequence[dict[str, object]]) -> None:
 
 def draw(results: Results, out: Path) -> str:
     """Draw what there is; what was done, in words."""
-    if not plots.available():
-        return "no pictures: matplotlib is not installed (pip install 'tocsin[lab]')"
+    if not drawing.available():
+        return drawing.MISSING
     if results.retrieval:
         plots.draw_retrieval(results.retrieval, out)
     if results.sweep:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from tocsin.model.catalogue import TEXT_MAX_BYTES as TEXT_MAX_BYTES
-
 SCRIPT_MAX_BYTES: Final = 1 << 20
 STATEMENTS_MAX: Final = 1_000  # of a script
 TOKENS_MAX: Final = 8_000  # of a statement

@@ -23,6 +23,7 @@ from tocsin.pipeline.storage.fitting import RECORD_MAX_BYTES, Fitted, Fitter, Re
 from tocsin.pipeline.storage.schema import DELETED, required
 from tocsin.pipeline.storage.types import INTEGERS, Type
 from tocsin.pipeline.storage.values import Unfit, convert, parse
+from tocsin.runtime.documents import POINTS, read_document
 
 CHUNK_ROWS: Final = 50_000
 CHUNK_BYTES: Final = 32 << 20
@@ -31,8 +32,7 @@ _PATTERNS: Final = {
     "INT": r"^\s*-?[0-9]{1,18}\s*$",
     "DOUBLE": r"^\s*-?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,2})?\s*$",
 }  # what Arrow reads as we do; anything else is looked at by itself
-_POINTS: Final = (("longitude", "latitude"), ("lon", "lat"))  # columns that are filled from a point
-_OFFERED: Final = frozenset(("id", "geometry", *(name for names in _POINTS for name in names)))
+_OFFERED: Final = frozenset(("id", "geometry", *(name for names in POINTS for name in names)))
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -108,83 +108,12 @@ def _lines(path: Path) -> Iterator[tuple[bytes, int]]:
                 yield stripped, read
 
 
-class _Collection(msgspec.Struct):
-    type: str = ""
-    features: list[msgspec.Raw] | None = None
-
-
-class _Feature(msgspec.Struct):
-    id: msgspec.Raw = msgspec.Raw(b"null")
-    properties: dict[str, msgspec.Raw] | None = None
-    geometry: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Point(msgspec.Struct):
-    type: str
-    coordinates: Any = None
-
-
 def _document(path: Path) -> Iterator[tuple[bytes, int]]:
-    """The objects of a JSON array, the features of a GeoJSON collection, or one object."""
+    """The records of a file that is read as a whole, each with its share of the file."""
     size = path.stat().st_size
-    if size > DOCUMENT_MAX_BYTES:
-        raise FileUnreadable(
-            str(path),
-            f"it has {size} bytes, and JSON is read as a whole, up to {DOCUMENT_MAX_BYTES}",
-            "Write it as JSON lines (.jsonl), which has no such bound",
-        )
-    data = path.read_bytes()
-    try:
-        if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
-            found = msgspec.json.decode(_bare(data), type=list[msgspec.Raw])
-            records = [bytes(each) for each in found]
-        else:
-            collection = msgspec.json.decode(_bare(data), type=_Collection)
-            features = collection.features if collection.type == "FeatureCollection" else None
-            records = (
-                [bytes(_bare(data))] if features is None else [_feature(bytes(each)) for each in features]
-            )
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise FileUnreadable(
-            str(path),
-            f"it is not JSON: {error}",
-            "Write one JSON array, one GeoJSON collection, or JSON lines (.jsonl)",
-        ) from None
+    count, records = read_document(path, DOCUMENT_MAX_BYTES)
     for number, record in enumerate(records, 1):
-        yield record, size * number // len(records)
-
-
-def _bare(data: bytes) -> bytes:
-    return data.removeprefix(b"\xef\xbb\xbf")
-
-
-def _feature(text: bytes) -> bytes:
-    """A feature as a record: its properties; ``geometry``, ``id`` and where a point is, if no property is called so."""
-    try:
-        feature = msgspec.json.decode(text, type=_Feature)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return text  # the fitter says what is wrong with it
-    record: dict[str, Any] = dict(feature.properties or {})
-    if bytes(feature.id) != b"null":
-        record.setdefault("id", feature.id)
-    if bytes(feature.geometry) != b"null":
-        record.setdefault("geometry", feature.geometry)
-        for east, north in _POINTS:
-            if (at := _point(feature.geometry)) is not None:
-                record.setdefault(east, at[0])
-                record.setdefault(north, at[1])
-    return msgspec.json.encode(record)
-
-
-def _point(geometry: msgspec.Raw) -> tuple[float, float] | None:
-    try:
-        point = msgspec.json.decode(geometry, type=_Point)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return None
-    place = point.coordinates
-    if point.type != "Point" or not isinstance(place, list) or len(place) < 2:
-        return None
-    return place[0], place[1]
+        yield record, size * number // count
 
 
 # ── columns ──────────────────────────────────────────────────────────────────────────────────────────────────

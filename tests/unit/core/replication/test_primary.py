@@ -8,6 +8,7 @@ import msgspec
 
 from tests.unit.core.replication.network import PRIMARY, State
 from tocsin.core.machine import CancelTimer, Effect, Event, Received, Say, Send, SetTimer, Started, TimerFired
+from tocsin.core.replication.position_scan import SCAN_SLICE
 from tocsin.core.replication.primary import (
     FLUSH,
     LOOK_US,
@@ -16,7 +17,6 @@ from tocsin.core.replication.primary import (
     RESEND_MAX_US,
     RESEND_US,
     SCAN,
-    SCAN_SLICE,
     WAIT,
     YOUNGER_US,
     Primary,
@@ -368,11 +368,11 @@ def test_many_clients_are_looked_at_a_slice_at_a_time() -> None:
     told.fire(SCAN)
     assert told.machine.statistics()["positions_out_of_sync"] == SCAN_SLICE
     told.fire(SCAN)
-    assert len(told.machine._told) == SCAN_SLICE + 1
+    assert len(told.machine._scan.told) == SCAN_SLICE + 1
     for client in tuple(told.state.heads):
         del told.state.heads[client]
         told.tell(Altered(client=client))
-    assert told.machine._told == {}, "nothing is remembered of who is gone"
+    assert told.machine._scan.told == {}, "nothing is remembered of who is gone"
 
 
 def test_a_backup_that_keeps_up_with_what_never_ends_is_degraded_no_longer() -> None:

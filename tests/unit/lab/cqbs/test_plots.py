@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.lab.cqbs.test_run import results
-from tocsin.lab.cqbs import plots
+from tocsin.lab import drawing
 from tocsin.lab.cqbs.run import draw
 
 MESSAGES = "sent_s,latency_ms,subscriber,publisher,changed\n0,20,0,0,1\n0.2,0.5,0,0,0\n0.4,9,0,0,2\n"
@@ -24,6 +24,6 @@ def test_there_is_a_picture_of_each_experiment(tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_the_remedy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "available", lambda: False)
+    monkeypatch.setattr(drawing, "available", lambda: False)
     assert "tocsin[lab]" in draw(results(), tmp_path)
     assert not list(tmp_path.iterdir())

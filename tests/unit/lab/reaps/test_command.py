@@ -8,7 +8,8 @@ import pytest
 
 from tests.unit.lab.reaps.small import SMALL
 from tocsin.cli.main import main
-from tocsin.lab.reaps import parameters, plots
+from tocsin.lab import drawing
+from tocsin.lab.reaps import parameters
 from tocsin.lab.reaps.parameters import Parameters
 
 
@@ -20,7 +21,7 @@ def test_it_says_how_the_papers_statements_fare_and_where_the_rest_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(parameters, "parameters", small)
-    monkeypatch.setattr(plots, "available", lambda: False)
+    monkeypatch.setattr(drawing, "available", lambda: False)
     assert main(["lab", "reaps", "simulation", "--quick", "--out", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert "9 brokers in 3 clusters" in " ".join(out.split())
@@ -36,7 +37,7 @@ def test_an_interrupt_keeps_what_is_done_and_says_so(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(parameters, "parameters", small)
-    monkeypatch.setattr(plots, "available", lambda: False)
+    monkeypatch.setattr(drawing, "available", lambda: False)
     monkeypatch.setattr("tocsin.lab.reaps.run.replication.run", interrupted)
     assert main(["lab", "reaps", "simulation", "--out", str(tmp_path)]) == 1
     assert "cut short" in " ".join(capsys.readouterr().out.split())

@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.lab.reaps.small import SMALL
 from tocsin.errors import OperatorError
+from tocsin.lab import drawing
 from tocsin.lab.reaps import plots, retrieval
 from tocsin.lab.reaps.parameters import Parameters
 from tocsin.lab.reaps.run import Results, begin, comparisons, draw, heading, run, stated
@@ -101,7 +102,7 @@ def test_there_is_a_picture_of_each_figure(done: tuple[Results, Path], tmp_path:
 def test_without_matplotlib_the_remedy_is_said(
     done: tuple[Results, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plots, "available", lambda: False)
+    monkeypatch.setattr(drawing, "available", lambda: False)
     assert "tocsin[lab]" in draw(done[0], tmp_path)
     assert not list(tmp_path.iterdir())
 

@@ -46,11 +46,6 @@ class Outcome(msgspec.Struct, frozen=True):
         """The same from when the broker was declared lost; below 0: everybody was served before."""
         return None if self.detected_s is None else self.all_served_s - self.detected_s
 
-    @property
-    def behind_others_s(self) -> float | None:
-        """How much later the last one was told than the last who had lost nothing."""
-        return self.told_s[-1] - self.others_told_s[-1] if self.others_told_s else None
-
 
 def outcome(
     way: Way, run: int, course: Course, ledger: Ledger, storm: int, subscribers: Iterable[int]

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tocsin.lab.drawing import DPI, finish, pyplot
-from tocsin.lab.drawing import available as available
+from tocsin.lab.drawing import finish, pyplot, save
 from tocsin.lab.reaps.prototype.outcome import Outcome, by_size, typical
 from tocsin.lab.reaps.prototype.plan import WAYS
 from tocsin.lab.reaps.prototype.tables import FAILED, fitted
@@ -42,8 +41,7 @@ def draw_progress(failures: Sequence[Outcome], out: Path) -> None:
     finish(
         right, "the same, from when it is declared lost", "seconds after detection", "% of its subscribers"
     )
-    figure.savefig(out / "progress.png", dpi=DPI)
-    pyplot().close(figure)
+    save(figure, out / "progress.png")
 
 
 def _draw_shares(axes: Any, drawn: dict[Any, list[Outcome]], *, detection: bool = False) -> None:
@@ -100,5 +98,4 @@ def draw_failovers(failures: Sequence[Outcome], out: Path) -> None:
     along, up = "subscribers of the broker that fails", "seconds after the failure"
     finish(left, title, along, up)
     finish(right, "until all are told what they missed", along, up)
-    figure.savefig(out / "failovers.png", dpi=DPI)
-    pyplot().close(figure)
+    save(figure, out / "failovers.png")

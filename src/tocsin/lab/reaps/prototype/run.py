@@ -12,19 +12,14 @@ things take is the machine's.
 
 from __future__ import annotations
 
-import csv
-import os
-import platform
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from tocsin.errors import OperatorError
-from tocsin.lab.figures import Comparison, as_csv, markdown
+from tocsin.lab import drawing, record
+from tocsin.lab.figures import Comparison, markdown
 from tocsin.lab.reaps import claims
 from tocsin.lab.reaps.city import disasters, movements
 from tocsin.lab.reaps.claims import Claim
@@ -54,13 +49,7 @@ class Results(msgspec.Struct):
 
 def begin(plan: Plan, command: str = COMMAND) -> Results:
     """Nothing found yet."""
-    machine: dict[str, str | int] = {
-        "tocsin": metadata.version("tocsin"),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "processors": os.cpu_count() or 0,
-    }
-    return Results(plan, command, f"{datetime.now(UTC):%d %B %Y}", machine)
+    return Results(plan, command, record.today(), record.machine())
 
 
 async def run(results: Results, script: Script, stage: Stage) -> None:
@@ -170,14 +159,11 @@ PROGRESS: Final = ("way", "subscribers", "run", "what", "rank", "at_s", "after_d
 
 
 def write_down(results: Results, out: Path) -> None:
-    rows = comparisons(results)
-    text = msgspec.json.format(msgspec.json.encode(results), indent=2)
-    (out / "results.json").write_bytes(text + b"\n")
-    (out / "summary.csv").write_text(as_csv(rows))
-    (out / "summary.md").write_text(summary(results))
+    record.write_results(out, results, comparisons(results), summary(results))
     if results.failures:
-        _write(out / "failovers.csv", FAILURE, map(_failure, results.failures))
-        _write(out / "progress.csv", PROGRESS, (row for each in results.failures for row in _progress(each)))
+        record.write_rows(out / "failovers.csv", FAILURE, map(_failure, results.failures))
+        progress = (row for each in results.failures for row in _progress(each))
+        record.write_rows(out / "progress.csv", PROGRESS, progress)
 
 
 def _failure(each: Outcome) -> tuple[Any, ...]:
@@ -208,21 +194,10 @@ def _progress(each: Outcome) -> list[tuple[Any, ...]]:
     ]
 
 
-def _write(path: Path, heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(heads)
-        writer.writerows([_shown(cell) for cell in row] for row in rows)
-
-
-def _shown(cell: Any) -> Any:
-    return f"{cell:.6f}" if isinstance(cell, float) else cell
-
-
-def draw(results: Results, out: Path, available: Callable[[], bool] = plots.available) -> str:
+def draw(results: Results, out: Path) -> str:
     """Draw what there is; what was done, in words."""
-    if not available():
-        return "no pictures: matplotlib is not installed (pip install 'tocsin[lab]')"
+    if not drawing.available():
+        return drawing.MISSING
     if results.failures:
         plots.draw_progress(results.failures, out)
         plots.draw_failovers(results.failures, out)

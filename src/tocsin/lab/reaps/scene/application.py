@@ -19,7 +19,6 @@ CHANNEL: Final = "EmergenciesNearMe"
 CRITICAL: Final = 7  # the least priority that overtakes (decision 028)
 LEVELS: Final = {"fire": 9, "flood": 8, "crash": 5, "storm": 3}  # priority by kind
 PLACE_S: Final = 600  # how long it is believed that somebody is where it said it was
-KIND_KEY: Final = "type"
 EMERGENCY: Final = "emergency"
 
 _DEFINITIONS: Final = """

@@ -8,7 +8,8 @@ import pytest
 
 from tests.unit.lab.reaps.prototype.made import ACCOUNT, FAILURES
 from tocsin.cli.main import main
-from tocsin.lab.reaps.prototype import plots, run
+from tocsin.lab import drawing
+from tocsin.lab.reaps.prototype import run
 from tocsin.lab.reaps.prototype.run import Results
 from tocsin.lab.reaps.scene import Script
 from tocsin.lab.stage import Stage
@@ -28,7 +29,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> list[Script]:
 
     monkeypatch.setattr(run, "run", found)
     monkeypatch.setattr(extra, "check_installed", lambda: None)
-    monkeypatch.setattr(plots, "available", lambda: False)
+    monkeypatch.setattr(drawing, "available", lambda: False)
     return played
 
 

@@ -57,7 +57,6 @@ def test_all_times_are_after_the_failure_and_by_rising_time() -> None:
     assert found.served_s == pytest.approx([0.4, 0.75])
     assert found.told_s == pytest.approx([1.25, 1.5])  # the first time counts, and no other storm
     assert found.others_told_s == pytest.approx([1.0])
-    assert found.behind_others_s == pytest.approx(0.5)
     assert found.detected_s == pytest.approx(1.5) and found.taken_s == pytest.approx(1.6)
 
 

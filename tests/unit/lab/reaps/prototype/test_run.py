@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.lab.reaps.prototype.made import ACCOUNT, FAILURES
 from tocsin.errors import OperatorError
+from tocsin.lab import drawing
 from tocsin.lab.reaps.prototype import plots
 from tocsin.lab.reaps.prototype.plan import QUICK, Plan
 from tocsin.lab.reaps.prototype.run import (
@@ -74,8 +75,9 @@ def test_both_figures_are_drawn(tmp_path: Path) -> None:
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_matplotlib_the_remedy_is_said(tmp_path: Path) -> None:
-    assert "tocsin[lab]" in draw(results(), tmp_path, available=lambda: False)
+def test_without_matplotlib_the_remedy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "available", lambda: False)
+    assert "tocsin[lab]" in draw(results(), tmp_path)
     assert not list(tmp_path.iterdir())
 
 

@@ -1,0 +1,64 @@
+"""Which clients have other positions than those that were given out to be sent to the backups.
+
+Positions change with every message. So that messages cost nothing they are compared by a scan, some clients at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from tocsin.core.replication.gamma import Gamma
+from tocsin.wire.replication import Positions
+
+SCAN_SLICE: Final = 500  # clients that are looked at in one go: about a millisecond
+
+
+class PositionScan:
+    """One scan after the other. See the module's text."""
+
+    def __init__(self, gamma: Gamma) -> None:
+        self._gamma = gamma
+        self.told: dict[str, Positions] = {}  # client → the positions that were last given out
+        self.found: dict[str, None] = {}  # by the scan under way, or the last: clients whose positions differ
+        self._rest: Iterator[str] | None = None  # those still to be looked at; None: no scan is under way
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a scan has begun, and is not at its end."""
+        return self._rest is not None
+
+    def look(self) -> bool:
+        """Look at the next few clients, of a new scan if none is under way; whether these were the last."""
+        if self._rest is None:
+            self._rest, self.found = iter(tuple(self._gamma.clients())), {}
+        some = tuple(islice(self._rest, SCAN_SLICE))
+        for client in some:
+            positions = self._gamma.positions(client)
+            if positions is not None and positions != self.told.get(client):
+                self.found[client] = None
+        if len(some) == SCAN_SLICE:
+            return False
+        self._rest = None
+        return True
+
+    def give_out(self) -> list[str]:
+        """Those that were found, and still have positions: as these are now, they are given out."""
+        found, self.found = self.found, {}
+        given: list[str] = []
+        for client in found:
+            positions = self._gamma.positions(client)
+            if positions is not None:
+                self.told[client] = positions
+                given.append(client)
+        return given
+
+    def forget(self, client: str) -> None:
+        """It is no client any more."""
+        self.told.pop(client, None)
+        self.found.pop(client, None)
+
+    def clear(self) -> None:
+        """There is no backup any more."""
+        self.told, self.found, self._rest = {}, {}, None

@@ -1,0 +1,41 @@
+"""Fixtures that several of the integration tests use.
+
+``connect`` is of the network that the test's own module starts, in its fixture ``ready``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.feeder import Town
+from tests.integration.peers import Connect, Peers
+from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.testing import LocalServers
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[LocalServers]:
+    """A store of the test's own."""
+    with LocalServers(tmp_path / "nats") as started:
+        yield started
+
+
+@pytest.fixture
+async def town(servers: LocalServers) -> AsyncIterator[Town]:
+    store = await JetStreamStore.connect(servers.urls, token=servers.token, deadline_s=10)
+    made = Town(store)
+    await made.open()
+    yield made
+    await store.close()
+
+
+@pytest.fixture
+async def connect(ready: dict[str, Any]) -> AsyncIterator[Connect]:
+    """Connects a client to a broker, tried until it is there."""
+    peers = Peers({each["id"]: (each["host"], each["port"]) for each in ready["brokers"]})
+    yield peers.connect
+    await peers.close()

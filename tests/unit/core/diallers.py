@@ -1,0 +1,65 @@
+"""What tests of the dialler share: one that is up, and what is read from its effects."""
+
+from __future__ import annotations
+
+from mqtt5 import (
+    ConnAckPacket,
+    ConnAckReasonCode,
+    ConnectPacket,
+)
+
+from tocsin.core.dialler import (
+    Dial,
+    Dialled,
+    Dialler,
+    Down,
+    Heard,
+)
+from tocsin.core.machine import Effect, SetTimer, Started
+from tocsin.core.session import SendPacket
+
+GREETING = ConnectPacket("me", keep_alive=10)
+ELSEWHERE = ConnAckPacket(reason_code=ConnAckReasonCode.USE_ANOTHER_SERVER, server_reference="other:1884")
+
+
+def dialler_up(*, redial: bool = True, follow: bool = False) -> Dialler:
+    dialler = Dialler(GREETING, redial=redial, follow=follow)
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=ConnAckPacket()), 0)
+    assert dialler.state == "up"
+    return dialler
+
+
+def kinds(effects: list[Effect]) -> list[type[Effect]]:
+    return [type(effect) for effect in effects]
+
+
+def timer(effects: list[Effect], name: str) -> int:
+    return next(e.delay_us for e in effects if isinstance(e, SetTimer) and e.name == name)
+
+
+def down(effects: list[Effect]) -> Down:
+    return next(effect for effect in effects if isinstance(effect, Down))
+
+
+def dialled(effects: list[Effect]) -> Dial:
+    return next(effect for effect in effects if isinstance(effect, Dial))
+
+
+def turns(effects: list[Effect]) -> list[int]:
+    return [effect.turn for effect in effects if isinstance(effect, Dial)]
+
+
+def told(*properties: tuple[str, str]) -> ConnAckPacket:
+    return ConnAckPacket(user_properties=list(properties))
+
+
+def greeted(effects: list[Effect]) -> ConnectPacket:
+    packet = next(effect.packet for effect in effects if isinstance(effect, SendPacket))
+    assert isinstance(packet, ConnectPacket)
+    return packet
+
+
+def dials(effects: list[Effect]) -> list[tuple[object, int]]:
+    return [(effect.server, effect.turn) for effect in effects if isinstance(effect, Dial)]
