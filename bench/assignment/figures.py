@@ -36,6 +36,7 @@ class Timed(msgspec.Struct, frozen=True):
     brokers: int
     pairs: int
     read_ms: float
+    random_ms: float
     paper_ms: float
     search_ms: float
     replan_ms: float

@@ -34,15 +34,15 @@ class Network(NamedTuple):
 Draw = Callable[[random.Random, int, int], Hashable]  # for a broker of a cluster
 
 
-def drawn(brokers: int, room: float, draw: Draw, seed: int, clusters: int = CLUSTERS) -> Demand:
+def drawn(brokers: int, room: float, draw: Draw, seed: int, subscribers: int = SUBSCRIBERS) -> Demand:
     chance = random.Random(seed)
     names = [f"b{number:04}" for number in range(brokers)]
     holdings = {
-        name: Counter(draw(chance, number, number % clusters) for _ in range(SUBSCRIBERS))
+        name: Counter(draw(chance, number, number % CLUSTERS) for _ in range(subscribers))
         for number, name in enumerate(names)
     }
     members = tuple(
-        Member(name, f"c{number % clusters}", room * SUBSCRIBERS) for number, name in enumerate(names)
+        Member(name, f"c{number % CLUSTERS}", room * subscribers) for number, name in enumerate(names)
     )
     return Demand(members, holdings)
 

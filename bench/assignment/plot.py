@@ -15,9 +15,10 @@ STYLES: Final = {
     "search": ("#c0392b", "search"),
 }
 TIMES: Final = {
-    "read_ms": ("#7f8c8d", "reading the demand"),
+    "read_ms": ("#2c3e50", "reading the demand"),
+    "random_ms": ("#7f8c8d", "RND"),
     "paper_ms": ("#27aae1", "LCS + MMCS"),
-    "search_ms": ("#c0392b", "search (bounded work)"),
+    "search_ms": ("#c0392b", "search"),
     "replan_ms": ("#27ae60", "replan, one broker lost"),
 }
 

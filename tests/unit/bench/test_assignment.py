@@ -26,10 +26,15 @@ def test_the_adversarial_network_misleads_whoever_takes_brokers_in_turn() -> Non
     assert plan(demand).overhead_total <= plan(demand, "lcs_mmcs").overhead_total / 2
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_growth_is_measured_and_a_lost_broker_moves_few(kind: str) -> None:
-    points = [grow(kind, brokers) for brokers in (6, 12)]
-    assert [each.brokers for each in points] == [6, 12]
+@pytest.mark.parametrize(
+    ("kind", "sizes", "brokers"),
+    [("dense", (6, 12), [6, 12]), ("sparse", (6, 12), [6, 12]), ("wide", (5, 10), [100, 100])],
+)
+def test_growth_is_measured_and_a_lost_broker_moves_few(
+    kind: str, sizes: tuple[int, ...], brokers: list[int]
+) -> None:
+    points = [grow(kind, size) for size in sizes]
+    assert [each.brokers for each in points] == brokers
     assert points[0].pairs < points[1].pairs
     assert all(each.orphaned <= each.moved for each in points)
-    assert {each.what for each in growth_of(points)} == {"read", "paper", "replan"}
+    assert {each.what for each in growth_of(points)} == {"read", "random", "paper", "search", "replan"}

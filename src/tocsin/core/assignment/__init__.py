@@ -12,12 +12,13 @@ them word for word.
 | --- | --- |
 | ``demand`` | what is asked: brokers, what they hold, rates; checked |
 | ``outcome`` | what is answered: backups, figures, shortfalls, moves |
-| ``table`` | the demand as sparse arrays, equal columns merged |
+| ``table`` | the demand as arrays, equal columns merged; ``bits``: a small or dense one as a matrix of bits |
+| ``cover`` | what each backup covers, in bits or in lists |
 | ``side`` | one kind of backup: who backs whom, and what each further one would add |
 | ``draft`` | both sides and the loads: what a strategy works on |
 | ``paper`` | LCS and MMCS, as the paper has them |
 | ``search`` | a better plan: ``construction`` of first ones, then ``locals_search`` and ``remotes_search`` |
-| ``neighbourhood`` | what every single change would save; ``relief``: changes that make room |
+| ``neighbourhood`` | what every single change would save; ``relief``: changes that make room; ``wholes``: of groups |
 | ``planning`` | ``plan``: a strategy by name; ``replanning``: ``replan``, which moves little |
 | ``costs`` | subscriptions and retrieval under quasi-active and under active replication |
 | ``ranking`` | one score for a candidate, with its terms |

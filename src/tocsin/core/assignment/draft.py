@@ -11,11 +11,13 @@ the capacities.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
+from tocsin.core.assignment.cover import cover_of
 from tocsin.core.assignment.outcome import Backups, Plan, Role, Shortfall
-from tocsin.core.assignment.side import NOBODY, Side
+from tocsin.core.assignment.side import NEVER, NOBODY, Side
 from tocsin.core.assignment.table import Bools, Floats, Ints, Table
 
 
@@ -29,10 +31,11 @@ class Draft:
         self._elsewhere: Bools = ~same
         missing: Ints = table.size[:, None] - table.shared
         np.fill_diagonal(same, False)
-        self.local = Side(table, same, [[j] for j in range(table.count)], missing, self._penalty)
+        self.local = Side(table, same, cover_of(table), missing, self._penalty)
         self._remote: Side | None = None
         self.carried: Floats = table.load.copy()
         self.room: Floats = table.capacity
+        self._loads: list[float] = table.load.tolist()
 
     def copy(self) -> Draft:
         """One that changes by itself."""
@@ -42,6 +45,7 @@ class Draft:
         twin._remote = None if self._remote is None else self._remote.copy()
         twin.carried = self.carried.copy()
         twin.room = self.room
+        twin._loads = self._loads
         return twin
 
     @property
@@ -51,9 +55,9 @@ class Draft:
 
     def open_remote(self) -> Side:
         """Begin with the remotes; those there were are forgotten."""
-        bases = [[j, *group] for j, group in enumerate(self.local.group)]
+        cover = self.local.cover.based(self.local.group)
         missing = self.local.missing - self._penalty
-        self._remote = Side(self.table, self._elsewhere, bases, missing, self._penalty)
+        self._remote = Side(self.table, self._elsewhere, cover, missing, self._penalty)
         for j in range(self.table.count):
             self._count(j)
         return self._remote
@@ -69,13 +73,28 @@ class Draft:
         self._count(backup)
         return backup
 
-    def move(self, side: Side, broker: int, backup: int) -> None:
-        self.remove(side, broker)
-        self.add(side, broker, backup)
+    def move(self, side: Side, moves: Iterable[tuple[int, int]]) -> tuple[list[int], Ints]:
+        """Brokers go to other backups, all at once; the backups that this touched, and what ``Side.settle`` says."""
+        touched: set[int] = set()
+        for broker, backup in moves:
+            touched |= {side.move(broker, backup), backup}
+        backups = sorted(touched)
+        for each in backups:
+            self._count(each)
+        return backups, side.settle(backups)
+
+    def follow(self, side: Side, chosen: Ints) -> None:
+        """Have all these backups on a side where there were none."""
+        side.follow(chosen)
+        for j in range(self.table.count):
+            self._count(j)
 
     def _count(self, backup: int) -> None:
-        backed = [*self.local.group[backup], *(self._remote.group[backup] if self._remote else ())]
-        self.carried[backup] = math.fsum(self.table.load[[backup, *backed]])
+        load = self._loads
+        backed = [load[backup], *(load[each] for each in self.local.group[backup])]
+        if self._remote is not None:
+            backed += [load[each] for each in self._remote.group[backup]]
+        self.carried[backup] = math.fsum(backed)
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -83,6 +102,17 @@ class Draft:
         """By broker, whether it could carry this one too: eq. 7 if it were chosen."""
         fits: Bools = self.carried + self.table.load[broker] < self.room
         return fits
+
+    def choose(self, side: Side, broker: int, price: Ints) -> None:
+        """Give a broker the backup with the least price that has room, or the least bad; none if nobody could be it."""
+        able = side.allowed[broker] & self.fits(broker)
+        place = int(np.argmin(np.where(able, price, NEVER)))
+        if not able[place]:
+            candidates = np.flatnonzero(side.allowed[broker])
+            if not len(candidates):
+                return
+            place = self.least_bad(side, broker, candidates)
+        self.add(side, broker, place)
 
     def least_bad(self, side: Side, broker: int, candidates: Ints) -> int:
         """Where nobody has room: the one that would be over by the least, then the one with the least to add."""

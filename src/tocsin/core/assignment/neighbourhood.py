@@ -3,21 +3,24 @@
 For each broker b with a backup j, ``saved[b]`` is what j would not need without it, and ``bared[b]`` by broker how
 much of *its* subscriptions that is: so that what a stands to add at j once b has gone is ``missing[a, j] + bared[b,
 a]``, and the gain of any exchange follows from four look-ups instead of two trials. Both are kept up with the
-changes made through here.
+changes made through here: a change touches two groups, and only those are priced anew.
 
-A change never makes a broker overfull, nor one that is overfull fuller.
+The changes of many brokers are priced at once, as matrices. A change never makes a broker overfull, nor one that is
+overfull fuller.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from tocsin.core.assignment.construction import NEVER
 from tocsin.core.assignment.draft import Draft
-from tocsin.core.assignment.side import NOBODY, Side
-from tocsin.core.assignment.table import Bools, Floats, Ints
+from tocsin.core.assignment.side import NEVER, NOBODY, Side
+from tocsin.core.assignment.table import Bools, Ints
+
+CELLS_MAX: Final = 1 << 14  # (broker, place) pairs that are priced at once
 
 
 class Step(NamedTuple):
@@ -29,6 +32,14 @@ class Step(NamedTuple):
     partner: int = NOBODY
 
 
+class Exchanges(NamedTuple):
+    """For some brokers, a row each, and every partner: whether they may change places, and what each would add."""
+
+    may: Bools
+    there: Ints  # the broker, at the partner's backup
+    here: Ints  # the partner, at the broker's
+
+
 class Neighbourhood:
     """A side of a draft with all its changes priced."""
 
@@ -38,77 +49,90 @@ class Neighbourhood:
         count = draft.table.count
         self.saved: Ints = np.zeros(count, dtype=np.int64)
         self.bared: Ints = np.zeros((count, count), dtype=np.int64)
-        for backup in range(count):
-            self.refresh(backup)
+        backups = [backup for backup, group in enumerate(side.group) if group]
+        self._price(backups, side.settle(backups))
 
-    def refresh(self, backup: int) -> None:
-        """Price a backup's group anew."""
-        side, table = self.side, self.draft.table
-        for broker, columns in zip(side.group[backup], side.alone(backup), strict=True):
-            self.saved[broker] = int(table.weight[columns].sum()) + int(side.penalty[backup])
-            self.bared[broker] = table.spread(columns)
+    def _price(self, backups: Iterable[int], alone: Ints) -> None:
+        """Take the prices of these backups' groups from what is covered for each member alone."""
+        side = self.side
+        members = np.array([each for backup in backups for each in side.group[backup]], dtype=np.int64)
+        self.bared[members] = alone
+        self.saved[members] = alone[np.arange(len(members)), members] + side.penalty[side.chosen[members]]
 
     def make(self, step: Step) -> None:
         """Carry a step out."""
-        side, draft = self.side, self.draft
-        before = draft.remove(side, step.broker)
+        moves = [(step.broker, step.backup)]
         if step.partner != NOBODY:
-            draft.remove(side, step.partner)
-            draft.add(side, step.partner, before)
-        draft.add(side, step.broker, step.backup)
-        self.refresh(before)
-        self.refresh(step.backup)
+            moves.append((step.partner, int(self.side.chosen[step.broker])))
+        self.move(moves)
+
+    def move(self, moves: Iterable[tuple[int, int]]) -> None:
+        """Brokers go to other backups, all at once."""
+        self._price(*self.draft.move(self.side, moves))
 
     # ── what could be done ──────────────────────────────────────────────────────────────────────────────────────
 
-    def holds(self, backups: Ints, then: Floats) -> Bools:
-        """Whether these backups may carry so much: less than they can, or no more than they do."""
-        draft = self.draft
-        allowed: Bools = (then < draft.room[backups]) | (then <= draft.carried[backups])
-        return allowed
+    def places(self, brokers: Ints) -> Ints:
+        """By backup, what each of these brokers would add there; NEVER where it may not go, or is."""
+        side, draft = self.side, self.draft
+        may = draft.carried + draft.table.load[brokers][:, None] < draft.room
+        may &= side.allowed[brokers]
+        may[np.arange(len(brokers)), side.chosen[brokers]] = False
+        return np.where(may, side.missing[brokers], NEVER)
 
-    def places(self, broker: int) -> Ints:
-        """By backup, what this broker would add there; NEVER where it may not go, or is."""
-        side = self.side
-        may = side.allowed[broker] & self.draft.fits(broker)
-        may[side.chosen[broker]] = False
-        return np.where(may, side.missing[broker], NEVER)
+    def exchanges(self, brokers: Ints) -> Exchanges:
+        """With whom each of these brokers may change places."""
+        side, draft, load = self.side, self.draft, self.draft.table.load
+        chosen, carried, room = side.chosen, draft.carried, draft.room
+        own = chosen[brokers]
+        more = load[brokers][:, None] - load
+        theirs, ours = carried[chosen] + more, carried[own][:, None] - more
+        # Each may carry less than it can, or no more than it does.
+        may = (theirs < room[chosen]) | (more <= 0)
+        may &= (ours < room[own][:, None]) | (more >= 0)
+        may &= side.allowed[brokers].take(chosen, axis=1)
+        may &= side.allowed.take(own, axis=1).T
+        may &= (chosen != own[:, None]) & (chosen != NOBODY)
+        there = side.missing[brokers].take(chosen, axis=1) + self.bared.take(brokers, axis=1).T
+        here = side.missing.take(own, axis=1).T + self.bared[brokers]
+        return Exchanges(may, there, here)
 
-    def partners(self, broker: int) -> tuple[Ints, Ints, Ints]:
-        """Those with whom this broker may change places; what it would add at theirs, and they at its."""
-        side, table, carried = self.side, self.draft.table, self.draft.carried
-        backup = int(side.chosen[broker])
-        others = np.flatnonzero((side.chosen != NOBODY) & (side.chosen != backup) & side.allowed[:, backup])
-        theirs = side.chosen[others]
-        more = table.load[broker] - table.load[others]
-        may = side.allowed[broker, theirs] & self.holds(theirs, carried[theirs] + more)
-        may &= self.holds(np.full(len(others), backup), carried[backup] - more)
-        others, theirs = others[may], theirs[may]
-        there = side.missing[broker, theirs] + self.bared[others, broker]
-        here = side.missing[others, backup] + self.bared[broker, others]
-        return others, there, here
-
-    def best(self, broker: int, toll: Ints, near: Bools | None = None) -> Step | None:
-        """The change of this broker's backup that lowers the sum of costs most; None if none does.
+    def first(self, begin: int, toll: Ints, near: Bools | None = None) -> Step | None:
+        """Of the first broker from ``begin`` on that has one: the change of its backup that lowers the sum most.
 
         ``toll[i]`` is what it must save at least for i to move, and more. ``near``: only changes that concern one
         of these.
         """
-        side = self.side
-        backup = int(side.chosen[broker])
-        if backup == NOBODY or self.saved[broker] == 0:  # of an exchange, one of the two saves something
+        count = self.draft.table.count
+        size = max(CELLS_MAX // max(count, 1), 1)
+        for at in range(begin, count, size):
+            brokers = np.arange(at, min(at + size, count))
+            # Of an exchange, one of the two saves something.
+            brokers = brokers[(self.side.chosen[brokers] != NOBODY) & (self.saved[brokers] > 0)]
+            step = self._first(brokers, toll, near) if len(brokers) else None
+            if step is not None:
+                return step
+        return None
+
+    def _first(self, brokers: Ints, toll: Ints, near: Bools | None) -> Step | None:
+        chosen, saved, rows = self.side.chosen, self.saved[brokers], np.arange(len(brokers))
+        places = self.places(brokers)
+        may, there, here = self.exchanges(brokers)
+        gains = saved[:, None] + self.saved - there - here
+        worth = np.where(may, gains - toll, -NEVER)
+        if near is not None:
+            far = ~(near[brokers] | near[chosen[brokers]])[:, None]
+            places = np.where(far & ~near, NEVER, places)
+            worth = np.where(far & ~(near | near[chosen]), -NEVER, worth)
+        place, partner = places.argmin(axis=1), worth.argmax(axis=1)
+        moving = saved - places[rows, place]
+        exchanging = worth[rows, partner] > moving
+        gain = np.where(exchanging, gains[rows, partner], moving)
+        found = np.flatnonzero(gain > toll[brokers] + np.where(exchanging, toll[partner], 0))
+        if not len(found):
             return None
-        places = self.places(broker)
-        others, there, here = self.partners(broker)
-        gains = self.saved[broker] + self.saved[others] - there - here
-        worth = gains - toll[others]
-        if near is not None and not (near[broker] or near[backup]):
-            places = np.where(near, places, NEVER)
-            worth = np.where(near[others] | near[side.chosen[others]], worth, -NEVER)
-        place = int(np.argmin(places))
-        step = Step(int(self.saved[broker] - places[place]), broker, place)
-        at = int(np.argmax(worth)) if len(worth) else 0
-        if len(worth) and worth[at] > step.gain:
-            step = Step(int(gains[at]), broker, int(side.chosen[others[at]]), int(others[at]))
-        least = toll[broker] + (0 if step.partner == NOBODY else toll[step.partner])
-        return step if step.gain > least else None
+        row = int(found[0])
+        broker, other = int(brokers[row]), int(partner[row])
+        if exchanging[row]:
+            return Step(int(gain[row]), broker, int(chosen[other]), other)
+        return Step(int(gain[row]), broker, int(place[row]))

@@ -22,26 +22,11 @@ def least_cost(draft: Draft) -> None:
     """LCS: each broker in turn gets the local backup that adds the fewest subscriptions."""
     side = draft.local
     for broker in range(draft.table.count):
-        candidates = np.flatnonzero(side.allowed[broker])
-        if not len(candidates):
-            continue
-        able = candidates[draft.fits(broker)[candidates]]
-        if len(able):
-            draft.add(side, broker, int(able[np.argmin(side.missing[broker, able])]))
-        else:
-            draft.add(side, broker, draft.least_bad(side, broker, candidates))
+        draft.choose(side, broker, side.missing[broker])
 
 
 def min_max_cost(draft: Draft) -> None:
     """MMCS: each broker in turn gets the remote backup with which the largest R[j] is least."""
     side = draft.open_remote()
     for broker in range(draft.table.count):
-        candidates = np.flatnonzero(side.allowed[broker])
-        if not len(candidates):
-            continue
-        able = candidates[draft.fits(broker)[candidates]]
-        if len(able):
-            worst = np.maximum(side.cost.max(), side.cost[able] + side.missing[broker, able])
-            draft.add(side, broker, int(able[np.argmin(worst)]))
-        else:
-            draft.add(side, broker, draft.least_bad(side, broker, candidates))
+        draft.choose(side, broker, np.maximum(side.cost.max(), side.cost + side.missing[broker]))

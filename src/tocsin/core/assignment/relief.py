@@ -7,12 +7,14 @@ elsewhere. Each of these takes load from an overfull broker and overfills none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from tocsin.core.assignment.construction import NEVER
 from tocsin.core.assignment.neighbourhood import Neighbourhood, Step
+from tocsin.core.assignment.side import NEVER
+from tocsin.core.assignment.table import Ints
 
 STEPS_MAX: Final = 4  # for each broker; exchanges could go on for long for little
 
@@ -32,10 +34,9 @@ def relieve(hood: Neighbourhood) -> None:
 
 
 def _leaving(hood: Neighbourhood, backup: int) -> list[Step]:
-    draft, load = hood.draft, hood.draft.table.load
+    draft, load, group = hood.draft, hood.draft.table.load, hood.side.group[backup]
     options: list[tuple[bool, int, Step]] = []
-    for broker in hood.side.group[backup]:
-        places = hood.places(broker)
+    for broker, places in zip(group, hood.places(_numbers(group)), strict=True):
         place = int(np.argmin(places))
         if load[broker] > 0 and places[place] < NEVER:
             enough = bool(draft.carried[backup] - load[broker] < draft.room[backup])
@@ -45,15 +46,13 @@ def _leaving(hood: Neighbourhood, backup: int) -> list[Step]:
 
 
 def _exchanging(hood: Neighbourhood, backup: int) -> list[Step]:
-    side, draft, load = hood.side, hood.draft, hood.draft.table.load
+    side, draft, load, group = hood.side, hood.draft, hood.draft.table.load, hood.side.group[backup]
     options: list[tuple[float, int, Step]] = []
-    for broker in side.group[backup]:
-        others, there, here = hood.partners(broker)
-        gains = hood.saved[broker] + hood.saved[others] - there - here
-        for at in np.flatnonzero(load[others] < load[broker]).tolist():
-            partner = int(others[at])
+    for broker, may, there, here in zip(group, *hood.exchanges(_numbers(group)), strict=True):
+        gains = hood.saved[broker] + hood.saved - there - here
+        for partner in np.flatnonzero(may & (load < load[broker])).tolist():
             left = float(draft.carried[backup] - load[broker] + load[partner])
-            gain = int(gains[at])
+            gain = int(gains[partner])
             step = Step(gain, broker, int(side.chosen[partner]), partner)
             options.append((left if left >= draft.room[backup] else 0.0, -gain, step))
     return [min(options)[2]] if options else []
@@ -70,9 +69,13 @@ def _making_room(hood: Neighbourhood, backup: int) -> list[Step]:
             for third in side.group[place]:
                 if not draft.carried[place] - load[third] + load[broker] < draft.room[place]:
                     continue
-                elsewhere = hood.places(third)
+                elsewhere = hood.places(_numbers([third]))[0]
                 elsewhere[backup] = NEVER
                 there = int(np.argmin(elsewhere))
                 if elsewhere[there] < NEVER:
                     return [Step(0, third, there), Step(0, broker, place)]
     return []
+
+
+def _numbers(brokers: Sequence[int]) -> Ints:
+    return np.array(brokers, dtype=np.int64)

@@ -18,6 +18,7 @@ import numpy as np
 from tocsin.core.assignment.construction import by_regret, largest_first
 from tocsin.core.assignment.demand import Demand
 from tocsin.core.assignment.draft import Draft
+from tocsin.core.assignment.locals_search import sweep
 from tocsin.core.assignment.neighbourhood import Neighbourhood, Step
 from tocsin.core.assignment.outcome import Move, Plan, Replan, Role
 from tocsin.core.assignment.relief import relieve
@@ -70,45 +71,42 @@ class _Refit:
         numbers = {name: number for number, name in enumerate(names)}
         self.before = [known.get(name) for name in names]
         self.waiting: list[int] = []
+        kept = np.full(len(names), NOBODY, dtype=np.int64)
         for broker, backup in enumerate(self.before):
             number = numbers.get(backup, NOBODY) if backup is not None else NOBODY
             if number != NOBODY and side.allowed[broker, number]:
-                draft.add(side, broker, number)
+                kept[broker] = number
             elif side.allowed[broker].any():
                 self.waiting.append(broker)
                 self.reasons[broker] = "new" if backup is None else "lost"
             elif backup is not None:
                 self.reasons[broker] = "lost"
+        draft.follow(side, kept)
 
     def settle(self, hysteresis: float) -> None:
         """Give everybody a backup with room, and then move what is worth it."""
-        hood = Neighbourhood(self.draft, self.side)
-        self._relieve(hood)
+        self._relieve()
         waiting = np.array(self.waiting, dtype=np.int64)
         if len(waiting):
             (by_regret if self.role == "local" else largest_first)(self.draft, waiting)
+            self._relieve()
+        if not math.isinf(hysteresis) and (self.near is None or self.near.any()):
             hood = Neighbourhood(self.draft, self.side)
-            self._relieve(hood)
-        if not math.isinf(hysteresis):
             (self._lower_sum if self.role == "local" else self._lower_largest)(hood, hysteresis)
 
-    def _relieve(self, hood: Neighbourhood) -> None:
-        before = self.side.chosen.copy()
-        relieve(hood)
-        for broker in np.flatnonzero((self.side.chosen != before) & (before != NOBODY)).tolist():
+    def _relieve(self) -> None:
+        draft, side = self.draft, self.side
+        if not (draft.carried >= draft.room).any():
+            return
+        before = side.chosen.copy()
+        relieve(Neighbourhood(draft, side))
+        for broker in np.flatnonzero((side.chosen != before) & (before != NOBODY)).tolist():
             self.reasons.setdefault(broker, "capacity")
 
     def _lower_sum(self, hood: Neighbourhood, hysteresis: float) -> None:
         toll: Ints = np.floor(hysteresis * self.draft.table.size).astype(np.int64)
-        for _ in range(ROUNDS_MAX):
-            steps = 0
-            for broker in range(self.draft.table.count):
-                step = hood.best(broker, toll, self.near)
-                if step is not None:
-                    self._make(hood, step, step.gain)
-                    steps += 1
-            if not steps:
-                break
+        for step in sweep(hood, toll, self.near, ROUNDS_MAX):
+            self._note(step)
 
     def _lower_largest(self, hood: Neighbourhood, hysteresis: float) -> None:
         for _ in range(ROUNDS_MAX * self.draft.table.count):
@@ -117,19 +115,19 @@ class _Refit:
             step = lowering(hood, top) if cost[top] else None
             if step is None or not step.gain > hysteresis * cost[top] or not self._concerns(step, top):
                 break
-            self._make(hood, step, step.gain)
+            hood.make(step)
+            self._note(step)
 
     def _concerns(self, step: Step, top: int) -> bool:
         return self.near is None or any(
             self.near[each] for each in (step.broker, step.backup, step.partner, top) if each != NOBODY
         )
 
-    def _make(self, hood: Neighbourhood, step: Step, gain: int) -> None:
+    def _note(self, step: Step) -> None:
         moved = [each for each in (step.broker, step.partner) if each != NOBODY]
-        hood.make(step)
         for each in moved:
             self.reasons.setdefault(each, "better")
-            self.saved[each] = self.saved.get(each, 0) + gain // len(moved)
+            self.saved[each] = self.saved.get(each, 0) + step.gain // len(moved)
 
     def moves(self) -> list[Move]:
         names = self.draft.table.names

@@ -1,16 +1,20 @@
 """A plan that is never worse than LCS and MMCS, and mostly better: several first plans, each improved.
 
-The paper's plan is one of them, with its remotes improved. Another is preferred only if it has less of a shortfall,
-or the same and neither ΣO nor max R is larger than in the paper's plan. Where fewer locals make a larger max R, a
-plan between the paper's locals and the better ones is looked for by halving the difference. If remotes find no room
-because locals took it, locals are planned again with half of each broker's room left free. ``locals_search`` and
-``remotes_search`` say how a plan is improved. Large networks do with fewer first plans, and nothing between.
+Locals are planned cluster by cluster, for they know no other clusters: from those of LCS and, if the network is not too
+large, from a plan by regret; each cluster has the better of both. A plan is preferred to the paper's only if it has
+less of a shortfall, or the same and neither ΣO nor max R is larger. Of those the one with the least ΣO is
+chosen, and then the one with the least max R: so remotes are only looked at as long as it takes to know that max R is
+no larger, and improved further for the plan that is chosen.
+
+Where fewer locals make a larger max R, a plan between the paper's locals and the better ones is looked for by halving
+the difference. If remotes find no room because locals took it, locals are planned again with half of each broker's room
+left free. ``locals_search`` and ``remotes_search`` say how a plan is improved. Large networks do with fewer first
+plans, and nothing between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -19,7 +23,7 @@ from tocsin.core.assignment.draft import Draft
 from tocsin.core.assignment.locals_search import improve_locals
 from tocsin.core.assignment.paper import least_cost, min_max_cost
 from tocsin.core.assignment.remotes_search import improve_remotes
-from tocsin.core.assignment.side import NOBODY, Side
+from tocsin.core.assignment.side import NOBODY
 from tocsin.core.assignment.table import Floats, Ints, Table
 
 WORK: Final = (
@@ -31,112 +35,188 @@ Value = tuple[tuple[int, float], int, int]  # shortfalls; ΣO and max R with the
 
 def search(table: Table, work: int = WORK) -> Draft:
     """The best plan found. ``work``: about how many pairs are looked at in trying whole groups, in each round."""
-    paper = Draft(table)
-    least_cost(paper)
-    start = _again(paper)
-    min_max_cost(paper)
-    base = start.copy()
-    remotes = paper.remote.chosen
-    base.open_remote()
-    _follow(base, base.remote, remotes)
-    return _Search(start, base, remotes, max(work // max(table.pairs, 1), 1)).run()
+    return _Search(table, max(work // max(table.pairs, 1), 1)).run()
+
+
+class Part(NamedTuple):
+    """Brokers whose locals are planned by themselves, and their table."""
+
+    brokers: Ints
+    table: Table
+
+
+def parts(table: Table) -> list[Part]:
+    """The clusters, if their tables are small enough; else all brokers together."""
+    found = []
+    for cluster in np.unique(table.cluster):
+        brokers = np.flatnonzero(table.cluster == cluster)
+        part = table.part(brokers)
+        if part is None:
+            return [Part(np.arange(table.count), table)]
+        found.append(Part(brokers, part))
+    return found
+
+
+class _Plan(NamedTuple):
+    """A draft, and whether its remotes come from the largest first, or from MMCS."""
+
+    draft: Draft
+    by_size: bool
 
 
 class _Search:
     """From the paper's plan to a better one."""
 
-    def __init__(self, start: Draft, base: Draft, remotes: Ints, tries: int) -> None:
-        self.start = start  # locals of LCS
-        self.remotes = remotes  # of MMCS
-        self.bound = value(base)
-        self.best = base
+    def __init__(self, table: Table, tries: int) -> None:
+        self.table = table
         self.tries = tries  # backups that are tried as a whole in a round
-        self.thorough = tries >= start.table.count  # the network is small enough for all there is
+        self.thorough = tries >= table.count  # the network is small enough for all there is
+        self.parts = parts(table)
+        self.start: Ints = np.full(table.count, NOBODY, dtype=np.int64)  # locals of LCS
+        for brokers, part in self.parts:
+            draft = Draft(part)
+            least_cost(draft)
+            self._put(self.start, brokers, draft)
+        paper = Draft(table)
+        paper.follow(paper.local, self.start)
+        min_max_cost(paper)
+        self.remotes = paper.remote.chosen  # of MMCS
+        if table.handicap.any():
+            paper = self._locally(self.start)
+            paper.follow(paper.open_remote(), self.remotes)
+        self.best = [_Plan(paper, by_size=False)]  # those with the least ΣO
+        self.bound = value(paper)
 
     def run(self) -> Draft:
-        table = self.start.table
-        self._offer(self._with_remotes(self.start.copy()))
-        for first in self._first_plans(table.capacity):
-            wanted = first.local.chosen
-            self._offer(self._with_remotes(first))
-            if self.best is not first and self.thorough:
-                self._look_between(wanted)
-        if value(self.best)[0][0]:
-            for first in self._first_plans(table.load + (table.capacity - table.load) / 2):
-                self._offer(self._with_remotes(first))
-        return self.best
+        table = self.table
+        for room in (table.capacity, table.load + (table.capacity - table.load) / 2):
+            for wanted in self._wanted(room):
+                if not self._offer(wanted) and self.thorough and room is table.capacity:
+                    self._look_between(wanted)
+            if not value(self.best[0].draft)[0][0]:
+                break
+        return self._lowest()
 
-    def _offer(self, draft: Draft) -> None:
-        """Take this plan if it is better than the best, and sound."""
-        ours = value(draft)
-        if self._sound(ours) and ours < value(self.best):
-            self.best = draft
+    def _offer(self, wanted: Ints) -> bool:
+        """Keep a plan with these locals if none is better but for max R; whether it is sound."""
+        plan = self._with_remotes(wanted, self.bound[2])
+        ours, best = value(plan.draft), value(self.best[0].draft)
+        if not self._sound(ours):
+            return False
+        if ours[:2] < best[:2]:
+            self.best = [plan]
+        elif ours[:2] == best[:2]:
+            self.best.append(plan)
+        return True
 
     def _sound(self, ours: Value) -> bool:
         """Not worse than the paper's plan in anything, unless it falls less short."""
         bound = self.bound
         return ours[0] < bound[0] or (ours[0] == bound[0] and ours[1] <= bound[1] and ours[2] <= bound[2])
 
-    def _first_plans(self, room: Floats) -> Iterator[Draft]:
-        """Locals from those of LCS, and by regret, improved."""
-        drafts = [self.start.copy()]
-        if self.thorough:
-            regret = Draft(self.start.table, with_handicaps=True)
-            regret.room = room
-            by_regret(regret, np.arange(regret.table.count))
-            drafts.append(regret)
-        for draft in drafts:
-            draft.room = room
-            improve_locals(draft, self.tries)
-            draft.room = draft.table.capacity
-            yield draft
+    # ── locals ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _with_remotes(self, draft: Draft) -> Draft:
-        """Add the remotes: the better of those of MMCS and of a plan with the largest first, both improved."""
+    def _wanted(self, room: Floats) -> list[Ints]:
+        """Improved locals: each cluster's better ones of those from LCS and by regret, and whatever is as good."""
+        plans = []
+        for brokers, part in self.parts:
+            tries = -(-self.tries * len(brokers) // self.table.count)
+            drafts = []
+            for regret in (False, True)[: 1 + self.thorough]:
+                draft = Draft(part, with_handicaps=True)
+                draft.room = room[brokers]
+                if regret:
+                    by_regret(draft, np.arange(part.count))
+                else:
+                    draft.follow(draft.local, self._take(self.start, brokers))
+                improve_locals(draft, tries)
+                draft.room = part.capacity
+                drafts.append(draft)
+            best = min(map(_local_value, drafts))
+            plans.append([each for each in drafts if _local_value(each) == best])
+        found: dict[bytes, Ints] = {}
+        for which in (0, -1):
+            chosen = np.full(self.table.count, NOBODY, dtype=np.int64)
+            for (brokers, _), drafts in zip(self.parts, plans, strict=True):
+                self._put(chosen, brokers, drafts[which])
+            found[chosen.tobytes()] = chosen
+        return list(found.values())
+
+    @staticmethod
+    def _take(chosen: Ints, brokers: Ints) -> Ints:
+        """The locals of a part's brokers, in its own numbers."""
+        found = chosen[brokers]
+        return np.where(found == NOBODY, NOBODY, np.searchsorted(brokers, found))
+
+    @staticmethod
+    def _put(chosen: Ints, brokers: Ints, draft: Draft) -> None:
+        """The locals of a part's draft, in the numbers of the whole table."""
+        found = draft.local.chosen
+        chosen[brokers] = np.where(found == NOBODY, NOBODY, brokers[found])
+
+    def _locally(self, chosen: Ints) -> Draft:
+        """A draft with these locals."""
+        draft = Draft(self.table, with_handicaps=True)
+        draft.follow(draft.local, chosen)
+        return draft
+
+    # ── remotes ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _with_remotes(self, chosen: Ints, enough: int) -> _Plan:
+        """These locals, and remotes with max R no larger than that, if they are found.
+
+        Tried are a plan with the largest first and the remotes of MMCS, both improved: the better of them.
+        """
+        first = _Plan(self._by_size(chosen, enough), by_size=True)
+        reached = value(first.draft)
+        if reached[0][0] == 0 and (reached[2] <= enough or (not self.thorough and self._sound(reached))):
+            return first
+        second = _Plan(self._by_paper(chosen, enough), by_size=False)
+        return second if value(second.draft) < reached else first
+
+    def _by_size(self, chosen: Ints, enough: int) -> Draft:
+        draft = self._locally(chosen)
         draft.open_remote()
-        other = draft.copy()
         largest_first(draft, np.arange(draft.table.count))
-        improve_remotes(draft)
-        reached = value(draft)
-        if reached[0][0] == 0 and (reached[2] == 0 or (not self.thorough and self._sound(reached))):
+        improve_remotes(draft, enough, self.thorough)
+        return draft
+
+    def _by_paper(self, chosen: Ints, enough: int) -> Draft:
+        draft = self._locally(chosen)
+        draft.follow(draft.open_remote(), self.remotes)
+        improve_remotes(draft, enough, self.thorough)
+        return draft
+
+    def _lowest(self) -> Draft:
+        """Of the best plans the one with the least max R, when that is as low as it gets."""
+        for each in self.best:
+            improve_remotes(each.draft, 0, self.thorough)
+        draft, by_size = min(self.best, key=lambda each: (value(each.draft), not each.by_size))
+        if not self.thorough or not value(draft)[2]:
             return draft
-        _follow(other, other.remote, self.remotes)
-        improve_remotes(other)
-        return other if value(other) < reached else draft
+        other = (self._by_paper if by_size else self._by_size)(draft.local.chosen, 0)
+        return min(draft, other, key=value)
 
     def _look_between(self, wanted: Ints) -> None:
         """Look for a plan with some of the wanted locals, and the others as at the start."""
-        differing = np.flatnonzero(self.start.local.chosen != wanted)
+        differing = np.flatnonzero(self.start != wanted)
         low, high = 0, len(differing)
         for _ in range(HALVINGS):
             middle = (low + high) // 2
             if middle == low:
                 break
-            draft = self.start.copy()
-            for broker in differing[:middle].tolist():
-                draft.move(draft.local, broker, int(wanted[broker]))
-            draft = self._with_remotes(draft)
-            self._offer(draft)
-            if self._sound(value(draft)):
+            chosen = self.start.copy()
+            chosen[differing[:middle]] = wanted[differing[:middle]]
+            if self._offer(chosen):
                 low = middle
             else:
                 high = middle
 
 
+def _local_value(draft: Draft) -> tuple[tuple[int, float], int]:
+    return draft.excess(), int(draft.local.cost.sum())
+
+
 def value(draft: Draft) -> Value:
     """What plans are compared by."""
     return draft.excess(), int(draft.local.cost.sum()), int(draft.remote.cost.max(initial=0))
-
-
-def _again(paper: Draft) -> Draft:
-    """The locals of a draft without handicaps, in one with them."""
-    if not paper.table.handicap.any():
-        return paper.copy()
-    draft = Draft(paper.table, with_handicaps=True)
-    _follow(draft, draft.local, paper.local.chosen)
-    return draft
-
-
-def _follow(draft: Draft, side: Side, chosen: Ints) -> None:
-    for broker in np.flatnonzero(chosen != NOBODY).tolist():
-        draft.add(side, broker, int(chosen[broker]))

@@ -1,8 +1,8 @@
 """One kind of backup, local or remote: who backs whom, and what each further one would add.
 
-A broker j **covers** the subscriptions it needs not create: those it has for reasons of its own (``base``) and
-those of the brokers that it backs already (``group``). ``missing[i, j]`` is the weight of what i holds and j does
-not cover, so that it is what backing i would add to ``cost[j]``; it includes ``penalty[j]``, what is asked for any
+A broker j **covers** the subscriptions it needs not create: those it has for reasons of its own (its base) and those
+of the brokers that it backs already (``group``). ``missing[i, j]`` is the weight of what i holds and j does not
+cover, so that it is what backing i would add to ``cost[j]``; it includes ``penalty[j]``, what is asked for any
 backup at j. The paper's delta[j] of LCS is ``missing[i, j]`` on the local side; on the remote side the base has
 what j keeps ready as a local backup, and ``cost[j]`` is R[j].
 
@@ -18,85 +18,78 @@ from typing import Final
 
 import numpy as np
 
+from tocsin.core.assignment.cover import Cover
 from tocsin.core.assignment.table import Bools, Ints, Table
 
 NOBODY: Final = -1
+NEVER: Final = 1 << 40  # more than any sum of weights and handicaps
 
 
 class Side:
     """Who backs whom. ``allowed[i, j]`` says who may."""
 
-    def __init__(
-        self, table: Table, allowed: Bools, bases: Sequence[Sequence[int]], missing: Ints, penalty: Ints
-    ) -> None:
-        """``bases[j]``: the brokers whose subscriptions j has anyway; ``missing`` goes with them, without penalties."""
+    def __init__(self, table: Table, allowed: Bools, cover: Cover, missing: Ints, penalty: Ints) -> None:
+        """``missing`` goes with ``cover``, without penalties. Nobody backs anybody yet."""
         self.table = table
         self.allowed = allowed
+        self.cover = cover
         self.penalty = penalty
-        self.missing: Ints = missing + penalty
+        self._bare: Ints = missing + penalty  # what would be missing if nobody backed anybody
+        self.missing: Ints = self._bare.copy()
         self.cost: Ints = np.zeros(table.count, dtype=np.int64)
         self.chosen: Ints = np.full(table.count, NOBODY, dtype=np.int64)
         self.group: list[list[int]] = [[] for _ in range(table.count)]
-        self._bases = bases
-        self._cover: list[Ints | None] = [None] * table.count  # None: not known just now
-        self._marked: Bools = np.zeros(table.columns, dtype=np.bool_)
 
     def add(self, broker: int, backup: int) -> None:
         """``backup`` backs ``broker`` from now on, which had none."""
-        fresh = self._shift(broker, backup, 1)
+        self.cost[backup] += self.missing[broker, backup]
+        self.missing[:, backup] -= self.cover.add(broker, backup)
         insort(self.group[backup], broker)
         self.chosen[broker] = backup
-        self._cover[backup] = np.concatenate([self._covered(backup), fresh])
 
     def remove(self, broker: int) -> int:
         """The broker has no backup any more; which one it had."""
         backup = int(self.chosen[broker])
         self.group[backup].remove(broker)
         self.chosen[broker] = NOBODY
-        self._cover[backup] = None
-        self._shift(broker, backup, -1)
+        self.missing[:, backup] += self.cover.remove(broker, backup, self.group[backup])
+        self.cost[backup] -= self.missing[broker, backup]
         return backup
 
-    def _shift(self, broker: int, backup: int, sign: int) -> Ints:
-        fresh = self.fresh(broker, backup)
-        self.cost[backup] += sign * (int(self.table.weight[fresh].sum()) + int(self.penalty[backup]))
-        self.missing[:, backup] -= sign * self.table.spread(fresh)
-        return fresh
+    def follow(self, chosen: Ints) -> None:
+        """Have all these backups, where there were none: what adding them one by one would make."""
+        self.chosen = chosen.copy()
+        for broker, backup in enumerate(chosen.tolist()):
+            if backup != NOBODY:
+                self.group[backup].append(broker)
+        self.settle([backup for backup, group in enumerate(self.group) if group], priced=False)
+
+    def move(self, broker: int, backup: int) -> int:
+        """The broker goes to another backup, and both are to be settled; which one it had."""
+        before = int(self.chosen[broker])
+        self.group[before].remove(broker)
+        insort(self.group[backup], broker)
+        self.chosen[broker] = backup
+        return before
+
+    def settle(self, backups: Sequence[int], priced: bool = True) -> Ints:
+        """Count for these backups anew; ``Settled.alone`` of them."""
+        settled = self.cover.settle(backups, self.group, priced)
+        numbers = np.array(backups, dtype=np.int64)
+        sizes = np.array([len(self.group[each]) for each in backups], dtype=np.int64)
+        self.missing[:, numbers] = self._bare[:, numbers] - settled.spreads.T
+        self.cost[numbers] = settled.weights + self.penalty[numbers] * sizes
+        return settled.alone
 
     def fresh(self, broker: int, backup: int) -> Ints:
         """The columns that ``broker`` holds and ``backup`` does not cover."""
-        covered = self._covered(backup)
-        self._marked[covered] = True
-        row = self.table.row(broker)
-        fresh = row[~self._marked[row]]
-        self._marked[covered] = False
-        return fresh
-
-    def _covered(self, backup: int) -> Ints:
-        """The columns that ``backup`` covers, some of them more than once."""
-        covered = self._cover[backup]
-        if covered is None:
-            covered = self._cover[backup] = self.table.rows([*self._bases[backup], *self.group[backup]])
-        return covered
-
-    def alone(self, backup: int) -> list[Ints]:
-        """For each of the group, the columns that ``backup`` covers for its sake alone."""
-        group = self.group[backup]
-        if not group:
-            return []
-        covered = self.table.rows(self._bases[backup])
-        self._marked[covered] = True
-        once = np.bincount(self.table.rows(group), minlength=self.table.columns) == 1
-        rows = [self.table.row(each) for each in group]
-        found = [row[once[row] & ~self._marked[row]] for row in rows]
-        self._marked[covered] = False
-        return found
+        return self.cover.fresh(broker, backup)
 
     def copy(self) -> Side:
         """One that changes by itself."""
-        twin = Side(self.table, self.allowed, self._bases, self.missing - self.penalty, self.penalty)
+        twin = Side(self.table, self.allowed, self.cover.copy(), self._bare - self.penalty, self.penalty)
+        twin.missing = self.missing.copy()
         twin.cost = self.cost.copy()
         twin.chosen = self.chosen.copy()
         twin.group = [list(each) for each in self.group]
-        twin._cover = list(self._cover)
         return twin

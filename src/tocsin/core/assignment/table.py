@@ -4,10 +4,13 @@ Brokers are rows, in the order of their names, so that *the first* of several me
 Columns are subscriptions. Those that the same brokers hold are one column with a **weight**: to every plan they are
 alike, and in networks whose regions have their own subscriptions there are far fewer columns than subscriptions.
 
-All that strategies ask is ``spread``: of these columns, what weight does each broker hold? Columns that few brokers
+All that strategies ask is ``spread``: of these columns, what weight does each broker hold? A small or a dense table has
+a ``matrix`` of bits, in which many such questions are one. In others, columns that few brokers
 hold are counted along their lists of holders, which are kept in **shelves** by length, each a matrix with a little room
 left over; those that many hold (``heavy``, the first ones) as rows of a dense matrix. Either way a column costs about
 as much as there is to count.
+
+A ``part`` is the table of some of the brokers, for whom nobody else counts: the locals of a cluster are planned in it.
 
 Invariants: rows and lists of holders are sorted; column k is heavy iff k < ``heavy_count``; weights are positive,
 and all sums of them are below 2^24, so that single precision is exact.
@@ -15,7 +18,9 @@ and all sums of them are below 2^24, so that single precision is exact.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -23,12 +28,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tocsin.core.assignment.bits import Bools, Floats, Ints, Matrix
 from tocsin.core.assignment.demand import FIGURE_MAX, Demand
 from tocsin.errors import DemandInvalid
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+__all__ = ["Bools", "Floats", "Ints", "Matrix", "Table"]
 
 HEAVY_SHARE: Final = 4  # held by more than a quarter of the brokers: then a dense row is the quicker one
 HEAVY_LEAST: Final = 4
@@ -44,6 +48,8 @@ class _Shelf(NamedTuple):
 
 class Table:
     """The demand, indexed. Nothing in it changes."""
+
+    matrix: Matrix | None
 
     def __init__(
         self,
@@ -69,7 +75,7 @@ class Table:
         """Read a demand, which is checked on the way."""
         demand.check()
         members = sorted(demand.members, key=lambda each: each.name)
-        numbers: dict[Hashable, int] = {}
+        numbers: defaultdict[Hashable, int] = defaultdict(itertools.count().__next__)
         rows: list[Ints] = []
         loads: list[float] = []
         for member in members:
@@ -94,7 +100,7 @@ class Table:
     @property
     def pairs(self) -> int:
         """How much there is to look at: (broker, column) pairs."""
-        return len(self._holders)
+        return len(self._row_columns)
 
     def row(self, broker: int) -> Ints:
         """The columns that a broker holds."""
@@ -108,6 +114,8 @@ class Table:
 
     def spread(self, columns: Ints) -> Ints:
         """Of these columns (sorted, each once), the weight that each broker holds."""
+        if self.matrix is not None:
+            return self.matrix.spread(self.matrix.bits(columns))
         ends = np.searchsorted(columns, self._shelf_ends).tolist()
         counted = np.zeros(self.count, dtype=np.int64)
         if ends[0]:
@@ -127,11 +135,43 @@ class Table:
     @cached_property
     def shared(self) -> Ints:
         """For each two brokers, the weight that both hold; on the diagonal what each holds."""
+        if self.matrix is not None:
+            return self.matrix.spread(self.matrix.held)
         shared = (self._heavy.T @ (self._heavy > 0).astype(np.float32)).astype(np.int64)
         for broker in range(self.count):
             row = self.row(broker)
             shared[broker] += self.spread(row[np.searchsorted(row, self.heavy_count) :])
         return shared
+
+    def part(self, brokers: Ints) -> Table | None:
+        """The table of these brokers alone (sorted), if it has a matrix. It knows no columns from this one.
+
+        A column with one holder left tells nothing but its weight: each broker has one column for all of those.
+        """
+        count = len(brokers)
+        sizes = self._row_at[brokers + 1] - self._row_at[brokers]
+        columns, holders = self.rows(brokers.tolist()), np.repeat(np.arange(count), sizes)
+        shared = np.flatnonzero(np.bincount(columns, minlength=self.columns) > 1)
+        numbers = np.full(self.columns, -1, dtype=np.int64)
+        numbers[shared] = np.arange(len(shared))
+        numbered = numbers[columns]
+        single = np.bincount(holders, self.weight[columns] * (numbered < 0), minlength=count).astype(np.int64)
+        holders, columns = holders[numbered >= 0], numbered[numbered >= 0]
+        lonely = np.flatnonzero(single)
+        holders = np.concatenate([holders, lonely])
+        columns = np.concatenate([columns, len(shared) + np.arange(len(lonely))])
+        weight = np.concatenate([self.weight[shared], single[lonely]])
+        matrix = Matrix.of(count, holders, columns, weight)
+        if matrix is None:
+            return None
+        found = Table.__new__(Table)
+        found.names = tuple(self.names[each] for each in brokers.tolist())
+        found.count = count
+        found.cluster, found.capacity = self.cluster[brokers], self.capacity[brokers]
+        found.load, found.handicap = self.load[brokers], self.handicap[brokers]
+        found.size, found.weight, found.matrix = self.size[brokers], weight, matrix
+        found._order(holders, columns)
+        return found
 
     # ── building ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -139,26 +179,37 @@ class Table:
         sizes = np.array([len(row) for row in rows], dtype=np.int64)
         brokers = np.repeat(np.arange(self.count), sizes)
         subscriptions = np.concatenate([*rows, np.empty(0, dtype=np.int64)])
-        order = np.argsort(subscriptions, kind="stable")  # by subscription, and then by broker
-        _, begin, held = np.unique(subscriptions[order], return_index=True, return_counts=True)
-        alike = _alike(brokers[order], begin, held)
+        pairs = np.sort(subscriptions * self.count + brokers)  # by subscription, and then by broker
+        brokers = pairs % max(self.count, 1)
+        held = np.bincount(subscriptions)
+        held = held[held > 0]
+        begin = np.cumsum(held) - held
         # The first of those that are alike stands for all; those with the most holders come first.
-        _, standing, weight = np.unique(alike, return_index=True, return_counts=True)
+        standing, weight = _alike(brokers, begin, held)
         standing_order = np.lexsort((standing, -held[standing]))
         standing, weight = standing[standing_order], weight[standing_order]
         self.weight: Ints = weight.astype(np.int64)
         lengths = held[standing]
         self._holders_at: Ints = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         first = np.repeat(begin[standing] - self._holders_at[:-1], lengths)
-        self._holders: Ints = brokers[order][first + np.arange(len(first))]
+        self._holders: Ints = brokers[first + np.arange(len(first))]
         columns = np.repeat(np.arange(len(lengths)), lengths)
-        by_broker = np.argsort(self._holders, kind="stable")
-        self._row_columns: Ints = columns[by_broker]
-        per_broker = np.bincount(self._holders, minlength=self.count)
-        self._row_at: Ints = np.concatenate([[0], np.cumsum(per_broker)]).astype(np.int64)
+        self._order(self._holders, columns)
         self.size: Ints = np.bincount(
             self._holders, np.repeat(self.weight, lengths), minlength=self.count
         ).astype(np.int64)
+        self.matrix = Matrix.of(self.count, self._holders, columns, self.weight)
+        if self.matrix is None:
+            self._index(columns, lengths)
+
+    def _order(self, holders: Ints, columns: Ints) -> None:
+        """Put pairs in the order of brokers."""
+        by_broker = np.argsort(holders.astype(np.uint16), kind="stable")  # few digits are sorted fast
+        self._row_columns: Ints = columns[by_broker]
+        self._row_at: Ints = np.concatenate([[0], np.cumsum(np.bincount(holders, minlength=self.count))])
+
+    def _index(self, columns: Ints, lengths: Ints) -> None:
+        """Make what columns are counted along."""
         self.heavy_count = int(np.sum(lengths > max(HEAVY_LEAST, self.count // HEAVY_SHARE)))
         self._heavy = np.zeros((self.heavy_count, self.count), dtype=np.float32)  # weight where it is held
         end = self._holders_at[self.heavy_count]
@@ -188,43 +239,41 @@ class Table:
 
 
 def _read(
-    name: str, held: Mapping[Hashable, int], rates: Mapping[Hashable, float], numbers: dict[Hashable, int]
+    name: str, held: Mapping[Hashable, int], rates: Mapping[Hashable, float], numbers: Mapping[Hashable, int]
 ) -> tuple[Ints, float]:
-    """A broker's subscriptions as numbers, and the load that they bring."""
+    """A broker's subscriptions as numbers, and the load that they bring. ``numbers`` has one for whatever is asked."""
     if min(held.values(), default=0) < 0 or max(held.values(), default=0) > FIGURE_MAX:
         wrong = next(k for k, count in held.items() if not 0 <= count <= FIGURE_MAX)
         raise DemandInvalid(
             f"broker {name!r} has {held[wrong]} subscribers of {wrong!r}", f"give 0 to {FIGURE_MAX:g} of them"
         )
-    kept = [k for k, count in held.items() if count]
-    known = numbers.setdefault
-    row = np.array([known(k, len(numbers)) for k in kept], dtype=np.int64)
+    kept = held if min(held.values(), default=1) else [k for k, count in held.items() if count]
+    row = np.fromiter(map(numbers.__getitem__, kept), dtype=np.int64, count=len(kept))
     if not rates:
         return row, float(sum(held.values()))
     rate = rates.get
     return row, math.fsum(rate(k, 1.0) * held[k] for k in kept)  # the same in whatever order they come
 
 
-def _alike(brokers: Ints, begin: Ints, held: Ints) -> Ints:
-    """A number for each column, equal where the lists of holders are: two sums of mixed bits, and then a look.
+def _alike(brokers: Ints, begin: Ints, held: Ints) -> tuple[Ints, Ints]:
+    """Of columns with the same list of holders the first, and how many they are: by two sums of mixed bits, and a look.
 
     ``brokers`` has the lists one after the other; ``begin`` and ``held`` say where each is, and how long.
     """
     if not len(begin):
-        return begin
-    marks = np.stack([_mixed(brokers, 1), _mixed(brokers, 2)], axis=1)
-    sums = np.add.reduceat(marks, begin, axis=0)
-    order = np.lexsort((sums[:, 1], sums[:, 0], held))
-    ordered, lengths = sums[order], held[order]
-    new = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1) | (lengths[1:] != lengths[:-1])])
-    group = np.cumsum(new) - 1
-    alike = np.empty(len(begin), dtype=np.int64)
-    alike[order] = group
-    leader = order[np.flatnonzero(new)][alike]
+        return begin, begin
+    sums, others = (np.add.reduceat(_mixed(brokers, salt), begin) for salt in (1, 2))
+    order = np.argsort(sums, kind="stable")
+    sums, others, lengths = sums[order], others[order], held[order]
+    new = (sums[1:] != sums[:-1]) | (others[1:] != others[:-1]) | (lengths[1:] != lengths[:-1])
+    at = np.flatnonzero(np.concatenate([[True], new]))
+    weight = np.diff(at, append=len(order))
+    leader = np.empty(len(begin), dtype=np.int64)
+    leader[order] = np.repeat(order[at], weight)
     # Sums can be equal by chance; then nothing is merged, which costs time and changes no answer.
     offset = np.arange(len(brokers)) - np.repeat(begin, held)
     same = brokers == brokers[np.repeat(begin[leader], held) + offset]
-    return alike if bool(same.all()) else np.arange(len(begin))
+    return (order[at], weight) if bool(same.all()) else (np.arange(len(begin)), np.ones_like(begin))
 
 
 def _mixed(numbers: Ints, salt: int) -> npt.NDArray[np.uint64]:

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.core.assignment.demands import demands, network
+from tests.unit.core.assignment.representations import BOTH, sparse
+from tocsin.core.assignment import bits
 from tocsin.core.assignment import demand as bounds
 from tocsin.core.assignment.demand import Demand, Member
 from tocsin.core.assignment.table import Table
@@ -21,9 +23,9 @@ def held(demand: Demand, name: str) -> set[object]:
     return {k for k, count in demand.holdings.get(name, {}).items() if count}
 
 
-@given(demands(most=12))
-def test_what_two_brokers_share_is_what_their_sets_share(demand: Demand) -> None:
-    table = Table.of(demand)
+@given(demands(most=12), st.sampled_from(sorted(BOTH)))
+def test_what_two_brokers_share_is_what_their_sets_share(demand: Demand, way: str) -> None:
+    table = BOTH[way](demand)
     assert list(table.names) == sorted(each.name for each in demand.members)
     for i, one in enumerate(table.names):
         assert table.size[i] == len(held(demand, one))
@@ -31,9 +33,11 @@ def test_what_two_brokers_share_is_what_their_sets_share(demand: Demand) -> None
             assert table.shared[i, j] == len(held(demand, one) & held(demand, other))
 
 
-@given(demands(least=1, most=12), st.data())
-def test_a_spread_counts_what_each_broker_holds_of_some_columns(demand: Demand, data: st.DataObject) -> None:
-    table = Table.of(demand)
+@given(demands(least=1, most=12), st.data(), st.sampled_from(sorted(BOTH)))
+def test_a_spread_counts_what_each_broker_holds_of_some_columns(
+    demand: Demand, data: st.DataObject, way: str
+) -> None:
+    table = BOTH[way](demand)
     columns = sorted(data.draw(st.sets(st.sampled_from(range(table.columns)))) if table.columns else ())
     counted = table.spread(np.array(columns, dtype=np.int64))
     for i in range(table.count):
@@ -53,14 +57,42 @@ def test_subscriptions_with_the_same_holders_are_one_column(demand: Demand) -> N
 
 
 def test_both_ways_to_count_are_used() -> None:
-    few = Table.of(network(40, 2, 4_000, 60))
-    many = Table.of(network(40, 2, 60, 60))
+    few = sparse(network(40, 2, 4_000, 60))
+    many = sparse(network(40, 2, 60, 60))
     assert few.heavy_count < few.columns
     assert many.heavy_count == many.columns
     for table in (few, many):
         rows = [set(table.row(i).tolist()) for i in range(table.count)]
         for i, j in ((0, 1), (3, 30), (7, 7)):
             assert table.shared[i, j] == sum(int(table.weight[k]) for k in rows[i] & rows[j])
+
+
+@given(demands(least=1, most=12), st.data())
+def test_a_part_is_the_table_of_some_brokers_alone(demand: Demand, data: st.DataObject) -> None:
+    table = Table.of(demand)
+    chosen = sorted(data.draw(st.sets(st.sampled_from(range(table.count)), min_size=1)))
+    part = table.part(np.array(chosen))
+    assert part is not None
+    kept = tuple(each for each in demand.members if each.name in {table.names[i] for i in chosen})
+    alone = Table.of(
+        Demand(kept, {each.name: demand.holdings.get(each.name, {}) for each in kept}, demand.rates)
+    )
+    assert part.names == alone.names
+    for what in ("size", "load", "capacity", "handicap", "shared"):
+        assert (getattr(part, what) == getattr(alone, what)).all()
+    for i in range(part.count):
+        assert part.weight[part.row(i)].sum() == part.size[i]
+
+
+def test_large_tables_have_a_matrix_only_if_they_are_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bits, "WORDS_SMALL", 10)
+    few, many = network(40, 2, 4_000, 60), network(40, 2, 60, 60)
+    assert Table.of(few).matrix is None
+    assert Table.of(few).part(np.arange(30)) is None
+    assert Table.of(few).part(np.arange(2)) is not None
+    assert Table.of(many).matrix is not None
+    monkeypatch.setattr(bits, "WORDS_MAX", 10)
+    assert Table.of(many).matrix is None
 
 
 def test_columns_are_kept_apart_when_their_sums_are_equal_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
