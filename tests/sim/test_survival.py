@@ -14,6 +14,8 @@ import pytest
 from tocsin.core.attendance import Attendance, Subscribed
 from tocsin.core.custody import Custody
 from tocsin.core.delivery import Progress
+from tocsin.core.forwarding import Subscription
+from tocsin.core.grant import Grant, grant
 from tocsin.core.holdings import Holdings, Looked
 from tocsin.core.machine import Effect, Event, PutKey, Received, Stored, StoreFailed
 from tocsin.core.repeats import Repeats
@@ -22,6 +24,8 @@ from tocsin.core.replication.gamma import option_of, subscription_of
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
 from tocsin.errors import Conflict
+from tocsin.model.publication import Publication
+from tocsin.ports import Entry
 from tocsin.sim.faults import Crash, CrashTogether, Fault, Partition, Pause
 from tocsin.sim.plan import Profile
 from tocsin.sim.runner import run, run_many
@@ -34,6 +38,7 @@ from tocsin.sim.scenarios.survival.clients import Resident
 from tocsin.sim.scenarios.survival.ledger import Promise
 from tocsin.sim.scenarios.survival.service import SurvivalService
 from tocsin.wire.replication import Applied, Delta, Option, Update
+from tocsin.wire.topics import matches
 
 SECOND = 1_000_000
 SEEDS = 100
@@ -44,6 +49,7 @@ OWNER = "one owner per client and epoch; no position is committed by a fenced ow
 SILENT = "a broker that was told that another has a client sends it nothing more"
 STORED = "what was acknowledged of a subscription stays so, whoever has the client"
 BACKED = "what is acknowledged and not degraded, every backup has"
+GIVEN_UP = "nothing comes of a topic that was unsubscribed from, but what the log had before"
 ONCE = "behind the client's filter nothing comes twice, and nothing is missing"
 HOME = "in the end everybody is at home, and nobody stands in for anybody"
 BOUNDED = "what a broker holds is bounded"
@@ -233,6 +239,17 @@ class BelievesWhatItKnew(SurvivalBroker):
 KNEW: dict[tuple[str, str], dict[str, Option]] = {}  # broker and client → its subscriptions
 
 
+class MatchesWhatItHad(SurvivalBroker):
+    """Bug: what a connection was subscribed to is matched until it ends."""
+
+    class service(SurvivalService):
+        def _grant(self, entry: Entry, publication: Publication) -> Grant | None:
+            self.__dict__.setdefault("had", {}).update(self.machine.subscriptions)
+            had: dict[str, Subscription] = self.__dict__["had"]
+            found = [each for name, each in had.items() if matches(name, publication.topic)]
+            return grant(found, publication, entry.position, self.client)
+
+
 class TakesBeforeItHolds(SurvivalBroker):
     """Bug: a session is taken before its new home holds what it is subscribed to."""
 
@@ -300,7 +317,10 @@ ZOMBIES = Profile(
 
 # … and for those that show when the store takes its time.
 SLOW = msgspec.structs.replace(
-    ZOMBIES, kinds=(("store trouble", 4), ("crash", 3), ("pause", 3), ("crash together", 1))
+    ZOMBIES,
+    kinds=(("store trouble", 4), ("pause", 3), ("partition", 2), ("crash", 1)),
+    most=14,
+    shortest_us=2 * SECOND,
 )
 
 PLANTED: dict[type[SurvivalBroker], tuple[str, Profile]] = {
@@ -311,6 +331,7 @@ PLANTED: dict[type[SurvivalBroker], tuple[str, Profile]] = {
     ForgetsUnsubscriptions: (BACKED, FAULTS),
     GoesOnRegardless: (SILENT, ZOMBIES),
     KeepsItsRequests: (BOUNDED, FAULTS),
+    MatchesWhatItHad: (GIVEN_UP, FAULTS),
     SendsNobodyHome: (HOME, FAULTS),
     TakesBeforeItHolds: (HELD, SLOW),
     WaitsForNoBackup: (BACKED, FAULTS),

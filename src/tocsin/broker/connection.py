@@ -71,7 +71,7 @@ class Connection(Outflow, Permitted):
     def __init__(self, listener: Listener, number: int) -> None:
         super().__init__(listener.exchange, listener.outbound_max_bytes)
         limits = listener.limits
-        self.client_id = ""  # empty until accepted
+        self.client_id = self.prefix = ""  # its name, and what its record ids begin with: once it is accepted
         self.version: Version = V5
         self._listener = listener
         self._durability = listener.exchange.durability
@@ -227,7 +227,7 @@ class Connection(Outflow, Permitted):
             case Publish(packet=packet, topic=topic):
                 self._publisher().bequeath(topic, packet)
             case DelayWill(packet=packet, delay_s=delay_s, moving=moving):
-                will = self._publisher().publication(packet.topic, packet)
+                will = self._publisher().will(packet)
                 self._durability.wills.delay(self.client_id, will, delay_s, moving=moving)
             case SetTimer(name=name, delay_us=delay_us, cause=cause):
                 self._timers.set(name, delay_us, cause)
@@ -317,9 +317,9 @@ class Connection(Outflow, Permitted):
         accepted: Accepted,
         claims: tuple[tuple[str, Claim], ...] = (),
     ) -> None:
-        prefix = self._durability.prefix()
+        self.prefix = self._durability.prefix()
         self.attendant.begin(
-            session, revision, receive_max=accepted.receive_max, prefix=prefix, claims=claims
+            session, revision, receive_max=accepted.receive_max, prefix=self.prefix, claims=claims
         )
 
     async def _resume(self, accepted: Accepted) -> None:
@@ -371,7 +371,8 @@ class Connection(Outflow, Permitted):
     def bequest(self) -> Bequest | None:
         """The client's will."""
         will = self._session.will
-        return None if will is None else self._exchange.sources.bequest(will, self.client_id)
+        left = (self.prefix, self.attendant.session, self.attendant.session_epoch)
+        return None if will is None else self._exchange.sources.bequest(will, self.client_id, *left)
 
     # ── going ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -25,13 +25,16 @@ from tocsin.broker.standing_in import StandingIn
 from tocsin.broker.wills import Wills
 from tocsin.core.replication.signals import Policy
 from tocsin.core.session import Accepted
-from tocsin.core.stored_session import StoredSession
+from tocsin.core.stored_session import StoredSession, decode_session, session_key
+from tocsin.core.waiting_wills import Verdict, came_since
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import fits, messages_log
 from tocsin.ports import Bus, Delivery, Entry, Log, LogSpec, Store, TableSpec
 from tocsin.store.results import ResultsReader
+from tocsin.wire.replication import Bequest
 
+LOOK_AGAIN_S: Final = 1.0  # after a failure of the store
 ROOM_MIN_BYTES: Final = 1 << 26  # the least that the message log is opened with
 
 
@@ -69,7 +72,9 @@ class Durability:
         )
         self._announce = announce  # sends a QoS 0 message that no connection sends
         self.wills = Wills(self.publish, replicating.will_settled)
-        self.standing_in = StandingIn(replicating, self.wills, will_grace_s, aloud=announce)
+        self.standing_in = StandingIn(
+            replicating, self.wills, will_grace_s, aloud=announce, doubt=self._find_out
+        )
         replicating.wills_left = self.standing_in.restarted
         self.provisional = Provisional(
             sessions.table, broker=broker, known=replicating.known, tail=lambda: journal.tail
@@ -318,8 +323,9 @@ class Durability:
 
     # ── wills ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def publish(self, publication: Publication) -> None:
-        """A message that nobody waits for: a will."""
+    def publish(self, will: Bequest) -> None:
+        """A message that nobody waits for."""
+        publication = will.publication
         if publication.qos == 0:
             if publication.retain:
                 self.retaining.keep(publication)
@@ -333,7 +339,25 @@ class Durability:
                 elif place is not None:
                     self.retaining.withdraw(place)
 
-            self.journal.commit(publication, self.prefix(), stored)
+            self.journal.commit(publication, will.record_id or self.prefix(), stored)
+
+    def _find_out(self, client: str, will: Bequest, verdict: Verdict) -> None:
+        self._spawn(self._look_for(client, will, verdict))
+
+    async def _look_for(self, client: str, will: Bequest, verdict: Verdict) -> None:
+        """See in the store whether a client has come somewhere since it left this will; the will can wait for that,
+        as what it would be written to is there, too."""
+        session: StoredSession | None = None
+        while True:
+            try:
+                cell = await self.sessions.table.get(session_key(client))
+                session = None if cell is None else decode_session(cell.value)
+                break
+            except TocsinError as error:
+                if not error.retryable:
+                    break
+                await asyncio.sleep(LOOK_AGAIN_S)
+        verdict(came_since(will, session))
 
     # ── upkeep ──────────────────────────────────────────────────────────────────────────────────────────────
 

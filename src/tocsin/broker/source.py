@@ -19,7 +19,7 @@ from tocsin.broker.attendant import Attendant
 from tocsin.broker.durability import Durability
 from tocsin.broker.exchange import Exchange, Subscriber
 from tocsin.broker.retaining import Waiting
-from tocsin.broker.sources import Sources
+from tocsin.broker.sources import Sources, will_id
 from tocsin.core.description import DescriptionInvalid, read_payload, read_properties
 from tocsin.core.gate import Action, Declare, Gate
 from tocsin.core.machine import Event
@@ -30,6 +30,7 @@ from tocsin.model.publication import Publication
 from tocsin.model.stream import Diff, Metadata
 from tocsin.model.subjects import fits
 from tocsin.wire.codec import PublishRun
+from tocsin.wire.replication import Bequest
 from tocsin.wire.topics import META_PREFIX
 
 UNSPECIFIED: Final = 0x80
@@ -46,6 +47,11 @@ class Publisher(Subscriber, Protocol):
 
     @property
     def expiry_s(self) -> int: ...
+
+    @property
+    def prefix(self) -> str:
+        """Of the record ids of its messages."""
+        ...
 
     def tell(self, event: Event) -> None:
         """Hand an outcome to the session, if it is still there to hear it."""
@@ -126,7 +132,7 @@ class Source:
     def bequeath(self, topic: str, packet: PublishPacket) -> None:
         """The client's will. It is its last message, and makes no stream."""
         if int(packet.qos):
-            go = partial(self._durability.publish, self.publication(topic, packet))
+            go = partial(self._durability.publish, self.will(packet))
         else:
             go = partial(self.forward, topic, packet)
         self._do(self.gate.take(go, topic=None, size=len(packet.payload), commits=False))
@@ -189,6 +195,12 @@ class Source:
             cluster=sources.cluster,
             keys=sources.keys(topic),
         )
+
+    def will(self, packet: PublishPacket) -> Bequest:
+        """The client's will as it is kept."""
+        attendant, record_id = self._connection.attendant, will_id(self._connection.prefix)
+        publication = self.publication(packet.topic, packet)
+        return Bequest(publication, 0, record_id, attendant.session, attendant.session_epoch)
 
     # ── the log ─────────────────────────────────────────────────────────────────────────────────────────────
 

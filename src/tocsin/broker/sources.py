@@ -106,8 +106,8 @@ class Sources:
         """What clients say of a stream that is published here."""
         return self._sayings.of(topic)
 
-    def bequest(self, will: Will, client: str) -> Bequest:
-        """A will, with what is said of its stream."""
+    def bequest(self, will: Will, client: str, prefix: str, session: str, epoch: int) -> Bequest:
+        """A will, with what is said of its stream; ``prefix``: of the client's record ids; and its stored session."""
         publication = Publication.of(
             will_message(will),
             will.topic,
@@ -116,7 +116,7 @@ class Sources:
             cluster=self.cluster,
             keys=self.keys(will.topic),
         )
-        return Bequest(publication, will.will_delay_interval)
+        return Bequest(publication, will.will_delay_interval, will_id(prefix), session, epoch)
 
     def statistics(self) -> dict[str, int]:
         return {
@@ -235,3 +235,8 @@ class Sources:
         """The broker stops: nothing waits any more."""
         while self._held:
             self.clear(self._tickets)
+
+
+def will_id(prefix: str) -> str:
+    """The record id of the will of a client whose other record ids begin so."""
+    return f"{prefix}.will"

@@ -13,6 +13,7 @@ from tocsin.core import standing_in as core
 from tocsin.core.machine import Effect, Say
 from tocsin.core.replication.gamma import Standing
 from tocsin.core.standing_in import MEANWHILE, AwaitWill, ClientCame, ReleaseCopy, StandIns
+from tocsin.core.waiting_wills import Doubt
 from tocsin.model.publication import Publication
 from tocsin.runtime.pump import Pump, now_us
 from tocsin.wire.replication import Bequest
@@ -33,7 +34,8 @@ class Copies(core.Copies, Protocol):
 
 
 class StandingIn:
-    """See the module's text. ``aloud`` publishes a will to those who listen now, and puts it into no log."""
+    """See the module's text. ``aloud`` publishes a will to those who listen now, and puts it into no log; ``doubt``
+    finds out from the store whether the client of a will lives."""
 
     def __init__(
         self,
@@ -42,11 +44,13 @@ class StandingIn:
         grace_s: int,
         clock: Callable[[], int] = now_us,
         aloud: Callable[[Publication], None] = lambda publication: None,
+        doubt: Doubt | None = None,
     ) -> None:
         self._copies = copies
         self._wills = wills
         self._clock = clock
-        self._aloud = aloud
+        self._aloud: Callable[[Bequest], None] = lambda will: aloud(will.publication)
+        self._doubt = doubt
         self._machine = StandIns(copies, grace_s)
         self._post = Pump(self._machine, self._carry_out, clock).post
         self._log = structlog.get_logger()
@@ -87,10 +91,11 @@ class StandingIn:
             case AwaitWill(broker=broker, client=client, bequest=bequest, delay_s=delay_s, aloud=aloud):
                 self._wills.delay(
                     client,
-                    bequest.publication,
+                    bequest,
                     delay_s,
                     moving=True,
                     unless=partial(self._machine.lives, broker, client),
+                    doubt=None if aloud else self._doubt,
                     publish=self._aloud if aloud else None,
                     of=broker,
                 )

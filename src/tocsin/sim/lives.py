@@ -36,6 +36,8 @@ class Lives:
         self._nodes: dict[Address, Node] = {}
         self._incarnations = self.streams.stream("incarnations")
         self._timer_causes = 0  # how many timers without a cause were given one
+        # Moments by their names → who waits for them, and what they do when one is reached.
+        self._moments: dict[str, dict[object, Callable[[Address], None]]] = {}
 
     @property
     def now_us(self) -> int:
@@ -107,6 +109,25 @@ class Lives:
         node = self._nodes[address]
         if node.status is Status.PAUSED:
             self._go_on(node)
+
+    def disconnect(self, address: Address) -> None:
+        """Break all connections to a node that runs; what connections are is the scenario's affair (``on_life``)."""
+        node = self._nodes[address]
+        if node.machine is not None:
+            self._life(node, "disconnected")
+
+    def reach(self, moment: str, address: Address) -> None:
+        """A node does something that has a name: whoever waits for that is told, once."""
+        for act in self._moments.pop(moment, {}).values():
+            act(address)
+
+    def await_moment(self, moment: str, who: object, act: Callable[[Address], None] | None) -> None:
+        """Have ``act(address)`` run when a moment is reached next; None: never mind."""
+        waiting = self._moments.setdefault(moment, {})
+        if act is None:
+            waiting.pop(who, None)
+        else:
+            waiting[who] = act
 
     def set_clock(self, address: Address, ahead_us: int = 0, drift_ppm: int = 0) -> None:
         """Let a node's clock jump ahead and drift; timers that run already keep their time."""

@@ -58,7 +58,7 @@ class Observers:
         self.writes[table].append(hook)
 
     def on_life(self, hook: LifeHook) -> None:
-        """``hook(node, happening)``: started, crashed, asleep, paused, resumed, stopped."""
+        """``hook(node, happening)``: started, crashed, asleep, paused, resumed, stopped, disconnected."""
         self.lives.append(hook)
 
     def after_every_event(self, hook: Callable[[], None]) -> None:

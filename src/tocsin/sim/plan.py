@@ -14,6 +14,7 @@ import msgspec
 
 from tocsin.model.message import Address
 from tocsin.sim.chance import MILLION, Chance
+from tocsin.sim.compound import CrashAtMoment, CrashInTurn, Flapping, StaleFirst, Storm
 from tocsin.sim.faults import (
     BadWeather,
     Crash,
@@ -45,10 +46,17 @@ Kind = Literal[
     "lag",
     "crash together",
     "cut off together",
+    "flapping",
+    "halves",
+    "crash in turn",
+    "stale first",
+    "moment",
+    "storm",
 ]
 
 # All but "lag", which is for scenarios in which somebody could take what it has heard of a log for all that there is,
-# and those of groups, for scenarios that have some.
+# and those of groups, moments and connections, for scenarios that have some; and cuts by halves or that come and go,
+# which are for those that last long enough.
 EVERY_KIND: tuple[tuple[Kind, int], ...] = (
     ("crash", 4),
     ("sleep", 1),
@@ -62,6 +70,10 @@ EVERY_KIND: tuple[tuple[Kind, int], ...] = (
     ("watch reset", 2),
 )
 PERCENT = MILLION // 100
+FLAP_MIN_US = MILLION // 5
+FLAP_MAX_US = 3 * MILLION
+TURNS_US = MILLION // 10  # in which those crash that do so one after the other
+TURNS_MAX = 4
 TORN_MAX = 3  # effects of an event that are carried out before a torn crash; few events have more
 
 
@@ -78,6 +90,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     ahead_max_us: int = 2 * MILLION
     # Those that crash together, within a moment, or are cut off together from all the others.
     groups: tuple[tuple[Address, ...], ...] = ()
+    # Who has clients, and is cut off from the store alone; None: every node.
+    brokers: tuple[Address, ...] | None = None
+    moments: tuple[str, ...] = ()  # at which whoever reaches them may crash (``World.reach``)
 
 
 CALM = Profile(most=0)
@@ -100,6 +115,7 @@ class _Draw:
         self._profile = profile
         self._nodes = tuple(nodes)
         self._targets = self._nodes if profile.targets is None else profile.targets
+        self._brokers = self._nodes if profile.brokers is None else profile.brokers
         self._until_us = until_us
         self._chance = chance
         self._draw: dict[Kind, Callable[[int, int], Fault]] = {
@@ -116,6 +132,12 @@ class _Draw:
             "lag": lambda at, long: Lag(at_us=at, for_us=long, node=self._target()),
             "crash together": self._crash_together,
             "cut off together": self._cut_off_together,
+            "flapping": self._flapping,
+            "halves": self._halves,
+            "crash in turn": self._crash_in_turn,
+            "stale first": self._stale_first,
+            "moment": self._moment,
+            "storm": lambda at, long: Storm(at_us=at, for_us=0, node=self._chance.one_of(self._brokers)),
         }
 
     def fault(self) -> Fault:
@@ -175,9 +197,47 @@ class _Draw:
         return Partition(
             at_us=at_us,
             for_us=for_us,
-            side=self._side(self._nodes),
+            side=self._side(self._brokers),
             others=(STORE,),
             direction=self._direction(),
+        )
+
+    def _flapping(self, at_us: int, for_us: int) -> Fault:
+        others = (STORE,) if self._chance.below(2) else None
+        return Flapping(
+            at_us=at_us,
+            for_us=for_us,
+            side=self._side(self._brokers),
+            others=others,
+            direction=self._direction(),
+            every_us=self._chance.between(FLAP_MIN_US, FLAP_MAX_US),
+        )
+
+    def _halves(self, at_us: int, for_us: int) -> Fault:
+        side = sorted(self._chance.some_of(self._nodes, max(1, len(self._nodes) // 2)))
+        return Partition(at_us=at_us, for_us=for_us, side=tuple(side), direction=self._direction())
+
+    def _crash_in_turn(self, at_us: int, for_us: int) -> Fault:
+        """Within TURNS_US, which no fault is shorter than."""
+        chance, able = self._chance, tuple(dict.fromkeys(self._targets))
+        nodes = chance.some_of(able, chance.between(2, TURNS_MAX))
+        crashes = tuple((node, chance.below(TURNS_US)) for node in nodes)
+        return CrashInTurn(at_us=at_us, for_us=max(for_us, TURNS_US), crashes=crashes)
+
+    def _stale_first(self, at_us: int, for_us: int) -> Fault:
+        group = self._chance.one_of(self._profile.groups)
+        stale = self._chance.one_of(group)
+        others = tuple(node for node in group if node != stale)
+        return StaleFirst(at_us=at_us, for_us=for_us, stale=stale, others=others)
+
+    def _moment(self, at_us: int, for_us: int) -> Fault:
+        """From then on until the trouble is over."""
+        return CrashAtMoment(
+            at_us=at_us,
+            for_us=self._until_us - at_us,
+            moment=self._chance.one_of(self._profile.moments),
+            after_us=self._chance.below(TURNS_US) if self._chance.below(2) else 0,
+            down_us=for_us,
         )
 
     def _weather(self, at_us: int, for_us: int) -> Fault:

@@ -16,7 +16,7 @@ from tocsin.model.message import Address
 from tocsin.ports import READ_MAX, Change, Entry
 from tocsin.sim.network import STORE
 from tocsin.sim.node import Node, Status
-from tocsin.store.rules import matches
+from tocsin.store.rules import is_wild, matches
 
 if TYPE_CHECKING:
     from tocsin.sim.store import StoreServer
@@ -47,6 +47,7 @@ class Follow(Tail):
         super().__init__(node, f"{node.address} follows {effect.log}", effect.log)
         self.subject = effect.subject
         self.next = effect.start  # the position after the last that arrived
+        self.number = 0  # grows with every follow that is added
 
 
 class Watch(Tail):
@@ -67,7 +68,10 @@ class Tails:
         self._store = store
         self._chance = world.streams.stream("tails")
         self._tails: dict[str, Tail] = {}
-        self._follows: dict[str, list[Follow]] = {}
+        # By log and subject, each in the order of coming: where many follow one log, each has a subject of its own.
+        self._follows: dict[tuple[str, str], list[Follow]] = {}
+        self._wild: dict[str, list[Follow]] = {}  # by log: those whose subjects have wildcards
+        self._added = 0  # follows, ever
         self._watches: dict[str, list[Watch]] = {}
         self._held: list[Address] = []  # nodes that hear nothing for now, once for each fault that has it so
 
@@ -77,7 +81,9 @@ class Tails:
             self._end(before)
         self._tails[tail.key] = tail
         if isinstance(tail, Follow):
-            self._follows.setdefault(tail.name, []).append(tail)
+            self._added += 1
+            tail.number = self._added
+            self._siblings(tail).append(tail)
         else:
             self._watches.setdefault(tail.name, []).append(tail)
         at_us = self._world.now_us + self._world.network.delay_us(tail.node.address, STORE)
@@ -91,8 +97,12 @@ class Tails:
 
     def entry(self, log: str, entry: Entry) -> None:
         """A log has a new entry."""
-        for follow in self._follows.get(log, ()):
-            if follow.connected and (follow.subject == ">" or matches(follow.subject, entry.subject)):
+        found = self._follows.get((log, entry.subject), [])
+        wild = [each for each in self._wild.get(log, ()) if matches(each.subject, entry.subject)]
+        if wild:
+            found = sorted((*found, *wild), key=lambda each: each.number)
+        for follow in found:
+            if follow.connected:
                 self._carry(follow, entry)
 
     def change(self, table: str, change: Change) -> None:
@@ -139,9 +149,15 @@ class Tails:
         if self._tails.get(tail.key) is tail:
             del self._tails[tail.key]
         if isinstance(tail, Follow):
-            self._follows[tail.name].remove(tail)
+            self._siblings(tail).remove(tail)
         elif isinstance(tail, Watch):
             self._watches[tail.name].remove(tail)
+
+    def _siblings(self, follow: Follow) -> list[Follow]:
+        """Those among whom a follow is found."""
+        if is_wild(follow.subject):
+            return self._wild.setdefault(follow.name, [])
+        return self._follows.setdefault((follow.name, follow.subject), [])
 
     def _break(self, tail: Tail) -> None:
         if tail.connected:

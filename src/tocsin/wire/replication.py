@@ -50,6 +50,9 @@ class Bequest(msgspec.Struct, frozen=True, array_like=True):
 
     publication: Publication
     delay_s: int = 0
+    record_id: str = ""  # under which it goes into the log: so it is there once, whoever puts it there
+    session: str = ""  # the uid of the stored one that it was left with; empty: none
+    epoch: int = 0  # of that, then
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):

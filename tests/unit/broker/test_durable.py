@@ -23,8 +23,8 @@ from mqtt5 import (
 
 from tests.unit.broker.door import Door, until
 from tests.unit.broker.talk import LASTING, ONE, TWO, lasting, nothing_more, publish, receive, retained
-from tocsin.broker import wills
 from tocsin.config import Limits
+from tocsin.core import waiting_wills
 from tocsin.wire.codec import V5, V311, Version
 
 
@@ -387,7 +387,7 @@ async def test_a_durable_message_over_the_clients_maximum_is_as_good_as_delivere
 async def test_wills_that_find_no_room_to_wait_are_published_at_once(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wills, "WILLS_MAX", 0)
+    monkeypatch.setattr(waiting_wills, "WILLS_MAX", 0)
     watcher = await door.peer("w")
     await watcher.subscribe(TopicFilter("gone", max_qos=ONE))
     will = Will("gone", payload=b"x", qos=ONE, will_delay_interval=1_000)

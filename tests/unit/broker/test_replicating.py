@@ -158,6 +158,40 @@ async def test_suback_connack_and_unsuback_wait_for_the_backups() -> None:
             await plain.subscribe(TopicFilter("b"))
 
 
+async def test_a_will_is_in_the_log_once_whoever_publishes_it() -> None:
+    async with brokers() as three:
+        three.back()
+        will = Will(topic="gone/c", payload=b"bye", qos=QoS.AT_LEAST_ONCE)
+        connect = ConnectPacket("c", clean_start=True, session_expiry_interval=100, will=will)
+        peer = await three.own.peer(connect=connect)
+        await three.until_known(lambda known: "c" in known)
+        bequest = three.known(three.local)["c"].head.will
+        assert bequest is not None and bequest.record_id
+        peer.close()
+        durabilities = [each.exchange.durability for each in (three.own, three.local, three.remote)]
+        for each in durabilities[1:]:
+            each.publish(bequest)
+        await until(lambda: all(each.journal.newest for each in durabilities))
+        assert [await each.journal.end() for each in durabilities] == [1, 1, 1]
+
+
+async def test_whether_a_client_came_since_its_will_was_copied_is_found_in_the_store() -> None:
+    async with brokers() as three:
+        three.back()
+        will = Will(topic="gone/c", payload=b"bye", will_delay_interval=60)
+        connect = ConnectPacket("c", session_expiry_interval=100, will=will)
+        await three.own.peer(connect=connect)
+        await three.until_known(lambda known: "c" in known)
+        bequest = three.known(three.local)["c"].head.will
+        assert bequest is not None
+        lives: list[bool] = []
+        three.local.exchange.durability._find_out("c", bequest, lives.append)
+        await until(lambda: lives == [False])
+        await three.remote.peer(connect=connect)
+        three.local.exchange.durability._find_out("c", bequest, lives.append)
+        await until(lambda: lives == [False, True])
+
+
 async def test_wills_are_known_and_dropped_with_their_clients() -> None:
     async with brokers() as three:
         three.back()

@@ -29,7 +29,7 @@ class Broker:
         self.connected: set[tuple[str, str]] = set()  # (broker, client), by what copies say now
         self.kept: set[str] = set()
         self._copy = copy
-        self.wills = Wills(self.published.append)
+        self.wills = Wills(lambda will: self.published.append(will.publication))
         self.aloud: list[Publication] = []
         self.standing = StandingIn(self, self.wills, grace_s, lambda: self.now, self.aloud.append)
 

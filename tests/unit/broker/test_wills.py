@@ -10,12 +10,12 @@ from tocsin.broker.wills import Wills
 from tocsin.model.publication import Publication
 from tocsin.wire.replication import Bequest
 
-WILL = Publication("gone", b"x", 0, "c")
+WILL = Bequest(Publication("gone", b"x", 0, "c"), record_id="b.1.will")
 
 
 class Told:
     def __init__(self) -> None:
-        self.published: list[Publication] = []
+        self.published: list[Bequest] = []
         self.wills = Wills(self.published.append)
 
 
@@ -43,14 +43,16 @@ async def test_a_will_is_published_when_its_time_has_come() -> None:
     async with asyncio.timeout(10):
         while not told.published:
             await asyncio.sleep(0)
-    assert told.published == [WILL]
+    assert [each.publication for each in told.published] == [WILL.publication]
+    assert told.published[0].record_id == WILL.record_id
 
 
 async def test_a_second_will_of_a_client_does_not_swallow_the_first() -> None:
     told = Told()
     told.wills.delay("c", WILL, 1_000)
     told.wills.delay("c", WILL, 1_000)
-    assert told.published == [WILL]
+    assert [each.publication for each in told.published] == [WILL.publication]
+    assert told.published[0].record_id == WILL.record_id
 
 
 async def test_whoever_asks_sees_the_will_that_waits_and_is_told_when_it_does_not_any_more() -> None:
@@ -58,7 +60,10 @@ async def test_whoever_asks_sees_the_will_that_waits_and_is_told_when_it_does_no
     wills = Wills([].append, settled.append)  # type: ignore[arg-type]
     for client, delay_s in (("back", 1_000), ("anew", 1_000), ("due", 0)):
         wills.delay(client, WILL, delay_s)
-    assert wills.waiting("back") == Bequest(WILL, 1_000) and wills.waiting("nobody") is None
+    assert (
+        wills.waiting("back") == Bequest(WILL.publication, 1_000, "b.1.will")
+        and wills.waiting("nobody") is None
+    )
     wills.came("back", back=True)
     wills.came("anew", back=False)
     assert settled == ["back", "anew"] and wills.waiting("back") is None

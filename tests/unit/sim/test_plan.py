@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.sim.chance import Chance
+from tocsin.sim.compound import CrashAtMoment, CrashInTurn, Flapping, StaleFirst, Storm
 from tocsin.sim.faults import Crash, CrashTogether, Fault, Lag, Partition, Pause, Skew, Sleep, WatchReset
-from tocsin.sim.plan import CALM, EVERY_KIND, Profile, draw_plan
+from tocsin.sim.network import STORE
+from tocsin.sim.plan import CALM, EVERY_KIND, TURNS_US, Kind, Profile, draw_plan
 
 NODES = ("a", "b", "c")
 UNTIL_US = 10_000_000
@@ -74,3 +76,39 @@ def test_a_calm_profile_has_no_faults() -> None:
 def test_a_fault_is_data() -> None:
     for fault in plan(4):
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(fault), type=type(fault)) == fault
+
+
+def test_faults_with_a_course_are_drawn_for_those_whom_the_profile_names() -> None:
+    kinds: tuple[Kind, ...] = (
+        "flapping",
+        "halves",
+        "crash in turn",
+        "stale first",
+        "moment",
+        "storm",
+        "store partition",
+    )
+    profile = Profile(
+        kinds=tuple((kind, 1) for kind in kinds),
+        targets=("a", "a", "c"),
+        groups=(("a", "b"),),
+        brokers=("b",),
+        moments=("leads", "writes"),
+    )
+    drawn = [fault for seed in range(60) for fault in plan(seed, profile)]
+    assert all(0 <= fault.at_us < UNTIL_US and fault.words() for fault in drawn)
+    flaps = [fault for fault in drawn if isinstance(fault, Flapping)]
+    assert {fault.side for fault in flaps} == {("b",)}
+    assert {fault.others for fault in flaps} == {None, (STORE,)}
+    cuts = [fault for fault in drawn if type(fault) is Partition]
+    assert {fault.side for fault in cuts if fault.others} == {("b",)}
+    assert {fault.side for fault in cuts if not fault.others} == {(node,) for node in NODES}
+    turns = [fault for fault in drawn if isinstance(fault, CrashInTurn)]
+    assert all({node for node, _ in fault.crashes} == {"a", "c"} for fault in turns)
+    assert all(after_us < TURNS_US <= fault.for_us for fault in turns for _, after_us in fault.crashes)
+    stale = [fault for fault in drawn if isinstance(fault, StaleFirst)]
+    assert {(fault.stale, *fault.others) for fault in stale} == {("a", "b"), ("b", "a")}
+    moments = [fault for fault in drawn if isinstance(fault, CrashAtMoment)]
+    assert {fault.moment for fault in moments} == {"leads", "writes"}
+    assert all(fault.at_us + fault.for_us == UNTIL_US for fault in moments)
+    assert {fault.node for fault in drawn if isinstance(fault, Storm)} == {"b"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +13,7 @@ from tocsin.sim.faults import Crash, Fault, Lag, LeaderLoss, Partition, Pause, S
 from tocsin.sim.network import STORE
 from tocsin.sim.probe import Probe
 from tocsin.sim.world import World
+from tocsin.store.rules import matches
 
 MS = 1_000
 SECOND = 1_000_000
@@ -20,6 +23,10 @@ def tail_all(event: Event, now_us: int) -> list[Effect]:
     if isinstance(event, Started):
         return [FollowLog(log="log", subject="log.a", start=1), WatchTable(table="table", prefix="x")]
     return []
+
+
+def follow_one(pattern: str, event: Event, now_us: int) -> list[Effect]:
+    return [FollowLog(log="log", subject=pattern, start=1)] if isinstance(event, Started) else []
 
 
 def make_world(probe: Probe) -> World:
@@ -128,6 +135,33 @@ def test_a_new_life_follows_from_where_it_asks() -> None:
     world.at(2 * SECOND + SECOND // 2, lambda: writer.append("log.a"))
     world.run_until(5 * SECOND)
     assert [event.entry.position for event in probe.events(Followed)] == [1, 1, 2]
+
+
+PATTERNS = ("log.a", "log.b", "log.*", "log.>", ">", "log.b.*")
+SUBJECTS = ("log.a", "log.b", "log.b.c", "log.c")
+
+
+@given(
+    st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=6),
+    st.lists(st.sampled_from(SUBJECTS), max_size=12),
+)
+def test_everybody_hears_what_matches_in_the_order_of_the_log(
+    patterns: list[str], subjects: list[str]
+) -> None:
+    world = World(1)
+    world.log(LogSpec("log", ("log.>",)))
+    probes = []
+    for number, pattern in enumerate(patterns):
+        probes.append(Probe(partial(follow_one, pattern)))
+        world.add(f"n{number}", probes[-1].make)
+    world.run_until(SECOND)
+    writer = Writer(world)
+    for subject in subjects:
+        writer.append(subject)
+    world.run_until(2 * SECOND)
+    for pattern, probe in zip(patterns, probes, strict=True):
+        heard = [event.entry.subject for event in probe.events(Followed)]
+        assert heard == [subject for subject in subjects if matches(pattern, subject)]
 
 
 def test_a_second_follow_of_the_same_log_replaces_the_first() -> None:

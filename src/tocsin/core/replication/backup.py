@@ -12,8 +12,9 @@ and this broker did not prepare is S1 (``Prepare``), what was prepared and none 
 remote backup only stores.
 
 **Of a broker that is back before it was missed** the new process says whom it has. Whom the old one had, and the new
-one has not, may be dead, and their wills were in no other memory (``WillsLeft``). The local backup says so, or the only
-one that there is.
+one has not, may be dead, and their wills were in no other memory (``WillsLeft``). Every backup says so: the other may
+not have known. They put a will into the log under one id. One at QoS 0 goes into no log, and would be heard twice: the
+local backup says so of that, or the only one that there is.
 
 **A copy is dropped** some time after this broker was told that it is no backup of that one any more: the word may come
 together with the other's end, and then the copy is what is needed. While this broker stands in for the other it is kept
@@ -110,6 +111,8 @@ class Backup(TableMachine):
         copy = self.copies.get(update.primary)
         if copy is not None and update.stream < copy.stream:
             return self._decline(update, copy, cause)
+        if copy is not None and update.stream == copy.stream:
+            copy.heard()
         if copy is None or update.stream > copy.stream:
             if update.number != 1:
                 return [self._answer(update.primary, Behind(self._broker, update.stream), cause)]
@@ -132,7 +135,8 @@ class Backup(TableMachine):
         answer = (
             Applied(self._broker, copy.stream, copy.number) if sensible else Behind(self._broker, copy.stream)
         )
-        left = wills if update.role == LOCAL or update.sole else []
+        first = update.role == LOCAL or update.sole
+        left = [each for each in wills if first or each[1].publication.qos]
         return [
             *self._prepare(update.primary, cause),
             self._answer(update.primary, answer, cause),
@@ -144,6 +148,7 @@ class Backup(TableMachine):
         if copy is not None and copy.stream > probe.stream:
             return self._decline(probe, copy, cause)
         if copy is not None and copy.stream == probe.stream and copy.number >= probe.number:
+            copy.heard()
             return [self._answer(probe.primary, Applied(self._broker, copy.stream, copy.number), cause)]
         return [self._answer(probe.primary, Behind(self._broker, probe.stream), cause)]
 

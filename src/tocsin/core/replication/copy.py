@@ -43,7 +43,8 @@ class Copy:
         self.whole = False  # everything was said once, in this stream or an earlier one
         self.condemned_us: int | None = None  # when it is to be dropped
         self.kept = False  # it is needed, whatever is said
-        self.used = False  # … or was, since a stream of its broker was whole
+        self.used = False  # … or was, and nothing was heard since of the process that it is of
+        self._process: int | None = None  # the one of the last stream that was whole
         self.bytes = 0  # about
         self.clients: dict[str, Replica] = {}
         self.channels: dict[str, int] = {}  # subscriptions to channels → how many clients have them
@@ -56,6 +57,12 @@ class Copy:
     def begin(self, stream: Stream, role: Role) -> None:
         self.moved = self.moved or role != self.role
         self.stream, self.number, self.role = stream, 0, role
+
+    def heard(self) -> None:
+        """The broker goes on with the stream that is known. If that is the process that was taken for lost, it was not:
+        nobody stood in for what it has now."""
+        if self.stream[1] == self._process:
+            self.used = self.kept
 
     def apply(self, delta: Delta) -> bool:
         """Take what is said of a client; False if it makes no sense: something before it is missing."""
@@ -92,7 +99,7 @@ class Copy:
         ]
         for client in forgotten:
             self._drop(client)
-        self.used = self.kept
+        self.used, self._process = self.kept, self.stream[1]
         return wills
 
     def _drop(self, client: str) -> None:

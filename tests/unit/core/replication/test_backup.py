@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tocsin.core.machine import Effect, Received, Send, SetTimer, TimerFired
 from tocsin.core.replication.backup import DROP, DROP_AFTER_US, Backup
 from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare, WillsLeft
@@ -182,12 +184,12 @@ def test_what_is_counted_is_what_is_kept() -> None:
     assert backing.machine.statistics()["copied_bytes"] == 0
 
 
-WILL = Bequest(Publication("gone", b"x", 1, "a"))
 RESTARTED: Stream = (0, 2, 1)
 
 
-def willed(client: str) -> Delta:
-    return Delta(client, True, False, Head(True, will=WILL))
+def willed(client: str, qos: int = 1) -> Delta:
+    will = Bequest(Publication("gone", b"x", qos, "a"))
+    return Delta(client, True, False, Head(True, will=will))
 
 
 def wills(effects: list[Effect]) -> list[str]:
@@ -208,12 +210,12 @@ def test_a_stream_that_the_same_process_begins_anew_leaves_none() -> None:
     assert wills(backing.update(1, stream=(0, 1, 2), whole=True)) == []
 
 
-def test_a_remote_backup_leaves_wills_to_the_local_one_if_there_is_one() -> None:
+def test_a_remote_backup_leaves_wills_at_qos_0_to_the_local_one_if_there_is_one() -> None:
     for sole in (False, True):
         backing = Backing()
-        backing.update(1, willed("a"), role="remote", whole=True)
+        backing.update(1, willed("a", qos=0), willed("b"), role="remote", whole=True)
         update = Update("p", "remote", RESTARTED, 1, (), True, sole)
-        assert wills(backing.hear(update)) == (["a"] if sole else [])
+        assert wills(backing.hear(update)) == (["a", "b"] if sole else ["b"])
 
 
 def test_wills_of_a_broker_that_was_stood_in_for_are_not_left_twice() -> None:
@@ -223,3 +225,25 @@ def test_wills_of_a_broker_that_was_stood_in_for_are_not_left_twice() -> None:
     backing.machine.handle(Forgotten(primary="p"), 0)
     assert wills(backing.update(1, willed("b"), stream=RESTARTED, whole=True)) == []
     assert wills(backing.update(1, stream=(0, 3, 1), whole=True)) == ["b"]
+
+
+@pytest.mark.parametrize("sign", ["update", "probe", "none", "while it stands in", "beginning"])
+def test_wills_of_a_broker_that_was_taken_for_lost_and_went_on_are_left_when_it_is_restarted(
+    sign: str,
+) -> None:
+    backing = Backing()
+    backing.update(1, willed("a"), whole=True)
+    backing.machine.handle(Kept(primary="p"), 0)
+    if sign != "while it stands in":
+        backing.machine.handle(Forgotten(primary="p"), 0)
+    if sign in ("update", "while it stands in"):
+        backing.update(2, willed("b"))
+    elif sign == "probe":
+        backing.hear(Probe("p", FIRST, 1))
+    elif sign == "beginning":  # of another process, which says nothing of the one before
+        backing.update(1, willed("b"), stream=RESTARTED)
+        backing.update(2, stream=RESTARTED)
+        assert wills(backing.update(3, stream=RESTARTED, whole=True)) == []
+        return
+    expected = {"update": ["a", "b"], "probe": ["a"]}.get(sign, [])
+    assert wills(backing.update(1, stream=RESTARTED, whole=True)) == expected

@@ -12,7 +12,7 @@ from tocsin.core.machine import Effect, Received
 from tocsin.core.replication import recipient
 from tocsin.core.replication.backup import Backup
 from tocsin.core.replication.copy import Copy
-from tocsin.wire.replication import Applied, Update
+from tocsin.wire.replication import Applied, Bequest, Update
 
 steps = st.lists(st.tuples(st.sampled_from(HAPPENINGS), st.integers(0, 59)), max_size=60)
 
@@ -107,7 +107,11 @@ def test_a_primary_that_takes_the_answer_to_an_earlier_update_for_that_to_a_chan
 
 
 def test_a_backup_that_forgets_to_sweep_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Copy, "sweep", lambda copy: setattr(copy, "whole", True))
+    def forget(self: Copy) -> list[tuple[str, Bequest]]:
+        self.whole = True
+        return []
+
+    monkeypatch.setattr(Copy, "sweep", forget)
     assert found_within(Backup, 40)
 
 

@@ -18,7 +18,8 @@ class ChannelClient(Client):
     ) -> None:
         super().__init__(address, brokers, restless_us)
         self.names = names
-        self.wanted: dict[str, None] = {names[0]: None}
+        self.kept: tuple[str, ...] = names[:1]  # wanted always
+        self.wanted: dict[str, None] = dict.fromkeys(self.kept)
         self._has: dict[str, None] = {}  # SUBACK came, and no UNSUBSCRIBE was sent since
         self._leaving: dict[str, None] = {}  # UNSUBSCRIBE was sent and not answered
 
@@ -27,7 +28,7 @@ class ChannelClient(Client):
             self._send(Unsubscribe(name))
         for name in self.wanted:  # also those that it has, as many clients do
             if name not in self._leaving:
-                self._send(Subscribe(name, 1))
+                self._send(Subscribe(name, self.qos_of(name)))
         self._timer("think", self._draw(THINK_MASK) + AWAY_MASK)
 
     def _on_timer(self, name: str, now_us: int) -> None:
@@ -37,18 +38,25 @@ class ChannelClient(Client):
     def _act(self, timer: str) -> None:
         self._timer("think", self._draw(THINK_MASK) + AWAY_MASK)
         name = self.names[self._draw(0xFF) % len(self.names)]
-        if name in self._leaving or name == self.names[0] or not self.may_change(name):
+        if name in self._leaving or name in self.kept or not self.may_change(name):
             return
         if name in self.wanted:
             del self.wanted[name]
             self._has.pop(name, None)
             self._leaving[name] = None
-            self._say("unsubscribing", name=name)
+            self._say("unsubscribing", **self.named(name))
             self._send(Unsubscribe(name))
         else:
             self.wanted[name] = None
-            self._say("subscribing", name=name)
-            self._send(Subscribe(name, 1))
+            self._say("subscribing", **self.named(name))
+            self._send(Subscribe(name, self.qos_of(name)))
+
+    def qos_of(self, name: str) -> int:
+        return 1
+
+    def named(self, name: str) -> dict[str, str]:
+        """How a subscription is called where something is said of it."""
+        return {"name": name}
 
     def may_change(self, name: str) -> bool:
         """Whether it may change its mind about a name now."""
@@ -58,10 +66,10 @@ class ChannelClient(Client):
         match packet:
             case Suback(topic_filter=name) if name in self.wanted and name not in self._has:
                 self._has[name] = None
-                self._say("subscribed", name=name)
+                self._say("subscribed", **self.named(name))
             case Unsuback(topic_filter=name) if name in self._leaving:
                 del self._leaving[name]
-                self._say("unsubscribed", name=name)
+                self._say("unsubscribed", **self.named(name))
             case Publish(topic=name, number=number, packet_id=packet_id):
                 self._say("took", connection=self._connections, name=name, number=number)
                 self._send(Answer("puback", packet_id))

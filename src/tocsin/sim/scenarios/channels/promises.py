@@ -90,10 +90,11 @@ class Arrive(Invariant):
         self._unwanted.discard(subscription)
 
     def _on_unsubscribing(self, client: Address, say: Say) -> None:
-        self._due.pop((client, str(say.facts["name"])), None)
+        self._due.pop((client, str(say.facts.get("name"))), None)
 
     def _on_unsubscribed(self, client: Address, say: Say) -> None:
-        self._unwanted.add((client, str(say.facts["name"])))
+        if "name" in say.facts:
+            self._unwanted.add((client, str(say.facts["name"])))
 
     def _on_took(self, client: Address, say: Say) -> None:
         if "name" not in say.facts:
@@ -180,7 +181,7 @@ class StayHeld(Invariant):
             self._look()
 
     def _on_unsubscribing(self, client: Address, say: Say) -> None:
-        self._promised.pop((client, str(say.facts["name"])), None)
+        self._promised.pop((client, str(say.facts.get("name"))), None)
 
     def _look(self) -> None:
         held = set(self._cells.values())

@@ -97,7 +97,8 @@ class ChannelService(Service):
                 self._subscribe_channel(name)
             case Unsubscribe(topic_filter=name) if self.machine.state == "attending":
                 self.tell(Unsubscribed(topic_filter=name))
-                self.release_channel(name)
+                if name.startswith(CHANNEL_PREFIX):
+                    self.release_channel(name)
                 self.tell(AwaitSave(ticket=self._ticket(lambda: self.confirm(name))))
             case _:
                 super().on_packet(packet)

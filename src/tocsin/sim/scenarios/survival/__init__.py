@@ -14,11 +14,10 @@ from typing import Final
 
 from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.coordination.places import Options, Places
-from tocsin.core.coordination.planning import PlanMade, WantPlan
-from tocsin.core.coordination.survival import Backups
 from tocsin.model.message import Address, broker_address
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
-from tocsin.sim.chance import MILLION, Chance
+from tocsin.ports import Entry
+from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import AllRunning, Invariant
 from tocsin.sim.network import Link
 from tocsin.sim.node import Disk
@@ -36,23 +35,39 @@ from tocsin.sim.scenarios.durable.promises import (
     Written,
 )
 from tocsin.sim.scenarios.durable.wire import LOG, SESSIONS
+from tocsin.sim.scenarios.survival.bequests import (
+    NotOfTheLiving,
+    WillsAreCopied,
+    WillsAreTold,
+    WillsOnce,
+)
 from tocsin.sim.scenarios.survival.broker import HEARTBEAT_US, SUSPECT_AFTER_US, SurvivalBroker
-from tocsin.sim.scenarios.survival.clients import Broke, Resident, Visitor
+from tocsin.sim.scenarios.survival.clients import Broke, Mortal, Resident, Visitor
 from tocsin.sim.scenarios.survival.copies import BackupsKnow, CopiesAgree
-from tocsin.sim.scenarios.survival.deliveries import Messages, OnlyUnsettledAgain, ToldOnce
-from tocsin.sim.scenarios.survival.ledger import Ledger
+from tocsin.sim.scenarios.survival.deliveries import (
+    Messages,
+    NothingGivenUp,
+    OnlyUnsettledAgain,
+    ToldOnce,
+)
+from tocsin.sim.scenarios.survival.ledger import PLACE_TAKEN, STANDS_IN, Ledger
 from tocsin.sim.scenarios.survival.ownership import (
     FencedIsSilent,
     OneOwner,
     OneStandsIn,
     SubscriptionsAreStored,
 )
+from tocsin.sim.scenarios.survival.planning import Planner
 from tocsin.sim.scenarios.survival.recovery import AtHome, Bounded, Recovers
 from tocsin.sim.scenarios.survival.wire import ARRIVALS, EndWatch, Ring, server
 from tocsin.sim.world import World
+from tocsin.wire.commands import Lost, decode_batch
 
 COORDINATORS: Final = ("coordinator/1", "coordinator/2")
 PIPELINE: Final = "pipeline"
+LOSS_RECORDED: Final = "leads while a loss is recorded"
+SESSION_WRITTEN: Final = "writes a session"
+MOMENTS: Final = (LOSS_RECORDED, LOSS_RECORDED, STANDS_IN, PLACE_TAKEN, SESSION_WRITTEN)
 
 
 def _info(node: Address, cluster: str, role: Role = Role.EDGE) -> BrokerInfo:
@@ -67,13 +82,15 @@ BROKERS: Final = (
 )
 SPARE: Final = _info("spare", "north", Role.STANDBY)
 NODES: Final = tuple(info.id for info in (*BROKERS, SPARE))
-# With their servers, the home first; the names and filters that they want; and the QoS of the latter.
+# With their servers, the home first; the channels and filters that they want, the first of each always; and the QoS
+# of the latter.
 RESIDENTS: Final = (
     ("anna", ("north-1",), ("$channel/Near/a", "$channel/Near/b"), ("a/#", "b"), 1),
     ("ben", ("north-1", "south-1"), ("$channel/Near/b", "$channel/Near/c"), ("b", "a/x"), 2),
-    ("cleo", ("south-2",), ("$channel/Near/c", "$channel/Near/a"), ("#",), 1),
+    ("cleo", ("south-2",), ("$channel/Near/c", "$channel/Near/a"), ("#", "b"), 1),
 )
 VISITORS: Final = (("dora", ("north-2", "south-2")),)
+MORTALS: Final = (("emil", ("south-1", "north-1")),)
 TOPICS: Final = ("a/x", "a/y", "b")
 MESSAGES: Final = 30  # of each visitor
 OPTIONS: Final = Options(
@@ -100,6 +117,12 @@ FAULTS: Final = Profile(
         ("store trouble", 2),
         ("watch reset", 1),
         ("lag", 1),
+        ("flapping", 2),
+        ("halves", 1),
+        ("crash in turn", 2),
+        ("stale first", 1),
+        ("moment", 2),
+        ("storm", 1),
     ),
     most=12,
     shortest_us=MILLION // 2,
@@ -112,13 +135,13 @@ FAULTS: Final = Profile(
         PIPELINE,
     ),  # clients are the outside, which keeps its memory
     groups=(("north-1", "north-2", "spare"), ("south-1", "south-2"), ("north-1", "south-2"), COORDINATORS),
+    brokers=NODES,
+    moments=MOMENTS,
 )
 TROUBLE_US: Final = 20 * MILLION
 RESULTS_US: Final = 22 * MILLION  # until then there are new ones
 RECOVERY_US: Final = 25 * MILLION  # after the faults end, by which every client is connected
 SETTLE_US: Final = 35 * MILLION
-PLANNING_MAX_US: Final = MILLION
-KEPT_ONE_IN: Final = 4  # of the backups that could stay, those that are moved
 RESTART_US: Final = 20_000  # from a standby's end to its beginning as another broker
 _CONNECTION: Final = Link(fifo=True)
 _BUS: Final = Link()
@@ -137,7 +160,7 @@ def build(
     world: World, broker: MakeBroker = SurvivalBroker, coordinator: type[Coordinator] = Coordinator
 ) -> list[Invariant]:
     """Fill a world; ``broker`` is the machine to use, so that a variant can be tried."""
-    people = {name for name, *_ in (*RESIDENTS, *VISITORS)}
+    people = {name for name, *_ in (*RESIDENTS, *VISITORS, *MORTALS)}
     world.network.link_of = lambda sender, receiver: (
         _CONNECTION if sender in people or receiver in people else _BUS
     )
@@ -155,7 +178,8 @@ def build(
         world.group(broker_address(info.id), under_this_name)
     world.group(ARRIVALS, NODES)
     _add_clients(world)
-    _Planner(world)
+    _watch_moments(world)
+    Planner(world, ledger)
     _Dialling(world)
     world.own(EndWatch, lambda node, effect: world.store.tails.end_watch(node, effect.table))
     return promises(ledger)
@@ -172,16 +196,21 @@ def _add_clients(world: World) -> None:
     for name, servers in VISITORS:
         visitor = partial(Visitor, name, servers, TROUBLE_US, MESSAGES, TOPICS)
         world.add(name, lambda _disk, visitor=visitor: visitor())  # type: ignore[misc]
+    for name, servers in MORTALS:
+        mortal = partial(Mortal, name, servers, TROUBLE_US)
+        world.add(name, lambda _disk, mortal=mortal: mortal())  # type: ignore[misc]
 
 
 def promises(ledger: Ledger) -> list[Invariant]:
     written = Written()
-    homes = {name: servers[0] for name, servers, *_ in (*RESIDENTS, *VISITORS)}
+    once = WillsOnce()
+    homes = {name: servers[0] for name, servers, *_ in (*RESIDENTS, *VISITORS, *MORTALS)}
     return [
         written,
         AcknowledgedIsDurable(written),
         OnlyUnsettledAgain(written),
         Messages(written),
+        NothingGivenUp(written),
         Arrive(),
         ToldOnce(written),
         StayHeld(),
@@ -192,6 +221,10 @@ def promises(ledger: Ledger) -> list[Invariant]:
         SubscriptionsAreStored(),
         OneStandsIn(ledger),
         BackupsKnow(ledger),
+        once,
+        NotOfTheLiving(ledger),
+        WillsAreCopied(ledger),
+        WillsAreTold(once, ledger, tuple(name for name, _ in MORTALS)),
         Bounded(ledger, TROUBLE_US + SETTLE_US),
         Recovers(TROUBLE_US + RECOVERY_US),
         AllRunning(),
@@ -202,33 +235,23 @@ def promises(ledger: Ledger) -> list[Invariant]:
     ]
 
 
-class _Planner:
-    """Who backs whom: by chance, some time after the leader wants a plan; most of what could stay does."""
+def _watch_moments(world: World) -> None:
+    """Say when somebody does what faults may wait for; brokers say the rest (``ledger``)."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._chance: Chance = world.streams.stream("plans")
-        world.own(WantPlan, self._plan)
+    def on_command(entry: Entry) -> None:
+        if entry.subject != PLACES.commands_subject:
+            return
+        if any(isinstance(each, Lost) for each in decode_batch(entry.payload).commands):
+            for address in COORDINATORS:
+                coordinator = world.machine(address)
+                if isinstance(coordinator, Coordinator) and coordinator.leader is not None:
+                    world.reach(LOSS_RECORDED, address)
 
-    def _plan(self, address: Address, effect: WantPlan) -> None:
-        able = [each for each in effect.brokers if each.role != Role.STANDBY]
-        made = {}
-        for each in able:
-            before = effect.previous.get(each.id, Backups())
-            near = [one.id for one in able if one.cluster == each.cluster and one is not each]
-            far = [one.id for one in able if one.cluster != each.cluster]
-            made[each.id] = Backups(self._choose(before.local, near), self._choose(before.remote, far))
-        at_us = self._world.now_us + self._chance.below(PLANNING_MAX_US)
-        event = PlanMade(backups=made, cause=effect.cause)
-        self._world.at(at_us, lambda: _post(self._world, address, event))
-
-    def _choose(self, before: str | None, able: list[str]) -> str | None:
-        if before in able and self._chance.below(KEPT_ONE_IN):
-            return before
-        return self._chance.one_of(able) if able else None
+    world.observers.on_entry(PLACES.commands.name, on_command)
+    world.observers.on_write(SESSIONS.name, lambda node, put, revision: world.reach(SESSION_WRITTEN, node))
 
 
-def _post(world: World, address: Address, event: PlanMade | Broke) -> None:
+def _post(world: World, address: Address, event: Broke) -> None:
     world.post(address, event)
 
 
@@ -249,14 +272,14 @@ class _Dialling:
             self._break(client, ring)
 
     def _life(self, node: Address, happening: str) -> None:
-        if happening in ("crashed", "stopped"):
+        if happening in ("crashed", "stopped", "disconnected"):
             for client, ring in self._rang.items():
                 if ring.to == node:
-                    self._break(client, ring)
+                    self._break(client, ring, surely=happening == "disconnected")
 
-    def _break(self, client: Address, ring: Ring) -> None:
+    def _break(self, client: Address, ring: Ring, *, surely: bool = False) -> None:
         blocked = self._world.network.blocked(ring.to, client)
-        if self._chance.below(4) and not blocked:
+        if surely or (self._chance.below(4) and not blocked):
             at_us = self._world.now_us + 1 + self._chance.below(1_000)
             event = Broke(connection=ring.connection)
             self._world.at(at_us, lambda: _post(self._world, client, event))

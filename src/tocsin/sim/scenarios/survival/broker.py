@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from mqtt5 import QoS, Will
 
 from tocsin.core.coordination.participant import Participant
 from tocsin.core.coordination.places import Places
@@ -35,6 +36,7 @@ from tocsin.core.refuge import reference
 from tocsin.core.replication.backup import Backup
 from tocsin.core.replication.primary import Primary
 from tocsin.core.stored_session import StoredSession
+from tocsin.core.waiting_wills import WaitingWills
 from tocsin.model.message import Address, broker_address
 from tocsin.model.network import BrokerInfo, Role, Scheme
 from tocsin.sim.node import Disk
@@ -43,6 +45,7 @@ from tocsin.sim.scenarios.channels.wire import Told
 from tocsin.sim.scenarios.durable.broker import Timed
 from tocsin.sim.scenarios.durable.service import Service
 from tocsin.sim.scenarios.durable.wire import Frame, Reset
+from tocsin.sim.scenarios.survival.bequeathing import WILLS, Bequeathing
 from tocsin.sim.scenarios.survival.part import Part
 from tocsin.sim.scenarios.survival.replicating import Replicating
 from tocsin.sim.scenarios.survival.service import SurvivalService
@@ -91,6 +94,8 @@ class SurvivalBroker(ChannelBroker):
     participant: type[Participant] = Participant
     primary: type[Primary] = Primary
     backup: type[Backup] = Backup
+    bequests: type[Bequeathing] = Bequeathing
+    wills: type[WaitingWills] = WaitingWills
 
     def __init__(self, node: Address, info: BrokerInfo, places: Places, disk: Disk, ledger: Ledger) -> None:
         place: BrokerInfo | None = disk.pop("place", None)
@@ -112,7 +117,9 @@ class SurvivalBroker(ChannelBroker):
         )
         self.member = Part(self, "member", self.membership, self._on_member)
         self.replicating = Replicating(self, self.primary, self.backup)
+        self.bequeathing = self.bequests(self, self.wills)
         self.stands_in: dict[str, int] = {}  # for whom → the epoch
+        self.heard_of: dict[str, int] = {}  # client → its newest connection: for those who look
         self._asked: dict[str, Callable[[], None]] = {}  # client → what to do when it was let go
         self._letting_go: dict[str, list[Address]] = {}  # client → who waits for that
 
@@ -158,9 +165,11 @@ class SurvivalBroker(ChannelBroker):
                 self._let_gone(client)
             case HandedOver(client=client):
                 self._look_again(client)
-            case Arrived(broker=broker, client=client):
+            case Arrived(broker=broker, client=client, connection=connection):
                 if broker != self.address:
+                    self.heard_of[client] = max(connection, self.heard_of.get(client, 0))
                     self._let_go(client)
+                    self.bequeathing.came(client, broker)
                     self.replicating.moved(client)
             case _ if isinstance(message, _REPLICATION):
                 self.replicating.hear(event)
@@ -181,8 +190,15 @@ class SurvivalBroker(ChannelBroker):
         """Where clients could go if this broker were gone, best first."""
         return tuple(self.membership.all_elsewhere(Scheme.MQTT, len(self.services), self.now_us))
 
-    def announce(self, client: str) -> None:
-        self.do(Send(to=ARRIVALS, message=Arrived(self.address, client), cause=self._cause))
+    def announce(self, client: str, connection: int) -> None:
+        arrived = Arrived(self.address, client, connection)
+        self.heard_of[client] = max(connection, self.heard_of.get(client, 0))
+        self.do(Send(to=ARRIVALS, message=arrived, cause=self._cause))
+
+    def prefix(self) -> str:
+        """For the record ids of one connection, or of one will: never given out twice."""
+        self._count += 1
+        return f"{self.address}.{self.incarnation:x}.{self._count}"
 
     def unwatch(self, table: str) -> None:
         self.do(EndWatch(table=table, cause=self._cause))
@@ -207,6 +223,7 @@ class SurvivalBroker(ChannelBroker):
     def _let_go(self, client: str) -> None:
         service = self.services.get(client)
         if service is not None:
+            service.supplanted()
             service.close()
 
     def gone(self, service: Service) -> None:
@@ -230,8 +247,16 @@ class SurvivalBroker(ChannelBroker):
             assert where is not None, "all brokers of this scenario have an entrance"
             self.send(client, Frame(frame.connection, 0, SentOn(where)))
             return
+        if isinstance(before, SurvivalService):
+            before.supplanted()
         super()._accept(client, frame, before)
-        self.services[client].home = call.home
+        service = self.services[client]
+        service.home = call.home
+        if call.will_s is not None:
+            payload = str(frame.connection).encode()
+            service.will = Will(
+                WILLS + client, payload=payload, qos=QoS.AT_LEAST_ONCE, will_delay_interval=call.will_s
+            )
 
     # ── the participant's effects ───────────────────────────────────────────────────────────────────────────
 
@@ -242,10 +267,10 @@ class SurvivalBroker(ChannelBroker):
             case StandIn(broker=broker, epoch=epoch):
                 self.ledger.stands_in(self, broker, epoch)
                 self.stands_in[broker] = epoch
-                self.replicating.stand_in(broker)
+                self.bequeathing.stand_in(broker, epoch)
             case StandDown(broker=broker):
                 self.stands_in.pop(broker, None)
-                self.replicating.stand_down(broker)
+                self.bequeathing.stand_down(broker)
             case SendHome(client=client, server_reference=where):
                 if client in self.services:
                     self.services[client].send_home(where)
@@ -253,6 +278,7 @@ class SurvivalBroker(ChannelBroker):
                 for service in list(self.services.values()):
                     service.tell_servers()
             case BecomePlace(place=place) if self.info.role == Role.STANDBY:
+                self.ledger.takes_place(self)
                 self._begin_anew(place)
             case Deposed():
                 self._begin_anew(None)

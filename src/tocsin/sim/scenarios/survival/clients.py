@@ -36,8 +36,6 @@ from tocsin.sim.scenarios.durable.wire import (
     Publish,
     Reset,
     Stream,
-    Suback,
-    Subscribe,
 )
 from tocsin.sim.scenarios.survival.wire import Call, Knock, Opened, Ring, SentOn, Servers, Welcome, server
 from tocsin.wire.topics import CHANNEL_PREFIX
@@ -47,6 +45,10 @@ KEEP_ALIVE_S: Final = 2
 ANSWER_MASK: Final = 0x3FFFF  # up to a quarter of a second before a message is answered
 ANSWERS_AT_ONCE: Final = 3
 THINK_MASK: Final = 0x1FFFFF  # up to two seconds before a visitor publishes again
+WILL_S: Final = 2  # after which a will is published
+DEATH: Final = "death"
+YOUTH_US: Final = 4_000_000  # before which nobody dies
+LIFE_MASK: Final = 0xFFFFFF  # up to seventeen seconds more
 LEAVE_ONE_IN: Final = 4  # of the times that it could
 
 
@@ -66,6 +68,8 @@ class Traveller(Client):
     _now_us = 0
     _greeting = False  # CONNECT was sent and not answered
     broker = ""  # where it is; empty if nowhere
+    dead = False
+    will_s = WILL_S
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
         self._now_us = now_us
@@ -100,7 +104,8 @@ class Traveller(Client):
                 case SendPacket(packet=ConnectPacket() as packet):
                     said = dict(packet.user_properties)
                     self._greeting = True
-                    self._send(Call(True, said.get(PROPERTY_HOME, ""), PROPERTY_STAY in said))
+                    home, stays = said.get(PROPERTY_HOME, ""), PROPERTY_STAY in said
+                    self._send(Call(True, home, stays, self.will_s))
                 case SendPacket(packet=PingReqPacket()):
                     self._send(Ping())
                 case HangUp():
@@ -190,6 +195,32 @@ class Traveller(Client):
         self._dial(Lost(reason="it leaves"))
 
 
+class Mortal(Traveller):
+    """Is there, and one day is no more: its connection breaks, or it falls silent."""
+
+    def handle(self, event: Event, now_us: int) -> list[Effect]:
+        if self.dead:
+            return []
+        effects = super().handle(event, now_us)
+        if isinstance(event, Started):
+            effects.append(
+                SetTimer(name=DEATH, delay_us=YOUTH_US + self._draw(LIFE_MASK), cause=self.address)
+            )
+        return effects
+
+    def _on_timer(self, name: str, now_us: int) -> None:
+        if name != DEATH:
+            super()._on_timer(name, now_us)
+        elif now_us < self._restless_us:
+            self._die() if self._connected else self._timer(DEATH, YOUTH_US // 8)
+
+    def _die(self) -> None:
+        self._say("dies", connection=self._connections)
+        if self._draw(1):
+            self._hang_up()
+        self.dead, self.broker = True, ""
+
+
 class Visitor(Traveller, AlarmingPublisher):
     """Publishes, some of it critical, and comes and goes."""
 
@@ -198,7 +229,7 @@ class Visitor(Traveller, AlarmingPublisher):
 
 
 class Resident(Traveller, ChannelClient):
-    """Is subscribed to topics, of which each connection adds one, and to channels, of which some come and go."""
+    """Is subscribed to topics and to channels: to the first of each always, to the others now and then."""
 
     repeats: type[Repeats] = Repeats  # so that a variant can be tried
 
@@ -211,10 +242,11 @@ class Resident(Traveller, ChannelClient):
         filters: tuple[str, ...],
         qos: int,
     ) -> None:
-        super().__init__(address, brokers, restless_us, names)
+        super().__init__(address, brokers, restless_us, (*names[1:], *filters[1:]))
+        self.kept = (names[0], filters[0])
+        self.wanted = dict.fromkeys(self.kept)
         self.filters = filters
         self.qos = qos
-        self._subscribed: dict[str, None] = {}
         self._held: dict[int, None] = {}  # packet ids at QoS 2 that were taken and not released
         self._repeats = self.repeats()
         self._answers: list[tuple[Answer, Content | None]] = []  # what is still to be answered, in order
@@ -223,15 +255,15 @@ class Resident(Traveller, ChannelClient):
     def _resume(self) -> None:
         self._repeats.begin(True)
         super()._resume()
-        for topic_filter in self.filters[: len(self._subscribed) + 1]:
-            self._send(Subscribe(topic_filter, self.qos))
+
+    def qos_of(self, name: str) -> int:
+        return self.qos if name in self.filters else 1
+
+    def named(self, name: str) -> dict[str, str]:
+        return {"topic_filter" if name in self.filters else "name": name}
 
     def _take(self, packet: Packet) -> None:
         match packet:
-            case Suback(topic_filter=topic_filter) if topic_filter in self.filters:
-                if topic_filter not in self._subscribed:
-                    self._subscribed[topic_filter] = None
-                    self._say("subscribed", topic_filter=topic_filter)
             case Publish(topic=topic) if not topic.startswith(CHANNEL_PREFIX):
                 self._take_message(packet)
             case Publish():

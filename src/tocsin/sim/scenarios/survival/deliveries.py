@@ -13,16 +13,61 @@ from tocsin.ports import Entry
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenarios.channels.wire import FILES, NOTICES, notice_of, part_of
 from tocsin.sim.scenarios.durable.promises import Taken, Written
-from tocsin.sim.scenarios.durable.wire import Key
+from tocsin.sim.scenarios.durable.wire import LOG, Key
 from tocsin.sim.scenarios.survival.clients import Resident
 from tocsin.sim.scenarios.survival.ownership import Sessions
 from tocsin.sim.world import World
+from tocsin.wire.topics import matches
 
 
 class Messages(Taken):
-    """Those of the message log, at residents."""
+    """Those of the message log, at residents. Of what one unsubscribes from nothing is due to it any more."""
 
     subscriber = Resident
+
+    def attach(self, world: World) -> None:
+        super().attach(world)
+        world.observers.on_say("unsubscribing", self._on_unsubscribing)
+
+    def _on_unsubscribing(self, client: Address, say: Say) -> None:
+        self._since.get(client, {}).pop(str(say.facts.get("topic_filter")), None)
+
+
+class NothingGivenUp(Invariant):
+    """After UNSUBACK a client gets of those topics only what the log had by then, until it subscribes again."""
+
+    name = "nothing comes of a topic that was unsubscribed from, but what the log had before"
+
+    def __init__(self, written: Written) -> None:
+        self._written = written
+        self._left: dict[Address, dict[str, int]] = {}  # client → filter → where the log was at UNSUBACK
+
+    def attach(self, world: World) -> None:
+        self._world = world
+        world.observers.on_say("subscribing", self._on_subscribing)
+        world.observers.on_say("unsubscribed", self._on_unsubscribed)
+        world.observers.on_say("took", self._on_took)
+
+    def _on_subscribing(self, client: Address, say: Say) -> None:
+        self._left.get(client, {}).pop(str(say.facts.get("topic_filter")), None)
+
+    def _on_unsubscribed(self, client: Address, say: Say) -> None:
+        if "topic_filter" in say.facts:
+            last = self._world.store.logs[LOG.name].last_position
+            self._left.setdefault(client, {})[str(say.facts["topic_filter"])] = last
+
+    def _on_took(self, client: Address, say: Say) -> None:
+        left = self._left.get(client)
+        if not left or "key" not in say.facts:
+            return
+        key, resident = cast(Key, say.facts["key"]), self._world.machine(client)
+        assert isinstance(resident, Resident)
+        topic = self._written.topics[key]
+        if any(matches(each, topic) for each in resident.filters if each not in left):
+            return
+        known = max((last for each, last in left.items() if matches(each, topic)), default=0)
+        if self._written.first[key] > known:
+            self.broken(f"{client} got message {key} on {topic}, and has unsubscribed from {sorted(left)}")
 
 
 class OnlyUnsettledAgain(Sessions):

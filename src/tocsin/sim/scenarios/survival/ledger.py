@@ -6,15 +6,20 @@ It changes nothing. A broker's process tells it what it is about to do; whoever 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tocsin.model.message import Address
+from tocsin.model.publication import Publication
 from tocsin.sim.scenarios.durable.wire import Packet
 from tocsin.sim.world import World
 
 if TYPE_CHECKING:
     from tocsin.sim.scenarios.survival.broker import SurvivalBroker
     from tocsin.sim.scenarios.survival.service import SurvivalService
+
+
+STANDS_IN: Final = "stands in for another"
+PLACE_TAKEN: Final = "takes a place"
 
 
 class Promise(NamedTuple):
@@ -40,7 +45,10 @@ class Ledger:
         self.on_send: list[Callable[[SurvivalBroker, SurvivalService, Packet], None]] = []
         self.on_acknowledged: list[Callable[[Promise, bool], None]] = []
         self.on_stands_in: list[Callable[[SurvivalBroker, str, int], None]] = []
+        self.on_will: list[Callable[[SurvivalBroker, Publication], None]] = []
+        self.on_left: list[Callable[[str, int], None]] = []
         self.ended_us: dict[str, int] = {}  # broker → when a process of that name ended last
+        self.newest: dict[Address, SurvivalBroker] = {}  # node → the process that runs there, or did last
         self._names: dict[Address, str] = {}  # node → the broker that runs there, or did last
         self._changed: dict[tuple[str, str], tuple[int, int]] = {}  # client, name → version, when
         self._changed_at: dict[tuple[Address, str, str], tuple[int, int]] = {}  # the same of each node
@@ -51,17 +59,15 @@ class Ledger:
             self.ended_us[self._names[node]] = self.world.now_us
 
     def begins(self, broker: SurvivalBroker) -> None:
-        self._names[broker.node] = broker.address
+        self._names[broker.node], self.newest[broker.node] = broker.address, broker
 
     def processes(self, name: str) -> list[SurvivalBroker]:
         """Those that run under a broker's name."""
-        machines = [self.world.machine(node) for node in self._names]
-        return [each for each in machines if isinstance(each, _broker()) and each.address == name]
+        return [each for each in self.brokers() if each.address == name]
 
     def brokers(self) -> list[SurvivalBroker]:
         """All that run."""
-        machines = [self.world.machine(node) for node in self._names]
-        return [each for each in machines if isinstance(each, _broker())]
+        return [each for node, each in self.newest.items() if self.world.machine(node) is each]
 
     # ── what brokers tell ───────────────────────────────────────────────────────────────────────────────────
 
@@ -88,11 +94,18 @@ class Ledger:
             hook(promise, synced)
 
     def stands_in(self, broker: SurvivalBroker, place: str, epoch: int) -> None:
+        self.world.reach(STANDS_IN, broker.node)
         for hook in self.on_stands_in:
             hook(broker, place, epoch)
 
+    def publishes_will(self, broker: SurvivalBroker, will: Publication) -> None:
+        for hook in self.on_will:
+            hook(broker, will)
 
-def _broker() -> type[SurvivalBroker]:
-    from tocsin.sim.scenarios.survival.broker import SurvivalBroker  # it imports this module's names
+    def left(self, client: str, connection: int) -> None:
+        """A client has disconnected in order, and every backup knows."""
+        for hook in self.on_left:
+            hook(client, connection)
 
-    return SurvivalBroker
+    def takes_place(self, broker: SurvivalBroker) -> None:
+        self.world.reach(PLACE_TAKEN, broker.node)

@@ -78,7 +78,7 @@ class SubscriptionsAreStored(Sessions):
 
         def hear(client: Address, say: Say) -> None:
             known = self._has if say.text == "subscribed" else self._left
-            known.add((client, str(say.facts.get("name", say.facts.get("topic_filter")))))
+            known.add((client, _named(say)))
             cell = world.store.tables[SESSIONS.name].get(session_key(client), world.now_us)
             if cell is None:
                 self.broken(f"{client} was told of a subscription, and has no session")
@@ -88,7 +88,7 @@ class SubscriptionsAreStored(Sessions):
         world.observers.on_say("unsubscribed", hear)
 
     def _forget(self, client: Address, say: Say) -> None:
-        subscription = (client, str(say.facts["name"]))
+        subscription = (client, _named(say))
         self._has.discard(subscription)
         self._left.discard(subscription)
 
@@ -99,6 +99,11 @@ class SubscriptionsAreStored(Sessions):
         for client, name in self._has:
             if client == session.client and name not in session.subscriptions:
                 self.broken(f"{client} is subscribed to {name}, and {node} has it not")
+
+
+def _named(say: Say) -> str:
+    """The subscription that something is said of: to a channel, or to topics."""
+    return str(say.facts.get("name", say.facts.get("topic_filter")))
 
 
 class OneStandsIn(Invariant):

@@ -39,7 +39,7 @@ class Recovers(Invariant):
 
     def clients(self, world: World) -> list[Traveller]:
         machines = [world.machine(address) for address in world.addresses]
-        return [each for each in machines if isinstance(each, Traveller)]
+        return [each for each in machines if isinstance(each, Traveller) and not each.dead]
 
 
 class AtHome(Recovers):
@@ -100,6 +100,7 @@ class Bounded(Invariant):
             ("endings", sum(map(len, broker._endings.values())), ENDINGS_MAX),
             ("clients in a copy", max((len(each.clients) for each in copies), default=0), CLIENTS_MAX),
             ("clients away", len(replicating.clientele.away), CLIENTS_MAX),
+            ("wills", len(broker.bequeathing.wills), CLIENTS_MAX),
             ("tickets", len(replicating.waiting), TICKETS_MAX),
             ("dirty clients", max((each.behind for each in recipients), default=0), 2 * CLIENTS_MAX),
         ]

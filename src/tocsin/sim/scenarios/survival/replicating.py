@@ -5,14 +5,16 @@ Messages go over the bus, which loses, repeats and delays them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tocsin.core.coordination.signals import BackupsKnown
 from tocsin.core.forwarding import Subscription
 from tocsin.core.machine import Effect, Received, Started
 from tocsin.core.replication.backup import Backup
-from tocsin.core.replication.gamma import option_of
+from tocsin.core.replication.gamma import Standing, option_of
 from tocsin.core.replication.primary import Primary
 from tocsin.core.replication.signals import (
     Altered,
@@ -31,7 +33,7 @@ from tocsin.core.replication.signals import (
 from tocsin.core.stored_session import FOREVER_S
 from tocsin.model.network import Scheme
 from tocsin.sim.scenarios.survival.part import Part
-from tocsin.wire.replication import Applied, Behind, Declined, Head, Option, Positions
+from tocsin.wire.replication import Applied, Behind, Bequest, Declined, Head, Option, Positions
 
 if TYPE_CHECKING:
     from tocsin.sim.scenarios.survival.broker import SurvivalBroker
@@ -45,8 +47,8 @@ Act = Callable[[bool], None]  # is told whether every backup has it
 class Away:
     """A client that went, as it was then."""
 
-    def __init__(self, service: SurvivalService) -> None:
-        self.head = service.head(connected=False)
+    def __init__(self, service: SurvivalService, will: Bequest | None) -> None:
+        self.head = service.head(connected=False, will=will)
         self.subscriptions = dict(service.machine.subscriptions)
         self.positions = service.positions
 
@@ -70,7 +72,7 @@ class Clientele:
         one = self._one(client)
         if one is None:
             return None
-        return one.head if isinstance(one, Away) else one.head(connected=True)
+        return one.head if isinstance(one, Away) else one.head(connected=True, will=one.bequest())
 
     def subscriptions(self, client: str) -> Mapping[str, Subscription]:
         one = self._one(client)
@@ -121,10 +123,17 @@ class Replicating:
         self._sending.tell(BackupsSet(local=local, remote=remote, cause=known.cause))
         self._keeping.tell(PrimariesSet(primaries=(*known.locally, *known.remotely), cause=known.cause))
 
-    def stand_in(self, primary: str) -> None:
+    def take_over(self, primary: str) -> Iterator[Standing]:
+        """What is known of the clients of a broker that is gone; kept until ``release``."""
         self._keeping.tell(Kept(primary=primary, cause=f"{self._broker.address}:{primary}"))
+        return self.backup.take_over(primary)
 
-    def stand_down(self, primary: str) -> None:
+    def has(self, primary: str, client: str) -> bool:
+        copy = self.backup.copies.get(primary)
+        replica = None if copy is None else copy.clients.get(client)
+        return replica is not None and replica.head.connected
+
+    def release(self, primary: str) -> None:
         self._keeping.tell(Forgotten(primary=primary, cause=f"{self._broker.address}:{primary}"))
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,12 +156,20 @@ class Replicating:
         present = self._broker.services.get(service.client)
         newer = present is not None and present is not service and present.here
         if self.active and not newer:
-            self.clientele.away[service.client] = Away(service)
+            will = self._broker.bequeathing.wills.waiting(service.client)
+            self.clientele.away[service.client] = Away(service, will)
             self._sending.tell(Altered(client=service.client, cause=service.client))
 
     def moved(self, client: str) -> None:
         """It has come to another broker."""
         if self.active and self.clientele.away.pop(client, None) is not None:
+            self._sending.tell(Altered(client=client, cause=client))
+
+    def will_settled(self, client: str) -> None:
+        """A will waits no longer: it was published, or dropped."""
+        away = self.clientele.away.get(client)
+        if self.active and away is not None and away.head.will is not None:
+            away.head = msgspec.structs.replace(away.head, will=None)
             self._sending.tell(Altered(client=client, cause=client))
 
     def when_synced(self, client: str, act: Act) -> None:
@@ -176,11 +193,11 @@ class Replicating:
                 self._broker.keeping.stand_by(primary, names)
             case Unprepare(primary=primary, names=names):
                 self._broker.keeping.stand_down(primary, names)
-            case WillsLeft():
-                pass  # nobody here has a will
+            case WillsLeft(primary=primary, wills=wills):
+                self._broker.bequeathing.restarted(primary, wills)
             case _:
                 raise AssertionError(f"no way to carry out {effect}")
 
 
-def head_of(session: str, *, connected: bool) -> Head:
-    return Head(connected, Scheme.MQTT, FOREVER_S, session)
+def head_of(session: str, epoch: int, *, connected: bool, will: Bequest | None) -> Head:
+    return Head(connected, Scheme.MQTT, FOREVER_S, session, will=will, epoch=epoch)

@@ -11,22 +11,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tocsin.core.attendance import Subscribed, Unsubscribed
+from mqtt5 import PublishPacket, Will
+
+from tocsin.core.attendance import Subscribed, Unsubscribed, Usurped
 from tocsin.core.coordination.signals import GuestCame, GuestWent
 from tocsin.core.custody import SAVE
-from tocsin.core.machine import Event, Stored, StoreFailed
+from tocsin.core.machine import Effect, Event, Stored, StoreFailed
+from tocsin.core.session_signals import DelayWill
+from tocsin.core.session_signals import Publish as PublishWill
 from tocsin.core.stored_group import Claim
-from tocsin.core.stored_session import decode_session
+from tocsin.core.stored_session import FOREVER_S, decode_session
+from tocsin.core.will import due, will_message
 from tocsin.errors import Conflict, OutcomeUnknown
 from tocsin.model.network import Scheme
+from tocsin.model.publication import Publication
 from tocsin.ports import Cell
 from tocsin.sim.scenarios.channels.service import ChannelService
 from tocsin.sim.scenarios.channels.wire import Unsuback
 from tocsin.sim.scenarios.durable.service import Service
-from tocsin.sim.scenarios.durable.wire import Packet, Suback
+from tocsin.sim.scenarios.durable.wire import Disconnect, Packet, Suback
 from tocsin.sim.scenarios.survival.replicating import head_of
 from tocsin.sim.scenarios.survival.wire import SentOn, Servers, Welcome
-from tocsin.wire.replication import Head, Positions
+from tocsin.wire.replication import Bequest, Head, Positions
 
 if TYPE_CHECKING:
     from tocsin.sim.scenarios.survival.broker import SurvivalBroker
@@ -37,7 +43,10 @@ class SurvivalService(ChannelService):
 
     _broker: SurvivalBroker
     home = ""  # where the client says that it is at home
+    will: Will | None = None  # until it is no longer the client's wish, or somebody else's affair
+    _moving = False  # it was sent to another broker
     greeted = False  # it was told that it is in
+    came_us = 0  # when it got its session
     fenced = False  # this broker was told that another has the client
     _asked = False  # who has the client was asked to let it go
     _announced = False
@@ -55,8 +64,19 @@ class SurvivalService(ChannelService):
         """Whether the client has its session, and has not gone."""
         return self.open and self.machine.state != "new"
 
-    def head(self, *, connected: bool) -> Head:
-        return head_of("" if self._taking is None else self._taking.uid, connected=connected)
+    def head(self, *, connected: bool, will: Bequest | None) -> Head:
+        uid = "" if self._taking is None else self._taking.uid
+        return head_of(uid, self.epoch, connected=connected, will=will)
+
+    def bequest(self) -> Bequest | None:
+        if self.will is None:
+            return None
+        return self._bequeathed(will_message(self.will), self.will.will_delay_interval)
+
+    def _bequeathed(self, packet: PublishPacket, delay_s: int = 0) -> Bequest:
+        publication = Publication.of(packet, packet.topic, f"{self.client}'s will")
+        uid = "" if self._taking is None else self._taking.uid
+        return Bequest(publication, delay_s, f"{self.name}.will", uid, self.epoch)
 
     @property
     def positions(self) -> Positions | None:
@@ -71,7 +91,8 @@ class SurvivalService(ChannelService):
     def take(self) -> None:
         if not self._announced:
             self._announced = True
-            self._broker.announce(self.client)
+            self._broker.bequeathing.came(self.client, self._broker.address)
+            self._broker.announce(self.client, self.stream.connection)
         self._asked = False
         super().take()
 
@@ -91,6 +112,7 @@ class SurvivalService(ChannelService):
     def welcome(self, revision: int, present: bool, claims: tuple[tuple[str, Claim], ...] = ()) -> None:
         self.begin(revision, claims)
         if self.open:
+            self.came_us = self._broker.ledger.world.now_us
             self._broker.replicating.came(self.client, lambda _: self._greet(present), waits=not present)
 
     def _greet(self, present: bool) -> None:
@@ -105,6 +127,17 @@ class SurvivalService(ChannelService):
             self._send(packet)
 
     # ── packets ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def on_packet(self, packet: Packet) -> None:
+        if isinstance(packet, Disconnect):
+            self.will = None
+        super().on_packet(packet)
+        if isinstance(packet, Disconnect):
+            self._broker.replicating.when_synced(self.client, self._left_in_order)
+
+    def _left_in_order(self, synced: bool) -> None:
+        if synced:
+            self._broker.ledger.left(self.client, self.stream.connection)
 
     def since(self, topic_filter: str) -> int:
         """As it was, if it is not new: this broker may be behind the one at which it was made."""
@@ -130,7 +163,13 @@ class SurvivalService(ChannelService):
 
     def send_home(self, reference: str) -> None:
         self._send(SentOn(reference))
+        self._moving = True
         self.close()
+
+    def supplanted(self) -> None:
+        """Another connection of this client came: it is back before its will is due."""
+        if self.will is not None and self.will.will_delay_interval:
+            self.will = None
 
     def tell_servers(self) -> None:
         if self.greeted:
@@ -165,13 +204,31 @@ class SurvivalService(ChannelService):
             case StoreFailed(request="save", error=OutcomeUnknown()):
                 self._unsure = True
 
+    def _carry_out(self, effect: Effect) -> None:
+        if isinstance(effect, Usurped):
+            self.supplanted()
+        super()._carry_out(effect)
+
     def close(self) -> None:
         was_open, begun = self.open, self.machine.state != "new"
+        if was_open and self.greeted and self.will is not None:
+            self._bequeath(due(self.will, FOREVER_S, moving=self._moving))
+        self.will = None
         super().close()
         if was_open:
             self._broker.member.tell(GuestWent(client=self.client, cause=self.name))
             if begun:
                 self._broker.replicating.went(self)
+
+    def _bequeath(self, effect: Effect) -> None:
+        match effect:
+            case DelayWill(packet=packet, delay_s=delay_s, moving=moving):
+                will = self._bequeathed(packet)
+                self._broker.bequeathing.wills.delay(self.client, will, delay_s, moving=moving)
+            case PublishWill(packet=packet):
+                self._broker.bequeathing.publish(self._bequeathed(packet))
+            case _:
+                raise AssertionError(f"no way to carry out {effect}")
 
 
 assert SAVE == "save", "what is told of a save is known by this name"

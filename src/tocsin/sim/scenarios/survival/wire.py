@@ -13,10 +13,11 @@ ARRIVALS: Final = "arrivals"  # the address at which every broker hears who has 
 
 
 class Call(Connect, frozen=True):
-    """A CONNECT that says where the client is at home, and whether it could not reach where it was sent."""
+    """A CONNECT that says where the client is at home, whether it could not reach where it was sent, and its will."""
 
     home: str = ""
     stays: bool = False
+    will_s: int | None = None  # its will's delay; None: it has no will
 
 
 class Welcome(Connack, frozen=True):
@@ -67,6 +68,7 @@ class Arrived(Message, frozen=True):
 
     broker: str
     client: str
+    connection: int  # which the real ones do not say: for those who look
 
 
 class Ring(Effect, frozen=True, kw_only=True):

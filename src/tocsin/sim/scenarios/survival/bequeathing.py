@@ -1,0 +1,104 @@
+"""The part of ``broker.wills`` and ``broker.standing_in``: wills that wait here, and those of brokers that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tocsin.core import standing_in as core
+from tocsin.core.machine import Effect, Event, GetKey, Stored, StoreFailed
+from tocsin.core.standing_in import AwaitWill, ClientCame, ReleaseCopy, StandIns
+from tocsin.core.stored_session import decode_session, session_key
+from tocsin.core.waiting_wills import Cancel, Verdict, WaitingWills, came_since
+from tocsin.sim.chance import MILLION
+from tocsin.sim.scenarios.durable.wire import SESSIONS
+from tocsin.sim.scenarios.survival.part import Part
+from tocsin.wire.replication import Bequest
+
+if TYPE_CHECKING:
+    from tocsin.sim.scenarios.survival.broker import SurvivalBroker
+
+GRACE_S: Final = 5  # for a client to notice that its broker is gone, before its will is published
+WILLS: Final = "wills/"  # the topics on which they are published begin so
+
+
+class Bequeathing:
+    """See the module's text."""
+
+    def __init__(self, broker: SurvivalBroker, wills: type[WaitingWills]) -> None:
+        self._broker = broker
+        self.wills = wills(self.publish, self._later, broker.replicating.will_settled)
+        self.machine = StandIns(broker.replicating, GRACE_S)
+        self._part = Part(broker, "standing in", self.machine, self._on_effect)
+        self._alarms = 0
+
+    def publish(self, will: Bequest) -> None:
+        self._broker.ledger.publishes_will(self._broker, will.publication)
+        self._broker.commit(will.publication, self.record_id(will), lambda: None)
+
+    def record_id(self, will: Bequest) -> str:
+        return will.record_id
+
+    # ── brokers that are gone ───────────────────────────────────────────────────────────────────────────────
+
+    def stand_in(self, broker: str, epoch: int) -> None:
+        if not self.machine.knows(broker, epoch):
+            taken = self._broker.replicating.take_over(broker)
+            absent = tuple(each for each in taken if each.client not in self._broker.services)
+            self._part.tell(
+                core.StoodIn(broker=broker, epoch=epoch, standings=absent, cause=f"stand in for {broker}")
+            )
+
+    def stand_down(self, broker: str) -> None:
+        self._part.tell(core.StoodDown(broker=broker, cause=f"stand down for {broker}"))
+
+    def restarted(self, broker: str, wills: tuple[tuple[str, Bequest], ...]) -> None:
+        absent = tuple(each for each in wills if each[0] not in self._broker.services)
+        if absent:
+            self._part.tell(core.Restarted(broker=broker, wills=absent, cause=f"restart of {broker}"))
+
+    def came(self, client: str, broker: str) -> None:
+        """A client is alive, at this broker or another: it came for its session, as all of this scenario do."""
+        self.wills.came(client, back=True)
+        self._part.tell(ClientCame(client=client, broker=broker, cause=client))
+
+    def _on_effect(self, effect: Effect) -> None:
+        match effect:
+            case AwaitWill(broker=broker, client=client, bequest=bequest, delay_s=delay_s):
+                lives = partial(self.machine.lives, broker, client)
+                doubt = self._find_out
+                self.wills.delay(client, bequest, delay_s, moving=True, unless=lives, doubt=doubt, of=broker)
+            case ReleaseCopy(broker=broker):
+                self._broker.replicating.release(broker)
+            case _:
+                raise AssertionError(f"no way to carry out {effect}")
+
+    def _find_out(self, client: str, will: Bequest, verdict: Verdict) -> None:
+        def look(event: Stored | StoreFailed) -> None:
+            if isinstance(event, StoreFailed):
+                self._later(1, lambda: self._find_out(client, will, verdict))
+                return
+            verdict(came_since(will, None if event.value is None else decode_session(event.value.value)))
+
+        asked = GetKey(request="will", table=SESSIONS.name, key=session_key(client))
+        self._broker.ask(asked, look)
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _later(self, delay_s: int, act: Callable[[], None]) -> Cancel:
+        self._alarms += 1
+        alarm = _Alarm(f"will {self._alarms}", act)
+        self._broker.set_timer(alarm, "due", delay_s * MILLION)
+        return lambda: self._broker.cancel_timer(alarm, "due")
+
+
+class _Alarm:
+    """A timer of its own."""
+
+    def __init__(self, name: str, act: Callable[[], None]) -> None:
+        self.name = name
+        self._act = act
+
+    def tell(self, event: Event) -> None:
+        self._act()

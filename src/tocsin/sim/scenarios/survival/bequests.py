@@ -1,0 +1,172 @@
+"""What is promised of wills: of whom dies there is one, of whom is alive or left in order there is none.
+
+A will is of one connection, by whose number it is known. Who publishes it may be wrong about a client of which nothing
+was heard; that is what a delay is for. Nobody publishes the will of one that it heard of since.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import cast
+
+from tocsin.core.machine import Say
+from tocsin.core.replication.copy import Copy
+from tocsin.model.message import Address
+from tocsin.model.publication import Publication, decode_publication
+from tocsin.ports import Entry
+from tocsin.sim.invariants import Invariant
+from tocsin.sim.scenarios.durable.wire import LOG
+from tocsin.sim.scenarios.survival.bequeathing import WILLS
+from tocsin.sim.scenarios.survival.broker import SurvivalBroker
+from tocsin.sim.scenarios.survival.ledger import Ledger, Promise
+from tocsin.sim.world import World
+
+Life = tuple[str, int]  # a client and the number of its connection
+
+
+def life_of(publication: Publication) -> Life:
+    """Whose will that is."""
+    return publication.topic.removeprefix(WILLS), int(publication.payload)
+
+
+class WillsOnce(Invariant):
+    """Whoever believes that a client is dead, its own broker and those that stand in for it: the log has one will."""
+
+    name = "a will is in the log once"
+
+    def __init__(self) -> None:
+        self.told: dict[Life, int] = {}  # → its position
+
+    def attach(self, world: World) -> None:
+        world.observers.on_entry(LOG.name, self._look)
+
+    def _look(self, entry: Entry) -> None:
+        publication = decode_publication(entry.payload)
+        if publication.topic.startswith(WILLS):
+            life = life_of(publication)
+            if life in self.told:
+                self.broken(f"the will of {life} is at {self.told[life]} and at {entry.position}")
+            self.told[life] = entry.position
+
+
+class NotOfTheLiving(Invariant):
+    """A broker that was told that a client came again does not publish an older will of it; and nobody does of one
+    that left in order, once every backup knew."""
+
+    name = "no will is published of a client that is known to live, or to have left in order"
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._left: set[Life] = set()
+        ledger.on_will.append(self._look)
+        ledger.on_left.append(lambda client, connection: self._left.add((client, connection)))
+
+    def _look(self, broker: SurvivalBroker, publication: Publication) -> None:
+        client, connection = life_of(publication)
+        heard = broker.heard_of.get(client, 0)
+        if heard > connection:
+            self.broken(
+                f"{broker.node} published the will of {client} on its connection {connection}, and had heard that "
+                f"it came on its connection {heard}"
+            )
+        if (client, connection) in self._left:
+            self.broken(
+                f"{broker.node} published the will of {client}, and it left connection {connection} in order"
+            )
+
+
+class WillsAreCopied(Invariant):
+    """A SUBACK or UNSUBACK that is not degraded means that every backup has the client's will, too.
+
+    Unless the backup's process has ended since the client came, or another process has the broker's name too.
+    """
+
+    name = "what is acknowledged and not degraded: every backup has the client's will"
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        ledger.on_acknowledged.append(self._look)
+
+    def _look(self, promise: Promise, synced: bool) -> None:
+        broker, service = promise.broker, promise.broker.services.get(promise.client)
+        if not synced or service is None or service.will is None:
+            return
+        if self._ledger.processes(broker.address) != [broker]:
+            return
+        life = (service.client, service.stream.connection)
+        for backup in broker.replicating.primary.recipients.values():
+            if self._ledger.ended_us.get(backup.backup, -1) >= service.came_us:
+                continue
+            processes = self._ledger.processes(backup.backup)
+            copies = [each.replicating.backup.copies.get(broker.address) for each in processes]
+            if not any(copy is not None and _copied(copy, life) for copy in copies):
+                self.broken(f"{life} was told of {promise.name}, and {backup.backup} has no will of it")
+
+
+class WillsAreTold(Invariant):
+    """Of a client that dies the will is published, though one of those who knew it ends: its broker, or who waits.
+
+    If a second one ends as well, or nobody else knew, it may be lost; or if one ends that had it in its queue for the
+    log, and took it for published.
+    """
+
+    name = "whoever dies has its will published"
+
+    def __init__(self, once: WillsOnce, ledger: Ledger, mortals: tuple[str, ...]) -> None:
+        self._once = once
+        self._ledger = ledger
+        self._mortals = mortals
+        self._dead: dict[Life, bool] = {}  # → whether nobody knew its will at some time before it was told
+        self._ended: Counter[Life] = Counter()  # → processes that knew it and ended before it was told
+        self._queued: dict[Address, list[Life]] = {}  # node → those that it has given to the log
+        ledger.on_will.append(self._on_will)
+
+    def attach(self, world: World) -> None:
+        world.observers.on_say("dies", self._on_death)
+        world.observers.on_life(self._on_life)
+
+    def _on_death(self, client: Address, say: Say) -> None:
+        life = (client, cast(int, say.facts["connection"]))
+        self._dead[life] = not self._is_known(life)
+
+    def _on_will(self, broker: SurvivalBroker, publication: Publication) -> None:
+        self._queued.setdefault(broker.node, []).append(life_of(publication))
+
+    def _on_life(self, node: Address, happening: str) -> None:
+        process = self._ledger.newest.get(node)
+        if happening not in ("crashed", "stopped") or process is None:
+            return
+        for life in self._queued.pop(node, []):
+            self._ended[life] += 2 * (life not in self._once.told)
+        for client in self._mortals:
+            for life in dict.fromkeys(_lives(process, client)):
+                self._ended[life] += life not in self._once.told
+        for life, lost in self._dead.items():
+            self._dead[life] = lost or not (life in self._once.told or self._is_known(life))
+
+    def _is_known(self, life: Life) -> bool:
+        return any(life in _lives(broker, life[0]) for broker in self._ledger.brokers())
+
+    def finish(self, world: World) -> None:
+        for life, lost in self._dead.items():
+            if not lost and self._ended[life] < 2 and life not in self._once.told:
+                self.broken(f"{life} has died, and its will was not published")
+
+
+def _lives(broker: SurvivalBroker, client: str) -> list[Life]:
+    """Those of a client of which a broker has the will."""
+    service, waits = broker.services.get(client), broker.bequeathing.wills.waiting(client)
+    known = [None if waits is None else waits.publication]
+    for copy in broker.replicating.backup.copies.values():
+        if client in copy.clients and (copy.kept or copy.condemned_us is None):
+            will = copy.clients[client].head.will
+            known.append(None if will is None else will.publication)
+    lives = [life_of(each) for each in known if each is not None]
+    if service is not None and service.will is not None:
+        lives.append((client, service.stream.connection))
+    return lives
+
+
+def _copied(copy: Copy, life: Life) -> bool:
+    replica = copy.clients.get(life[0])
+    will = None if replica is None else replica.head.will
+    return will is not None and life_of(will.publication) == life

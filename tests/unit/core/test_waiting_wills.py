@@ -1,0 +1,135 @@
+"""Wills that wait: their time comes, unless somebody knows better by then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.core.delivery import Progress
+from tocsin.core.stored_session import StoredSession
+from tocsin.core.waiting_wills import Cancel, Verdict, WaitingWills, came_since
+from tocsin.model.publication import Publication
+from tocsin.wire.replication import Bequest
+
+WILL = Bequest(Publication("gone", b"x", 1, "c"), 7, "b.1.will", "uid", 4)
+
+
+def session(uid: str, epoch: int) -> StoredSession:
+    return StoredSession("c", uid=uid, expiry_s=60, broker="b", progress=Progress(1), epoch=epoch)
+
+
+class Waits:
+    """With a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now_s = 0
+        self.published: list[Bequest] = []
+        self.settled: list[str] = []
+        self.asked: list[tuple[str, Verdict]] = []
+        self._alarms: dict[int, tuple[int, Callable[[], None]]] = {}
+        self._count = 0
+        self.wills = WaitingWills(self.published.append, self._later, self.settled.append)
+
+    def _later(self, delay_s: int, act: Callable[[], None]) -> Cancel:
+        self._count += 1
+        number = self._count
+        self._alarms[number] = (self.now_s + delay_s, act)
+
+        def cancel() -> None:
+            self._alarms.pop(number, None)
+
+        return cancel
+
+    def wait(self, seconds: int) -> None:
+        self.now_s += seconds
+        for number, (at_s, act) in sorted(self._alarms.items(), key=lambda item: item[1][0]):
+            if at_s <= self.now_s and number in self._alarms:
+                del self._alarms[number]
+                act()
+
+    def doubt(self, client: str, will: Bequest, verdict: Verdict) -> None:
+        assert will == Bequest(WILL.publication, 10, WILL.record_id, WILL.session, WILL.epoch)
+        self.asked.append((client, verdict))
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_who_has_to_be_asked_is_asked_when_its_time_has_come_and_believed(lives: bool) -> None:
+    waits = Waits()
+    waits.wills.delay("c", WILL, 10, doubt=waits.doubt)
+    waits.wait(9)
+    assert waits.asked == []
+    waits.wait(1)
+    [(client, verdict)] = waits.asked
+    assert client == "c" and waits.published == [] and len(waits.wills) == 1
+    verdict(lives)
+    assert len(waits.published) == (not lives) and waits.settled == ["c"] and len(waits.wills) == 0
+    verdict(False)
+    assert len(waits.published) == (not lives), "once"
+
+
+def test_nobody_is_asked_of_a_client_that_is_known_to_live() -> None:
+    waits = Waits()
+    waits.wills.delay("c", WILL, 10, unless=lambda: True, doubt=waits.doubt)
+    waits.wait(10)
+    assert waits.asked == [] and waits.published == [] and waits.settled == ["c"]
+
+
+def test_a_client_that_comes_while_somebody_is_asked_lives_whatever_the_answer() -> None:
+    waits = Waits()
+    waits.wills.delay("c", WILL, 10, doubt=waits.doubt)
+    waits.wait(10)
+    waits.wills.came("c", back=True)
+    waits.wills.delay("c", WILL, 10)
+    waits.asked[0][1](False)
+    assert waits.published == [] and len(waits.wills) == 1, "the answer is of the will before"
+    waits.wait(10)
+    assert len(waits.published) == 1
+
+
+@pytest.mark.parametrize(
+    ("stored", "came"),
+    [
+        (None, False),
+        (session("uid", 4), False),
+        (session("uid", 5), True),
+        (session("another", 1), True),
+    ],
+)
+def test_a_client_has_come_since_if_its_session_was_taken_since(
+    stored: StoredSession | None, came: bool
+) -> None:
+    assert came_since(WILL, stored) is came
+    assert came_since(Bequest(WILL.publication), stored) is False, "nothing is known of its session"
+
+
+steps = st.one_of(
+    st.tuples(st.just("delay"), st.sampled_from("ab"), st.integers(0, 5)),
+    st.tuples(st.just("came"), st.sampled_from("ab"), st.booleans()),
+    st.tuples(st.just("wait"), st.just(""), st.integers(1, 4)),
+)
+
+
+@given(st.lists(steps, max_size=30))
+def test_each_will_is_published_or_dropped_as_a_list_of_them_says(script: list[tuple[str, str, int]]) -> None:
+    waits, model, published = Waits(), dict[str, tuple[int, bytes]](), list[bytes]()
+    for number, (what, client, value) in enumerate(script):
+        if what == "wait":
+            waits.wait(value)
+            due = sorted((at_s, each) for each, (at_s, _) in model.items() if at_s <= waits.now_s)
+            published += [model.pop(each)[1] for _, each in due]
+        elif what == "came":
+            waits.wills.came(client, back=bool(value))
+            if client in model:
+                payload = model.pop(client)[1]
+                published += [] if value else [payload]
+        else:
+            payload = b"%d" % number
+            waits.wills.delay(client, Bequest(Publication("gone", payload, 1, client)), value)
+            if client in model:
+                published.append(model.pop(client)[1])
+            model[client] = (waits.now_s + value, payload)
+    assert sorted(each.publication.payload for each in waits.published) == sorted(published)
+    assert len(waits.wills) == len(model)
