@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import IO, Any
 
 READY_DEADLINE_S = 90.0
@@ -19,12 +21,25 @@ AGAIN_S = 0.1  # between two tries of a best-effort publish
 
 
 @contextlib.contextmanager
-def up(*options: str, level: str = "warning", spark: bool = False) -> Iterator[dict[str, Any]]:
-    """A network that leaves nothing, with ports that were free, and no Spark unless asked; its ready line."""
-    command = [sys.executable, "-m", "tocsin", "up", "--ephemeral", "--auto-ports", *options]
+def up(
+    *options: str,
+    level: str = "warning",
+    spark: bool = False,
+    state: Path | None = None,
+    within: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """A network that leaves nothing, with ports that were free, and no Spark unless asked; its ready line.
+
+    ``state``: a directory that is kept instead. ``within``: a command that runs it, somewhere else. ``variables``: of
+    its environment, beside ours.
+    """
+    where = ["--ephemeral"] if state is None else ["--state", str(state)]
+    command = [*within, sys.executable, "-m", "tocsin", "up", *where, "--auto-ports", *options]
     sets = (f"log.level={level}", f"pipeline.enabled={'always' if spark else 'never'}")
     command += [word for each in sets for word in ("--set", each)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, **(variables or {})}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     try:
         yield json.loads(read_line(process.stdout))

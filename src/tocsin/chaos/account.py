@@ -4,8 +4,8 @@ A **stream** has messages numbered from 0 in the order in which they were publis
 a shared group as a whole. Each is expected to get every acknowledged message of the streams that it hears, from the
 first on: what was published before it was subscribed is not in the account.
 
-- **lost**: acknowledged, and never delivered to a receiver that hears its stream. A message that was not acknowledged
-  promises nothing; its number may be missing.
+- **lost**: acknowledged, and never delivered to a receiver that hears its stream. A message that was not acknowledged,
+  or was **refused** because there is no room for it, promises nothing; its number may be missing.
 - **repeated**: delivered to a receiver more than once. At QoS 2 on both sides (``once``) that breaks a promise. At
   QoS 1 a publisher that gets no answer publishes again, and then every subscriber has it twice; what only some have
   twice (``repeated_to_some``) was delivered again, past the client that drops repeats.
@@ -70,6 +70,7 @@ class Totals(msgspec.Struct, frozen=True):
     unrecovered: int  # faults after which somebody heard no more of a stream
     recovery: Spread | None
     examples: tuple[str, ...]
+    refused: int = 0  # the network said that it has no room
 
     @property
     def kept(self) -> bool:
@@ -82,10 +83,11 @@ class _Stream:
     def __init__(self) -> None:
         self.sent_s = array("d")  # when each was published, by number
         self.unacknowledged: set[int] = set()
+        self.refused: set[int] = set()
 
     @property
     def acknowledged(self) -> int:
-        return len(self.sent_s) - len(self.unacknowledged)
+        return len(self.sent_s) - len(self.unacknowledged) - len(self.refused)
 
 
 class _Track:
@@ -118,7 +120,7 @@ class _Track:
 
     def lost(self, stream: _Stream) -> list[int]:
         beyond = range(self.newest + 1, len(stream.sent_s))
-        return sorted(({*self.missing, *beyond}) - stream.unacknowledged)
+        return sorted(({*self.missing, *beyond}) - stream.unacknowledged - stream.refused)
 
 
 class _Fault:
@@ -157,6 +159,11 @@ class Account:
     def acknowledged(self, stream: str, number: int) -> None:
         """The network has it."""
         self._streams[stream].unacknowledged.discard(number)
+
+    def refused(self, stream: str, number: int) -> None:
+        """The network has no room for it, and has said so."""
+        self._streams[stream].unacknowledged.discard(number)
+        self._streams[stream].refused.add(number)
 
     def delivered(self, receiver: str, stream: str, number: int, at_s: float) -> None:
         """A receiver was given a message."""
@@ -206,7 +213,7 @@ class Account:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is outstanding: all is acknowledged, and what was acknowledged has been delivered."""
+        """Whether all is acknowledged or refused, and what was acknowledged has been delivered."""
         return not any(stream.unacknowledged for stream in self._streams.values()) and self.complete
 
     @property
@@ -234,6 +241,7 @@ class Account:
             unrecovered=len(self._open),
             recovery=Spread.of(each.recovery_s for each in self._faults if each.recovery_s is not None),
             examples=self._examples(lost),
+            refused=sum(len(stream.refused) for stream in streams.values()),
         )
 
     def _repeated_to_some(self) -> int:

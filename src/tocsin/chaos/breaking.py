@@ -6,9 +6,10 @@
 | pause | SIGSTOP, and SIGCONT when the time is over |
 | slow | SIGSTOP and SIGCONT in turns, so that a process runs for a fifth of the time |
 | partition | the processes hold what goes between them back (``runtime.cut``), for as long |
+| own | a program is called that begins it, and called again to end it (``chaos.own``) |
 
-``heal`` lets every process go on that was stopped, whatever happened in between, and ends every cut; these end by
-themselves too.
+``heal`` lets every process go on that was stopped, whatever happened in between, ends every cut (these end by
+themselves too), and has every program end what it began.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from tocsin.chaos import own
+from tocsin.chaos.own import OwnFailed
 from tocsin.chaos.parts import Child, Running
-from tocsin.chaos.plan import Fault
-from tocsin.chaos.targets import LEADER, resolve, sides
+from tocsin.chaos.plan import OWN, Fault
+from tocsin.chaos.targets import LEADER, TOGETHER, resolve, sides
 from tocsin.errors import OperatorError, TocsinError
 from tocsin.runtime import cut_socket
 from tocsin.runtime.cut import Address
@@ -35,29 +38,39 @@ RUNS_S: Final = 0.02  # of which it runs so long
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What came of a fault. ``pids`` of the parts that it met, by name; empty if none of them had a process."""
+    """What came of a fault. ``pids`` of the parts that it met, by name; empty if none of them had a process.
+
+    Of a program of one's own it is the program's.
+    """
 
     pids: dict[str, int]
     connections: int = 0  # that were cut
+    problem: str = ""  # why it was not carried out, if it is known
 
 
 class Breaker:
     """Breaks one network. ``heal`` it at the end."""
 
     def __init__(self, network: Running, leader: Callable[[], Awaitable[str | None]]) -> None:
+        self.problems: list[str] = []  # faults that did not end as they should
         self._network = network
         self._leader = leader  # which coordinator leads just now
         self._ending: set[asyncio.Task[None]] = set()
+        self._programs: set[asyncio.Task[None]] = set()  # that are to end what they began
+        self._healing = asyncio.Event()
         # By process id: what stops it, one for each fault that does. It runs only if nothing does.
         self._holders: dict[int, set[Child]] = {}
 
     @property
     def under_way(self) -> int:
-        """How many faults are, of those that stop processes."""
-        return len(self._ending)
+        """How many faults are, of those that stop processes or are programs."""
+        return len(self._ending) + len(self._programs)
 
     def check(self, fault: Fault) -> None:
         """``OperatorError`` if it cannot be carried out here."""
+        if fault.kind == OWN:
+            own.check(fault.target)
+            return
         resolve(fault.target, self._network.parts)
         if fault.kind != "partition":
             return
@@ -76,6 +89,8 @@ class Breaker:
         """Begin a fault on the parts that ``met`` said; it ends by itself after its time."""
         if fault.kind == "partition":
             return await self._cut(fault, names)
+        if fault.kind == OWN:
+            return await self._begin_own(fault)
         children = self._network.children(names)
         if fault.kind == "kill":
             met = {child.name: child.pid for child in children if child.signal(signal.SIGKILL)}
@@ -84,17 +99,18 @@ class Breaker:
             return Done(met)
         met = {child.name: child.pid for child in children if self._hold(child)}
         lasting = self._slow if fault.kind == "slow" else self._pause
-        task = asyncio.create_task(lasting(children, fault.seconds))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        _let_end(self._ending, lasting(children, fault.seconds))
         return Done(met)
 
     async def met(self, target: str) -> tuple[str, ...]:
         """The parts that a target stands for just now."""
-        if target == LEADER:
-            name = await self._leader()
-            return () if name is None else (name,)
-        return resolve(target, self._network.parts)
+        found: dict[str, None] = {}
+        for each in target.split(TOGETHER):
+            if each != LEADER:
+                found.update(dict.fromkeys(resolve(each, self._network.parts)))
+            elif (name := await self._leader()) is not None:
+                found[name] = None
+        return tuple(found)
 
     async def _pause(self, children: Sequence[Child], seconds: float) -> None:
         try:
@@ -135,6 +151,25 @@ class Breaker:
             self._release(child)
             child.close()
 
+    # ── programs ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _begin_own(self, fault: Fault) -> Done:
+        try:
+            pid = await own.call(fault.target, "begin")
+        except OwnFailed as error:
+            return Done({}, problem=str(error))
+        _let_end(self._programs, self._end_own(fault))
+        return Done({fault.target: pid})
+
+    async def _end_own(self, fault: Fault) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(fault.seconds):
+                await self._healing.wait()
+        try:
+            await own.call(fault.target, "end")
+        except OwnFailed as error:
+            self.problems.append(str(error))
+
     # ── partitions ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def _cut(self, fault: Fault, names: Sequence[str]) -> Done:
@@ -165,11 +200,19 @@ class Breaker:
 
     async def heal(self) -> None:
         """End every fault that is under way."""
+        self._healing.set()
+        await asyncio.gather(*self._programs)
         for task in tuple(self._ending):
             task.cancel()
         await asyncio.gather(*self._ending, return_exceptions=True)
         self._end([child for holders in tuple(self._holders.values()) for child in holders])
         await heal_cuts(self._network)
+
+
+def _let_end(tasks: set[asyncio.Task[None]], ending: Coroutine[None, None, None]) -> None:
+    task = asyncio.create_task(ending)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
 
 async def _answered(asked: Awaitable[int]) -> int | None:

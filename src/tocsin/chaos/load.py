@@ -2,7 +2,8 @@
 
 Every client is given the brokers, its home first, as a client in the field would be. A publisher has up to
 UNDER_WAY_MAX messages on their way; beyond that it lets its turns pass, so that what waits for a broken network is
-bounded. A message counts as delivered when the subscriber's program is given it.
+bounded. A message counts as delivered when the subscriber's program is given it. Who left a subscription did so, and
+has the broker's word for it, before the first message is published.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tocsin.client.address import Server
 from tocsin.client.options import Options
 from tocsin.client.stream import Stream as Handle
 from tocsin.client.subscription import Subscription
-from tocsin.errors import DeadlineExceeded, OperatorError, TocsinError
+from tocsin.errors import DeadlineExceeded, OperatorError, PublishRefused, TocsinError
 
 UNDER_WAY_MAX: Final = 64
 KEEP_ALIVE_S: Final = 4  # a broker that hangs is noticed after one of these, as links between brokers do
@@ -32,6 +33,7 @@ DEADLINE_S: Final = 120.0  # for an acknowledgement: longer than any back-off
 CONNECT_S: Final = 30.0
 AT_ONCE: Final = 20  # clients that connect at a time
 LEAVING_S: Final = 10.0
+NO_ROOM: Final = "quota exceeded"  # the reason that a broker gives while the store is full
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -76,6 +78,9 @@ class Load:
             await _some_at_a_time([client.connect() for client in (*self._subscribers, *self._publishers)])
             inboxes = list(map(_inbox, self._subscribers, subscribers))
             await _some_at_a_time([inbox.open() for inbox in inboxes])
+            await _some_at_a_time(
+                [_leave(*pair) for pair in zip(self._subscribers, subscribers, strict=True) if pair[1].left]
+            )
         except TocsinError as error:
             raise OperatorError(
                 f"the load cannot start: {error}",
@@ -118,6 +123,11 @@ class Load:
         """Messages that came to a client again, and were not given to its program twice."""
         return sum(client.duplicates for client in self._subscribers)
 
+    @property
+    def unasked(self) -> dict[str, int]:
+        """How many messages came to clients which have no subscription to them, or none any more."""
+        return {client.client_id: client.unasked for client in self._clients if client.unasked}
+
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _read(self, inbox: Subscription, subscriber: Subscriber) -> None:
@@ -154,6 +164,10 @@ class Load:
             await stream.publish(b"%d" % number)
         except DeadlineExceeded:
             return  # it may have arrived, or not
+        except PublishRefused as error:
+            if error.reason != NO_ROOM:
+                self.ended.setdefault(name, str(error))
+            self._account.refused(stream.topic, number)
         except TocsinError as error:
             self.ended.setdefault(name, str(error))
         else:
@@ -185,6 +199,15 @@ def _inbox(client: AsyncClient, subscriber: Subscriber) -> Subscription:
     if subscriber.kind == "query":
         return client.query(subscriber.text, qos=subscriber.qos)
     return client.subscribe(subscriber.text, qos=subscriber.qos)
+
+
+async def _leave(client: AsyncClient, subscriber: Subscriber) -> None:
+    """Subscribe to what is to be left, and leave it."""
+    text, qos = subscriber.left, subscriber.qos
+    query = subscriber.left_kind == "query"
+    left = client.query(text, qos=qos) if query else client.subscribe(text, qos=qos)
+    await left.open()
+    await left.close()
 
 
 async def _some_at_a_time(works: Sequence[Coroutine[Any, Any, object]]) -> None:

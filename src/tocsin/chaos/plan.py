@@ -2,9 +2,9 @@
 
     TARGET[~OTHERS][:DURATION][@TIME]      broker/north-1    coordinator-1:5s    cluster/north~store:3s@20s
 
-TARGET is a part of the network, or several at once (``chaos.targets``); OTHERS, of partitions only, whom it is cut off
-from. TIME counts from when the load runs; faults without one follow each other. The same seed, candidates and
-times make the same schedule.
+TARGET is a part of the network, or several at once (``chaos.targets``); of a fault of one's own, a program
+(``chaos.own``). OTHERS, of partitions only, is whom it is cut off from. TIME counts from when the load runs; faults
+without one follow each other. The same seed, candidates and times make the same schedule.
 """
 
 from __future__ import annotations
@@ -18,9 +18,17 @@ import msgspec
 
 from tocsin.errors import OperatorError
 
-Kind = Literal["kill", "pause", "slow", "partition"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-DURATIONS_S: Final[dict[Kind, float]] = {"kill": 0.0, "pause": 5.0, "slow": 10.0, "partition": 5.0}
+Kind = Literal["kill", "pause", "slow", "partition", "own"]
+OWN: Final = "own"
+WRITTEN: Final[tuple[Kind, ...]] = get_args(Kind)  # what can be asked for
+KINDS: Final[tuple[Kind, ...]] = tuple(kind for kind in WRITTEN if kind != OWN)  # what is done to parts
+DURATIONS_S: Final[dict[Kind, float]] = {
+    "kill": 0.0,
+    "pause": 5.0,
+    "slow": 10.0,
+    "partition": 5.0,
+    "own": 10.0,
+}
 DURATION_MAX_S: Final = 600.0
 LEAST_S: Final = 0.5  # of a fault by chance: less than any lease or suspicion
 LONGEST_S: Final = 8.0  # more than twice the default ones
@@ -85,6 +93,8 @@ def read_fault(kind: Kind, text: str) -> Fault:
 
 
 def _form(kind: Kind) -> str:
+    if kind == OWN:
+        return "--own PROGRAM[:10s][@20s], such as --own ./unplug.sh:30s"
     others, lasting = ("[~OTHERS]" if kind == "partition" else ""), ("" if kind == "kill" else "[:5s]")
     return f"--{kind} TARGET{others}{lasting}[@20s], such as --{kind} broker/north-1"
 

@@ -20,7 +20,7 @@ from tocsin.chaos.account import Account, Totals
 from tocsin.chaos.breaking import Breaker
 from tocsin.chaos.load import Access, Load
 from tocsin.chaos.parts import Running
-from tocsin.chaos.plan import Fault, Kind
+from tocsin.chaos.plan import OWN, Fault, Kind
 from tocsin.chaos.targets import Part
 
 LOOK_S: Final = 0.1  # between two looks at what has recovered or settled
@@ -45,7 +45,7 @@ class Suffered(msgspec.Struct, frozen=True):
     target: str
     at_s: float
     seconds: float
-    pids: dict[str, int]  # the processes that it met
+    pids: dict[str, int]  # the processes that it met; of a fault of one's own, the program's
     clients: int  # of the load that were connected to them
     recovery_s: float | None  # None: missed, or never
     others: str = ""
@@ -67,11 +67,13 @@ class Outcome(msgspec.Struct, frozen=True):
     ended: dict[str, str]  # clients that the network threw out for good
     cut_short: bool
     network_ended: bool
+    # What came to clients of the load that had unsubscribed from it before the first was published, by client.
+    unasked: dict[str, int] = {}
 
     @property
     def kept(self) -> bool:
         """Whether every promise was."""
-        return self.totals.kept and not self.ended and not self.network_ended
+        return self.totals.kept and not (self.unasked or self.ended or self.network_ended)
 
 
 class Run:
@@ -107,6 +109,8 @@ class Run:
                 await self._break(faults, load)
             finally:
                 await self._breaker.heal()
+                for problem in self._breaker.problems:
+                    self._say(problem)
             await self._until(lambda: self._account.recovered, "recovery")
             self._tell_recoveries()
             await load.stop_publishing()
@@ -127,7 +131,7 @@ class Run:
         await self._pause_until(self._choices.seconds)
 
     async def _suffer(self, fault: Fault, load: Load) -> None:
-        names = await self._breaker.met(fault.target)
+        names = () if fault.kind == OWN else await self._breaker.met(fault.target)
         addresses = [
             part.address for part in self._network.parts if part.kind == "broker" and part.name in names
         ]
@@ -146,7 +150,8 @@ class Run:
             fault.others,
         )
         self._suffered.append((number, suffered))
-        met = ", ".join(f"{name} {pid}" for name, pid in done.pids.items()) or "nobody was there: missed"
+        met = ", ".join(f"{name} {pid}" for name, pid in done.pids.items())
+        met = met or f"{done.problem or 'nobody was there'}: missed"
         there = f"; {clients} clients there" if clients else ""
         cut = f"; {done.connections} connections cut" if fault.kind == "partition" and done.pids else ""
         self._say(f"{fault} ({met}{there}{cut})")
@@ -215,6 +220,7 @@ class Run:
             ended=dict(load.ended),
             cut_short=self.stop.is_set(),
             network_ended=self._network_ended,
+            unasked=load.unasked,
         )
 
 

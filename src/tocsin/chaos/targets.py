@@ -4,6 +4,8 @@ broker/north-1, north-1     a broker            cluster/north     all brokers of
 coordinator-1, store-1      a process           role/edge         all brokers of a role; role/routing, role/standby
 pipeline, feeder            these               role/broker       all of a kind; role/coordinator, role/store
                                                 role/leader       the coordinator that leads at that moment
+
+Several, joined by ``+``, are one target: ``broker/north-1+store-1``.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ Address = tuple[str, int]
 PartKind = Literal["store", "coordinator", "broker", "pipeline", "feeder"]
 LEADER: Final = "role/leader"
 STORE: Final = "role/store"
+TOGETHER: Final = "+"
 # What the load needs; the pipeline and the feeder are broken only if they are named.
 NEEDED: Final = ("store", "coordinator", "broker")
 
@@ -49,15 +52,18 @@ def names(parts: Sequence[Part]) -> Mapping[str, tuple[str, ...]]:
 
 
 def resolve(target: str, parts: Sequence[Part]) -> tuple[str, ...]:
-    """The parts that a target stands for. ``OperatorError`` names those there are."""
+    """The parts that a target stands for, each once. ``OperatorError`` names those there are."""
     known = names(parts)
-    if target not in known:
-        short = {part.name.removeprefix("broker/") for part in parts if part.kind == "broker"}
-        shown = sorted(name for name in known if name not in short)
-        raise OperatorError(
-            f"there is no {target!r} in the network that runs here", f"Name one of {', '.join(shown)}"
-        )
-    return known[target]
+    found: dict[str, None] = {}
+    for each in target.split(TOGETHER):
+        if each not in known:
+            short = {part.name.removeprefix("broker/") for part in parts if part.kind == "broker"}
+            shown = sorted(name for name in known if name not in short)
+            raise OperatorError(
+                f"there is no {each!r} in the network that runs here", f"Name one of {', '.join(shown)}"
+            )
+        found.update(dict.fromkeys(known[each]))
+    return tuple(found)
 
 
 def candidates(chosen: Sequence[str], parts: Sequence[Part], *, partitions: bool) -> tuple[Candidate, ...]:
@@ -68,7 +74,7 @@ def candidates(chosen: Sequence[str], parts: Sequence[Part], *, partitions: bool
     targets: dict[str, None] = {}  # in order, each once
     for name in chosen:
         members = resolve(name, parts)
-        alone = name.startswith("role/") and name != LEADER
+        alone = name.startswith("role/") and name != LEADER and TOGETHER not in name
         targets.update(dict.fromkeys(members if alone else [name]))
     if not chosen:
         targets.update(dict.fromkeys(part.name for part in parts if part.kind in NEEDED))
@@ -88,6 +94,15 @@ def _candidate(name: str, parts: Sequence[Part], partitions: bool) -> Candidate:
     return Candidate(name, KINDS, tuple(others))
 
 
+def _others(others: str, parts: Sequence[Part]) -> tuple[str, ...]:
+    """As ``resolve``, where ``store`` stands for all servers of ours, also if there is none."""
+    found: dict[str, None] = {}
+    for each in others.split(TOGETHER):
+        stores = [part.name for part in parts if part.kind == "store"]
+        found.update(dict.fromkeys(stores if each == "store" else resolve(each, parts)))
+    return tuple(found)
+
+
 def sides(
     names: Sequence[str], others: str, parts: Sequence[Part], stores: Sequence[Address]
 ) -> Mapping[str, tuple[Address, ...]]:
@@ -99,17 +114,15 @@ def sides(
     known = {part.name: part for part in parts}
     if others == EVERYTHING:
         rest = [part.name for part in parts if part.kind in ("broker", "store") and part.name not in names]
-    elif others == "store":
-        rest = [part.name for part in parts if part.kind == "store"]
     else:
-        rest = [name for name in resolve(others, parts) if name not in names]
+        rest = [name for name in _others(others, parts) if name not in names]
     found: dict[str, dict[Address, None]] = {}
     for ours, theirs in ((names, rest), (rest, names)):
         for name in ours:
             dialled = ("broker", "store") if known[name].kind == "broker" else ("store",)
             reached = [known[each].address for each in theirs if known[each].kind in dialled]
             found.setdefault(name, {}).update(dict.fromkeys(each for each in reached if each is not None))
-    if others in (EVERYTHING, "store", STORE):
+    if {EVERYTHING, "store", STORE} & set(others.split(TOGETHER)):
         for name in names:  # servers that are not ours to start have an address all the same
             found[name].update(dict.fromkeys(stores))
     return {

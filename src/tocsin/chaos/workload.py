@@ -3,6 +3,9 @@
 A publisher has one stream, ``chaos/RUN/LANE/NUMBER``, with metadata that says its run and lane; every third is at QoS
 2. Subscribers take turns among the kinds, and are spread over the brokers in order. Members of a shared group count as
 one receiver. Nobody else uses the run's name, so that the load sees its own messages only.
+
+Whoever is subscribed to one topic **left** more before anything is published: a filter (QoS 1) or a query (QoS 2) that
+takes every stream of the run. What comes to it of the others was never asked for.
 """
 
 from __future__ import annotations
@@ -52,6 +55,8 @@ class Subscriber(msgspec.Struct, frozen=True):
     text: str
     receiver: str  # its own name, or its group's
     streams: tuple[Stream, ...]  # that it hears
+    left: str = ""  # a filter, or the predicate of a query, that it was subscribed to
+    left_kind: Literal["topic", "query"] = "topic"
 
 
 class Workload(msgspec.Struct, frozen=True):
@@ -94,7 +99,10 @@ def _subscriber(run: str, number: int, streams: Sequence[Stream]) -> Subscriber:
     one = streams[number % len(streams)]
     match kind:
         case "topic":
-            return Subscriber(name, kind, qos, one.topic, name, (one,))
+            if qos == 2:
+                predicate = f'{RUN_KEY} = "{run}"'
+                return Subscriber(name, kind, qos, one.topic, name, (one,), predicate, "query")
+            return Subscriber(name, kind, qos, one.topic, name, (one,), f"chaos/{run}/#")
         case "wildcard":
             return Subscriber(name, kind, qos, f"chaos/{run}/{lane}/+", name, in_lane)
         case "query":

@@ -16,7 +16,7 @@ from tocsin.chaos import breaking, plan, targets
 from tocsin.chaos.breaking import Breaker
 from tocsin.chaos.load import Access
 from tocsin.chaos.parts import Running
-from tocsin.chaos.plan import KINDS, Fault, Kind
+from tocsin.chaos.plan import KINDS, OWN, WRITTEN, Fault, Kind
 from tocsin.chaos.run import Choices, Outcome, Run
 from tocsin.cli.layout import console
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, process_settings
@@ -34,11 +34,12 @@ RATE_MAX: Final = 2_000.0  # messages a second of all publishers: one process ma
 
 
 def _fault_option(kind: Kind, words: str) -> object:
+    target = "PROGRAM" if kind == OWN else "TARGET"
     lasting = "" if kind == "kill" else "[:5s]"
     others = "[~OTHERS]" if kind == "partition" else ""
     return typer.Option(
         f"--{kind}",
-        metavar=f"TARGET{others}{lasting}[@TIME]",
+        metavar=f"{target}{others}{lasting}[@TIME]",
         help=f"{words} Repeatable.",
         show_default=False,
     )
@@ -53,6 +54,10 @@ PartitionOption = Annotated[
     list[str] | None,
     _fault_option("partition", "Cut these off from others, or from everything; needs `chaos.enabled`."),
 ]
+OwnOption = Annotated[
+    list[str] | None,
+    _fault_option("own", "A fault of your own: PROGRAM is run with `begin`, and with `end` when it is over."),
+]
 
 
 def chaos(
@@ -60,6 +65,7 @@ def chaos(
     pause: PauseOption = None,
     slow: SlowOption = None,
     partition: PartitionOption = None,
+    own: OwnOption = None,
     by_chance: Annotated[
         bool, typer.Option("--random", help="Break parts by chance, one after the other.")
     ] = False,
@@ -123,8 +129,8 @@ def chaos(
     """Break parts of the network that runs here, and tell what a load of our own saw of it.
 
     A TARGET is a process as `tocsin up` shows it (`broker/north-1`, `coordinator-1`, `store-1`), a whole
-    `cluster/north`, or a role: `role/edge`, `role/routing`, `role/coordinator`, `role/leader`. A TIME is `500ms`,
-    `5s` or `2m`.
+    `cluster/north`, or a role: `role/edge`, `role/routing`, `role/coordinator`, `role/leader`; or several of these at
+    once, joined by `+`. A TIME is `500ms`, `5s` or `2m`.
 
         tocsin chaos --kill broker/north-1 --pause coordinator-1:5s
 
@@ -134,8 +140,9 @@ def chaos(
 
         tocsin chaos --partition cluster/north~cluster/south:10s
 
-    The exit code is 1 if a message that was acknowledged was lost, if one came twice at QoS 2, or out of order, or if
-    somebody heard no more. Ctrl-C heals everything and gives the account (twice: at once).
+    The exit code is 1 if a message that was acknowledged was lost, if one came twice at QoS 2, or out of order, or to
+    somebody who had unsubscribed, or if somebody heard no more. Ctrl-C heals everything and gives the account (twice:
+    at once).
     """
     settings = process_settings(config, sets, state)
     network = Running.find(Path(settings.state))
@@ -144,14 +151,14 @@ def chaos(
         typer.echo(f"let go on: {', '.join(names)}" if names else "nothing was stopped")
         return
     breaker = Breaker(network, lambda: _leader(settings, network))
-    named = {"kill": kill, "pause": pause, "slow": slow, "partition": partition}
-    written = [plan.read_fault(kind, text) for kind in KINDS for text in named[kind] or ()]
+    named = {"kill": kill, "pause": pause, "slow": slow, "partition": partition, "own": own}
+    written = [plan.read_fault(kind, text) for kind in WRITTEN for text in named[kind] or ()]
     seconds = minutes * 60 if minutes is not None else 60.0 if by_chance else 0.0
     chance = Chance(by_chance, seed, seconds, _kinds(kinds, network), tuple(chosen or ()))
     if not (written or by_chance or minutes):
         raise OperatorError(
             "there is nothing to break",
-            "Give --kill, --pause, --slow or --partition with a target, or --random; or --minutes for the load alone",
+            "Give --kill, --pause, --slow, --partition or --own, or --random; or --minutes for the load alone",
         )
     for fault in written:
         breaker.check(fault)
@@ -268,7 +275,9 @@ def _show(outcome: Outcome, json: bool) -> None:
     if outcome.faults:
         out.print(faults_table(outcome))
     out.print(account_table(outcome))
-    for words in (*outcome.totals.examples, *(f"{name}: {why}" for name, why in outcome.ended.items())):
+    ended = (f"{name}: {why}" for name, why in outcome.ended.items())
+    unasked = (f"{name} got {count} that it had not asked for" for name, count in outcome.unasked.items())
+    for words in (*outcome.totals.examples, *ended, *unasked):
         out.print(f"  {words}", markup=False)
     out.print(
         "every promise was kept" if outcome.kept else "BROKEN: see above",
@@ -297,6 +306,7 @@ def account_table(outcome: Outcome) -> Table:
     rows = {
         "published": totals.published,
         "acknowledged": totals.acknowledged,
+        "refused, for want of room": totals.refused,
         "delivered, of what was promised": f"{totals.delivered:,} of {totals.expected:,}",
         "lost (acknowledged, and never delivered)": totals.lost,
         "twice at QoS 2": totals.repeated_once,
@@ -306,6 +316,7 @@ def account_table(outcome: Outcome) -> Table:
         "repeats that clients dropped": outcome.dropped_repeats,
         "out of order": totals.out_of_order,
         "strange": totals.strange,
+        "never asked for, or unsubscribed from": sum(outcome.unasked.values()),
         "turns that publishers let pass": outcome.skipped,
         "clients thrown out": len(outcome.ended),
         "faults without recovery": totals.unrecovered,

@@ -57,7 +57,8 @@ OUTBOUND_MAX_BYTES: Final = 1 << 20  # written and not sent, before a publish wa
 LEAVING_S: Final = 5.0  # to send what was written before the end
 AGING_S: Final = 60.0  # far more than the second after which a broker has stored what was acknowledged
 # What the next connection would meet as well: our protocol, client id, password or rights, a topic or packet that the
-# broker does not take. And another client with our id: two that redial would throw each other out for ever.
+# broker does not take. And another client with our id, unless it may have been we ourselves (``Down.own``): two that
+# redial would throw each other out for ever.
 FINAL_CODES: Final = frozenset(
     {0x81, 0x82, 0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C, 0x8E, 0x8F, 0x90, 0x93, 0x94, 0x95}
 )
@@ -156,6 +157,11 @@ class AsyncClient:
     def duplicates(self) -> int:
         """How many messages came again, and were not given to a reader twice."""
         return self._session.arrivals.repeated + self.results_repeated
+
+    @property
+    def unasked(self) -> int:
+        """How many messages came to which this client has no subscription, or none any more."""
+        return self._session.arrivals.unasked
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -361,7 +367,7 @@ class AsyncClient:
         self._broken = self._unreachable(down.reason)
         self._cancel_timers()
         self._perform(self._session.interrupted(self._broken))
-        retry_us = None if down.reason_code in FINAL_CODES else down.retry_us
+        retry_us = None if down.reason_code in FINAL_CODES and not down.own else down.retry_us
         retry_s = None if retry_us is None else retry_us / 1_000_000
         self._tell(Connection(False, self.server, down.reason, retry_s))
         if retry_us is None:

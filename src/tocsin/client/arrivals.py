@@ -47,12 +47,18 @@ class Arrivals:
     def __init__(self, receive_max: int) -> None:
         self.wanted: dict[str, Wanted] = {}  # by filter
         self.repeated = 0  # messages that were not taken again
+        self._unasked = 0  # messages that were taken for no subscription of ours
         self._takers = lru_cache(TOPICS_MAX)(self._find_takers)
         self._receive_max = receive_max  # how many messages the broker may send before it has an answer
         self._claims = False  # whether subscriptions of a resumed session may still be made
         self._unclaimed: list[mqtt5.PublishPacket] = []  # until then
         self._taken: dict[int, _Taken] = {}  # by packet id: QoS 1 until acknowledged, QoS 2 until released
         self._repeats = Repeats()
+
+    @property
+    def unasked(self) -> int:
+        """How many messages came that no subscription of ours takes, those among them that still wait for one."""
+        return self._unasked + len(self._unclaimed)
 
     def begin(self, resumed: bool) -> None:
         """There is a connection; ``resumed``: in the same session as the one before."""
@@ -108,6 +114,7 @@ class Arrivals:
         takers, packet_id = self._takers(packet.topic, tuple(packet.subscription_ids)), packet.packet_id
         arrived: list[Effect] = [Arrived(packet, takers)] if takers else []
         if packet_id is None:
+            self._unasked += not takers and not packet.topic.startswith("$")  # what brokers say by themselves
             return arrived
         taken = _Taken(packet, hash((packet.topic, packet.payload)), len(takers))
         if (answer := self._repeated(packet_id, taken)) is not None:
@@ -119,6 +126,7 @@ class Arrivals:
             self._unclaimed.append(packet)
             return []
         self._taken[packet_id] = taken
+        self._unasked += not takers
         return arrived + self._acknowledge(taken)
 
     def _repeated(self, packet_id: int, again: _Taken) -> list[Effect] | None:

@@ -246,6 +246,11 @@ class Client:
         return self._inner.duplicates
 
     @property
+    def unasked(self) -> int:
+        """How many messages came to which this client has no subscription, or none any more."""
+        return self._inner.unasked
+
+    @property
     def dropped(self) -> int:
         """Messages that no reader gets."""
         return self._inner.dropped

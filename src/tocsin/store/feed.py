@@ -5,6 +5,11 @@ the next one, a heartbeat that does not come, a lost connection or a consumer th
 a new consumer from the position after the last message that was handed on. So nothing has to be acknowledged or
 kept by the server.
 
+In a cluster a consumer is on one server, and gets what that server's replica has. A replica that cannot write any more
+(its disk failed) goes on with heartbeats, as if there were nothing new. So a feed that hears only heartbeats asks the
+leader now and then for what comes next; if the same message is still not there at the next heartbeat, the consumer
+is given up as well, and the next one is, sooner or later, on another server.
+
 The feed asks for a window of messages and for more when half of it is used, so what waits in memory is bounded
 however slow the reader is, and a slow reader costs nobody else anything.
 """
@@ -12,6 +17,7 @@ however slow the reader is, and a slow reader costs nobody else anything.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -19,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from tocsin.errors import StoreUnavailable
+from tocsin.errors import StoreUnavailable, TocsinError
 from tocsin.store.connection import Incoming, Listener, NotSent, Unanswered, frame
 from tocsin.store.stream import PAUSE_MAX_S, PAUSE_S, Stored, Stream
 from tocsin.store.verdict import judge, read_answer
@@ -29,6 +35,10 @@ WINDOW_MAX_BYTES: Final = 16 << 20  # and their bytes, at most
 HEARTBEAT_S: Final = 2.0  # how often an idle server says that it is there
 SILENCE_S: Final = 5.0  # two heartbeats and a margin: then the consumer is given up
 EXPIRY_S: Final = 30.0  # how long the server holds a request for messages that do not come
+LOOK_EVERY: Final = 3  # heartbeats in a row before the leader is asked whether there is really nothing
+LOOK_S: Final = (
+    1.0  # for its answer; whoever cannot append, for want of a leader, has nothing new for us either
+)
 UNHEARD_MAX: Final = 20  # with a pause each, one second: then the consumer is given up
 INACTIVE_S: Final = 60.0  # the server removes a consumer that nobody asks for this long
 
@@ -70,6 +80,10 @@ class Feed:
         self._queue: asyncio.Queue[Incoming | None] = asyncio.Queue()  # bounded by _credit
         self._consumer = ""
         self._credit = 0  # messages that the server may still send for what was asked
+        self._beats = 0  # heartbeats since the last message
+        self._owed = (
+            0  # the position of a message that the leader had at the last heartbeat, and we did not get
+        )
         self.restarts = -1  # consumers made after the first
         self.pending = 0  # messages behind the one handed on last, as the server knew it then
 
@@ -130,7 +144,7 @@ class Feed:
         if error is not None:
             raise judge(self._operation, error)
         self._consumer = name
-        self._credit = 0
+        self._credit = self._beats = 0  # not what is owed: the next consumer may be on the same server
         self.restarts += 1
         self.pending = int(answer.get("num_pending", 0))
         return Begun(newest)
@@ -159,18 +173,37 @@ class Feed:
                 continue
             if message.status:
                 self._note(message)
-                if message.status == "100" and self.pending:
-                    self.pending = 0
-                    yield Idle()
+                if message.status == "100":
+                    if self.pending:
+                        self.pending = 0
+                        yield Idle()
+                    await self._doubt()
                 continue
             number, stored, pending = _place(message, self._consumer)
             if number != delivered + 1:
                 raise _Lost("a message is missing")
             delivered = number
+            self._beats = self._owed = 0
             self._credit -= 1
             self._start = stored.position + 1
             self.pending = pending
             yield stored
+
+    async def _doubt(self) -> None:
+        """There was a heartbeat, and no message: give the consumer up if its server does not get what there is."""
+        self._beats += 1
+        if self._stream.replicas == 1 or not (self._owed or self._beats % LOOK_EVERY == 0):
+            return
+        if not self._queue.empty():
+            return  # the reader was slow, and what is owed may be there
+        owed = 0
+        with contextlib.suppress(TimeoutError, TocsinError):  # then nobody knows of more
+            async with asyncio.timeout(LOOK_S):
+                found = await self._stream.next_for(self._operation, self._pattern, self._start)
+            owed = 0 if found is None else found.position
+        if owed and owed == self._owed:
+            raise _Lost("the replica that the consumer is on is stuck")
+        self._owed = owed
 
     async def _ask_for(self, count: int, inbox: str) -> None:
         request = {

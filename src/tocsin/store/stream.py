@@ -153,6 +153,10 @@ class Stream:
             return await self._direct_one(operation, {"last_by_subj": subject})
         return await self._leader_one(operation, {"last_by_subj": subject})
 
+    async def next_for(self, operation: str, pattern: str, start: int) -> Stored | None:
+        """The first message of a pattern from a position on, as the leader knows it."""
+        return await self._leader_one(operation, {"seq": max(1, start), "next_by_subj": pattern})
+
     async def first_since(self, operation: str, when: datetime) -> Stored | None:
         """The oldest message that was stored at that time or later."""
         return await self._direct_one(operation, {"start_time": when.isoformat(), "batch": 1})
@@ -192,7 +196,7 @@ class Stream:
             after = messages[-1].position + 1 if messages else max(1, start)
             if after > bounds.newest:
                 break
-            further = await self._leader_one(operation, {"seq": after, "next_by_subj": pattern})
+            further = await self.next_for(operation, pattern, after)
             if further is None:
                 break
             messages.append(further)  # the replica that answered was behind

@@ -57,6 +57,18 @@ def test_what_was_not_acknowledged_may_be_missing_or_come() -> None:
     assert account.complete and not account.settled
 
 
+def test_what_was_refused_is_neither_owed_nor_waited_for() -> None:
+    account = an_account(messages=2)
+    for at_s in (2.0, 3.0):
+        account.refused(STREAM, account.published(STREAM, at_s))
+    deliver(account, 0, 1)
+    assert account.settled
+    deliver(account, 3)
+    totals = account.totals()
+    assert totals.kept and account.settled
+    assert (totals.published, totals.acknowledged, totals.refused, totals.expected) == (4, 2, 2, 2)
+
+
 def test_a_planted_repeat_counts_against_qos_2_only() -> None:
     for promise, kept in ((Promise(once=True), False), (Promise(once=False), True)):
         account = an_account(promise)

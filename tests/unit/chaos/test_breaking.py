@@ -94,6 +94,56 @@ async def test_a_process_that_two_faults_stop_goes_on_when_both_are_over(
     await until(lambda: not stopped(pid))
 
 
+def a_program(directory: Path, *, begins: int = 0, ends: int = 0) -> tuple[str, Path]:
+    """A program that writes down how it was called, and ends with these codes."""
+    said, program = directory / "said", directory / "own.sh"
+    program.write_text(
+        f'#!/bin/sh\necho "$1" >> {said}\n[ "$1" = begin ] && exit {begins}\nsleep 0.1\nexit {ends}\n'
+    )
+    program.chmod(0o700)
+    return str(program), said
+
+
+async def test_a_fault_of_ones_own_begins_and_ends_after_its_time(
+    fake: Fake, breaker: Breaker, tmp_path: Path
+) -> None:
+    program, said = a_program(tmp_path)
+    fault = Fault("own", program, 0.3)
+    breaker.check(fault)
+    done = await breaker.carry_out(fault, ())
+    assert list(done.pids) == [program] and said.read_text() == "begin\n" and breaker.under_way
+    await until(lambda: not breaker.under_way)
+    assert said.read_text() == "begin\nend\n" and not breaker.problems
+
+
+async def test_healing_has_a_program_end_what_it_began(fake: Fake, breaker: Breaker, tmp_path: Path) -> None:
+    program, said = a_program(tmp_path, ends=3)
+    await breaker.carry_out(Fault("own", program, 300.0), ())
+    await breaker.heal()
+    assert said.read_text() == "begin\nend\n", "once, and to its end"
+    assert breaker.problems == [f"{program} end: it ended with 3"]
+    await breaker.heal()
+    assert said.read_text() == "begin\nend\n"
+
+
+async def test_a_program_that_cannot_begin_is_said_and_not_ended(
+    fake: Fake, breaker: Breaker, tmp_path: Path
+) -> None:
+    program, said = a_program(tmp_path, begins=4)
+    done = await breaker.carry_out(Fault("own", program, 0.01), ())
+    assert not done.pids and done.problem == f"{program} begin: it ended with 4" and not breaker.under_way
+    await breaker.heal()
+    assert said.read_text() == "begin\n"
+    with pytest.raises(OperatorError, match="that is no program"):
+        breaker.check(Fault("own", str(said), 1.0))
+
+
+async def test_parts_that_are_joined_are_met_together(fake: Fake, breaker: Breaker) -> None:
+    assert await breaker.met("role/leader+b1") == ("coordinator-1", "broker/b1")
+    done = await breaker.carry_out(Fault("kill", "b1+coordinator-1"), ("broker/b1", "coordinator-1"))
+    assert done.pids == {name: fake.pids[name] for name in ("broker/b1", "coordinator-1")}
+
+
 async def test_what_a_killed_run_left_stopped_is_let_go(fake: Fake) -> None:
     pid = fake.pids["broker/b2"]
     os.kill(pid, signal.SIGSTOP)

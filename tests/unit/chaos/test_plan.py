@@ -10,6 +10,7 @@ from tocsin.chaos.plan import (
     KINDS,
     LEAST_S,
     LONGEST_S,
+    WRITTEN,
     Candidate,
     Fault,
     Kind,
@@ -36,6 +37,9 @@ from tocsin.errors import OperatorError
             "cluster/north~store:3s@20s",
             Fault("partition", "cluster/north", 3.0, 20.0, "store"),
         ),
+        ("kill", "north-1+store-1@3s", Fault("kill", "north-1+store-1", 0.0, 3.0)),
+        ("own", "./unplug.sh:30s@5s", Fault("own", "./unplug.sh", 30.0, 5.0)),
+        ("own", "/srv/unplug", Fault("own", "/srv/unplug", 10.0)),
     ],
 )
 def test_a_fault_is_read(kind: Kind, text: str, fault: Fault) -> None:
@@ -55,6 +59,8 @@ def test_a_fault_is_read(kind: Kind, text: str, fault: Fault) -> None:
         ("partition", "a~b~c", "cannot be read"),
         ("partition", "~store", "cannot be read"),
         ("pause", "a b", "cannot be read"),
+        ("own", "./a.sh~store", "only a partition"),
+        ("own", "", "--own PROGRAM[:10s][@20s]"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_words(kind: Kind, text: str, words: str) -> None:
@@ -65,7 +71,7 @@ def test_what_cannot_be_read_is_refused_in_words(kind: Kind, text: str, words: s
 
 @given(st.text(max_size=20))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    for kind in KINDS:
+    for kind in WRITTEN:
         try:
             fault = read_fault(kind, text)
         except OperatorError:

@@ -30,6 +30,11 @@ PARTS = (
         ("role/broker", ("broker/north-1", "broker/north-hub", "broker/south-1")),
         ("role/leader", ("coordinator-1", "coordinator-2")),
         ("role/store", ("store-1",)),
+        ("south-1+store-1", ("broker/south-1", "store-1")),
+        (
+            "cluster/north+north-1+role/leader",
+            ("broker/north-1", "broker/north-hub", "coordinator-1", "coordinator-2"),
+        ),
     ],
 )
 def test_a_target_stands_for_parts(target: str, parts: tuple[str, ...]) -> None:
@@ -42,6 +47,8 @@ def test_an_unknown_target_is_refused_with_those_there_are() -> None:
     assert "there is no 'cluster/west'" in str(refused.value)
     for name in ("broker/north-1", "cluster/south", "role/leader", "store-1"):
         assert name in refused.value.remedy
+    with pytest.raises(OperatorError, match="there is no 'west-1'"):
+        resolve("north-1+west-1", PARTS)
 
 
 def test_chance_breaks_what_the_load_needs_and_clusters_as_a_whole() -> None:
@@ -65,6 +72,11 @@ def test_a_role_stands_for_each_of_its_parts_and_a_cluster_for_all_at_once() -> 
         "role/leader",
         "north-1",
     ]
+
+
+def test_what_is_joined_is_broken_together_by_chance_too() -> None:
+    (found,) = candidates(["role/edge+store-1"], PARTS, partitions=False)
+    assert found.target == "role/edge+store-1"
 
 
 STORE, NORTH, HUB, SOUTH = (("127.0.0.1", port) for port in (4222, 1883, 1884, 1885))
@@ -97,6 +109,16 @@ STORE, NORTH, HUB, SOUTH = (("127.0.0.1", port) for port in (4222, 1883, 1884, 1
         ),
         (["broker/north-1"], "role/store", {"broker/north-1": {STORE}}),
         (["store-1"], "broker/north-1", {"broker/north-1": {STORE}}),
+        (
+            ["broker/north-1"],
+            "store+south-1",
+            {"broker/north-1": {STORE, SOUTH}, "broker/south-1": {NORTH}},
+        ),
+        (
+            ["broker/north-1", "broker/south-1"],
+            "north-hub+south-1",
+            {"broker/north-1": {HUB}, "broker/south-1": {HUB}, "broker/north-hub": {NORTH, SOUTH}},
+        ),
     ],
 )
 def test_both_sides_of_a_partition_cut_what_they_dial(

@@ -32,6 +32,21 @@ def test_every_kind_and_both_qualities_are_there() -> None:
     assert load.streams[0].metadata == {RUN_KEY: "r", LANE_KEY: load.streams[0].lane}
 
 
+def test_who_left_left_all_other_streams() -> None:
+    load = make("r", publishers=6, subscribers=16)
+    leavers = [each for each in load.subscribers if each.left]
+    assert {(each.kind, each.qos, each.left_kind) for each in leavers} == {
+        ("topic", 1, "topic"),
+        ("topic", 2, "query"),
+    }
+    for each in leavers:
+        if each.left_kind == "query":
+            query = parse(each.left)
+            assert all(query.matches(stream.metadata) for stream in load.streams)
+        else:
+            assert all(matches(parse_filter(each.left).pattern, stream.topic) for stream in load.streams)
+
+
 def test_once_is_promised_where_both_sides_are_at_qos_2_and_order_to_single_subscribers() -> None:
     load = make("r", publishers=6, subscribers=16)
     qos = {stream.topic: stream.qos for stream in load.streams}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.unit.chaos.fake import Fake, network
@@ -39,6 +40,9 @@ def test_where_no_network_runs_it_says_how_to_start_one(
         (["--random", "--kinds", "partition"], "chaos.enabled=always"),
         (["--random", "--targets", "west"], "there is no 'west'"),
         (["--partition", "b1~store"], "chaos.enabled=always"),
+        (["--kill", "b1+west-1"], "there is no 'west-1'"),
+        (["--own", "./no-such-program:5s"], "./no-such-program: that is no program"),
+        (["--random", "--kinds", "own"], "'own' is no kind of fault"),
         (["--kill", "b1", "--kinds", "kill"], "are for --random"),
         (["--random", "--every", "0s"], "--every 0s is out of bounds"),
         (["--random", "--settle", "soon"], "--settle: 'soon' is not a time"),
@@ -93,6 +97,13 @@ def test_a_run_that_kept_every_promise_says_so(capsys: pytest.CaptureFixture[str
     assert outcome.kept and "1.25 s" in shown and "missed" in shown
     assert "partition broker/b1 from store for 2 s" in shown
     assert "2,000 of 2,000" in shown
+
+
+def test_what_comes_to_who_has_unsubscribed_is_a_broken_promise(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = msgspec.structs.replace(an_outcome(0, 1.25), unasked={"s": 2})
+    chaos._show(outcome, json=False)
+    shown = capsys.readouterr().out
+    assert not outcome.kept and "BROKEN" in shown and "s got 2 that it had not asked for" in shown
 
 
 @pytest.mark.parametrize("outcome", [an_outcome(1, 1.0), an_outcome(0, None)])

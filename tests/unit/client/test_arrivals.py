@@ -70,6 +70,27 @@ def test_a_message_goes_to_the_filters_that_match_its_topic() -> None:
     assert takers(made.arrive(packet(None, "a/b", qos=0))) == [("a/+", "$share/g/a/b")]
 
 
+def test_what_nobody_asked_for_is_counted_once_and_acknowledged() -> None:
+    made = begun("a", "left", resumed=True)
+    made.forget("left")
+    assert made.arrive(packet(1, "a")) and made.unasked == 0
+    assert made.arrive(packet(2, "left")) == [] and made.unasked == 1, "a subscription may still be made"
+    given, answers = made.abandon()
+    assert (given, made.unasked) == (1, 1)
+    assert [each.packet_id for each in answers if isinstance(each, PubAckPacket)] == [2]
+    assert isinstance(made.arrive(packet(3, "left"))[0], PubAckPacket) and made.unasked == 2
+    assert made.arrive(packet(None, "left", qos=0)) == [] and made.unasked == 3
+    assert made.arrive(packet(None, "$servers", qos=0)) == [] and made.unasked == 3, "a word of the broker's"
+
+
+def test_what_is_claimed_late_was_asked_for() -> None:
+    made = begun(resumed=True)
+    made.arrive(packet(1, "a"))
+    assert made.unasked == 1
+    want(made, "a")
+    assert made.unasked == 0
+
+
 def test_a_query_gets_what_carries_its_identifier_and_nothing_else() -> None:
     made = begun("a/#")
     for name in ("$query/x = 2", "$query/x = 1"):

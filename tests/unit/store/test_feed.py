@@ -14,7 +14,7 @@ import pytest
 from tocsin.errors import StoreUnavailable, Trimmed
 from tocsin.store import feed as feed_module
 from tocsin.store.connection import Incoming, NotSent
-from tocsin.store.feed import WINDOW, Begun, Feed, Idle
+from tocsin.store.feed import LOOK_EVERY, WINDOW, Begun, Feed, Idle
 from tocsin.store.stream import Bounds, Stored, Stream
 
 
@@ -33,6 +33,9 @@ class FakeServer:
         self.oldest = 1
         self.newest = 10
         self.pending = 0
+        self.replicas = 1
+        self.next: int | None = None  # the position of what the leader has for the feed
+        self.looks: list[int] = []  # positions from which the leader was asked for it
         self.closed = False
         self.created: list[dict[str, Any]] = []  # configurations of the consumers, in order
         self.asked: list[int] = []  # how many messages were asked for, request by request
@@ -46,6 +49,10 @@ class FakeServer:
 
     async def bounds(self, operation: str) -> Bounds:
         return Bounds(self.oldest, self.newest, 0, datetime.now(UTC))
+
+    async def next_for(self, operation: str, pattern: str, start: int) -> Stored | None:
+        self.looks.append(start)
+        return None if self.next is None else Stored(self.next, "s.a", b"", {}, 0)
 
     async def listen(self, subject: str, group: str, take: Callable[[Incoming], None]) -> FakeListener:
         if self.closed:
@@ -146,6 +153,82 @@ async def test_a_silent_server_makes_a_new_consumer(
     async with aclosing(open_feed(server, 4).messages()) as messages:
         assert await take(messages, 3) == ["Begun", "Begun", "Begun"]
     assert server.starts == [4, 4, 4]
+
+
+async def idle(server: FakeServer, beats: int) -> None:
+    """So many heartbeats are heard, and acted upon."""
+    for _ in range(beats):
+        server.status("100", "Idle Heartbeat")
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+
+async def test_a_consumer_whose_replica_does_not_get_what_the_leader_has_is_given_up(
+    server: FakeServer,
+) -> None:
+    server.replicas = 3
+    async with aclosing(open_feed(server, 4).messages()) as messages:
+        waiting = await begun(server, messages)
+        server.deliver(1, 6)
+        assert await waiting == [6]
+        server.requested.clear()
+        waiting = asyncio.create_task(take(messages, 1))
+        server.next = 9
+        await idle(server, LOOK_EVERY)
+        assert server.looks == [7] and not waiting.done(), "it may be on its way"
+        await idle(server, 1)
+        assert await waiting == ["Begun"] and server.looks == [7, 7]
+        server.requested.clear()
+        waiting = asyncio.create_task(take(messages, 1))
+        await server.requested.wait()
+        await idle(server, 1)
+        assert await waiting == ["Begun"], "on the same server: at once"
+    assert server.starts == [4, 7, 7]
+
+
+@pytest.mark.parametrize("answer", ["nothing", "another", "silence"])
+async def test_a_consumer_that_has_what_there_is_stays(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    """Nothing is there; what was there came; the leader does not say."""
+    server.replicas = 3
+    server.next = 5 if answer == "another" else None
+    if answer == "silence":
+
+        async def silent(*_: object) -> None:
+            raise StoreUnavailable("look", "no leader")
+
+        monkeypatch.setattr(server, "next_for", silent)
+    async with aclosing(open_feed(server, 4).messages()) as messages:
+        waiting = await begun(server, messages)
+        await idle(server, LOOK_EVERY)
+        if answer == "another":
+            server.next = 8
+        await idle(server, 2 * LOOK_EVERY - 1 if answer != "another" else 1)
+        server.deliver(1, 5)
+        assert await waiting == [5]
+    assert server.starts == [4]
+
+
+async def test_a_slow_reader_takes_what_is_there_before_it_doubts(server: FakeServer) -> None:
+    server.replicas, server.next = 3, 5
+    async with aclosing(open_feed(server, 4).messages()) as messages:
+        waiting = await begun(server, messages)
+        for _ in range(2 * LOOK_EVERY):
+            server.status("100", "Idle Heartbeat")
+        server.deliver(1, 5)
+        assert await waiting == [5]
+    assert server.starts == [4] and not server.looks
+
+
+async def test_one_server_is_believed(server: FakeServer) -> None:
+    server.next = 9
+    async with aclosing(open_feed(server, 4).messages()) as messages:
+        waiting = await begun(server, messages)
+        await idle(server, 3 * LOOK_EVERY)
+        assert not waiting.done() and not server.looks
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
 
 
 async def test_a_rewound_feed_begins_at_the_beginning(server: FakeServer) -> None:
