@@ -24,7 +24,7 @@ def lab(out: Path, *options: str) -> tuple[subprocess.CompletedProcess[str], dic
 
 
 def test_brokers_that_fail_at_once_recover_and_nothing_is_lost(tmp_path: Path) -> None:
-    done, found = lab(tmp_path, "--quick", "--only", "latency")
+    done, found = lab(tmp_path, "--quick", "--only", "latency", "--only", "scale")
     assert done.returncode == 0, done.stderr
     assert "not to be compared" in " ".join(done.stdout.split())
     assert [trial["failures"] for trial in found["latency"]] == [1, 2]
@@ -36,10 +36,20 @@ def test_brokers_that_fail_at_once_recover_and_nothing_is_lost(tmp_path: Path) -
             for name in ("detected_s", "taken_over_s", "back_s", "served_s"):
                 assert outcome[name] is not None, name
             assert outcome["by"] not in (None, outcome["broker"])
-    assert (
-        "`tocsin lab landmark --quick --only latency` wrote this page"
-        in (tmp_path / "summary.md").read_text()
-    )
+    page = (tmp_path / "summary.md").read_text()
+    assert "`tocsin lab landmark --quick --only latency --only scale` wrote this page" in page
+    assert "| Table 1, simulated, 12 brokers, default | heartbeats alone (KB/s) |" in page
+    killed = [(each["brokers"], each["detect"], each["what"]) for each in found["kills"]]
+    assert killed == [
+        (brokers, detect, what)
+        for brokers, whats in ((6, ("1", "2")), (12, ("1", "2", "a cluster")))
+        for detect in ("default", "aggressive")
+        for what in whats
+    ]
+    for each in found["kills"]:
+        assert each["wrongly"] == 0
+        assert all(fate["lost_s"] is not None for fate in each["fates"])
+        assert each["planned_s"] is not None or not each["bereaved"]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
@@ -28,6 +28,9 @@ from tocsin.lab.network import network_of
 from tocsin.lab.stage import Stage, make_directory
 from tocsin.runtime import logs
 
+if TYPE_CHECKING:
+    from tocsin.lab.reaps.claims import Claim
+
 app = typer.Typer(help="Repeat the papers' experiments, and compare.", no_args_is_help=True)
 app.callback()(lambda: None)  # without it, an app of one verb would not ask for the verb
 reaps = typer.Typer(help="The experiments of the REAPS paper.", no_args_is_help=True)
@@ -35,13 +38,13 @@ reaps.callback()(lambda: None)
 app.add_typer(reaps, name="reaps")
 CUT_SHORT = 1  # the exit code
 Done = TypeVar("Done")  # what experiments found
+OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the results go.")]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Of everything that chance decides.")]
 
 
 @app.command()
 def cqbs(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the results go.")] = Path(
-        "lab-cqbs"
-    ),
+    out: OutOption = Path("lab-cqbs"),
     quick: Annotated[
         bool, typer.Option("--quick", help="Few clients, half a minute: to see that it works.")
     ] = False,
@@ -64,7 +67,7 @@ def cqbs(
             help=f"Only this experiment: {', '.join(EXPERIMENTS)}; or {', '.join(PARTS)}. Repeatable.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of everything that chance decides.")] = 1,
+    seed: SeedOption = 1,
 ) -> None:
     """Repeat the three experiments of the CQBS paper on real processes, and hold the results against the paper's.
 
@@ -83,31 +86,20 @@ def cqbs(
     names = (*EXPERIMENTS, *PARTS)
     _check_names(only, names)
     plan = make_plan(quick=quick, scale=scale, minutes=minutes, seed=seed)
-    make_directory(out)
-    logs.configure("lab", network_of().log)
-    try:
-        results = asyncio.run(
-            _staged(out, lambda stage: experiments.run(plan, stage, tuple(only or EXPERIMENTS), _command()))
-        )
-    except asyncio.CancelledError:
-        raise typer.Exit(CUT_SHORT) from None
-    console = Console()
-    console.print(experiments.heading(results), markup=False, highlight=False)
-    console.print(_table(experiments.comparisons(results)))
+    chosen = tuple(only or EXPERIMENTS)
+    results = _perform(out, lambda stage: experiments.run(plan, stage, chosen, _command()))
     words = f"{experiments.draw(results, out)}; samples and tables are in {out}"
-    console.print(words, markup=False, highlight=False)
-    raise typer.Exit(CUT_SHORT if results.partial else 0)
+    tables = (_table(experiments.comparisons(results)),)
+    _conclude(experiments.heading(results), tables, words, results.partial)
 
 
 @reaps.command()
 def simulation(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the results go.")] = Path(
-        "lab-reaps-simulation"
-    ),
+    out: OutOption = Path("lab-reaps-simulation"),
     quick: Annotated[
         bool, typer.Option("--quick", help="A small network, some seconds: to see that it works.")
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of everything that chance decides.")] = 1,
+    seed: SeedOption = 1,
 ) -> None:
     """Repeat the simulation of the REAPS paper in virtual time, and hold the results against the paper's.
 
@@ -120,32 +112,23 @@ def simulation(
 
     Ctrl-C ends it, and keeps the figures that are done.
     """
-    from tocsin.lab.reaps import claims  # these need numpy, which takes a while to import
-    from tocsin.lab.reaps import run as simulations
+    from tocsin.lab.reaps import run as simulations  # these need numpy, which takes a while to import
     from tocsin.lab.reaps.parameters import parameters
 
     results = simulations.begin(parameters(quick=quick, seed=seed), _command())
     make_directory(out)
     with contextlib.suppress(KeyboardInterrupt), _progress() as tell:
         simulations.run(results, out, tell)
-    console = Console()
-    console.print(simulations.heading(results), markup=False, highlight=False)
-    stated = Table(*claims.HEADINGS)
-    for claim in simulations.stated(results):
-        stated.add_row(*claim.cells())
-    console.print(stated)
     rows = simulations.comparisons(results)
-    console.print(_table(row for row in rows if row.paper is not None or row.target is not None))
+    compared = _table(row for row in rows if row.paper is not None or row.target is not None)
     words = f"{simulations.draw(results, out)}; all figures and tables are in {out}"
-    console.print(words, markup=False, highlight=False)
-    raise typer.Exit(CUT_SHORT if results.partial else 0)
+    tables = (_claims(simulations.stated(results)), compared)
+    _conclude(simulations.heading(results), tables, words, results.partial)
 
 
 @reaps.command()
 def prototype(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the results go.")] = Path(
-        "lab-reaps-prototype"
-    ),
+    out: OutOption = Path("lab-reaps-prototype"),
     quick: Annotated[
         bool, typer.Option("--quick", help="Few subscribers, about a minute: to see that it works.")
     ] = False,
@@ -162,7 +145,7 @@ def prototype(
     traces: Annotated[
         Path | None, typer.Option("--write-traces", metavar="DIR", help="Write the traces that are ours.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of everything that chance decides.")] = 1,
+    seed: SeedOption = 1,
 ) -> None:
     """Repeat the measurements of the REAPS paper on real processes, and hold the results against the paper's.
 
@@ -178,8 +161,7 @@ def prototype(
 
     Ctrl-C ends it after the failure that runs, and keeps what there is (twice: at once).
     """
-    from tocsin.lab.reaps import claims  # these need numpy, which takes a while to import
-    from tocsin.lab.reaps.prototype import run as prototypes
+    from tocsin.lab.reaps.prototype import run as prototypes  # these need numpy: a while to import
     from tocsin.lab.reaps.prototype.plan import FIGURES
     from tocsin.lab.reaps.prototype.plan import plan as plan_prototype
     from tocsin.runtime import extra
@@ -192,30 +174,16 @@ def prototype(
         places, happenings = prototypes.write_traces(script, traces)
         typer.echo(f"traces are in {places} and {happenings}", err=True)
     prototypes.check_traces(script)
-    make_directory(out)
-    logs.configure("lab", network_of().log)
     results = prototypes.begin(plan, _command())
-    try:
-        asyncio.run(_staged(out, lambda stage: prototypes.run(results, script, stage)))
-    except asyncio.CancelledError:
-        raise typer.Exit(CUT_SHORT) from None
-    console = Console()
-    console.print(prototypes.heading(results), markup=False, highlight=False)
-    stated = Table(*claims.HEADINGS)
-    for claim in prototypes.stated(results):
-        stated.add_row(*claim.cells())
-    console.print(stated)
-    console.print(_table(prototypes.comparisons(results)))
+    _perform(out, lambda stage: prototypes.run(results, script, stage))
     words = f"{prototypes.draw(results, out)}; samples and tables are in {out}"
-    console.print(words, markup=False, highlight=False)
-    raise typer.Exit(CUT_SHORT if results.partial else 0)
+    tables = (_claims(prototypes.stated(results)), _table(prototypes.comparisons(results)))
+    _conclude(prototypes.heading(results), tables, words, results.partial)
 
 
 @app.command()
 def landmark(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the results go.")] = Path(
-        "lab-landmark"
-    ),
+    out: OutOption = Path("lab-landmark"),
     quick: Annotated[
         bool, typer.Option("--quick", help="Few brokers, about a minute: to see that it works.")
     ] = False,
@@ -227,13 +195,14 @@ def landmark(
             help=f"Only this experiment: {', '.join(LANDMARK_EXPERIMENTS)}. Repeatable.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of everything that chance decides.")] = 1,
+    seed: SeedOption = 1,
 ) -> None:
     """Repeat the experiments of the Landmark paper on real processes, and hold the results against the paper's.
 
     `control`: what 10 to 40 brokers say while nothing happens (Table 1). `objects`: what flows because a broker fails,
     by what it had (Tables 2 and 3). `latency`: 1 to 5 of 24 brokers are killed at once (Table 4). `sequence`: every
-    message of a publisher while its subscriber's broker fails and is replaced (Figure 8). About 40 minutes in all.
+    message of a publisher while its subscriber's broker fails and is replaced (Figure 8). `scale`: Tables 1 and 4 with
+    up to 1 000 brokers, in virtual time and one process. About 45 minutes in all.
 
         tocsin lab landmark --out results
 
@@ -241,22 +210,15 @@ def landmark(
 
         tocsin lab landmark --only latency --seed 2
 
+        tocsin lab landmark --only scale
+
     Ctrl-C ends it after the part that runs, and keeps what there is (twice: at once).
     """
     _check_names(only, LANDMARK_EXPERIMENTS)
-    make_directory(out)
-    logs.configure("lab", network_of().log)
     plan, chosen = plan_landmark(quick=quick, seed=seed), tuple(only or LANDMARK_EXPERIMENTS)
-    try:
-        results = asyncio.run(_staged(out, lambda stage: landmarks.run(plan, stage, chosen, _command())))
-    except asyncio.CancelledError:
-        raise typer.Exit(CUT_SHORT) from None
-    console = Console()
-    console.print(landmarks.heading(results), markup=False, highlight=False)
-    console.print(_table(landmarks.comparisons(results)))
+    results = _perform(out, lambda stage: landmarks.run(plan, stage, chosen, _command()))
     words = f"{landmarks.draw(results, out)}; samples and tables are in {out}"
-    console.print(words, markup=False, highlight=False)
-    raise typer.Exit(CUT_SHORT if results.partial else 0)
+    _conclude(landmarks.heading(results), (_table(landmarks.comparisons(results)),), words, results.partial)
 
 
 def _check_names(only: list[str] | None, names: tuple[str, ...]) -> None:
@@ -276,6 +238,26 @@ def _command() -> str:
         elif not word.startswith("--out="):
             kept.append(word)
     return shlex.join(["tocsin", *kept])
+
+
+def _perform(out: Path, run: Callable[[Stage], Coroutine[Any, Any, Done]]) -> Done:
+    """Run experiments on real processes to their end; what they found."""
+    make_directory(out)
+    logs.configure("lab", network_of().log)
+    try:
+        return asyncio.run(_staged(out, run))
+    except asyncio.CancelledError:
+        raise typer.Exit(CUT_SHORT) from None
+
+
+def _conclude(heading: str, tables: Iterable[Table], words: str, partial: bool) -> NoReturn:
+    """Print what was found and where it is, and leave."""
+    console = Console()
+    console.print(heading, markup=False, highlight=False)
+    for table in tables:
+        console.print(table)
+    console.print(words, markup=False, highlight=False)
+    raise typer.Exit(CUT_SHORT if partial else 0)
 
 
 async def _staged(out: Path, run: Callable[[Stage], Coroutine[Any, Any, Done]]) -> Done:
@@ -313,6 +295,15 @@ def _progress() -> Iterator[Callable[[str, float], None]]:
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=1.0)
         yield lambda words, part: progress.update(task, description=words, completed=part)
+
+
+def _claims(stated: Iterable[Claim]) -> Table:
+    from tocsin.lab.reaps.claims import HEADINGS as headings
+
+    table = Table(*headings)
+    for claim in stated:
+        table.add_row(*claim.cells())
+    return table
 
 
 def _table(rows: Iterable[Comparison]) -> Table:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -86,6 +86,7 @@ class Planner:
         self._weights = weights
         self._known: dict[str, tuple[dict[int, int], Summary]] = {}  # the last answer of each broker
         self._task: asyncio.Task[None] | None = None
+        self._explaining: asyncio.Task[None] | None = None  # of the newest plan
         self._log = structlog.get_logger()
 
     def want(self, effect: WantPlan) -> None:
@@ -94,9 +95,13 @@ class Planner:
             self._task = asyncio.get_running_loop().create_task(self._plan(effect))
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._end(self._task)
+        await self._end(self._explaining)
+
+    async def _end(self, task: asyncio.Task[None] | None) -> None:
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _plan(self, effect: WantPlan) -> None:
         brokers = effect.brokers
@@ -104,8 +109,8 @@ class Planner:
         await asyncio.gather(*(self._ask(each.id, slots) for each in brokers))
         self._known = {each.id: self._known[each.id] for each in brokers if each.id in self._known}
         try:
-            made, explanations = await asyncio.to_thread(
-                choose, brokers, dict(self._known), effect.previous, time.time(), self._weights
+            decision = await asyncio.to_thread(
+                decide, brokers, dict(self._known), effect.previous, self._weights
             )
         except Exception:
             self._log.exception("no plan of backups could be made")
@@ -113,14 +118,23 @@ class Planner:
         scores = {
             name: each.resources for name, (_, each) in self._known.items() if each.resources is not None
         }
-        self._post(PlanMade(cause=effect.cause, backups=made, scores=scores))
-        for each in explanations:
-            for problem in each.shortfalls:
-                self._log.warning("a broker lacks a backup", broker=each.broker, problem=problem)
+        self._post(PlanMade(cause=effect.cause, backups=decision.backups, scores=scores))
+        await self._end(self._explaining)
+        self._explaining = asyncio.get_running_loop().create_task(self._explain(decision, time.time()))
+
+    async def _explain(self, decision: Decision, at_s: float) -> None:
+        """Write down why, broker by broker: nobody waits for it, and a newer plan ends it."""
+        for member in decision.demand.members:
             try:
+                each = await asyncio.to_thread(decision.explained, member.name, at_s)
+                for problem in each.shortfalls:
+                    self._log.warning("a broker lacks a backup", broker=each.broker, problem=problem)
                 await self._table.put(f"{PREFIX}{each.broker}", msgspec.json.encode(each))
             except TocsinError as error:
                 self._log.info("why a broker has its backups is not written down", problem=str(error))
+                return
+            except Exception:
+                self._log.exception("why a broker has its backups cannot be said", broker=member.name)
                 return
 
     async def _ask(self, broker: str, slots: asyncio.Semaphore) -> None:
@@ -143,14 +157,29 @@ class Planner:
         self._known[broker] = held, answer
 
 
-def choose(
+class Decision(NamedTuple):
+    """A plan, and what is needed to say why it is so."""
+
+    backups: dict[str, Backups]
+    demand: Demand
+    made: Plan
+    facts: dict[str, Facts]
+    told: dict[str, Summary]
+    weights: Weights
+    distances: Distances
+
+    def explained(self, broker: str, at_s: float) -> Explanation:
+        """Why a broker has its backups. Of all brokers that takes longer than the plan itself."""
+        return _explained(self, broker, at_s)
+
+
+def decide(
     brokers: Sequence[BrokerInfo],
     known: Mapping[str, tuple[dict[int, int], Summary]],
     previous: Mapping[str, Backups],
-    at_s: float,
     weights: Mapping[str, float] | None = None,
-) -> tuple[dict[str, Backups], list[Explanation]]:
-    """The plan, and why. Imports what needs numpy: nobody else waits for that. ``weights``: of the ranking's terms."""
+) -> Decision:
+    """The plan. Imports what needs numpy: nobody else waits for that. ``weights``: of the ranking's terms."""
     from tocsin.core.assignment.demand import Demand, Member, unsaid_capacities
     from tocsin.core.assignment.outcome import Backups as Chosen
     from tocsin.core.assignment.outcome import Plan
@@ -164,7 +193,7 @@ def choose(
     facts = {
         each.id: Facts(
             resources=known[each.id][1].resources if each.id in known else None,
-            remoteness=_remoteness(each, brokers, distances),
+            remoteness=_remoteness(each, len(brokers), distances),
         )
         for each in brokers
     }
@@ -185,32 +214,19 @@ def choose(
         for each in brokers
     )
     demand = Demand(members, holdings)
-    before = {
-        name: Chosen(each.local, each.remote)
-        for name, each in previous.items()
-        if any(broker.id == name for broker in brokers)
-    }
+    names = {each.id for each in brokers}
+    before = {name: Chosen(each.local, each.remote) for name, each in previous.items() if name in names}
     made = replan(Plan("search", before, {}, {}, {}), demand).plan if before else plan(demand)
     backups = {name: Backups(each.local, each.remote) for name, each in made.backups.items()}
     told = {name: answer for name, (_, answer) in known.items()}
-    return backups, [
-        _explained(demand, made, each.id, facts, told, at_s, weighing, distances) for each in brokers
-    ]
+    return Decision(backups, demand, made, facts, told, weighing, distances)
 
 
-def _explained(
-    demand: Demand,
-    made: Plan,
-    broker: str,
-    facts: Mapping[str, Facts],
-    told: Mapping[str, Summary],
-    at_s: float,
-    weights: Weights,
-    distances: Distances,
-) -> Explanation:
+def _explained(decision: Decision, broker: str, at_s: float) -> Explanation:
     from tocsin.core.assignment.ranking import explain
 
-    delays = {name: measured_us(distances, broker, name) for name in facts}
+    demand, made, facts, told = decision.demand, decision.made, decision.facts, decision.told
+    delays = {name: measured_us(decision.distances, broker, name) for name in facts}
     silent = Summary(0, 0, {}, problems=("the broker does not answer",))
     local, remote = (
         tuple(
@@ -226,7 +242,7 @@ def _explained(
                 told.get(each.name, silent).problems,
                 delays[each.name],
             )
-            for each in explain(demand, made, broker, role, _at(facts, delays, HOPS[role]), weights)[
+            for each in explain(demand, made, broker, role, _at(facts, delays, HOPS[role]), decision.weights)[
                 :SHOWN_MAX
             ]
         )
@@ -260,14 +276,14 @@ def _distance(delay_us: int | None, hops: float) -> float:
     return hops if delay_us is None else delay_us / DELAY_US
 
 
-def _remoteness(broker: BrokerInfo, brokers: Sequence[BrokerInfo], distances: Distances) -> float:
+def _remoteness(broker: BrokerInfo, brokers: int, distances: Distances) -> float:
     """How much less near a broker is than its kind, in the mean of all others; 0 to those where nobody has measured."""
     from tocsin.core.assignment.ranking import nearness
 
     missing = 0.0
-    for other in brokers:
-        delay_us = None if other.id == broker.id else measured_us(distances, other.id, broker.id)
-        if delay_us is not None:
-            hops = HOPS["local" if other.cluster == broker.cluster else "remote"]
+    for other in sorted(distances.neighbours(broker.id)):
+        delay_us, cluster = measured_us(distances, other, broker.id), distances.cluster(other)
+        if delay_us is not None and cluster is not None:
+            hops = HOPS["local" if cluster == broker.cluster else "remote"]
             missing += max(0.0, nearness(hops) - nearness(_distance(delay_us, hops)))
-    return missing / max(1, len(brokers) - 1)
+    return missing / max(1, brokers - 1)

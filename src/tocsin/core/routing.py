@@ -13,8 +13,8 @@ the origin served those itself. What arrives over a link never takes an origin r
 exactly one copy for each interested broker.
 
 Cost: an interest that comes or goes touches one reference count at each broker. An edge broker that comes or
-goes costs the distinct filters of the network once; a hub changes everybody's next hops and rebuilds the plan
-(brokers × filters).
+goes costs the distinct filters of the network once; one that comes back, perhaps elsewhere, costs its interests; a hub
+changes everybody's next hops and rebuilds the plan (brokers × filters).
 """
 
 from __future__ import annotations
@@ -55,13 +55,26 @@ class RoutePlan:
     def routes(self, broker_id: str) -> frozenset[Route]:
         return frozenset(self._counts.get(broker_id, ()))
 
+    def senders(self, peer: str) -> list[str]:
+        """The brokers that have a route to this one."""
+        destinations = self._brokers if peer in self._hubs else (peer,)
+        found = {
+            broker: None
+            for destination in destinations
+            if self._interests[destination]
+            for broker, _, next_hop in self._hops_to(destination)
+            if next_hop == peer
+        }
+        return list(found)
+
     # ── changes: each says what it did to whose routes ──────────────────────────────────────────────────────
 
     def join(self, info: BrokerInfo, interests: Iterable[str]) -> dict[str, RouteChange]:
         """Add a broker, or replace what is known of it."""
         wanted = set(interests)
         known = self._brokers.get(info.id)
-        if known == info:
+        if known is not None and (known.cluster, known.role) == (info.cluster, info.role):
+            self._brokers[info.id] = info  # elsewhere, perhaps: routes name it, and not its address
             have = self._interests[info.id]
             return self.change(info.id, wanted - have, have - wanted)
         if known is not None or info.role is Role.ROUTING:
@@ -168,11 +181,11 @@ class RoutePlan:
 
 def _count(counts: Counter[Route], route: Route, *, by: int) -> int:
     """Count a route up or down; a count of zero is not kept."""
-    count = counts[route] + by
+    count = counts.get(route, 0) + by
     if count:
         counts[route] = count
     else:
-        del counts[route]
+        counts.pop(route, None)
     return count
 
 

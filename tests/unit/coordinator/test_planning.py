@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 
 import msgspec
+import pytest
 
 from tocsin.broker.summary import Summaries
-from tocsin.coordinator.planning import PREFIX, Explanation, Planner, choose
+from tocsin.coordinator import planning
+from tocsin.coordinator.planning import PREFIX, Explanation, Planner, decide
 from tocsin.core.coordination.planning import PlanMade, WantPlan
 from tocsin.core.coordination.survival import Backups
 from tocsin.core.machine import Event
@@ -23,6 +26,18 @@ BROKERS = tuple(
     for cluster in ("north", "south")
     for number in (1, 2, 3)
 )
+
+
+def choose(
+    brokers: tuple[BrokerInfo, ...],
+    told: dict[str, tuple[dict[int, int], Summary]],
+    previous: dict[str, Backups],
+    at_s: float,
+    weights: dict[str, float] | None = None,
+) -> tuple[dict[str, Backups], list[Explanation]]:
+    """The plan, and why."""
+    decision = decide(brokers, told, previous, weights)
+    return decision.backups, [decision.explained(each.id, at_s) for each in brokers]
 
 
 def known(**held: set[str]) -> dict[str, tuple[dict[int, int], Summary]]:
@@ -84,6 +99,35 @@ async def test_brokers_are_asked_page_by_page_and_who_is_silent_holds_what_it_he
         again = await posted.get()
     assert isinstance(again, PlanMade) and again.backups == made.backups
     assert len(planner._known["north-1"][0]) == len(names)
+    await planner.close()
+    await store.close()
+
+
+async def test_a_plan_does_not_wait_for_its_explanations_and_the_next_one_ends_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go, asked, explained = threading.Event(), [], planning._explained
+
+    def slow(decision: planning.Decision, broker: str, at_s: float) -> Explanation:
+        asked.append(broker)
+        assert go.wait(30)
+        return explained(decision, broker, at_s)
+
+    monkeypatch.setattr(planning, "_explained", slow)
+    store = MemoryStore(MemoryServer())
+    table = await store.table(TableSpec("coordination"))
+    posted: asyncio.Queue[Event] = asyncio.Queue()
+    planner = Planner(store.bus, table, "net", posted.put_nowait)
+    async with asyncio.timeout(30):
+        for _ in range(2):
+            planner.want(WantPlan(brokers=BROKERS[:2], previous={}))
+            assert isinstance(await posted.get(), PlanMade)
+            while not asked:
+                await asyncio.sleep(0.01)
+        go.set()
+        while await table.get(f"{PREFIX}north-2") is None:
+            await asyncio.sleep(0.01)
+    assert asked == ["north-1", "north-1", "north-2"], "of the first plan nothing more was said"
     await planner.close()
     await store.close()
 

@@ -18,6 +18,7 @@ decides alone.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
@@ -97,13 +98,14 @@ def explain(
     members = {each.name: each for each in demand.members}
     own = members[broker]
     chosen = getattr(plan.backups[broker], role)
-    load = _load(demand, broker)
+    load, held = _load(demand, broker), _held(demand, broker)
+    backed = _backed(plan, role, broker)
     found = []
     for other in demand.members:
         if other.name == broker or (other.cluster == own.cluster) != (role == "local"):
             continue
-        held = _held(demand, broker)
-        added = len(held - _covered(demand, plan, other.name, role, broker))
+        there = (other.name, *backed[other.name])
+        added = len(held.difference(*(_held(demand, each) for each in there)))
         carried = plan.load[other.name] + (0.0 if other.name == chosen else load)
         score = rate(
             similarity=1 - added / len(held) if held else 1.0,
@@ -164,12 +166,12 @@ def _load(demand: Demand, broker: str) -> float:
     return math.fsum(demand.rates.get(k, 1.0) * count for k, count in held.items())
 
 
-def _covered(demand: Demand, plan: Plan, candidate: str, role: Role, apart_from: str) -> set[Hashable]:
-    """What a candidate need not create: its own, and what it has for others whose backup it is."""
-    covered = _held(demand, candidate)
+def _backed(plan: Plan, role: Role, apart_from: str) -> defaultdict[str, list[str]]:
+    """Candidate → those of whom it has everything already, since it is their backup."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
     for broker, backups in plan.backups.items():
-        if backups.local == candidate and (role == "remote" or broker != apart_from):
-            covered |= _held(demand, broker)
-        if role == "remote" and backups.remote == candidate and broker != apart_from:
-            covered |= _held(demand, broker)
-    return covered
+        if backups.local is not None and (role == "remote" or broker != apart_from):
+            found[backups.local].append(broker)
+        if role == "remote" and backups.remote is not None and broker != apart_from:
+            found[backups.remote].append(broker)
+    return found

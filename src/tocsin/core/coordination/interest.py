@@ -83,11 +83,20 @@ class Interest:
                 self._note(self.plan.change(broker, came, went))
         moved, self._moved = self._moved, {}
         readdressed, self._readdressed = self._readdressed, {}
-        told = {broker: self._routes(routes) for broker, routes in moved.items() if routes}
-        if readdressed:
-            for broker in self.plan.brokers:
-                told.setdefault(broker, []).extend(self._addresses(broker, readdressed))
-        return {broker: routes for broker, routes in told.items() if routes}
+        told: dict[str, list[Routes]] = {}
+        alike: dict[tuple[tuple[Route, bool], ...], list[Routes]] = {}  # most brokers are told the same
+        for broker, routes in moved.items():
+            if not routes:
+                continue
+            key = tuple(routes.items())
+            if key not in alike:
+                alike[key] = self._routes(routes)
+            told[broker] = list(alike[key])
+        for broker, peers in self._senders(readdressed).items():
+            told.setdefault(broker, []).append(
+                Routes((), (), tuple(self.plan.brokers[peer] for peer in peers))
+            )
+        return told
 
     def all(self, broker: str) -> list[Routes]:
         """Every route of a broker, in pieces."""
@@ -110,10 +119,13 @@ class Interest:
             told.append(Routes(added, removed, tuple(self.plan.brokers[peer] for peer in peers)))
         return told
 
-    def _addresses(self, broker: str, moved: Mapping[str, None]) -> list[Routes]:
-        """Whoever sends to a broker that moved has to know where it is now."""
-        needed = sorted({route.peer for route in self.plan.routes(broker)} & moved.keys())
-        return [Routes((), (), tuple(self.plan.brokers[peer] for peer in needed))] if needed else []
+    def _senders(self, moved: Iterable[str]) -> dict[str, list[str]]:
+        """Whoever sends to a broker that moved, and to which: it has to know where that is now."""
+        found: dict[str, list[str]] = {}
+        for peer in sorted(moved):
+            for broker in self.plan.senders(peer):
+                found.setdefault(broker, []).append(peer)
+        return found
 
 
 def _flip(changes: dict[Key, bool], key: Key, here: bool) -> None:

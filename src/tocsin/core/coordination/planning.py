@@ -3,7 +3,8 @@
 The shell plans, because that takes time, and needs what brokers hold.
 
 ``WantPlan`` asks for one, SETTLE_US after brokers came or went, lest each of a rush has a plan of its own; and every
-now and then, since what brokers hold changes. ``PlanMade`` answers. One that is not answered is asked for again.
+now and then, since what brokers hold changes. ``PlanMade`` answers. One that is not answered is asked for again. Who is
+asked while it plans may not hear it: what came before an answer that was asked for earlier is asked for once more.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class PlanClock:
 
     def __init__(self, now_us: int) -> None:
         self._due_us = now_us + SETTLE_US
-        self._changed = False  # since a plan was asked for
+        self._awaited = False  # a plan was asked for, and not made yet
+        self._changed = False  # since the first time that it was asked for
 
     def changed(self, now_us: int) -> None:
         """Brokers came or went."""
@@ -57,10 +59,12 @@ class PlanClock:
         if now_us < self._due_us:
             return False
         self._due_us = now_us + PATIENCE_US
-        self._changed = False
+        if not self._awaited:
+            self._awaited, self._changed = True, False
         return True
 
     def made(self, now_us: int) -> None:
+        self._awaited = False
         self._due_us = now_us + (SETTLE_US if self._changed else AGAIN_US)
 
 

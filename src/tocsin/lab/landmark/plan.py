@@ -66,6 +66,29 @@ class Sequence(msgspec.Struct, frozen=True):
     settle_s: float = 3.0
 
 
+class Size(msgspec.Struct, frozen=True):
+    """A network of the simulator."""
+
+    brokers: int
+    runs: int  # of each kind of failure
+    interests: bool = True  # every broker has subscribers of its own, to which all others have a route
+
+
+class Scale(msgspec.Struct, frozen=True):
+    """Tables 1 and 4 in virtual time, with as many brokers as there is time for."""
+
+    sizes: tuple[Size, ...] = (Size(24, 5), Size(100, 3), Size(300, 2), Size(1_000, 1))
+    at_rest: tuple[int, ...] = (10, 20, 30, 40)  # sizes of which only that is asked
+    detects: tuple[Detect, ...] = ("default", "aggressive")
+    failures: tuple[int, ...] = (1, 2, 3, 4, 5)  # then a cluster, and a tenth of all
+    brokers_each: int = 5  # a cluster, beside its standby
+    standbys_each: int = 1
+    promote_after_ms: int = 5_000
+    rest_s: float = 10.0
+    settle_s: float = 3.0
+    deadline_s: float = 90.0
+
+
 class Plan(msgspec.Struct, frozen=True):
     """All of them."""
 
@@ -75,6 +98,7 @@ class Plan(msgspec.Struct, frozen=True):
     objects: Objects = Objects()
     latency: Latency = Latency()
     sequence: Sequence = Sequence()
+    scale: Scale = Scale()
 
 
 QUICK = Plan(
@@ -104,6 +128,7 @@ QUICK = Plan(
         promote_after_ms=200,
         settle_s=1.0,
     ),
+    scale=Scale(sizes=(Size(6, 1), Size(12, 1)), at_rest=(10,), failures=(1, 2), rest_s=5.0, settle_s=1.0),
 )
 
 

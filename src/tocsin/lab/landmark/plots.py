@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tocsin.lab.drawing import DPI, finish, pyplot, save
-from tocsin.lab.drawing import available as available
+from tocsin.lab.drawing import finish, pyplot, save
 from tocsin.lab.figures import Spread
 from tocsin.lab.landmark import paper
 from tocsin.lab.landmark.control import Controlled
 from tocsin.lab.landmark.latency import Trial
-from tocsin.lab.landmark.objects import Kind, Recovered
+from tocsin.lab.landmark.objects import Kind, Recovered, slope
+from tocsin.lab.landmark.scale import Kill, Rest
 from tocsin.lab.landmark.sequence import Sequenced
 from tocsin.lab.landmark.tables import mean
 
@@ -26,6 +26,7 @@ PLACES: Final = (
     "#ffe6cc",
     "#e1d5e7",
 )  # behind a time sequence: where the subscriber is
+SIZES: Final = (OURS, SECOND, THIRD, "#27ae60")  # of simulated networks
 DETECTS: Final = {"default": OURS, "aggressive": THIRD}
 
 
@@ -138,8 +139,7 @@ def draw_sequence(found: Sequence[Sequenced], out: Path) -> None:
     )
     for axes, each in zip(panels[:, 0], found, strict=True):
         _sequence(axes, each)
-    figure.savefig(out / "sequence.png", dpi=DPI)
-    pyplot().close(figure)
+    save(figure, out / "sequence.png")
 
 
 def _sequence(axes: Any, found: Sequenced) -> None:
@@ -172,3 +172,80 @@ def _sequence(axes: Any, found: Sequenced) -> None:
     lost = f"{found.account.lost} of {found.account.due} messages lost"
     finish(axes, f"Fig 8, {found.way}: {lost}", "seconds", "message")
     axes.legend(fontsize=8, loc="upper left")
+
+
+def draw_scale(rests: Sequence[Rest], kills: Sequence[Kill], out: Path) -> None:
+    """Tables 1 and 4 in virtual time: time by failures, traffic by brokers, and what the leader takes."""
+    figure, panels = pyplot().subplots(1, 3, figsize=(17, 5.2), layout="constrained")
+    _falls(panels[0], kills)
+    _traffic(panels[1], rests)
+    _leader(panels[2], rests, kills)
+    save(figure, out / "scale.png")
+
+
+def _falls(axes: Any, kills: Sequence[Kill]) -> None:
+    means = [each.mean for each in paper.LATENCY.values()]
+    axes.plot(list(paper.LATENCY), means, "s--", color=THEIRS, label="paper, 24 brokers: recovered")
+    sizes = list(dict.fromkeys(kill.brokers for kill in kills))
+    for detect, marks in (("default", "o-"), ("aggressive", "^:")):
+        for brokers in sizes:
+            mine = [kill for kill in kills if (kill.brokers, kill.detect) == (brokers, detect)]
+            colour = SIZES[sizes.index(brokers) % len(SIZES)]
+            for name, mark, words in (
+                ("taken_over_s", marks, "taken over"),
+                ("planned_s", "x" + marks[1:], "backups again"),
+            ):
+                points = _by_failures(mine, name)
+                if points and (detect == "default" or name == "taken_over_s"):
+                    label = f"{brokers} brokers, {detect}: {words}"
+                    axes.plot(*zip(*points, strict=True), mark, color=colour, ms=4, lw=1, label=label)
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    finish(
+        axes, "Table 4, simulated: from the kill of so many at once", "brokers that fail", "virtual seconds"
+    )
+    axes.legend(fontsize=6)
+
+
+def _by_failures(kills: Sequence[Kill], name: str) -> list[tuple[int, float]]:
+    times: dict[int, list[float]] = {}
+    for kill in kills:
+        found = getattr(kill, name)
+        if found is not None:
+            times.setdefault(len(kill.fates), []).append(found)
+    return [(count, sum(some) / len(some)) for count, some in sorted(times.items())]
+
+
+def _traffic(axes: Any, rests: Sequence[Rest]) -> None:
+    axes.plot(*zip(*paper.CONTROL.items(), strict=True), "s", color=THEIRS, label="paper")
+    line = slope([(float(brokers), kb) for brokers, kb in paper.CONTROL.items()])
+    most = max([*paper.CONTROL, *(rest.brokers for rest in rests)])
+    if line is not None:
+        ends = (min(paper.CONTROL), most)
+        heights = [line[0] + line[1] * each for each in ends]
+        axes.plot(ends, heights, "--", color=THEIRS, lw=1, label=f"its line: {line[1]:.2g} KB/s a broker")
+    for detect in dict.fromkeys(rest.detect for rest in rests):
+        points = sorted((rest.brokers, rest.heartbeats) for rest in rests if rest.detect == detect)
+        colour = DETECTS[detect]
+        axes.plot(*zip(*points, strict=True), "o-", color=colour, label=f"ours: heartbeats, {detect}")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    finish(axes, "Table 1, simulated: at rest", "brokers", "KB/s")
+
+
+def _leader(axes: Any, rests: Sequence[Rest], kills: Sequence[Kill]) -> None:
+    for detect in dict.fromkeys(rest.detect for rest in rests):
+        points = sorted((rest.brokers, 100 * rest.effort.share) for rest in rests if rest.detect == detect)
+        axes.plot(*zip(*points, strict=True), "o-", color=DETECTS[detect], label=f"at rest, {detect}")
+        spent: dict[int, tuple[float, float]] = {}
+        for kill in kills:
+            if kill.detect == detect:
+                leader_s, span_s = spent.get(kill.brokers, (0.0, 0.0))
+                spent[kill.brokers] = leader_s + kill.effort.leader_s, span_s + kill.effort.span_s
+        busy = [(brokers, 100 * leader_s / span_s) for brokers, (leader_s, span_s) in sorted(spent.items())]
+        if busy:
+            label = f"while brokers recover, {detect}"
+            axes.plot(*zip(*busy, strict=True), "^:", color=DETECTS[detect], label=label)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    finish(axes, "The leader (measured)", "brokers", "% of one processor")

@@ -11,6 +11,7 @@ from tocsin.lab.landmark.control import Controlled
 from tocsin.lab.landmark.latency import Trial
 from tocsin.lab.landmark.objects import Kind, Recovered, slope
 from tocsin.lab.landmark.plan import Detect
+from tocsin.lab.landmark.scale import Kill, Rest
 from tocsin.lab.landmark.sequence import Sequenced
 
 # What this project wants of itself.
@@ -189,3 +190,92 @@ def sequence_rows(found: Sequence[Sequenced]) -> list[Comparison]:
             words = "a standby in its place after"
             rows.append(Comparison(name, words, "s", None, each.replaced_s - each.killed_s))
     return rows
+
+
+# ── the simulator ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def scale_rows(rests: Sequence[Rest], kills: Sequence[Kill]) -> list[Comparison]:
+    """Of sizes that the paper does not have there are fewer rows: one and the most at once, and what is larger."""
+    rows = [row for rest in rests for row in _rest(rest)]
+    for brokers, detect in dict.fromkeys((kill.brokers, kill.detect) for kill in kills):
+        mine = [kill for kill in kills if (kill.brokers, kill.detect) == (brokers, detect)]
+        whats = list(dict.fromkeys(kill.what for kill in mine))
+        counts = [what for what in whats if what.isdigit()]
+        for what in whats:
+            if brokers == paper.BROKERS or what in (*counts[:1], *counts[-1:]) or what not in counts:
+                rows += _killed([kill for kill in mine if kill.what == what])
+        rows += _scaled(mine, counts)
+    return rows
+
+
+def _rest(rest: Rest) -> list[Comparison]:
+    name = f"Table 1, simulated, {rest.brokers} brokers, {rest.detect}"
+    published = paper.CONTROL.get(rest.brokers)
+    share = None if published is None else published / rest.brokers
+    return [
+        Comparison(name, "heartbeats alone", "KB/s", published, rest.heartbeats),
+        Comparison(name, "of one broker, heartbeats", "KB/s", share, rest.each, HEARTBEATS_TARGET),
+        Comparison(name, "the leader at rest", "% of one processor", None, 100 * rest.effort.share),
+    ]
+
+
+def _killed(kills: Sequence[Kill]) -> list[Comparison]:
+    brokers, detect, what = kills[0].brokers, kills[0].detect, kills[0].what
+    name = f"Table 4, simulated, {brokers} brokers, {detect}, {what} at once"
+    theirs = paper.LATENCY.get(int(what)) if brokers == paper.BROKERS and what.isdigit() else None
+    published, target = None if theirs is None else theirs.mean, RECOVERY_TARGET_S[detect]
+    replaced = [each for kill in kills for each in kill.replaced]
+    rows = [
+        Comparison(name, "all recorded as lost, mean", "s", None, _mean(kill.lost_s for kill in kills)),
+        Comparison(
+            name,
+            "somebody stands in for each, mean",
+            "s",
+            published,
+            _mean(kill.taken_over_s for kill in kills),
+            target,
+        ),
+        Comparison(name, "a standby in a broker's place, mean", "s", published, _mean(replaced)),
+        Comparison(name, "all have backups again, mean", "s", None, _mean(kill.planned_s for kill in kills)),
+    ]
+    missing = sum(kill.is_unfinished for kill in kills)
+    if missing:
+        rows.append(Comparison(name, "runs that did not recover in time", f"of {len(kills)}", None, missing))
+    return rows
+
+
+def _scaled(kills: Sequence[Kill], counts: Sequence[str]) -> list[Comparison]:
+    """Of one network, all runs together."""
+    brokers, detect = kills[0].brokers, kills[0].detect
+    name = f"Table 4, simulated, {brokers} brokers, {detect}"
+    rows: list[Comparison] = []
+    if len(counts) > 1 and counts[0] == "1":
+        one, many = (
+            _mean(kill.taken_over_s for kill in kills if kill.what == what)
+            for what in (counts[0], counts[-1])
+        )
+        theirs = paper.LATENCY.get(int(counts[-1])) if brokers == paper.BROKERS else None
+        published = None if theirs is None else theirs.mean / paper.LATENCY[1].mean
+        words, ours = f"{counts[-1]} at once, against one", many / one if one and many else None
+        rows.append(Comparison(name, words, "times", published, ours, AT_ONCE_TARGET))
+    span_s, leader_s = sum(k.effort.span_s for k in kills), sum(k.effort.leader_s for k in kills)
+    plans, planning_s = sum(k.effort.plans for k in kills), sum(k.effort.planning_s for k in kills)
+    wrongly, bereft = sum(k.wrongly for k in kills), sum(fate.bereft for k in kills for fate in k.fates)
+    longest_s = max(k.effort.longest_s for k in kills)
+    busy = 100 * leader_s / span_s if span_s else None
+    return [
+        *rows,
+        Comparison(name, "brokers taken for lost wrongly", "in all runs", None, wrongly, 1),
+        Comparison(name, "brokers whose two backups failed too", "in all runs", None, bereft),
+        Comparison(name, "the leader while brokers recover", "% of one processor", None, busy),
+        Comparison(name, "the leader's longest step", "s of one processor", None, longest_s),
+        Comparison(
+            name, "a plan of backups", "s of one processor", None, planning_s / plans if plans else None
+        ),
+    ]
+
+
+def _mean(times: Iterable[float | None]) -> float | None:
+    known = _known(times)
+    return sum(known) / len(known) if known else None

@@ -76,6 +76,17 @@ def test_a_change_while_a_plan_is_made_is_not_forgotten() -> None:
     assert clock.is_due(3 * SETTLE_US + AGAIN_US + PATIENCE_US), "never answered"
 
 
+def test_a_change_is_not_forgotten_though_a_plan_takes_longer_than_brokers_need_to_settle() -> None:
+    clock = PlanClock(0)
+    assert clock.is_due(SETTLE_US)
+    clock.changed(SETTLE_US + 1)
+    assert clock.is_due(2 * SETTLE_US + 1), "it is asked again, and whoever plans does not hear it"
+    clock.made(3 * SETTLE_US)
+    assert clock.is_due(4 * SETTLE_US)
+    clock.made(5 * SETTLE_US)
+    assert not clock.is_due(5 * SETTLE_US + AGAIN_US - 1)
+
+
 def test_the_best_standby_takes_the_place_of_who_is_gone_for_a_while() -> None:
     survival, promotions = Survival(), Promotions(after_us=5)
     standbys = [

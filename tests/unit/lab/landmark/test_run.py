@@ -10,9 +10,11 @@ import msgspec
 import pytest
 
 from tests.unit.lab.landmark.test_latency import outcome
+from tests.unit.lab.landmark.test_scale import fate, kill
 from tocsin.errors import OperatorError
+from tocsin.lab import drawing
 from tocsin.lab.figures import Spread
-from tocsin.lab.landmark import control, latency, objects, plots, sequence
+from tocsin.lab.landmark import control, latency, objects, scale, sequence
 from tocsin.lab.landmark.control import Controlled
 from tocsin.lab.landmark.crowd import Account
 from tocsin.lab.landmark.latency import Trial
@@ -29,10 +31,11 @@ from tocsin.lab.landmark.run import (
     summary,
     write,
 )
+from tocsin.lab.landmark.scale import Effort, Kill, Rest
 from tocsin.lab.landmark.sequence import Message, Sequenced, Visit
 from tocsin.lab.stage import Stage
 
-PICTURES = ("control", "objects", "latency", "sequence")
+PICTURES = ("control", "objects", "latency", "sequence", "scale")
 
 
 def controlled(brokers: int, rate: float) -> Controlled:
@@ -85,7 +88,17 @@ def results() -> Results:
             duplicates=0,
         )
     ]
+    found.rests = [rest(40, 4.0), rest(1_000, 100.0)]
+    large = msgspec.structs.replace(kill(*[fate()] * 100), brokers=1_000, what=scale.TENTH)
+    found.kills = [kill(fate()), kill(fate(), fate(taken_over_s=3.0)), large]
     return found
+
+
+def rest(brokers: int, rate: float) -> Rest:
+    effort = Effort(span_s=10.0, leader_s=1.0)
+    return Rest(
+        brokers=brokers, detect="default", messages=3.0 * brokers, heartbeats=rate, wrongly=0, effort=effort
+    )
 
 
 def figure(name: str, words: str, found: Results) -> tuple[float | None, float | None, float | None]:
@@ -117,6 +130,43 @@ def test_each_table_stands_beside_the_papers() -> None:
     assert figure("Fig 8, standby", "longest from sending to arrival", found) == (None, 3.0, None)
 
 
+def test_what_is_simulated_stands_beside_the_paper_where_it_has_that_size() -> None:
+    found = results()
+    name = "Table 1, simulated, 40 brokers, default"
+    assert figure(name, "heartbeats alone", found) == (89.49, 4.0, None)
+    assert figure(name, "of one broker, heartbeats", found) == (89.49 / 40, 0.1, 0.2)
+    name = "Table 1, simulated, 1000 brokers, default"
+    assert figure(name, "heartbeats alone", found) == (None, 100.0, None)
+    assert figure(name, "the leader at rest", found) == (None, 10.0, None)
+    name = "Table 4, simulated, 24 brokers, default"
+    assert figure(f"{name}, 2 at once", "all recorded as lost, mean", found) == (None, 1.0, None)
+    assert figure(f"{name}, 2 at once", "somebody stands in for each, mean", found) == (5.50, 3.0, 3.0)
+    assert figure(f"{name}, 2 at once", "a standby in a broker's place, mean", found) == (5.50, 6.0, None)
+    assert figure(name, "2 at once, against one", found) == (5.50 / 2.92, 2.0, 1.5)
+    assert figure(name, "brokers taken for lost wrongly", found) == (None, 0, 1)
+    assert figure(name, "the leader while brokers recover", found) == (None, 25.0, None)
+    name = "Table 4, simulated, 1000 brokers, default, a tenth at once"
+    assert figure(name, "somebody stands in for each, mean", found) == (None, 1.5, 3.0)
+    assert figure(name, "all have backups again, mean", found) == (None, 3.0, None)
+    assert "virtual time" in heading(found)
+
+
+def test_of_sizes_that_the_paper_has_not_one_and_the_most_failures_are_shown() -> None:
+    found = results()
+    several = [kill(*[fate()] * count) for count in (1, 2, 3)]
+    found.kills = [msgspec.structs.replace(each, brokers=100) for each in several]
+    shown = {row.experiment for row in comparisons(found) if "100 brokers" in row.experiment}
+    name = "Table 4, simulated, 100 brokers, default"
+    assert shown == {name, f"{name}, 1 at once", f"{name}, 3 at once"}
+
+
+def test_a_simulated_run_that_is_not_over_in_time_is_said() -> None:
+    found = results()
+    found.kills = [kill(fate()), kill(fate(), planned_s=None)]
+    name = "Table 4, simulated, 24 brokers, default, 1 at once"
+    assert figure(name, "runs that did not recover in time", found)[1] == 1
+
+
 def test_a_run_that_does_not_recover_is_said_and_is_in_no_mean() -> None:
     found = results()
     found.latency = [trial(1, 1.2), trial(1, None)]
@@ -143,6 +193,12 @@ def test_everything_is_written_and_can_be_read_back(tmp_path: Path) -> None:
     assert [row["kind"] for row in table(tmp_path / "objects.csv")][-1] == "routes"
     arrivals = [row["arrived_s"] for row in table(tmp_path / "sequence.csv")]
     assert arrivals == ["0.100000", "4.000000", ""]
+    rows = table(tmp_path / "scale.csv")
+    assert [row["failed"] for row in rows] == ["1", "2", "100"]
+    assert rows[1]["taken_over_s"] == "3.000000"
+    assert (rows[1]["span_s"], rows[1]["leader_s"]) == ("4.000000", "1.000000")
+    rows = table(tmp_path / "scale-rest.csv")
+    assert [(row["brokers"], row["leader"]) for row in rows] == [("40", "0.100000"), ("1000", "0.100000")]
 
 
 def test_nothing_found_is_an_empty_table(tmp_path: Path) -> None:
@@ -162,6 +218,16 @@ def test_the_heading_says_what_the_figures_are_of() -> None:
     assert plan(quick=True, seed=2).seed == 2
     assert plan(quick=False, seed=1) == Plan()
     assert QUICK.latency != Latency()
+
+
+def test_the_heading_does_not_call_real_what_was_simulated() -> None:
+    found = results()
+    assert "real processes" in heading(found) and "*simulated* are of one process" in heading(found)
+    found.rests = []
+    assert "simulated" not in heading(found)
+    alone = begin(Plan())
+    alone.rests = [rest(40, 4.0)]
+    assert heading(alone).startswith("Simulated with") and "real" not in heading(alone)
 
 
 async def test_experiments_run_in_order_and_only_those_asked_for(
@@ -190,8 +256,13 @@ async def test_experiments_run_in_order_and_only_those_asked_for(
         found += whole.sequence
         raise OperatorError("the network is gone", "Try again")
 
+    async def scales(given: object, seed: int, stage: Stage, rests: list[Rest], kills: list[Kill]) -> None:
+        done.append("scale")
+        rests += whole.rests
+        kills += whole.kills
+
     for module, stand_in in (
-        (control, controls), (objects, recoveries), (latency, latencies), (sequence, sequences)
+        (control, controls), (objects, recoveries), (latency, latencies), (sequence, sequences), (scale, scales)
     ):  # fmt: skip
         monkeypatch.setattr(module, "run", stand_in)
     stage = Stage(tmp_path, lambda words, part: None)
@@ -206,6 +277,9 @@ async def test_experiments_run_in_order_and_only_those_asked_for(
     await run(Plan(), stage, EXPERIMENTS[:2])
     assert done == ["control", "objects"]
     assert not json.loads((tmp_path / "results.json").read_text())["partial"]
+    done.clear()
+    assert (await run(Plan(), stage, ("scale",))).kills == whole.kills
+    assert done == ["scale"]
     with pytest.raises(OperatorError):
         await run(Plan(), stage, ("sequence",))
     known = json.loads((tmp_path / "results.json").read_text())
@@ -221,7 +295,7 @@ def test_there_is_a_picture_of_each_experiment(tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_the_remedy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "available", lambda: False)
+    monkeypatch.setattr(drawing, "available", lambda: False)
     assert "tocsin[lab]" in draw(results(), tmp_path)
     assert not list(tmp_path.iterdir())
 
