@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tocsin.core import dialler
 from tocsin.core.attendance import Attendance, Subscribed
 from tocsin.core.custody import Custody
 from tocsin.core.delivery import Progress
@@ -18,6 +19,7 @@ from tocsin.core.forwarding import Subscription
 from tocsin.core.grant import Grant, grant
 from tocsin.core.holdings import Holdings, Looked
 from tocsin.core.machine import Effect, Event, PutKey, Received, Stored, StoreFailed
+from tocsin.core.presence import Presence
 from tocsin.core.repeats import Repeats
 from tocsin.core.replication.backup import Backup
 from tocsin.core.replication.gamma import option_of, subscription_of
@@ -53,6 +55,7 @@ GIVEN_UP = "nothing comes of a topic that was unsubscribed from, but what the lo
 ONCE = "behind the client's filter nothing comes twice, and nothing is missing"
 HOME = "in the end everybody is at home, and nobody stands in for anybody"
 BOUNDED = "what a broker holds is bounded"
+OUSTED = "no client is thrown out for a connection of its own"
 
 
 def test_some_seeds_break_nothing() -> None:
@@ -349,6 +352,24 @@ def test_a_planted_bug_is_found(bug: type[SurvivalBroker]) -> None:
     found = next((broken for seed in range(SEEDS) if (broken := run(scenario, seed).broken)), None)
     assert found is not None, f"{SEEDS} seeds did not find {bug.__name__}"
     assert found.invariant == invariant
+
+
+class HeedsEveryWord(SurvivalBroker):
+    """Lets a client go for a word that it is elsewhere, though it came here since."""
+
+    class presences(Presence):
+        def since(self, client: str, came_us: int) -> bool:
+            return False
+
+
+def test_a_client_that_is_thrown_out_for_where_it_was_before_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Our client forgives that; one of others' does not."""
+    monkeypatch.setattr(dialler, "FORGIVEN_MAX", 0)
+    scenario = with_bug(HeedsEveryWord)
+    found = next((broken for seed in range(SEEDS) if (broken := run(scenario, seed).broken)), None)
+    assert found is not None and found.invariant == OUSTED
 
 
 def test_a_filter_that_forgets_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

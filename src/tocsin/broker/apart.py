@@ -80,7 +80,7 @@ class Apart:
             self._near.sever()
 
     def adopted(self) -> None:
-        self._log.info("a leader counts on this broker again")
+        self._log.info("a leader counts on this broker")
         self._near.restore()
         self._exchange.durability.provisional.restore()
 

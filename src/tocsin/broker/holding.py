@@ -16,6 +16,7 @@ import structlog
 from tocsin.core.channel_request import is_channel, read_request
 from tocsin.core.holdings import (
     CellFound,
+    Counted,
     Defined,
     Doubted,
     Held,
@@ -80,6 +81,10 @@ class Holding:
     def borrow(self) -> None:
         """This process is in the place of another broker."""
         self.machine.borrow()
+
+    def count(self, counted: bool) -> None:
+        """A leader counts on this process under its name, or does not."""
+        self._post(Counted(counted=counted, cause=f"{self._broker}:counted"))
 
     async def open(self) -> None:
         """Read the channels that there are."""

@@ -202,8 +202,10 @@ class _Broker:
             pressure=self._listener.hold_back,
             unwanted=self._exchange.lose,
         )
+        holding = self._exchange.durability.channels.holding
+        holding.count(False)  # until a leader does
         if self._spare:
-            self._exchange.durability.channels.holding.borrow()
+            holding.borrow()
         self._exchange.durability.replicating.attend(self._listener)
         self._apart.open(self._listener)
 
@@ -333,8 +335,10 @@ class _Broker:
             case StandDown(broker=broker):
                 self._exchange.durability.standing_in.stand_down(broker)
             case Orphaned(told=told):
+                self._exchange.durability.channels.holding.count(False)
                 self._apart.orphaned(told)
             case Adopted():
+                self._exchange.durability.channels.holding.count(True)
                 self._apart.adopted()
             case MeasureLinks():
                 self._exchange.peers.measure(lambda: self._look_at_links(asked=True))

@@ -23,8 +23,8 @@ not: they want that one broker) dials it at once, REFERRALS_MAX times in a row, 
 it loses the other; after *moved*, the other is the usual one.
 
 Who is told that its **session was taken over** within OWN_US of an earlier connection may have been taken for its own
-rival: a broker that it had given up was slow (``Down.own``). That is believed once in FORGIVE_US; two clients with one
-id would otherwise throw each other out for ever.
+rival: a broker that it had given up was slow (``Down.own``). That is believed FORGIVEN_MAX times in FORGIVE_US; two
+clients with one id would otherwise throw each other out for ever.
 
 In ``greeting`` CONNECT is sent and CONNACK awaited. In ``up`` a PINGREQ goes out every half keep-alive, and a
 peer that does not answer until the next one is given up. Back-off doubles from BACKOFF_FIRST_US to
@@ -81,6 +81,7 @@ TOLD_MAX = 8  # servers that a broker may tell us of
 REFERRALS_MAX = 3  # servers that each name another, before we wait and begin anew
 OWN_US = 10_000_000  # a frozen broker may wake up so much later, and read what we sent
 FORGIVE_US = 60_000_000
+FORGIVEN_MAX = 3
 TAKEN_OVER, USE_ANOTHER_SERVER, SERVER_MOVED = 0x8E, 0x9C, 0x9D
 
 RETRY = "retry"
@@ -135,7 +136,7 @@ class Dialler(TableMachine):
         self._waited_us = 0  # … and how long after the last
         self._up_since_us = 0
         self._said_us: int | None = None  # when a connection ended last on which CONNECT was sent
-        self._forgiven_us: int | None = None  # when *session taken over* was taken for our own doing
+        self._forgiven_us: list[int] = []  # when *session taken over* was taken for our own doing
         self._ping_us = 0  # between two PINGREQs; 0: never
         self._unanswered = False  # a PINGREQ is out …
         self._asked_us = 0  # … since then
@@ -293,9 +294,10 @@ class Dialler(TableMachine):
     def _forgives(self, now_us: int) -> bool:
         if self._said_us is None or now_us - self._said_us > OWN_US:
             return False
-        if self._forgiven_us is not None and now_us - self._forgiven_us < FORGIVE_US:
+        self._forgiven_us = [each for each in self._forgiven_us if now_us - each < FORGIVE_US]
+        if len(self._forgiven_us) >= FORGIVEN_MAX:
             return False
-        self._forgiven_us = now_us
+        self._forgiven_us.append(now_us)
         return True
 
     def _goes_to(self, server: Server, reason_code: int | None) -> bool:

@@ -9,6 +9,10 @@ that may have happened, or may still happen, can do no harm to a newer cell.
 Nothing is deleted before a scan was whole (``scanned``): until then it is not known who wants what. What that first
 scan finds, and somebody wants, is taken for stored; what a later one finds and nobody knew of is deleted, or put anew.
 
+**Whose name it is.** A process that was just started, or that no leader hears, may not know that a standby has its
+name, and what that one's clients want. So while no leader counts on the process nothing is deleted (``count``); and
+only a scan that began when one did says what nobody wants.
+
 **A borrowed name.** A standby in the place of a broker that is gone has that one's cells, and the other may not be
 dead: it believes of cells that they are there. So while the name is borrowed nothing is deleted, and whatever is wanted
 is put once, found or not: the other may delete what it has put itself, by its revision, and no more. What is left over
@@ -64,6 +68,9 @@ class HeldCells:
         self._cells: dict[str, _Cell] = {}  # by k
         self._keys: dict[str, _Cell] = {}  # the same, by their keys
         self._may_delete = False
+        self.counted = True  # a leader counts on the process under its name …
+        self._sure = True  # … and has since the scan under way began
+        self.known = False  # a scan that was sure was whole
         self.borrowed = False  # the name is that of a broker that is gone, and perhaps not dead
         self._orphans: dict[str, int] = {}  # keys that a scan found and of which nothing is known → revision
         self._dropped: dict[
@@ -77,6 +84,15 @@ class HeldCells:
 
     def __len__(self) -> int:
         return len(self._cells)
+
+    def count(self, counted: bool, cause: str) -> list[Effect]:
+        """A leader counts on the process under its name, or does not."""
+        self.counted, self._sure = counted, counted and self._sure
+        self._may_delete = counted and self.known and not self.borrowed
+        if not self._may_delete:
+            return []
+        left = [cell for cell in self._cells.values() if not cell.names]
+        return [effect for cell in left for effect in self._settle(cell, cause)]
 
     def names(self, k: str) -> Iterable[str]:
         """The wanted names that mean k."""
@@ -206,7 +222,7 @@ class HeldCells:
 
     def scan(self) -> None:
         """What is there is looked for anew."""
-        self._orphans, self._dropped = {}, {}
+        self._orphans, self._dropped, self._sure = {}, {}, self.counted
         for cell in self._cells.values():
             cell.found = False
 
@@ -221,7 +237,8 @@ class HeldCells:
     def scanned(self, cause: str) -> list[Effect]:
         """The scan is over, so that all who want something are known: delete what nobody wants, and write once more
         what should have been found."""
-        self._may_delete = not self.borrowed
+        self.known = self.known or self._sure
+        self._may_delete = self._sure and not self.borrowed
         effects: list[Effect] = []
         for cell in tuple(self._cells.values()):
             if cell.stored and not cell.found and not cell.asked:
@@ -229,7 +246,7 @@ class HeldCells:
             if not cell.names or not cell.stored:
                 effects += self._settle(cell, cause)
         orphans, self._orphans = self._orphans, {}
-        if self.borrowed:
+        if not self._may_delete:
             return effects
         return [*effects, *(_delete(ORPHAN + key, key, revision, cause) for key, revision in orphans.items())]
 

@@ -8,8 +8,9 @@ Several **names** (subscriptions as clients wrote them) may mean one k; what a n
 definition, and is found again when that changes. A name that means nothing just now is kept, and holds nothing.
 
 **After a start** nothing is known of the sessions of clients that are away, nor of the cells that are there. So the
-broker looks through both (``Scan``) in the background, and nothing is deleted before that is done. Later it does so
-every hour, and finds what it was not told: sessions that went elsewhere or expired, cells that nobody wants.
+broker looks through both (``Scan``) in the background, and nothing is deleted before that is done, and done while a
+leader counts on the broker (``Counted``): until then another process may have its name. Later it does so every hour,
+and finds what it was not told: sessions that went elsewhere or expired, cells that nobody wants.
 
 **Moving.** Whoever takes a session has its cells stored before it takes it, and then tells the old home (``Doubted``),
 which looks for itself (``LookAt``): words are hints, the stored session counts. The old home lets go when it has seen
@@ -29,14 +30,15 @@ be elsewhere; and not before a whole scan.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from heapq import heappop, heappush
 from typing import ClassVar, Final
 
 import msgspec
 
+from tocsin.core.appointments import Appointments
 from tocsin.core.channel_request import Bound, UnknownChannel, bind, read_request
 from tocsin.core.held_cells import HeldCells
 from tocsin.core.holdings_signals import CellFound as CellFound
+from tocsin.core.holdings_signals import Counted as Counted
 from tocsin.core.holdings_signals import Defined as Defined
 from tocsin.core.holdings_signals import Doubted as Doubted
 from tocsin.core.holdings_signals import Held as Held
@@ -70,6 +72,9 @@ EXPIRY: Final = "expiry"
 SCAN: Final = "scan"
 SCAN_AGAIN_US: Final = 10_000_000  # before a scan that failed is made once more
 SCAN_EVERY_US: Final = 3_600_000_000
+OURS_US: Final = (
+    5_000_000  # for a standby that had our name to be out of it, before what nobody wants is looked for
+)
 LOOK_AGAIN_US: Final = 5_000_000  # at a session whose new home does not hold what it should
 EXPIRY_MARGIN_US: Final = 60_000_000  # after its time, before a session is looked for: clocks differ
 
@@ -79,7 +84,6 @@ class _Session(msgspec.Struct):
     names: dict[str, None] = {}
     here: bool = True  # connected
     visits: int = 1  # how often it was here: what was seen of it between two is old
-    expires_us: int = 0  # when away: not before
     doubted: bool = False  # while it was here somebody said that it is not
     touched: bool = True  # something is known of it that a scan under way may not know
 
@@ -98,8 +102,7 @@ class Holdings(TableMachine):
         self._wanting: dict[str, dict[str, None]] = {}  # name → the sessions that have it
         self._of_channel: dict[str, dict[str, None]] = {}  # channel, in small letters → wanted names
         self._bound: dict[str, Bound] = {}  # what names mean
-        self._expiring: list[tuple[int, str]] = []  # heap of when a session that is away is to be looked for
-        self._expected: dict[str, int] = {}  # of the sessions in it, which of their times counts
+        self._expiring = Appointments()  # when a session that is away is to be looked for
         self._scanning = False
 
     def borrow(self) -> None:
@@ -239,7 +242,7 @@ class Holdings(TableMachine):
         if not event.expiry_s:
             return self._remove(event.session, session, session.names, event.cause)
         session.here, session.touched = False, True
-        effects = self._expire(event.session, session, event.expiry_s, now_us, event.cause)
+        effects = self._expire(event.session, event.expiry_s, now_us, event.cause)
         return [*effects, *self._look_at(event.session, session, event.cause)] if session.doubted else effects
 
     def _doubt(self, event: Doubted, now_us: int) -> list[Effect]:
@@ -263,7 +266,7 @@ class Holdings(TableMachine):
         if event.home == "here":
             return self._set(event.session, session, event.names, event.cause)
         if event.home == "elsewhere" and not event.ready:
-            return self._expect(event.session, session, now_us + LOOK_AGAIN_US, now_us, event.cause)
+            return self._expect(event.session, now_us + LOOK_AGAIN_US, now_us, event.cause)
         return self._remove(event.session, session, session.names, event.cause)
 
     def _set(self, uid: str, session: _Session, names: tuple[str, ...], cause: str) -> list[Effect]:
@@ -277,7 +280,7 @@ class Holdings(TableMachine):
             return []
         session = self._sessions[uid] = _Session(client, here=False)
         effects = self._add(uid, session, found.names, found.cause)
-        return [*effects, *self._expire(uid, session, found.expiry_s, now_us, found.cause)]
+        return [*effects, *self._expire(uid, found.expiry_s, now_us, found.cause)]
 
     # ── scans ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -310,11 +313,21 @@ class Holdings(TableMachine):
             self._cells.scan()
             self._standbys.cells.scan()
             return [SetTimer(name=SCAN, delay_us=SCAN_AGAIN_US, cause=event.cause)]
-        effects: list[Effect] = [SetTimer(name=SCAN, delay_us=self._scan_every_us, cause=event.cause)]
+        cells = [*self._cells.scanned(event.cause), *self._standbys.cells.scanned(event.cause)]
+        sure = self._cells.known or not self._cells.counted
+        delay_us = self._scan_every_us if sure else OURS_US
+        effects: list[Effect] = [SetTimer(name=SCAN, delay_us=delay_us, cause=event.cause)]
         for uid, session in self._sessions.items():
             if not session.touched:
                 effects += self._look_at(uid, session, event.cause)
-        return [*effects, *self._cells.scanned(event.cause), *self._standbys.cells.scanned(event.cause)]
+        return [*effects, *cells]
+
+    def _count(self, event: Counted, now_us: int) -> list[Effect]:
+        cells, counted = self._cells, event.counted
+        effects = [*cells.count(counted, event.cause), *self._standbys.cells.count(counted, event.cause)]
+        if counted and not cells.known:
+            effects.append(SetTimer(name=SCAN, delay_us=OURS_US, cause=event.cause))
+        return effects
 
     def _on_stored(self, event: Stored, now_us: int) -> list[Effect]:
         effects = self._of(event.request).stored(event)
@@ -325,23 +338,19 @@ class Holdings(TableMachine):
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _expire(self, uid: str, session: _Session, expiry_s: int, now_us: int, cause: str) -> list[Effect]:
+    def _expire(self, uid: str, expiry_s: int, now_us: int, cause: str) -> list[Effect]:
         """Look for a session when its time is over."""
-        return self._expect(uid, session, now_us + expiry_s * 1_000_000 + EXPIRY_MARGIN_US, now_us, cause)
+        return self._expect(uid, now_us + expiry_s * 1_000_000 + EXPIRY_MARGIN_US, now_us, cause)
 
-    def _expect(self, uid: str, session: _Session, at_us: int, now_us: int, cause: str) -> list[Effect]:
+    def _expect(self, uid: str, at_us: int, now_us: int, cause: str) -> list[Effect]:
         """Look for a session then, and not before."""
-        session.expires_us = at_us
-        if self._expected.get(uid, at_us + 1) <= at_us:
-            return []  # when its turn comes it is put off
-        self._expected[uid] = at_us
-        heappush(self._expiring, (at_us, uid))
-        return self._wake(now_us, cause) if self._expiring[0][1] == uid else []
+        return self._wake(now_us, cause) if self._expiring.set(uid, at_us) else []
 
     def _wake(self, now_us: int, cause: str) -> list[Effect]:
-        if not self._expiring:
+        next_us = self._expiring.next_us
+        if next_us is None:
             return []
-        return [SetTimer(name=EXPIRY, delay_us=max(1, self._expiring[0][0] - now_us), cause=cause)]
+        return [SetTimer(name=EXPIRY, delay_us=max(1, next_us - now_us), cause=cause)]
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         match event.name:
@@ -352,18 +361,9 @@ class Holdings(TableMachine):
             case "scan":
                 return self._scan(event.cause)
         effects: list[Effect] = []
-        while self._expiring and self._expiring[0][0] <= now_us:
-            at_us, uid = heappop(self._expiring)
-            if self._expected.get(uid) != at_us:
-                continue
-            del self._expected[uid]
+        for uid in self._expiring.due(now_us):
             session = self._sessions.get(uid)
-            if session is None or session.here:
-                continue
-            if session.expires_us > now_us:
-                self._expected[uid] = session.expires_us
-                heappush(self._expiring, (session.expires_us, uid))
-            else:
+            if session is not None and not session.here:
                 effects += self._look_at(uid, session, event.cause)
         return [*effects, *self._wake(now_us, event.cause)]
 
@@ -379,6 +379,7 @@ class Holdings(TableMachine):
         ("*", CellFound): _on_cell,
         ("*", SessionFound): _on_session,
         ("*", Scanned): _on_scanned,
+        ("*", Counted): _count,
         ("*", Prepared): lambda self, event, now_us: self._standbys.prepare(event),
         ("*", Unprepared): lambda self, event, now_us: self._standbys.unprepare(event),
         ("*", Stored): _on_stored,

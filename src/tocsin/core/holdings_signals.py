@@ -103,6 +103,12 @@ class SessionFound(Event, frozen=True, kw_only=True):
     expiry_s: int
 
 
+class Counted(Event, frozen=True, kw_only=True):
+    """A leader counts on this process under its name, or does not (any more). Who is told nothing is counted on."""
+
+    counted: bool
+
+
 class Scanned(Event, frozen=True, kw_only=True):
     """The scan is over; ``whole``: it found all that there is."""
 

@@ -24,6 +24,8 @@ from tocsin.core.dialler import (
     BACKOFF_FIRST_US,
     BACKOFF_MAX_US,
     DEADLINE,
+    FORGIVE_US,
+    FORGIVEN_MAX,
     OWN_US,
     PING,
     RETRY,
@@ -228,13 +230,19 @@ def test_who_has_had_one_connection_only_is_ousted_by_another_client() -> None:
     assert not taken_over(dialler_up(), 1_000_000).own
 
 
-def test_soon_after_an_earlier_connection_it_may_have_been_that_one_and_this_is_believed_once() -> None:
-    dialler = dialler_up()
-    dialler.handle(Lost(reason="gone"), 0)
-    back_up(dialler, 1_000_000)
-    assert taken_over(dialler, 1_000_000 + OWN_US // 2).own
-    back_up(dialler, 2_000_000 + OWN_US // 2)
-    assert not taken_over(dialler, 3_000_000 + OWN_US // 2).own, "a second time it is somebody else"
+def test_soon_after_an_earlier_connection_it_may_have_been_that_one_and_this_is_believed_some_times() -> None:
+    dialler, now_us = dialler_up(), 0
+    dialler.handle(Lost(reason="gone"), now_us)
+    for _ in range(FORGIVEN_MAX):
+        now_us += OWN_US // 2
+        back_up(dialler, now_us)
+        assert taken_over(dialler, now_us + 1).own
+    back_up(dialler, now_us + 2)
+    assert not taken_over(dialler, now_us + 3).own, "so often it is somebody else"
+    back_up(dialler, now_us + FORGIVE_US)
+    assert taken_over(dialler, now_us + FORGIVE_US).own is False, "too long after the one before"
+    back_up(dialler, now_us + FORGIVE_US + 1)
+    assert taken_over(dialler, now_us + FORGIVE_US + 2).own
 
 
 def test_long_after_the_earlier_connection_it_is_another_client() -> None:

@@ -13,10 +13,12 @@ from tocsin.core.holdings import (
     EXPIRY,
     EXPIRY_MARGIN_US,
     LOOK_AGAIN_US,
+    OURS_US,
     SCAN,
     SCAN_AGAIN_US,
     SCAN_EVERY_US,
     CellFound,
+    Counted,
     Defined,
     Doubted,
     Held,
@@ -215,6 +217,42 @@ def test_under_a_borrowed_name_nothing_is_deleted_and_what_is_found_is_put_once_
     assert held.stored(9) == [Held(tickets=(1,))]
     assert of(held.unwant(), DeleteKey) == []
     assert held.want(ticket=2) == [Held(tickets=(2,))]
+
+
+def test_while_no_leader_counts_on_the_process_nothing_is_deleted_for_its_name_may_be_anothers() -> None:
+    held = Held5(scanned=False)
+    held.tell(Counted(counted=False))
+    held.tell(CellFound(key=f"near.{K6}.b", revision=3))
+    held.want()
+    held.stored(9)
+    assert of(held.tell(Scanned(whole=True)), DeleteKey) == []
+    assert of(held.unwant(), DeleteKey) == []
+    assert held.tell(Counted(counted=True)) == [SetTimer(name=SCAN, delay_us=OURS_US)]
+    assert of(held.tell(TimerFired(name=SCAN)), Scan)
+    held.tell(CellFound(key=f"near.{K6}.b", revision=3))
+    held.tell(CellFound(key=KEY5, revision=9))
+    found = of(held.tell(Scanned(whole=True)), DeleteKey)
+    assert {(each.key, each.revision) for each in found} == {(KEY5, 9), (f"near.{K6}.b", 3)}
+
+
+def test_a_scan_during_which_the_process_was_not_counted_on_is_made_again() -> None:
+    held = Held5(scanned=False)
+    held.tell(CellFound(key=f"near.{K6}.b", revision=3))
+    held.tell(Counted(counted=False))
+    held.tell(Counted(counted=True))
+    effects = held.tell(Scanned(whole=True))
+    assert of(effects, DeleteKey) == []
+    assert SetTimer(name=SCAN, delay_us=OURS_US) in effects
+
+
+def test_who_is_counted_on_again_deletes_what_was_given_up_meanwhile() -> None:
+    held = Held5()
+    held.want()
+    held.stored(9)
+    held.tell(Counted(counted=False))
+    assert of(held.unwant(), DeleteKey) == []
+    (delete,) = held.tell(Counted(counted=True))
+    assert isinstance(delete, DeleteKey) and delete.revision == 9
 
 
 def test_what_a_scan_finds_is_not_written_again_and_held_for_sessions_that_are_away() -> None:

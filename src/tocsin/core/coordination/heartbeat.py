@@ -131,8 +131,8 @@ class Heartbeat:
         sent_us = now_us
         while self._unanswered and self._unanswered[0][0] <= number:
             _, sent_us = self._unanswered.popleft()
-        self._hears_us = sent_us
-        if not self.orphaned or now_us - sent_us > self._suspect_after_us:
+        first, self._hears_us = self._hears_us is None, sent_us
+        if not (self.orphaned or first) or now_us - sent_us > self._suspect_after_us:
             return []
         self.orphaned = self._told = False
         return [Adopted(cause=cause)]

@@ -113,7 +113,7 @@ class Orphaned(Effect, frozen=True, kw_only=True):
 
 
 class Adopted(Effect, frozen=True, kw_only=True):
-    """A leader hears this broker again, and counts on it. Told only after ``Orphaned``."""
+    """A leader hears this broker, and counts on it: for the first time, or again after ``Orphaned``."""
 
 
 class BecomePlace(Effect, frozen=True, kw_only=True):

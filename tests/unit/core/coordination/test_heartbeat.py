@@ -69,6 +69,7 @@ def test_refuges_are_known_until_others_are_told() -> None:
 
 def test_homes_that_are_away_are_asked_about_now_and_then_and_one_that_is_back_each_time() -> None:
     heart = Heart()
+    assert heart.answer(heart.beat()) == [Adopted()], "the first time that it is heard"
     heart.heartbeat.guests.came("c", "two", Scheme.MQTT)
     asked = [bool(heart.beat().homes) for _ in range(8)]
     assert sum(asked) == 2

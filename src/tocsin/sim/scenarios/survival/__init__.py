@@ -58,7 +58,7 @@ from tocsin.sim.scenarios.survival.ownership import (
     SubscriptionsAreStored,
 )
 from tocsin.sim.scenarios.survival.planning import Planner
-from tocsin.sim.scenarios.survival.recovery import AtHome, Bounded, Recovers
+from tocsin.sim.scenarios.survival.recovery import AtHome, Bounded, NobodyIsOusted, Recovers
 from tocsin.sim.scenarios.survival.wire import ARRIVALS, EndWatch, Ring, server
 from tocsin.sim.world import World
 from tocsin.wire.commands import Lost, decode_batch
@@ -228,6 +228,7 @@ def promises(ledger: Ledger) -> list[Invariant]:
         Bounded(ledger, TROUBLE_US + SETTLE_US),
         Recovers(TROUBLE_US + RECOVERY_US),
         AllRunning(),
+        NobodyIsOusted(),
         AtHome(homes, ledger),
         Settled(),
         Tidy(),

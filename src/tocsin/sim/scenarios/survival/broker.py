@@ -30,8 +30,9 @@ from tocsin.core.coordination.signals import (
     StandDown,
     StandIn,
 )
-from tocsin.core.holdings import Prepared, Unprepared
+from tocsin.core.holdings import Counted, Prepared, Unprepared
 from tocsin.core.machine import CancelTimer, Effect, Event, Followed, Listen, Received, Send, Started, Stop
+from tocsin.core.presence import Presence
 from tocsin.core.refuge import reference
 from tocsin.core.replication.backup import Backup
 from tocsin.core.replication.primary import Primary
@@ -95,6 +96,7 @@ class SurvivalBroker(ChannelBroker):
     primary: type[Primary] = Primary
     backup: type[Backup] = Backup
     bequests: type[Bequeathing] = Bequeathing
+    presences: type[Presence] = Presence
     wills: type[WaitingWills] = WaitingWills
 
     def __init__(self, node: Address, info: BrokerInfo, places: Places, disk: Disk, ledger: Ledger) -> None:
@@ -103,6 +105,7 @@ class SurvivalBroker(ChannelBroker):
         if place is not None:
             info = msgspec.structs.replace(info, id=place.id, cluster=place.cluster, role=place.role)
         super().__init__(info.id)
+        self.keeping.tell(Counted(counted=False))  # until a leader does
         if self._spare:
             self.keeping.machine.borrow()
         self.node = node
@@ -118,6 +121,7 @@ class SurvivalBroker(ChannelBroker):
         self.member = Part(self, "member", self.membership, self._on_member)
         self.replicating = Replicating(self, self.primary, self.backup)
         self.bequeathing = self.bequests(self, self.wills)
+        self.presence = self.presences()
         self.stands_in: dict[str, int] = {}  # for whom → the epoch
         self.heard_of: dict[str, int] = {}  # client → its newest connection: for those who look
         self._asked: dict[str, Callable[[], None]] = {}  # client → what to do when it was let go
@@ -159,14 +163,17 @@ class SurvivalBroker(ChannelBroker):
                 service = self.services.get(event.sender)
                 if service is not None and service.stream.connection == connection:
                     service.close()
-            case HandOver(client=client):
+            case HandOver(client=client, came_us=came_us):
+                if self.presence.since(client, came_us):
+                    self.send(event.sender, HandedOver(client))
+                    return
                 self._let_go(client)
                 self._letting_go.setdefault(client, []).append(event.sender)
                 self._let_gone(client)
             case HandedOver(client=client):
                 self._look_again(client)
-            case Arrived(broker=broker, client=client, connection=connection):
-                if broker != self.address:
+            case Arrived(broker=broker, client=client, came_us=came_us, connection=connection):
+                if broker != self.address and not self.presence.since(client, came_us):
                     self.heard_of[client] = max(connection, self.heard_of.get(client, 0))
                     self._let_go(client)
                     self.bequeathing.came(client, broker)
@@ -190,8 +197,9 @@ class SurvivalBroker(ChannelBroker):
         """Where clients could go if this broker were gone, best first."""
         return tuple(self.membership.all_elsewhere(Scheme.MQTT, len(self.services), self.now_us))
 
-    def announce(self, client: str, connection: int) -> None:
-        arrived = Arrived(self.address, client, connection)
+    def announce(self, client: str, connection: int, now_us: int) -> None:
+        self.presence.came(client, now_us)
+        arrived = Arrived(self.address, client, now_us, connection)
         self.heard_of[client] = max(connection, self.heard_of.get(client, 0))
         self.do(Send(to=ARRIVALS, message=arrived, cause=self._cause))
 
@@ -209,10 +217,10 @@ class SurvivalBroker(ChannelBroker):
 
     # ── handing over ────────────────────────────────────────────────────────────────────────────────────────
 
-    def ask_for(self, client: str, broker: str, then: Callable[[], None]) -> None:
+    def ask_for(self, client: str, broker: str, came_us: int, then: Callable[[], None]) -> None:
         """Ask a broker to let a client go, and go on when it has, or after a while."""
         self._asked[client] = then
-        self.send(broker_address(broker), HandOver(client))
+        self.send(broker_address(broker), HandOver(client, came_us))
         self.set_timer(_Waits(self, client), "hand over", HAND_OVER_US)
 
     def _look_again(self, client: str) -> None:
@@ -228,6 +236,8 @@ class SurvivalBroker(ChannelBroker):
 
     def gone(self, service: Service) -> None:
         super().gone(service)
+        if service.client not in self.services:
+            self.presence.went(service.client)
         self._let_gone(service.client)
 
     def _let_gone(self, client: str) -> None:
@@ -284,7 +294,11 @@ class SurvivalBroker(ChannelBroker):
                 self._begin_anew(None)
             case AwaitDispatch(position=position, cause=cause):
                 self.member.tell(Dispatched(position=position, cause=cause))
-            case RoutesChanged() | Orphaned() | Adopted() | BecomePlace():
+            case Orphaned(cause=cause):
+                self.keeping.tell(Counted(counted=False, cause=cause))
+            case Adopted(cause=cause):
+                self.keeping.tell(Counted(counted=True, cause=cause))
+            case RoutesChanged() | BecomePlace():
                 pass
             case _:
                 raise AssertionError(f"no way to carry out {effect}")

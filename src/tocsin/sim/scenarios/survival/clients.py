@@ -19,7 +19,7 @@ from mqtt5 import (
     PublishPacket,
 )
 
-from tocsin.core.dialler import Dial, Dialled, Dialler, Down, HangUp, Heard, Lost, Up
+from tocsin.core.dialler import TAKEN_OVER, Closing, Dial, Dialled, Dialler, Down, HangUp, Heard, Lost, Up
 from tocsin.core.guests import PROPERTY_BROKER, PROPERTY_HOME, PROPERTY_SERVER, PROPERTY_STAY, SERVERS_TOPIC
 from tocsin.core.machine import CancelTimer, Effect, Event, Received, Send, SetTimer, Started, TimerFired
 from tocsin.core.repeats import Repeats
@@ -37,7 +37,17 @@ from tocsin.sim.scenarios.durable.wire import (
     Reset,
     Stream,
 )
-from tocsin.sim.scenarios.survival.wire import Call, Knock, Opened, Ring, SentOn, Servers, Welcome, server
+from tocsin.sim.scenarios.survival.wire import (
+    Call,
+    Knock,
+    Opened,
+    Ousted,
+    Ring,
+    SentOn,
+    Servers,
+    Welcome,
+    server,
+)
 from tocsin.wire.topics import CHANNEL_PREFIX
 
 DIALLER: Final = "dialler "  # before the names of its timers
@@ -97,6 +107,7 @@ class Traveller(Client):
     # ── the dialler ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _dial(self, event: Event) -> None:
+        ousted = False
         for effect in self._dialler.handle(event, self._now_us):
             match effect:
                 case Dial(server=where, turn=turn):
@@ -116,10 +127,16 @@ class Traveller(Client):
                     self._timer(DIALLER + name, delay_us)
                 case CancelTimer(name=name):
                     self._out.append(CancelTimer(name=DIALLER + name))
+                case Down(reason_code=code, own=own) if code == TAKEN_OVER and not own:
+                    ousted = True
                 case Down():
                     pass
                 case _:
                     raise AssertionError(f"no way to carry out {effect}")
+
+        if ousted:  # by another client with its id, as it believes: our client ends then
+            self._say("ousted", client=self.address)
+            self._dial(Closing())
 
     def _call(self, node: Address) -> None:
         self._hang_up()
@@ -169,6 +186,9 @@ class Traveller(Client):
             case SentOn(reference=reference):
                 left = DisconnectReasonCode.USE_ANOTHER_SERVER
                 self._dial(Heard(packet=DisconnectPacket(reason_code=left, server_reference=reference)))
+            case Ousted():
+                taken_over = DisconnectReasonCode.SESSION_TAKEN_OVER
+                self._dial(Heard(packet=DisconnectPacket(reason_code=taken_over)))
             case Ping():
                 self._dial(Heard(packet=PingRespPacket()))
             case Servers(servers=servers):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from tocsin.core.machine import Say
+from tocsin.model.message import Address
 from tocsin.model.network import Role
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
@@ -40,6 +42,18 @@ class Recovers(Invariant):
     def clients(self, world: World) -> list[Traveller]:
         machines = [world.machine(address) for address in world.addresses]
         return [each for each in machines if isinstance(each, Traveller) and not each.dead]
+
+
+class NobodyIsOusted(Invariant):
+    """A client that believes that another has its id ends for good. Nobody else has it here."""
+
+    name = "no client is thrown out for a connection of its own"
+
+    def attach(self, world: World) -> None:
+        world.observers.on_say("ousted", self._look)
+
+    def _look(self, client: Address, say: Say) -> None:
+        self.broken(f"{client} was told that another connection came with its id, and gave up")
 
 
 class AtHome(Recovers):

@@ -31,7 +31,7 @@ from tocsin.sim.scenarios.channels.wire import Unsuback
 from tocsin.sim.scenarios.durable.service import Service
 from tocsin.sim.scenarios.durable.wire import Disconnect, Packet, Suback
 from tocsin.sim.scenarios.survival.replicating import head_of
-from tocsin.sim.scenarios.survival.wire import SentOn, Servers, Welcome
+from tocsin.sim.scenarios.survival.wire import Ousted, SentOn, Servers, Welcome
 from tocsin.wire.replication import Bequest, Head, Positions
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class SurvivalService(ChannelService):
     fenced = False  # this broker was told that another has the client
     _asked = False  # who has the client was asked to let it go
     _announced = False
+    arrived_us = 0  # by this broker's clock
     _early: tuple[Packet, ...] = ()  # what is to be sent once it is greeted
     _unsure = False  # a write may have taken effect, or still will
 
@@ -92,7 +93,8 @@ class SurvivalService(ChannelService):
         if not self._announced:
             self._announced = True
             self._broker.bequeathing.came(self.client, self._broker.address)
-            self._broker.announce(self.client, self.stream.connection)
+            self.arrived_us = self._broker.now_us
+            self._broker.announce(self.client, self.stream.connection, self.arrived_us)
         self._asked = False
         super().take()
 
@@ -101,7 +103,7 @@ class SurvivalService(ChannelService):
             before = decode_session(event.value.value)
             if before.broker not in ("", self._broker.address):
                 self._asked = True
-                self._broker.ask_for(self.client, before.broker, self._look_again)
+                self._broker.ask_for(self.client, before.broker, self.arrived_us, self._look_again)
                 return
         super()._on_cell(event)
 
@@ -170,6 +172,8 @@ class SurvivalService(ChannelService):
         """Another connection of this client came: it is back before its will is due."""
         if self.will is not None and self.will.will_delay_interval:
             self.will = None
+        if self.open and self.greeted:
+            super()._send(Ousted())
 
     def tell_servers(self) -> None:
         if self.greeted:

@@ -51,10 +51,15 @@ class Opened(Message, frozen=True):
     connection: int
 
 
+class Ousted(Packet, frozen=True):
+    """*Session taken over*: another connection came with this client id."""
+
+
 class HandOver(Message, frozen=True):
-    """Broker → broker: let this client go."""
+    """Broker → broker: let this client go, which came to me then."""
 
     client: str
+    came_us: int
 
 
 class HandedOver(Message, frozen=True):
@@ -64,10 +69,11 @@ class HandedOver(Message, frozen=True):
 
 
 class Arrived(Message, frozen=True):
-    """Broker → all: this client has come to me."""
+    """Broker → all: this client has come to me then."""
 
     broker: str
     client: str
+    came_us: int
     connection: int  # which the real ones do not say: for those who look
 
 
