@@ -157,12 +157,16 @@ class Holdings(TableMachine):
                 continue
             if after is not None:
                 self._bound[name] = after
-                effects += self._cells.want(name, after, cause)
+                effects += self._take_up(name, after, cause)
             else:
                 del self._bound[name]
             if before is not None:
                 effects += self._give_up(name, before, cause)
         return effects
+
+    def _take_up(self, name: str, bound: Bound, cause: str) -> list[Effect]:
+        effects = self._cells.want(name, bound, cause)  # which may be there already, as a scan has found
+        return [*effects, *self._standbys.turned(bound.k, cause)]
 
     def _give_up(self, name: str, bound: Bound, cause: str) -> list[Effect]:
         effects = self._cells.unwant(name, bound, cause)
@@ -201,7 +205,7 @@ class Holdings(TableMachine):
                 self._of_channel.setdefault(channel_of(name), {})[name] = None
                 if (bound := self._meaning(name)) is not None:
                     self._bound[name] = bound
-                    effects += self._cells.want(name, bound, cause)
+                    effects += self._take_up(name, bound, cause)
         return effects
 
     def _unwant(self, event: Unwanted, now_us: int) -> list[Effect]:

@@ -26,6 +26,7 @@ from tocsin.core.holdings import (
     Left,
     LookAt,
     Looked,
+    Prepared,
     Scan,
     Scanned,
     SessionFound,
@@ -46,7 +47,7 @@ from tocsin.core.machine import (
 )
 from tocsin.errors import OutcomeUnknown, StoreUnavailable
 from tocsin.model.catalogue import Channel, Parameter
-from tocsin.model.results import decode_subscription, k_of
+from tocsin.model.results import STANDBY, decode_subscription, k_of
 
 NEAR = Channel("Near", (Parameter("radius", "DOUBLE"),), (), "")
 AS_TEXT = Channel("Near", (Parameter("radius", "STRING"),), (), "", version=2)
@@ -233,6 +234,16 @@ def test_while_no_leader_counts_on_the_process_nothing_is_deleted_for_its_name_m
     held.tell(CellFound(key=KEY5, revision=9))
     found = of(held.tell(Scanned(whole=True)), DeleteKey)
     assert {(each.key, each.revision) for each in found} == {(KEY5, 9), (f"near.{K6}.b", 3)}
+
+
+def test_what_a_scan_finds_in_earnest_needs_no_standby_any_more() -> None:
+    held = Held5(scanned=False)
+    held.tell(Prepared(primary="p", names=(FIVE,)))
+    held.tell(Stored(request=f"{KEY5}.{STANDBY}", value=8))
+    held.tell(CellFound(key=KEY5, revision=3))
+    held.tell(SessionFound(session="s", client="c", names=(FIVE,), expiry_s=60))
+    (delete,) = of(held.tell(Scanned(whole=True)), DeleteKey)
+    assert (delete.key, delete.revision) == (f"{KEY5}.{STANDBY}", 8)
 
 
 def test_a_scan_during_which_the_process_was_not_counted_on_is_made_again() -> None:
