@@ -9,8 +9,9 @@ import pytest
 
 from tocsin.core.machine import Effect
 from tocsin.core.standing_in import AwaitWill
-from tocsin.core.waiting_wills import WaitingWills
-from tocsin.sim.faults import Crash, CrashTogether, Fault, Pause
+from tocsin.core.waiting_wills import Told, WaitingWills
+from tocsin.sim.faults import Crash, CrashTogether, Fault, Partition, Pause
+from tocsin.sim.network import STORE
 from tocsin.sim.plan import Profile
 from tocsin.sim.runner import run
 from tocsin.sim.scenario import Scenario, find
@@ -37,6 +38,13 @@ CRASHES = msgspec.structs.replace(
     kinds=(("crash", 4), ("pause", 3), ("crash together", 1), ("partition", 1)),
     targets=("north-1", "north-2", "south-1", "south-2"),
     shortest_us=3 * SECOND,
+)
+
+
+# Brokers that end, or are frozen, or cut off from the store.
+STORELESS = msgspec.structs.replace(
+    CRASHES,
+    kinds=(("crash", 4), ("pause", 2), ("store partition", 4), ("store trouble", 2), ("crash in turn", 1)),
 )
 
 
@@ -83,6 +91,15 @@ class EachItsOwn(SurvivalBroker):
             return self._broker.prefix()
 
 
+class SettlesTooEarly(SurvivalBroker):
+    """Bug: backups are told that a will is settled when it goes to the log, and not when it is there."""
+
+    class bequests(Bequeathing):
+        def _commit(self, will: Bequest, told: Told) -> None:
+            super()._commit(will, lambda: None)
+            told()
+
+
 PLANTED: dict[type[SurvivalBroker], tuple[str, Profile]] = {
     DropsNobody: (LIVING, FAULTS),
     EachItsOwn: (ONCE, CRASHES),
@@ -105,9 +122,25 @@ def with_bug(bug: type[SurvivalBroker], faults: Profile) -> Scenario:
     return msgspec.structs.replace(find("survival"), build=partial(survival.build, broker=bug), faults=faults)
 
 
+# It dies while its broker is cut off from the store; then that one ends.
+CUT_OFF: list[Fault] = [
+    Partition(at_us=10 * SECOND, for_us=6 * SECOND, side=("south-1",), others=(STORE,)),
+    Crash(at_us=15 * SECOND, for_us=8 * SECOND, node="south-1"),
+]
+
+
+def test_a_will_that_is_taken_for_settled_too_early_is_missed() -> None:
+    scenario = with_bug(SettlesTooEarly, FAULTS)
+    found = next(
+        (broken for seed in range(SEEDS) if (broken := run(scenario, seed, plan=CUT_OFF).broken)), None
+    )
+    assert found is not None and found.invariant == TOLD
+
+
 PLANS: dict[str, list[Fault]] = {
     "nothing fails": [],
     "its broker ends": [Crash(at_us=3 * SECOND, for_us=17 * SECOND, node="south-1")],
+    "its broker ends with the will on its way to the log": CUT_OFF,
     "its broker is frozen": [Pause(at_us=5 * SECOND, for_us=12 * SECOND, node="south-1")],
     "its cluster ends": [CrashTogether(at_us=6 * SECOND, for_us=12 * SECOND, nodes=("south-1", "south-2"))],
     "its broker ends and is back before it is missed": [
@@ -130,3 +163,8 @@ def test_whoever_dies_has_one_will(plan: str, monkeypatch: pytest.MonkeyPatch) -
     for seed in range(4):
         assert run(find("survival"), seed, plan=PLANS[plan]).broken is None
     assert "emil" in told
+
+
+def test_nobody_publishes_the_will_of_who_left_a_broker_in_order_that_was_taken_for_lost() -> None:
+    scenario = msgspec.structs.replace(find("survival"), faults=STORELESS)
+    assert run(scenario, 1025).broken is None

@@ -26,7 +26,7 @@ from tocsin.broker.wills import Wills
 from tocsin.core.replication.signals import Policy
 from tocsin.core.session import Accepted
 from tocsin.core.stored_session import StoredSession, decode_session, session_key
-from tocsin.core.waiting_wills import Verdict, came_since
+from tocsin.core.waiting_wills import Told, Verdict, came_since
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import fits, messages_log
@@ -295,7 +295,7 @@ class Durability:
         if self.provisional.severed or self.provisional.cut_off:
             self.provisional.left(connection, owner, expiry_s)
         self.end(connection.client_id, connection.attendant, expiry_s)
-        self.replicating.went(connection, expiry_s, self.wills.waiting(connection.client_id))
+        self.replicating.went(connection, expiry_s, self.wills.unsettled(connection.client_id))
 
     def end(self, client: str, attendant: Attendant, expiry_s: int) -> None:
         """A client's connection is over: store what it leaves."""
@@ -323,23 +323,27 @@ class Durability:
 
     # ── wills ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def publish(self, will: Bequest) -> None:
-        """A message that nobody waits for."""
+    def publish(self, will: Bequest, told: Told) -> None:
+        """A will that is due. ``told`` when it was sent, or the log has it, or refuses it for good."""
         publication = will.publication
         if publication.qos == 0:
             if publication.retain:
                 self.retaining.keep(publication)
             self._announce(publication)
+            told()
         elif fits(publication.topic):
             place = self.retaining.expect(publication.topic) if publication.retain else None
 
-            def stored(error: TocsinError | None) -> None:
+            def stored(error: TocsinError | None, position: int) -> None:
                 if place is not None and error is None:
-                    self.retaining.keep(publication, place=place)
+                    self.retaining.keep(publication, position=position, place=place)
                 elif place is not None:
                     self.retaining.withdraw(place)
+                told()
 
             self.journal.commit(publication, will.record_id or self.prefix(), stored)
+        else:
+            told()
 
     def _find_out(self, client: str, will: Bequest, verdict: Verdict) -> None:
         self._spawn(self._look_for(client, will, verdict))

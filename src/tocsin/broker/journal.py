@@ -26,6 +26,7 @@ EVERYTHING: Final = ">"  # of the log, which has messages only
 PATTERNS_MAX: Final = 4  # read one by one and merged; with more, one read of everything is cheaper
 
 Done = Callable[[TocsinError | None], None]
+Stored = Callable[[TocsinError | None, int], None]  # why a message is not durable, or None and its position
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -55,7 +56,7 @@ class Journal:
         self._dispatch = dispatch
         self._pressure = pressure  # told when publishers should be held back, and when they may go on
         self._pressed = False
-        self._queue: CommitQueue[Done] = CommitQueue(records_max)
+        self._queue: CommitQueue[Stored] = CommitQueue(records_max)
         self._filled = asyncio.Event()
         # (position, number) and what to do once the log was dispatched up to that position, the lowest first.
         self._awaited: list[tuple[int, int, Callable[[], None]]] = []
@@ -74,10 +75,10 @@ class Journal:
 
     # ── committing ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def commit(self, publication: Publication, record_id: str, done: Done) -> None:
-        """Make a message durable; ``done`` is called with None, or with why it is not."""
+    def commit(self, publication: Publication, record_id: str, stored: Stored) -> None:
+        """Make a message durable; ``stored`` is called with None and its position, or with why it is not."""
         subject = subject_of(publication.topic, self._network, critical=publication.critical)
-        self._queue.add(Record(subject, encode_publication(publication), record_id), done)
+        self._queue.add(Record(subject, encode_publication(publication), record_id), stored)
         self._filled.set()
         if self._queue.full and not self._pressed:
             self._pressed = True
@@ -106,14 +107,14 @@ class Journal:
                 self._logger.warning(
                     "messages are not durable yet", problem=str(error), messages=len(records)
                 )
-                for done in failed:
-                    done(error)
+                for stored in failed:
+                    stored(error, 0)
                 if not delay_us:
                     return
                 await asyncio.sleep(delay_us / 1e6)
             else:
-                for done in self._queue.succeeded():
-                    done(None)
+                for stored, position in zip(self._queue.succeeded(), positions, strict=True):
+                    stored(None, position)
                 return
 
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────

@@ -140,11 +140,9 @@ class Replicating:
         self._post_backup(Kept(primary=primary, cause=f"{self._broker}:stand in for {primary}"))
         return self.backup.take_over(primary)
 
-    def has(self, primary: str, client: str) -> bool:
-        """Whether a broker has a client connected, as far as its copy says."""
-        copy = self.backup.copies.get(primary)
-        replica = None if copy is None else copy.clients.get(client)
-        return replica is not None and replica.head.connected
+    def has(self, primary: str, client: str) -> bool | None:
+        """Whether a client is a broker's affair, as far as its copy says; None: it said so when it was lost."""
+        return self.backup.has(primary, client)
 
     def known(self, client: str) -> Standing | None:
         """What is known of a client that is not here: it was, or is another broker's that this one backs."""
@@ -180,7 +178,7 @@ class Replicating:
             self._post(Altered(client=client, names=(name,), cause=client))
 
     def went(self, connection: Present, expiry_s: int, will: Bequest | None) -> None:
-        """A client's connection is about to be over; its session is kept for so long, and its will waits."""
+        """A client's connection is about to be over; its session is kept for so long, and its will is not settled."""
         present = self.clientele.people.present.get(connection.client_id)
         # A newer connection that has not its session yet may never have it: until then the client is away.
         newer = present is not None and present is not connection and present.attendant.here
@@ -200,7 +198,7 @@ class Replicating:
             self._altered(session.client)
 
     def will_settled(self, client: str) -> None:
-        """A will waits no longer: it was published, or dropped."""
+        """No will of a client is left here: it is in the log, was sent, or was dropped."""
         if self.active and self.clientele.will_settled(client):
             self._altered(client)
 

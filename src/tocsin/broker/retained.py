@@ -1,6 +1,9 @@
 """Retained messages: one table for the whole network, and a copy of it in every broker, kept by a watch.
 
-Each has the log's position at which it was taken: of two brokers that write the same topic, the later in the log wins.
+Each has its position in the log, or that of its time (``broker.retaining``): of two brokers that write the same topic,
+or remove what is there, the later in the log wins, whoever is there first. Of what was removed nothing is remembered:
+a message from before that is still to be written is written.
+
 A message of the log is in the copy as soon as the log has brought it (``saw``), whatever the watch lags behind: who
 subscribes gets what comes after, and must not miss what was before. For the same reason nobody is let in before the
 copy is complete (``known``), and when the watch begins anew the old copy stays until the new one is there.
@@ -28,7 +31,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     publication: Publication
     at_s: float
-    position: int = 0  # of the log, when it was taken
+    position: int = 0  # in the log; of one at QoS 0, of the log when it came
 
     @property
     def waited_s(self) -> float:
@@ -55,8 +58,8 @@ class Retained:
         self._table = table
         self._topics: RetainedTopics[Kept] = RetainedTopics(topics_max)
         self._by_key: dict[
-            str, tuple[str, int]
-        ] = {}  # the table's key → topic, and the revision that is kept
+            str, tuple[str, int, int]
+        ] = {}  # the table's key → topic, and of what the table has the revision and the position
         self._own: dict[str, Kept] = {}  # what is not in the table, by topic
         self._stale: set[str] = set()  # keys that the watch, which began anew, has not named again
         self.known = asyncio.Event()  # the copy is complete
@@ -69,31 +72,45 @@ class Retained:
     async def put(self, publication: Publication, position: int = 0) -> None:
         """Keep a message as its topic's newest, or with an empty payload keep none; returns when it is durable.
 
-        ``position`` is the log's when it was taken. A message that was taken later, elsewhere, is left in its place.
+        ``position`` is its own. A message of a later one, of another broker, is left in its place.
         """
-        key = tokens_of(publication.topic)
-        if not publication.payload:
-            await self._table.delete(key)
-            self._forget(key)
-            return
-        if self._topics.full and self._topics.get(publication.topic) is None:
+        topic = publication.topic
+        if publication.payload and self._topics.full and self._topics.get(topic) is None:
             self.refused += 1  # the table would grow without bound, and no broker could hold what is in it
             return
-        kept = Kept(publication, time.time(), position)
-        ttl_s = None if publication.expiry_s is None else float(max(1, publication.expiry_s))
-        value, known = _encoder.encode(kept), self._by_key.get(key, ("", 0))[1]
+        key, kept = tokens_of(topic), Kept(publication, time.time(), position)
+        _, revision, there = self._by_key.get(key, ("", 0, 0))
         for _ in range(PUT_ATTEMPTS):
+            if there > position:
+                return
             try:
-                revision = await self._table.compare_and_set(key, value, revision=known, ttl_s=ttl_s)
+                await self._write(key, kept, revision)
+                return
             except Conflict:
                 cell = await self._table.get(key)
-                known = 0 if cell is None else cell.revision
-                if cell is not None and _position(cell.value) > position:
-                    return
-            else:
-                self._keep(key, kept, revision)
-                return
-        raise StoreUnavailable("retain", f"{PUT_ATTEMPTS} others wrote {publication.topic!r} in between")
+                revision, there = (0, 0) if cell is None else (cell.revision, _position(cell.value))
+        raise StoreUnavailable("retain", f"{PUT_ATTEMPTS} others wrote {topic!r} in between")
+
+    async def _write(self, key: str, kept: Kept, revision: int) -> None:
+        """Write, or remove, if the table has that revision; ``Conflict`` if not."""
+        publication = kept.publication
+        if publication.payload:
+            ttl_s = None if publication.expiry_s is None else float(max(1, publication.expiry_s))
+            value = _encoder.encode(kept)
+            revision = await self._table.compare_and_set(key, value, revision=revision, ttl_s=ttl_s)
+            self._keep(key, kept, revision)
+        elif revision:
+            await self._table.delete(key, revision=revision)
+            self._forget(key)
+        elif (cell := await self._table.get(key)) is not None:
+            raise Conflict("remove", 0, cell.revision)
+        else:
+            self._forget(key)
+
+    def position(self, topic: str) -> int:
+        """Of what is retained of a topic, as far as it is known here; 0: nothing is."""
+        kept = self._topics.get(topic)
+        return max(0 if kept is None else kept.position, self._by_key.get(tokens_of(topic), ("", 0, 0))[2])
 
     def saw(self, publication: Publication, position: int, at_s: float) -> None:
         """The log has brought a message that is to be retained."""
@@ -104,7 +121,7 @@ class Retained:
         if not publication.payload:
             self._forget(key)
         elif self._topics.put(topic, Kept(publication, at_s, position)):  # the table has it from who took it
-            self._by_key.setdefault(key, (topic, 0))
+            self._by_key.setdefault(key, (topic, 0, 0))
             self._stale.discard(key)
 
     def remember(self, publication: Publication) -> None:
@@ -144,17 +161,17 @@ class Retained:
     def _keep(self, key: str, kept: Kept, revision: int) -> None:
         topic = kept.publication.topic
         self._stale.discard(key)
-        if revision < self._by_key.get(key, ("", 0))[1]:
+        if revision < self._by_key.get(key, ("", 0, 0))[1]:
             return  # the watch is behind what we wrote ourselves
         current = self._topics.get(topic)
         if current is not None and current.position > kept.position:
-            self._by_key[key] = (topic, revision)  # the table is behind the log
+            self._by_key[key] = (topic, revision, kept.position)  # the table is behind the log
         elif self._topics.put(topic, kept):
-            self._by_key[key] = (topic, revision)
+            self._by_key[key] = (topic, revision, kept.position)
         else:
             self.refused += 1
 
     def _forget(self, key: str) -> None:
-        topic, _ = self._by_key.pop(key, ("", 0))
+        topic, *_ = self._by_key.pop(key, ("", 0, 0))
         if topic:
             self._topics.remove(topic)

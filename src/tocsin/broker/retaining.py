@@ -1,4 +1,10 @@
-"""Writing retained messages: in the order in which they came, topic by topic (``core.retain_line``), with patience."""
+"""Writing retained messages: in the order in which they came, topic by topic (``core.retain_line``), with patience.
+
+A message above QoS 0 is written with its own position in the log: of two brokers that write one topic, whichever is
+first, that one stays which the log has later. A message at QoS 0 is in no log. It is written as if it were just behind
+all that this broker knew of the log, and of its topic, when it came: so it replaces what was retained before, as far as
+that was known here, and gives way to whatever the log takes later. Of two at QoS 0, at two brokers, either may stay.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +24,7 @@ from tocsin.model.subjects import fits
 ATTEMPTS: Final = 5
 RETRY_S: Final = 0.5
 
-Waiting = tuple[Publication, int, Done]  # a message, the log's end when it was taken, whom to tell
+Waiting = tuple[Publication, int, Done]  # a message, its position, whom to tell
 
 
 class Retaining:
@@ -50,9 +56,11 @@ class Retaining:
         publication: Publication,
         done: Done = lambda error: None,
         *,
+        position: int = 0,
         place: Place[Waiting] | None = None,
     ) -> None:
-        """Keep a message as its topic's newest; ``done`` when that is durable or has failed."""
+        """Keep a message as its topic's newest; ``done`` when that is durable or has failed. ``position`` is where the
+        log has it; 0: nowhere."""
         topic = publication.topic
         if not fits(topic):
             if place is not None:
@@ -61,8 +69,10 @@ class Retaining:
             return
         if place is None:
             place = self._lines.enter(topic)
-        taken = self._journal.newest if publication.qos else 0
-        self._lines.settle(place, (publication, taken, done))
+        if not position:
+            known = self._retained.position(topic)
+            position = max(self._journal.newest, self._journal.tail, known)
+        self._lines.settle(place, (publication, position, done))
         # Soon, not now: the others of its batch that may be written as well are then written with it.
         asyncio.get_running_loop().call_soon(self._go, topic)
 
@@ -72,10 +82,8 @@ class Retaining:
 
     async def _write(self, topic: str, items: list[Waiting]) -> None:
         publication = items[-1][0]
-        taken = max(position for _, position, _ in items)
-        if not publication.qos:  # it is in no log; it came after whatever is known of it here
-            taken = max(taken, self._journal.newest, self._journal.tail)
-        error = await self._put(publication, taken)
+        position = self._lines.position(topic, max(position for _, position, _ in items))
+        error = await self._put(publication, position)
         self._lines.finish(topic)
         for _, _, done in items:
             done(error)

@@ -25,6 +25,7 @@ from tocsin.core.gate import Action, Declare, Gate
 from tocsin.core.machine import Event
 from tocsin.core.retain_line import Place
 from tocsin.core.session import CommitFailed, Committed
+from tocsin.core.waiting_wills import Told
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.stream import Diff, Metadata
@@ -131,11 +132,18 @@ class Source:
 
     def bequeath(self, topic: str, packet: PublishPacket) -> None:
         """The client's will. It is its last message, and makes no stream."""
-        if int(packet.qos):
-            go = partial(self._durability.publish, self.will(packet))
-        else:
-            go = partial(self.forward, topic, packet)
-        self._do(self.gate.take(go, topic=None, size=len(packet.payload), commits=False))
+
+        def in_turn(will: Bequest, told: Told) -> None:
+            def go() -> None:
+                if int(packet.qos):
+                    self._durability.publish(will, told)
+                else:
+                    self.forward(topic, packet)
+                    told()
+
+            self._do(self.gate.take(go, topic=None, size=len(packet.payload), commits=False))
+
+        self._durability.wills.give_out(self._connection.client_id, self.will(packet), in_turn)
 
     def commit(self, packet: PublishPacket, topic: str, packet_id: int, qos: int) -> None:
         """A message at QoS 1 or 2: make it durable, and tell the session."""
@@ -237,6 +245,7 @@ class Source:
         attendant: Attendant,
         place: Place[Waiting] | None,
         error: TocsinError | None,
+        position: int,
     ) -> None:
         self._do(self.gate.settled())
 
@@ -256,7 +265,7 @@ class Source:
         if place is None:
             done(error)
         elif error is None:
-            retaining.keep(publication, done, place=place)
+            retaining.keep(publication, done, position=position, place=place)
         else:
             retaining.withdraw(place)
             done(error)

@@ -13,7 +13,7 @@ from tocsin.core import standing_in as core
 from tocsin.core.machine import Effect, Say
 from tocsin.core.replication.gamma import Standing
 from tocsin.core.standing_in import MEANWHILE, AwaitWill, ClientCame, ReleaseCopy, StandIns
-from tocsin.core.waiting_wills import Doubt
+from tocsin.core.waiting_wills import Doubt, Told
 from tocsin.model.publication import Publication
 from tocsin.runtime.pump import Pump, now_us
 from tocsin.wire.replication import Bequest
@@ -49,7 +49,7 @@ class StandingIn:
         self._copies = copies
         self._wills = wills
         self._clock = clock
-        self._aloud: Callable[[Bequest], None] = lambda will: aloud(will.publication)
+        self._announce = aloud
         self._doubt = doubt
         self._machine = StandIns(copies, grace_s)
         self._post = Pump(self._machine, self._carry_out, clock).post
@@ -86,6 +86,10 @@ class StandingIn:
         """A client has come to a broker, this one or another."""
         self._post(ClientCame(client=client, broker=broker, cause=client))
 
+    def _say_aloud(self, will: Bequest, told: Told) -> None:
+        self._announce(will.publication)
+        told()
+
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case AwaitWill(broker=broker, client=client, bequest=bequest, delay_s=delay_s, aloud=aloud):
@@ -96,7 +100,7 @@ class StandingIn:
                     moving=True,
                     unless=partial(self._machine.lives, broker, client),
                     doubt=None if aloud else self._doubt,
-                    publish=self._aloud if aloud else None,
+                    publish=self._say_aloud if aloud else None,
                     of=broker,
                 )
             case ReleaseCopy(broker=broker):

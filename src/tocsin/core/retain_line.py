@@ -4,6 +4,10 @@ A message above QoS 0 is retained once the log has it, one at QoS 0 at once. So 
 line when it comes, and settles it when it may be written, or never will be. One write of a topic is under way at a
 time. Of messages that may be written together only the newest is: the others are as good as written with it.
 
+Each is written with a position in the log, by which brokers that write the same topic agree (``broker.retained``): its
+own, or as far as the log was known when one came that is in no log. A broker's own messages are in the order of its
+line, whatever their positions: none is written with a smaller one than the one before it.
+
 Invariant: what is written of a topic last is what came last, of all that were to be retained.
 """
 
@@ -32,6 +36,7 @@ class RetainLines(Generic[Item]):
     def __init__(self) -> None:
         self._lines: dict[str, deque[Place[Item]]] = {}
         self._busy: set[str] = set()  # topics of which a write is under way
+        self._written: dict[str, int] = {}  # topic → the position of the last write, while its line lasts
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -58,11 +63,21 @@ class RetainLines(Generic[Item]):
         if items:
             self._busy.add(topic)
         elif not line:
-            del self._lines[topic]
+            self._end(topic)
         return items
+
+    def position(self, topic: str, own: int) -> int:
+        """That with which a message is written of which this is the own one."""
+        position = self._written[topic] = max(own, self._written.get(topic, 0))
+        return position
 
     def finish(self, topic: str) -> None:
         """The write is done, or was given up."""
         self._busy.discard(topic)
         if not self._lines[topic]:
-            del self._lines[topic]
+            self._end(topic)
+
+    def _end(self, topic: str) -> None:
+        """Nobody waits. Who comes now comes later than all that the log had when something was written."""
+        del self._lines[topic]
+        self._written.pop(topic, None)

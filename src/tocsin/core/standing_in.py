@@ -6,7 +6,8 @@ in the lost broker's memory is in the copy:
 - **who was there**: they are awaited here, and how long the last of them takes is the time that recovery took;
 - **wills** of clients that were connected, or that waited. Whether such a client is still alive nobody knows until it
   comes somewhere; if it does not within its delay, and the grace at the least, its will is published. Unless the lost
-  broker is back by then, and says that it has the client: it was not dead, but cut off.
+  broker is back by then: it was not dead, but cut off, and the client is its affair. What the copy says from before it
+  was lost does not count: the place may have passed to another process, or to another that stands in.
 
 A client is no longer awaited when it has come to any broker, when the lost one is back, or after AWAITED_US. One that
 came to another broker a moment before (RECENT_US) was quicker than the leader, and is not awaited at all.
@@ -86,8 +87,8 @@ class ReleaseCopy(Effect, frozen=True, kw_only=True):
 class Copies(Protocol):
     """What this broker knows of others."""
 
-    def has(self, primary: str, client: str) -> bool:
-        """Whether that broker has a client connected, by the copy."""
+    def has(self, primary: str, client: str) -> bool | None:
+        """Whether that broker has a client, or had it and was never dead, by the copy; None: not heard of since."""
         ...
 
 
@@ -128,9 +129,9 @@ class StandIns(TableMachine):
         place = self._places.get(broker)
         return place is not None and place.epoch >= epoch
 
-    def lives(self, broker: str, client: str) -> bool:
-        """Whether a client whose will is due was never gone: its broker is back, and has it."""
-        return broker not in self._places and self._copies.has(broker, client)
+    def lives(self, broker: str, client: str) -> bool | None:
+        """Whether a client whose will is due is the affair of its broker, which is back. None: ask again later."""
+        return False if broker in self._places else self._copies.has(broker, client)
 
     # ── places ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,4 +1,5 @@
-"""Wills that wait: for their delay, or for a client that was sent to another broker to arrive there.
+"""Wills that are not settled: they wait for their delay, or for a client that was sent to another broker to arrive
+there; or they are on their way into the log.
 
 A client that comes for its session, wherever in the network, is alive: its will is dropped. One that comes without it
 has ended that session, and with it the wait: its will is published. But if it was sent away by us, it moved: however
@@ -7,8 +8,11 @@ it comes, its will is dropped.
 A will that was found in a copy may be older than the copy tells: what its client took since, elsewhere or at the same
 broker, is in the store. So who has a copy's will to publish looks there first (``came_since``).
 
-Time is the shell's: it is told what to call later. Invariants: of one client one will waits; each is published once, or
-dropped, and then settled.
+A will that has fallen due is **given out**, to be published. Nothing stops it then; but its client's backups go on
+knowing it until it is in the log, or was sent if it goes into none: if this broker ends before, they publish it.
+
+Time is the shell's: it is told what to call later. Invariants: of one client one will waits; each is given out once, or
+dropped; a client is settled when none of its wills waits or is on its way.
 """
 
 from __future__ import annotations
@@ -22,12 +26,15 @@ from tocsin.core.stored_session import StoredSession
 from tocsin.wire.replication import Bequest
 
 WILLS_MAX: Final = 1_000  # that wait; each may hold a packet of the largest size
+ASK_AGAIN_S: Final = 2  # whether a client lives, if nobody knows: who is back is heard of about that soon
+ASKS_MAX: Final = 15  # then whoever should say so is taken to be gone
 
 Cancel = Callable[[], None]
 Later = Callable[[int, Callable[[], None]], Cancel]  # so many seconds later, what; how to have it not happen
 
 
-Publish = Callable[[Bequest], None]
+Told = Callable[[], None]  # the will is in the log, or was sent; or never will be
+Publish = Callable[[Bequest, Told], None]
 Verdict = Callable[[bool], None]  # is told whether a client lives
 Doubt = Callable[[str, Bequest, Verdict], None]  # finds out, of the client whose will that is
 
@@ -36,10 +43,11 @@ class _Waiting(NamedTuple):
     cancel: Cancel
     will: Bequest
     moving: bool
-    unless: Callable[[], bool]  # asked when its time has come …
+    unless: Callable[[], bool | None]  # asked when its time has come, and again if it does not know …
     doubt: Doubt | None  # … and then this, which takes a while
     publish: Publish
     of: str
+    asks: int = 0  # that were answered with "nobody knows yet"
 
 
 def came_since(will: Bequest, session: StoredSession | None) -> bool:
@@ -50,7 +58,7 @@ def came_since(will: Bequest, session: StoredSession | None) -> bool:
 
 
 class WaitingWills:
-    """Of the clients that were at one broker last. ``settled`` is told whose will waits no longer."""
+    """Of the clients that were at one broker last. ``settled`` is told of whom no will is left here."""
 
     def __init__(
         self,
@@ -62,6 +70,7 @@ class WaitingWills:
         self._later = later
         self._settled = settled
         self._waiting: dict[str, _Waiting] = {}  # by client
+        self._under_way: dict[str, list[Bequest]] = {}  # by client: given out, not in the log; oldest first
 
     def __len__(self) -> int:
         """How many wait."""
@@ -74,13 +83,14 @@ class WaitingWills:
         delay_s: int,
         *,
         moving: bool = False,
-        unless: Callable[[], bool] = lambda: False,
+        unless: Callable[[], bool | None] = lambda: False,
         doubt: Doubt | None = None,
         publish: Publish | None = None,
         of: str = "",
     ) -> None:
         """Publish a will after a while, unless the client comes back, or ``unless`` or ``doubt`` say then that it is
-        alive. ``publish``: in another way than the others. ``of``: it was found in the copy of that broker.
+        alive. ``unless`` may say None: nobody knows yet. ``publish``: in another way than the others. ``of``: it was
+        found in the copy of that broker.
 
         Of too many at once those that find no room are published now: late is what was asked for, lost is not.
         """
@@ -91,16 +101,22 @@ class WaitingWills:
         self._end(client)
         publish = publish or self._publish
         if len(self._waiting) >= WILLS_MAX:
-            publish(will)
+            self.give_out(client, will, publish)
             return
         cancel = self._later(delay_s, lambda: self._fall_due(client))
         waits = msgspec.structs.replace(will, delay_s=delay_s)
         self._waiting[client] = _Waiting(cancel, waits, moving, unless, doubt, publish, of)
 
-    def waiting(self, client: str) -> Bequest | None:
-        """The will of a client that waits."""
+    def give_out(self, client: str, will: Bequest, publish: Publish | None = None) -> None:
+        """Publish a will now; ``publish``: in another way than the others."""
+        self._under_way.setdefault(client, []).append(will)
+        (publish or self._publish)(will, lambda: self._told(client, will))
+
+    def unsettled(self, client: str) -> Bequest | None:
+        """The will of a client that waits, or else the newest that is on its way."""
         waiting = self._waiting.get(client)
-        return None if waiting is None else waiting.will
+        under_way = self._under_way.get(client)
+        return waiting.will if waiting is not None else under_way[-1] if under_way else None
 
     def came(self, client: str, *, back: bool) -> None:
         """A client has come, here or elsewhere; ``back``: for its session."""
@@ -110,15 +126,18 @@ class WaitingWills:
         if back or waiting.moving:
             waiting.cancel()
             del self._waiting[client]
-            self._settled(client)
+            self._settle(client)
         else:
             self._end(client)
 
     def _fall_due(self, client: str) -> None:
         waiting = self._waiting[client]
         lives = waiting.unless()
-        if lives or waiting.doubt is None:
-            self._judge(client, waiting, lives)
+        if lives is None and waiting.asks < ASKS_MAX:
+            cancel = self._later(ASK_AGAIN_S, lambda: self._fall_due(client))
+            self._waiting[client] = waiting._replace(cancel=cancel, asks=waiting.asks + 1)
+        elif lives or waiting.doubt is None:
+            self._judge(client, waiting, bool(lives))
         else:
             waiting.doubt(client, waiting.will, lambda lives: self._judge(client, waiting, lives))
 
@@ -127,7 +146,7 @@ class WaitingWills:
             return  # it came while somebody was asked
         if lives:
             del self._waiting[client]
-            self._settled(client)
+            self._settle(client)
         else:
             self._end(client)
 
@@ -135,5 +154,15 @@ class WaitingWills:
         waiting = self._waiting.pop(client, None)
         if waiting is not None:
             waiting.cancel()
-            waiting.publish(waiting.will)
+            self.give_out(client, waiting.will, waiting.publish)
+
+    def _told(self, client: str, will: Bequest) -> None:
+        under_way = self._under_way[client]
+        under_way.remove(will)
+        if not under_way:
+            del self._under_way[client]
+        self._settle(client)
+
+    def _settle(self, client: str) -> None:
+        if client not in self._waiting and client not in self._under_way:
             self._settled(client)

@@ -49,6 +49,7 @@ class Bench:
         self.dispatched: list[tuple[int, bytes]] = []
         self.pressure: list[bool] = []
         self.outcomes: list[TocsinError | None] = []
+        self.positions: list[int] = []  # that were told with them
         self.journal = Journal(
             log,  # type: ignore[arg-type]
             "net",
@@ -60,11 +61,15 @@ class Bench:
     def _dispatch(self, entry: Entry, publication: Publication) -> None:
         self.dispatched.append((entry.position, publication.payload))
 
+    def _stored(self, error: TocsinError | None, position: int) -> None:
+        self.outcomes.append(error)
+        self.positions.append(position)
+
     def commit(self, payload: bytes, topic: str = "a", record_id: str = "", *, priority: str = "") -> None:
         name = record_id or f"{topic}:{payload.decode()}"
         said = (("priority", priority),) if priority else ()
         publication = Publication(topic, payload, 1, "me", user_properties=said)
-        self.journal.commit(publication, name, self.outcomes.append)
+        self.journal.commit(publication, name, self._stored)
 
     async def until(self, condition: object) -> None:
         async with asyncio.timeout(DEADLINE_S):
@@ -112,6 +117,7 @@ async def test_what_gathers_during_an_append_is_one_batch() -> None:
         await bench.until(lambda: len(bench.dispatched) == 6)
         assert bench.log.batches == [1, 5]
         assert [payload for _, payload in bench.dispatched] == [b"%d" % number for number in range(6)]
+        assert bench.positions == [1, 2, 3, 4, 5, 6], "each is told its own position"
 
 
 async def test_an_append_whose_answer_was_lost_is_repeated_and_written_once() -> None:
@@ -129,7 +135,7 @@ async def test_a_full_store_is_told_to_its_publishers_and_the_next_message_is_tr
         bench.log.before.append(StoreFull("append", "disk"))
         bench.commit(b"one")
         await bench.until(lambda: bench.outcomes)
-        assert isinstance(bench.outcomes[0], StoreFull)
+        assert isinstance(bench.outcomes[0], StoreFull) and bench.positions == [0]
         bench.commit(b"two")
         await bench.until(lambda: bench.dispatched)
         assert bench.dispatched == [(1, b"two")]

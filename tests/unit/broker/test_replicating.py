@@ -25,6 +25,7 @@ from tests.unit.broker.door import OWN, Door, Peer, until
 from tests.unit.broker.pipeline import NEAR, Pipeline
 from tests.unit.broker.talk import lasting, publish, receive
 from tocsin.broker.figures import Figures
+from tocsin.broker.journal import Stored
 from tocsin.broker.replicating import Replicating, policy_of
 from tocsin.config import Limits
 from tocsin.config import Replication as ReplicationSettings
@@ -170,9 +171,29 @@ async def test_a_will_is_in_the_log_once_whoever_publishes_it() -> None:
         peer.close()
         durabilities = [each.exchange.durability for each in (three.own, three.local, three.remote)]
         for each in durabilities[1:]:
-            each.publish(bequest)
+            each.publish(bequest, lambda: None)
         await until(lambda: all(each.journal.newest for each in durabilities))
         assert [await each.journal.end() for each in durabilities] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("delay_s", [0, 1])
+async def test_backups_know_a_will_until_it_is_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, delay_s: int
+) -> None:
+    async with brokers() as three:
+        three.back()
+        stored: list[Stored] = []
+        journal = three.own.exchange.durability.journal
+        monkeypatch.setattr(journal, "commit", lambda publication, record_id, done: stored.append(done))
+        will = Will(topic="gone/c", payload=b"bye", qos=QoS.AT_LEAST_ONCE, will_delay_interval=delay_s)
+        connect = ConnectPacket("c", clean_start=True, session_expiry_interval=100, will=will)
+        peer = await three.own.peer(connect=connect)
+        peer.writer.transport.abort()
+        await until(lambda: bool(stored))
+        await three.until_known(lambda known: "c" in known and not known["c"].head.connected)
+        assert all(three.known(door)["c"].head.will is not None for door in (three.local, three.remote))
+        stored.pop()(None, 1)
+        await three.until_known(lambda known: "c" in known and known["c"].head.will is None)
 
 
 async def test_whether_a_client_came_since_its_will_was_copied_is_found_in_the_store() -> None:

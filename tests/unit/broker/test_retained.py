@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import msgspec
+import pytest
 
 from tocsin.broker.retained import Kept, Retained
 from tocsin.model.publication import Publication
@@ -131,3 +132,27 @@ async def test_a_watch_that_begins_anew_takes_nothing_away_but_what_is_gone() ->
     retained._apply(Change("ready"))
     assert payloads(retained) == [b"coming", b"newer", b"stays"]
     await store.close()
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "not known yet"])
+@pytest.mark.parametrize("payload", [b"older", b""], ids=["kept", "removed"])
+async def test_what_the_log_has_earlier_does_not_replace_what_it_has_later(
+    payload: bytes, known: bool
+) -> None:
+    async with two_brokers() as (one, other):
+        await one.put(Publication("a", b"newer", 1, "me"), 8)
+        if known:
+            await until_equal(other, [b"newer"])
+        await other.put(Publication("a", payload, 1, "me"), 7)
+        await one.put(Publication("b", b"mark", 1, "me"), 9)
+        await until_equal(other, [b"mark", b"newer"])
+        await until_equal(one, [b"mark", b"newer"])
+        await other.put(Publication("a", b"", 1, "me"), 10)
+        await until_equal(one, [b"mark"])
+
+
+async def test_who_removes_what_is_not_there_removes_nothing() -> None:
+    async with two_brokers() as (one, other):
+        await one.put(Publication("a", b"", 1, "me"), 1)
+        await one.put(Publication("a", b"x", 1, "me"), 2)
+        await until_equal(other, [b"x"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -29,9 +30,13 @@ class Broker:
         self.connected: set[tuple[str, str]] = set()  # (broker, client), by what copies say now
         self.kept: set[str] = set()
         self._copy = copy
-        self.wills = Wills(lambda will: self.published.append(will.publication))
+        self.wills = Wills(self._publish)
         self.aloud: list[Publication] = []
         self.standing = StandingIn(self, self.wills, grace_s, lambda: self.now, self.aloud.append)
+
+    def _publish(self, will: Bequest, told: Callable[[], None]) -> None:
+        self.published.append(will.publication)
+        told()
 
     def take_over(self, primary: str) -> tuple[Standing, ...]:
         self.kept.add(primary)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -16,7 +17,11 @@ WILL = Bequest(Publication("gone", b"x", 0, "c"), record_id="b.1.will")
 class Told:
     def __init__(self) -> None:
         self.published: list[Bequest] = []
-        self.wills = Wills(self.published.append)
+        self.wills = Wills(self._publish)
+
+    def _publish(self, will: Bequest, told: Callable[[], None]) -> None:
+        self.published.append(will)
+        told()
 
 
 @pytest.mark.parametrize(
@@ -57,16 +62,16 @@ async def test_a_second_will_of_a_client_does_not_swallow_the_first() -> None:
 
 async def test_whoever_asks_sees_the_will_that_waits_and_is_told_when_it_does_not_any_more() -> None:
     settled: list[str] = []
-    wills = Wills([].append, settled.append)  # type: ignore[arg-type]
+    wills = Wills(lambda will, told: told(), settled.append)
     for client, delay_s in (("back", 1_000), ("anew", 1_000), ("due", 0)):
         wills.delay(client, WILL, delay_s)
     assert (
-        wills.waiting("back") == Bequest(WILL.publication, 1_000, "b.1.will")
-        and wills.waiting("nobody") is None
+        wills.unsettled("back") == Bequest(WILL.publication, 1_000, "b.1.will")
+        and wills.unsettled("nobody") is None
     )
     wills.came("back", back=True)
     wills.came("anew", back=False)
-    assert settled == ["back", "anew"] and wills.waiting("back") is None
+    assert settled == ["back", "anew"] and wills.unsettled("back") is None
     async with asyncio.timeout(10):
         while len(settled) < 3:
             await asyncio.sleep(0)

@@ -41,6 +41,18 @@ def test_who_withdraws_holds_nobody_up_and_nothing_is_left() -> None:
     assert len(lines) == 0
 
 
+def test_none_is_written_with_a_smaller_position_than_the_one_before_it_in_its_line() -> None:
+    lines: RetainLines[str] = RetainLines()
+    lines.settle(lines.enter("a"), "one")
+    assert lines.start("a") == ["one"] and lines.position("a", 7) == 7
+    lines.settle(lines.enter("a"), "two")
+    lines.finish("a")
+    assert lines.start("a") == ["two"] and lines.position("a", 5) == 7
+    lines.finish("a")
+    lines.settle(lines.enter("a"), "three")
+    assert lines.start("a") == ["three"] and lines.position("a", 6) == 6, "the line before it is over"
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from(["enter", "settle", "withdraw", "start", "finish"]), st.integers(0, 9)),

@@ -32,6 +32,13 @@ class Nothing:
         return False
 
 
+class Silent:
+    """A copy from before its broker was lost."""
+
+    def has(self, primary: str, client: str) -> bool | None:
+        return None
+
+
 class Everybody:
     def has(self, primary: str, client: str) -> bool:
         return True
@@ -83,6 +90,14 @@ def test_a_client_lives_if_its_broker_is_back_and_has_it() -> None:
     assert not machine.lives("p", "a")
     machine.handle(StoodDown(broker="p"), 0)
     assert machine.lives("p", "a") and not StandIns(Nothing(), 1).lives("p", "a")
+
+
+def test_whether_a_client_lives_whose_broker_was_not_heard_of_since_nobody_knows() -> None:
+    machine = StandIns(Silent(), 1)
+    machine.handle(stood_in(1, standing("a", will=WILL)), 0)
+    assert machine.lives("p", "a") is False, "while this one stands in, it is gone"
+    machine.handle(StoodDown(broker="p"), 0)
+    assert machine.lives("p", "a") is None
 
 
 def test_who_came_elsewhere_before_the_loss_was_known_is_alive() -> None:

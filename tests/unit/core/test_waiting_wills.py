@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from tocsin.core.delivery import Progress
 from tocsin.core.stored_session import StoredSession
-from tocsin.core.waiting_wills import Cancel, Verdict, WaitingWills, came_since
+from tocsin.core.waiting_wills import (
+    ASK_AGAIN_S,
+    ASKS_MAX,
+    Cancel,
+    Told,
+    Verdict,
+    WaitingWills,
+    came_since,
+)
 from tocsin.model.publication import Publication
 from tocsin.wire.replication import Bequest
 
@@ -27,11 +35,20 @@ class Waits:
     def __init__(self) -> None:
         self.now_s = 0
         self.published: list[Bequest] = []
+        self.slow = False  # whoever publishes says later that it is done
+        self.under_way: list[Told] = []
         self.settled: list[str] = []
         self.asked: list[tuple[str, Verdict]] = []
         self._alarms: dict[int, tuple[int, Callable[[], None]]] = {}
         self._count = 0
-        self.wills = WaitingWills(self.published.append, self._later, self.settled.append)
+        self.wills = WaitingWills(self._publish, self._later, self.settled.append)
+
+    def _publish(self, will: Bequest, told: Told) -> None:
+        self.published.append(will)
+        if self.slow:
+            self.under_way.append(told)
+        else:
+            told()
 
     def _later(self, delay_s: int, act: Callable[[], None]) -> Cancel:
         self._count += 1
@@ -103,6 +120,72 @@ def test_a_client_has_come_since_if_its_session_was_taken_since(
 ) -> None:
     assert came_since(WILL, stored) is came
     assert came_since(Bequest(WILL.publication), stored) is False, "nothing is known of its session"
+
+
+def test_a_will_is_settled_when_it_is_in_the_log_and_not_when_it_is_given_out() -> None:
+    waits = Waits()
+    waits.slow = True
+    waits.wills.delay("c", WILL, 10)
+    waits.wait(10)
+    assert len(waits.published) == 1 and waits.settled == []
+    assert waits.wills.unsettled("c") == waits.published[0], "backups go on knowing it"
+    waits.wills.came("c", back=True)
+    assert waits.settled == [], "nothing stops it any more"
+    waits.under_way.pop()()
+    assert waits.settled == ["c"] and waits.wills.unsettled("c") is None
+
+
+def test_a_will_without_delay_is_not_settled_before_it_is_in_the_log_either() -> None:
+    waits = Waits()
+    waits.slow = True
+    waits.wills.give_out("c", WILL)
+    assert waits.wills.unsettled("c") == WILL and waits.published == [WILL] and len(waits.wills) == 0
+    waits.under_way.pop()()
+    assert waits.settled == ["c"] and waits.wills.unsettled("c") is None
+
+
+def test_a_client_is_settled_when_the_last_of_its_wills_is() -> None:
+    waits = Waits()
+    waits.slow = True
+    waits.wills.give_out("c", WILL)
+    second = Bequest(WILL.publication, 3, "b.2.will")
+    waits.wills.delay("c", second, 3)
+    assert waits.wills.unsettled("c") == second
+    waits.under_way.pop()()
+    assert waits.settled == [], "the second one waits"
+    waits.wait(3)
+    waits.under_way.pop()()
+    assert waits.settled == ["c"]
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_who_does_not_know_yet_is_asked_again(answer: bool) -> None:
+    waits, answers = Waits(), [answer, None, None]
+    waits.wills.delay("c", WILL, 10, unless=lambda: answers.pop())
+    waits.wait(10)
+    waits.wait(ASK_AGAIN_S)
+    assert waits.published == [] and waits.settled == [] and len(waits.wills) == 1
+    waits.wait(ASK_AGAIN_S)
+    assert answers == [] and len(waits.published) == (not answer) and waits.settled == ["c"]
+
+
+def test_who_never_knows_is_not_asked_for_ever_but_the_store_is() -> None:
+    waits = Waits()
+    waits.wills.delay("c", WILL, 10, unless=lambda: None, doubt=waits.doubt)
+    waits.wait(10)
+    for _ in range(ASKS_MAX):
+        assert waits.asked == []
+        waits.wait(ASK_AGAIN_S)
+    assert len(waits.asked) == 1 and waits.published == []
+
+
+def test_a_client_that_comes_while_nobody_knows_lives() -> None:
+    waits = Waits()
+    waits.wills.delay("c", WILL, 10, unless=lambda: None)
+    waits.wait(10)
+    waits.wills.came("c", back=True)
+    waits.wait(ASK_AGAIN_S * (ASKS_MAX + 1))
+    assert waits.published == [] and waits.settled == ["c"]
 
 
 steps = st.one_of(

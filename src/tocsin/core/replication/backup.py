@@ -90,6 +90,19 @@ class Backup(TableMachine):
         copy = self.copies.get(primary)
         return iter(()) if copy is None else copy.standings()
 
+    def has(self, primary: str, client: str) -> bool | None:
+        """Whether a client is a broker's affair: it is connected there, as far as the copy says; or was there when
+        that process was taken for lost, and it was not: it knows best what became of it. None: it was connected there
+        then, and nothing was heard since of a process in that place."""
+        copy = self.copies.get(primary)
+        if copy is None:
+            return False
+        replica = copy.clients.get(client)
+        connected = replica is not None and replica.head.connected
+        if copy.used:
+            return None if connected else False
+        return connected or client in copy.had
+
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_message(self, event: Received, now_us: int) -> list[Effect]:
@@ -231,7 +244,7 @@ class Backup(TableMachine):
 
     def _keep(self, event: Kept, now_us: int) -> list[Effect]:
         if (copy := self.copies.get(event.primary)) is not None:
-            copy.kept = copy.used = True
+            copy.keep()
         return []
 
     def _forget(self, event: Forgotten, now_us: int) -> list[Effect]:

@@ -43,7 +43,10 @@ class Copy:
         self.whole = False  # everything was said once, in this stream or an earlier one
         self.condemned_us: int | None = None  # when it is to be dropped
         self.kept = False  # it is needed, whatever is said
-        self.used = False  # … or was, and nothing was heard since of the process that it is of
+        self.used = False  # … or was, and nothing was heard since of a process in that place
+        self.had: frozenset[str] = (
+            frozenset()
+        )  # whom the process had that was lost last, until another is whole
         self._process: int | None = None  # the one of the last stream that was whole
         self.bytes = 0  # about
         self.clients: dict[str, Replica] = {}
@@ -57,6 +60,11 @@ class Copy:
     def begin(self, stream: Stream, role: Role) -> None:
         self.moved = self.moved or role != self.role
         self.stream, self.number, self.role = stream, 0, role
+
+    def keep(self) -> None:
+        """Somebody stands in for the broker."""
+        self.kept = self.used = True
+        self.had = frozenset(self.clients)
 
     def heard(self) -> None:
         """The broker goes on with the stream that is known. If that is the process that was taken for lost, it was not:
@@ -99,6 +107,8 @@ class Copy:
         ]
         for client in forgotten:
             self._drop(client)
+        if self.stream[1] != self._process:
+            self.had = frozenset()
         self.used, self._process = self.kept, self.stream[1]
         return wills
 

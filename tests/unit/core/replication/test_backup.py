@@ -247,3 +247,42 @@ def test_wills_of_a_broker_that_was_taken_for_lost_and_went_on_are_left_when_it_
         return
     expected = {"update": ["a", "b"], "probe": ["a"]}.get(sign, [])
     assert wills(backing.update(1, stream=RESTARTED, whole=True)) == expected
+
+
+@pytest.mark.parametrize("sign", ["update", "probe", "another process", "none", "beginning"])
+def test_a_copy_from_before_a_broker_was_lost_does_not_say_whom_it_has_until_it_is_heard_of(
+    sign: str,
+) -> None:
+    backing = Backing()
+    away = Delta("away", True, False, Head(False))
+    backing.update(1, begin("a"), away, whole=True)
+    assert (backing.machine.has("p", "a"), backing.machine.has("p", "away")) == (True, False)
+    backing.machine.handle(Kept(primary="p"), 0)
+    backing.machine.handle(Forgotten(primary="p"), 0)
+    match sign:
+        case "update":
+            backing.update(2, begin("b"))
+        case "probe":
+            backing.hear(Probe("p", FIRST, 1))
+        case "another process":
+            backing.update(1, begin("b"), stream=RESTARTED, whole=True)
+        case "beginning":
+            backing.update(1, begin("b"), stream=RESTARTED)
+    expected = {"update": True, "probe": True, "another process": False}.get(sign)
+    assert backing.machine.has("p", "a") is expected
+    back = sign in ("update", "probe")
+    assert backing.machine.has("p", "away") is back, "the process that was not dead knows best"
+    assert backing.machine.has("q", "a") is False
+
+
+def test_who_left_a_broker_in_order_that_was_taken_for_lost_is_its_affair_until_another_process_is_there() -> (
+    None
+):
+    backing = Backing()
+    backing.update(1, willed("a"), whole=True)
+    backing.machine.handle(Kept(primary="p"), 0)
+    backing.machine.handle(Forgotten(primary="p"), 0)
+    backing.update(2, Delta("a", gone=True))
+    assert backing.machine.has("p", "a") is True
+    backing.update(1, begin("b"), stream=RESTARTED, whole=True)
+    assert backing.machine.has("p", "a") is False

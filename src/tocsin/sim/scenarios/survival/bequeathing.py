@@ -10,7 +10,7 @@ from tocsin.core import standing_in as core
 from tocsin.core.machine import Effect, Event, GetKey, Stored, StoreFailed
 from tocsin.core.standing_in import AwaitWill, ClientCame, ReleaseCopy, StandIns
 from tocsin.core.stored_session import decode_session, session_key
-from tocsin.core.waiting_wills import Cancel, Verdict, WaitingWills, came_since
+from tocsin.core.waiting_wills import Cancel, Told, Verdict, WaitingWills, came_since
 from tocsin.sim.chance import MILLION
 from tocsin.sim.scenarios.durable.wire import SESSIONS
 from tocsin.sim.scenarios.survival.part import Part
@@ -28,14 +28,18 @@ class Bequeathing:
 
     def __init__(self, broker: SurvivalBroker, wills: type[WaitingWills]) -> None:
         self._broker = broker
-        self.wills = wills(self.publish, self._later, broker.replicating.will_settled)
+        self.wills = wills(self._commit, self._later, broker.replicating.will_settled)
         self.machine = StandIns(broker.replicating, GRACE_S)
         self._part = Part(broker, "standing in", self.machine, self._on_effect)
         self._alarms = 0
 
     def publish(self, will: Bequest) -> None:
+        """Without delay: its client's connection has just ended."""
+        self.wills.give_out(will.publication.topic.removeprefix(WILLS), will)
+
+    def _commit(self, will: Bequest, told: Told) -> None:
         self._broker.ledger.publishes_will(self._broker, will.publication)
-        self._broker.commit(will.publication, self.record_id(will), lambda: None)
+        self._broker.commit(will.publication, self.record_id(will), told)
 
     def record_id(self, will: Bequest) -> str:
         return will.record_id

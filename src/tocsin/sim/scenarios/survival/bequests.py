@@ -7,7 +7,7 @@ was heard; that is what a delay is for. Nobody publishes the will of one that it
 from __future__ import annotations
 
 from collections import Counter
-from typing import cast
+from typing import NamedTuple, cast
 
 from tocsin.core.machine import Say
 from tocsin.core.replication.copy import Copy
@@ -102,11 +102,24 @@ class WillsAreCopied(Invariant):
                 self.broken(f"{life} was told of {promise.name}, and {backup.backup} has no will of it")
 
 
+class _Witness(NamedTuple):
+    """A backup that knew a will when it went to the log."""
+
+    broker: SurvivalBroker
+    primary: str
+    process: int  # of the primary, by the stream
+
+    def follows(self) -> bool:
+        """Whether it has the copy of that process still, and so must know the will."""
+        copy = self.broker.replicating.backup.copies.get(self.primary)
+        return copy is not None and copy.condemned_us is None and copy.stream[1] == self.process
+
+
 class WillsAreTold(Invariant):
     """Of a client that dies the will is published, though one of those who knew it ends: its broker, or who waits.
 
-    If a second one ends as well, or nobody else knew, it may be lost; or if one ends that had it in its queue for the
-    log, and took it for published.
+    That it had it in its queue for the log does not matter: until the log has it, backups that knew it when it went
+    there must know it. If a second one ends as well, or nobody else knew, it may be lost.
     """
 
     name = "whoever dies has its will published"
@@ -117,7 +130,7 @@ class WillsAreTold(Invariant):
         self._mortals = mortals
         self._dead: dict[Life, bool] = {}  # → whether nobody knew its will at some time before it was told
         self._ended: Counter[Life] = Counter()  # → processes that knew it and ended before it was told
-        self._queued: dict[Address, list[Life]] = {}  # node → those that it has given to the log
+        self._witnesses: dict[Life, list[_Witness]] = {}  # → who knew it when it went to the log
         ledger.on_will.append(self._on_will)
 
     def attach(self, world: World) -> None:
@@ -129,14 +142,18 @@ class WillsAreTold(Invariant):
         self._dead[life] = not self._is_known(life)
 
     def _on_will(self, broker: SurvivalBroker, publication: Publication) -> None:
-        self._queued.setdefault(broker.node, []).append(life_of(publication))
+        life, primary = life_of(publication), broker.address
+        copies = [(each, each.replicating.backup.copies.get(primary)) for each in self._ledger.brokers()]
+        self._witnesses.setdefault(life, []).extend(
+            _Witness(each, primary, copy.stream[1])
+            for each, copy in copies
+            if copy is not None and _copied(copy, life)
+        )
 
     def _on_life(self, node: Address, happening: str) -> None:
         process = self._ledger.newest.get(node)
         if happening not in ("crashed", "stopped") or process is None:
             return
-        for life in self._queued.pop(node, []):
-            self._ended[life] += 2 * (life not in self._once.told)
         for client in self._mortals:
             for life in dict.fromkeys(_lives(process, client)):
                 self._ended[life] += life not in self._once.told
@@ -144,7 +161,10 @@ class WillsAreTold(Invariant):
             self._dead[life] = lost or not (life in self._once.told or self._is_known(life))
 
     def _is_known(self, life: Life) -> bool:
-        return any(life in _lives(broker, life[0]) for broker in self._ledger.brokers())
+        running = self._ledger.brokers()
+        return any(life in _lives(broker, life[0]) for broker in running) or any(
+            each.broker in running and each.follows() for each in self._witnesses.get(life, ())
+        )
 
     def finish(self, world: World) -> None:
         for life, lost in self._dead.items():
@@ -154,7 +174,7 @@ class WillsAreTold(Invariant):
 
 def _lives(broker: SurvivalBroker, client: str) -> list[Life]:
     """Those of a client of which a broker has the will."""
-    service, waits = broker.services.get(client), broker.bequeathing.wills.waiting(client)
+    service, waits = broker.services.get(client), broker.bequeathing.wills.unsettled(client)
     known = [None if waits is None else waits.publication]
     for copy in broker.replicating.backup.copies.values():
         if client in copy.clients and (copy.kept or copy.condemned_us is None):

@@ -128,10 +128,8 @@ class Replicating:
         self._keeping.tell(Kept(primary=primary, cause=f"{self._broker.address}:{primary}"))
         return self.backup.take_over(primary)
 
-    def has(self, primary: str, client: str) -> bool:
-        copy = self.backup.copies.get(primary)
-        replica = None if copy is None else copy.clients.get(client)
-        return replica is not None and replica.head.connected
+    def has(self, primary: str, client: str) -> bool | None:
+        return self.backup.has(primary, client)
 
     def release(self, primary: str) -> None:
         self._keeping.tell(Forgotten(primary=primary, cause=f"{self._broker.address}:{primary}"))
@@ -156,7 +154,7 @@ class Replicating:
         present = self._broker.services.get(service.client)
         newer = present is not None and present is not service and present.here
         if self.active and not newer:
-            will = self._broker.bequeathing.wills.waiting(service.client)
+            will = self._broker.bequeathing.wills.unsettled(service.client)
             self.clientele.away[service.client] = Away(service, will)
             self._sending.tell(Altered(client=service.client, cause=service.client))
 
@@ -166,7 +164,7 @@ class Replicating:
             self._sending.tell(Altered(client=client, cause=client))
 
     def will_settled(self, client: str) -> None:
-        """A will waits no longer: it was published, or dropped."""
+        """No will of a client is left here: it is in the log, or was dropped."""
         away = self.clientele.away.get(client)
         if self.active and away is not None and away.head.will is not None:
             away.head = msgspec.structs.replace(away.head, will=None)
