@@ -57,6 +57,11 @@ def came_since(will: Bequest, session: StoredSession | None) -> bool:
     return session.uid != will.session or session.epoch > will.epoch
 
 
+def _is_later(will: Bequest, other: Bequest) -> bool:
+    """Whether a client left this will at a later connection, in the same session."""
+    return bool(will.session) and will.session == other.session and will.epoch > other.epoch
+
+
 class WaitingWills:
     """Of the clients that were at one broker last. ``settled`` is told of whom no will is left here."""
 
@@ -95,8 +100,10 @@ class WaitingWills:
         Of too many at once those that find no room are published now: late is what was asked for, lost is not.
         """
         before = self._waiting.get(client)
-        if before is not None and of and before.of == of:  # the same one, found once more
-            before.cancel()
+        if before is not None and _is_later(before.will, will):
+            return  # its client came since, and left the one that waits
+        if before is not None and ((of and before.of == of) or _is_later(will, before.will)):
+            before.cancel()  # the same one, found once more; or its client came since
             del self._waiting[client]
         self._end(client)
         publish = publish or self._publish

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -216,3 +217,23 @@ def test_each_will_is_published_or_dropped_as_a_list_of_them_says(script: list[t
             model[client] = (waits.now_s + value, payload)
     assert sorted(each.publication.payload for each in waits.published) == sorted(published)
     assert len(waits.wills) == len(model)
+
+
+def test_of_two_wills_of_one_session_the_client_came_since_it_left_the_older_one() -> None:
+    newer = msgspec.structs.replace(WILL, epoch=WILL.epoch + 1, record_id="b.2.will")
+    for order in ((WILL, newer), (newer, WILL)):
+        waits = Waits()
+        for will, broker in zip(order, ("north", "south"), strict=True):
+            waits.wills.delay("c", will, 10, of=broker)
+        assert waits.published == []
+        waits.wait(10)
+        assert [each.record_id for each in waits.published] == ["b.2.will"]
+
+
+def test_of_two_wills_of_which_nobody_knows_which_is_the_older_both_are_published() -> None:
+    other = msgspec.structs.replace(WILL, session="", record_id="b.2.will")
+    waits = Waits()
+    waits.wills.delay("c", WILL, 10, of="north")
+    waits.wills.delay("c", other, 10, of="south")
+    waits.wait(10)
+    assert [each.record_id for each in waits.published] == ["b.1.will", "b.2.will"]
