@@ -50,20 +50,28 @@ class WillsOnce(Invariant):
 
 
 class NotOfTheLiving(Invariant):
-    """A broker that was told that a client came again does not publish an older will of it; and nobody does of one
-    that left in order, once every backup knew."""
+    """A broker that was told that a client came again, and got its session there, does not publish an older will of it;
+    and nobody does of one that left in order, once every backup knew."""
 
     name = "no will is published of a client that is known to live, or to have left in order"
 
     def __init__(self, ledger: Ledger) -> None:
         self._left: set[Life] = set()
+        self._attended: set[Life] = set()
         ledger.on_will.append(self._look)
         ledger.on_left.append(lambda client, connection: self._left.add((client, connection)))
 
+    def attach(self, world: World) -> None:
+        world.observers.on_say("attends", self._attend)
+
+    def _attend(self, broker: Address, say: Say) -> None:
+        self._attended.add((str(say.facts["client"]), cast(int, say.facts["connection"])))
+
     def _look(self, broker: SurvivalBroker, publication: Publication) -> None:
         client, connection = life_of(publication)
-        heard = broker.heard_of.get(client, 0)
-        if heard > connection:
+        newest = broker.heard_of.get(client, 0)
+        heard = next((n for n in range(connection + 1, newest + 1) if (client, n) in self._attended), 0)
+        if heard:
             self.broken(
                 f"{broker.node} published the will of {client} on its connection {connection}, and had heard that "
                 f"it came on its connection {heard}"
