@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.sim.survival_bugs import first_broken, with_bug
 from tocsin.core import dialler
 from tocsin.core.attendance import Attendance, Subscribed
 from tocsin.core.custody import Custody
@@ -31,8 +31,7 @@ from tocsin.ports import Entry
 from tocsin.sim.faults import Crash, CrashTogether, Fault, Partition, Pause
 from tocsin.sim.plan import Profile
 from tocsin.sim.runner import run, run_many
-from tocsin.sim.scenario import Scenario, find
-from tocsin.sim.scenarios import survival
+from tocsin.sim.scenario import find
 from tocsin.sim.scenarios.durable.wire import Packet, Reset
 from tocsin.sim.scenarios.survival import FAULTS
 from tocsin.sim.scenarios.survival.broker import StandbyKeeper, SurvivalBroker
@@ -341,15 +340,11 @@ PLANTED: dict[type[SurvivalBroker], tuple[str, Profile]] = {
 }
 
 
-def with_bug(bug: type[SurvivalBroker], faults: Profile = FAULTS) -> Scenario:
-    return msgspec.structs.replace(find("survival"), build=partial(survival.build, broker=bug), faults=faults)
-
-
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_is_found(bug: type[SurvivalBroker]) -> None:
     invariant, faults = PLANTED[bug]
     scenario = with_bug(bug, faults)
-    found = next((broken for seed in range(SEEDS) if (broken := run(scenario, seed).broken)), None)
+    found = first_broken(scenario, SEEDS)
     assert found is not None, f"{SEEDS} seeds did not find {bug.__name__}"
     assert found.invariant == invariant
 
@@ -368,12 +363,12 @@ def test_a_client_that_is_thrown_out_for_where_it_was_before_is_found(
     """Our client forgives that; one of others' does not."""
     monkeypatch.setattr(dialler, "FORGIVEN_MAX", 0)
     scenario = with_bug(HeedsEveryWord)
-    found = next((broken for seed in range(SEEDS) if (broken := run(scenario, seed).broken)), None)
+    found = first_broken(scenario, SEEDS)
     assert found is not None and found.invariant == OUSTED
 
 
 def test_a_filter_that_forgets_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Resident, "repeats", ForgetsAtTheFirstNewOne)
     scenario = find("survival")
-    found = next((broken for seed in range(SEEDS) if (broken := run(scenario, seed).broken)), None)
+    found = first_broken(scenario, SEEDS)
     assert found is not None and found.invariant == ONCE

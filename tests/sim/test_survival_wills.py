@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import msgspec
 import pytest
 
+from tests.sim.survival_bugs import first_broken, with_bug
 from tocsin.core.machine import Effect
 from tocsin.core.standing_in import AwaitWill
 from tocsin.core.waiting_wills import Told, WaitingWills
@@ -14,8 +13,7 @@ from tocsin.sim.faults import Crash, CrashTogether, Fault, Partition, Pause
 from tocsin.sim.network import STORE
 from tocsin.sim.plan import Profile
 from tocsin.sim.runner import run
-from tocsin.sim.scenario import Scenario, find
-from tocsin.sim.scenarios import survival
+from tocsin.sim.scenario import find
 from tocsin.sim.scenarios.durable.wire import Disconnect, Packet
 from tocsin.sim.scenarios.survival import FAULTS
 from tocsin.sim.scenarios.survival.bequeathing import Bequeathing
@@ -113,13 +111,9 @@ PLANTED: dict[type[SurvivalBroker], tuple[str, Profile]] = {
 def test_a_planted_bug_is_found(bug: type[SurvivalBroker]) -> None:
     invariant, faults = PLANTED[bug]
     scenario = with_bug(bug, faults)
-    found = next((broken for seed in range(SEEDS) if (broken := run(scenario, seed).broken)), None)
+    found = first_broken(scenario, SEEDS)
     assert found is not None, f"{SEEDS} seeds did not find {bug.__name__}"
     assert found.invariant == invariant
-
-
-def with_bug(bug: type[SurvivalBroker], faults: Profile) -> Scenario:
-    return msgspec.structs.replace(find("survival"), build=partial(survival.build, broker=bug), faults=faults)
 
 
 # It dies while its broker is cut off from the store; then that one ends.
