@@ -188,12 +188,12 @@ class AnswersBeforeItStores(SurvivalBroker):
             super().__init__(broker)
             self._late: dict[str, Update] = {}  # by primary
 
-        def _on_update(self, update: Update, cause: str) -> list[Effect]:
+        def _on_update(self, update: Update, now_us: int, cause: str) -> list[Effect]:
             late = self._late.pop(update.primary, None)
             if late is not None:
-                super()._on_update(late, cause)
+                super()._on_update(late, now_us, cause)
             if update.number == 1:
-                return super()._on_update(update, cause)
+                return super()._on_update(update, now_us, cause)
             self._late[update.primary] = update
             return [self._answer(update.primary, Applied(self._broker, update.stream, update.number), cause)]
 
@@ -202,13 +202,13 @@ class ForgetsUnsubscriptions(SurvivalBroker):
     """Bug: a copy takes what is new, and keeps what is no more."""
 
     class backup(Backup):
-        def _on_update(self, update: Update, cause: str) -> list[Effect]:
+        def _on_update(self, update: Update, now_us: int, cause: str) -> list[Effect]:
             def kept(delta: Delta) -> Delta:
                 said = tuple(each for each in delta.subscriptions if each[1] is not None)
                 return msgspec.structs.replace(delta, subscriptions=said)
 
             deltas = tuple(map(kept, update.deltas))
-            return super()._on_update(msgspec.structs.replace(update, deltas=deltas), cause)
+            return super()._on_update(msgspec.structs.replace(update, deltas=deltas), now_us, cause)
 
 
 class BelievesWhatItKnew(SurvivalBroker):

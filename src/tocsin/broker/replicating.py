@@ -20,7 +20,7 @@ from tocsin.broker.tickets import Tickets
 from tocsin.config import Replication
 from tocsin.core.machine import CancelTimer, Effect, Received, Say, Send, SetTimer, Started, TimerFired
 from tocsin.core.replication.backup import Backup
-from tocsin.core.replication.gamma import Standing
+from tocsin.core.replication.gamma import Left, Standing
 from tocsin.core.replication.primary import FLUSH, RESEND, Primary
 from tocsin.core.replication.signals import (
     Altered,
@@ -95,7 +95,7 @@ class Replicating:
         self._outbox: deque[Send] = deque(maxlen=OUTBOX_MAX)
         self._filled = asyncio.Event()
         # Told of wills that a broker which is back has forgotten.
-        self.wills_left: Callable[[str, tuple[tuple[str, Bequest], ...]], None] = lambda primary, wills: None
+        self.wills_left: Callable[[str, tuple[Left, ...]], None] = lambda primary, wills: None
         # Sends to a broker of this cluster that the bus does not reach; False if it cannot.
         self.detour: Callable[[str, bytes], bool] = lambda broker, payload: False
         self.sent_bytes = 0

@@ -11,7 +11,7 @@ import structlog
 from tocsin.broker.wills import Wills
 from tocsin.core import standing_in as core
 from tocsin.core.machine import Effect, Say
-from tocsin.core.replication.gamma import Standing
+from tocsin.core.replication.gamma import Left, Standing
 from tocsin.core.standing_in import MEANWHILE, AwaitWill, ClientCame, ReleaseCopy, StandIns
 from tocsin.core.waiting_wills import Doubt, Told
 from tocsin.model.publication import Publication
@@ -76,9 +76,9 @@ class StandingIn:
         cause = f"stand down for {broker}"
         self._post(core.StoodDown(broker=broker, meanwhile=meanwhile, cause=cause))
 
-    def restarted(self, broker: str, wills: tuple[tuple[str, Bequest], ...]) -> None:
+    def restarted(self, broker: str, wills: tuple[Left, ...]) -> None:
         """A broker is back that was never missed, and has forgotten these clients."""
-        absent = tuple((client, will) for client, will in wills if not self._copies.is_here(client))
+        absent = tuple(each for each in wills if not self._copies.is_here(each.client))
         if absent:
             self._post(core.Restarted(broker=broker, wills=absent, cause=f"restart of {broker}"))
 

@@ -10,7 +10,8 @@ in the lost broker's memory is in the copy:
   was lost does not count: the place may have passed to another process, or to another that stands in.
 
 A client is no longer awaited when it has come to any broker, when the lost one is back, or after AWAITED_US. One that
-came to another broker a moment before (RECENT_US) was quicker than the leader, and is not awaited at all.
+came to another broker a moment before (RECENT_US) was quicker than the leader, and is not awaited at all; unless the
+copy said after that that it is at the lost one: then it went back, and only the word of that was missed.
 
 Two more things leave wills behind. A broker that is **back** before it was missed has forgotten its clients
 (``Restarted``): its backup awaits those who do not come back to it. And in a cluster that is cut off one stands in
@@ -27,7 +28,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final, Protocol
 
 from tocsin.core.machine import Effect, Event, Handler, Say, TableMachine
-from tocsin.core.replication.gamma import Standing
+from tocsin.core.replication.gamma import Left, Standing
 from tocsin.wire.replication import Bequest
 
 AWAITED_US: Final = 600_000_000  # after that who has not come is counted as gone elsewhere, or for good
@@ -55,7 +56,7 @@ class Restarted(Event, frozen=True, kw_only=True):
     """A broker is back that was never missed, and has forgotten these clients; their wills."""
 
     broker: str
-    wills: tuple[tuple[str, Bequest], ...]
+    wills: tuple[Left, ...]
 
 
 class ClientCame(Event, frozen=True, kw_only=True):
@@ -141,7 +142,9 @@ class StandIns(TableMachine):
         before = self._end(event.broker)
         meanwhile = event.epoch == MEANWHILE
         absent = [
-            each for each in event.standings if not self._is_elsewhere(each.client, event.broker, now_us)
+            each
+            for each in event.standings
+            if not self._is_elsewhere(each.client, event.broker, each.since_us, now_us)
         ]
         awaited = [each.client for each in absent if each.head.connected]
         self._places[event.broker] = _Place(event.epoch, awaited, now_us)
@@ -185,10 +188,10 @@ class StandIns(TableMachine):
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _is_elsewhere(self, client: str, broker: str, now_us: int) -> bool:
-        """Whether a client of that broker has come to another one lately."""
+    def _is_elsewhere(self, client: str, broker: str, since_us: int, now_us: int) -> bool:
+        """Whether a client, of which the copy says since then that it is at that broker, came to another one lately."""
         at_us, at = self._recent.get(client, (0, broker))
-        return at != broker and now_us - at_us <= RECENT_US
+        return at != broker and at_us >= since_us and now_us - at_us <= RECENT_US
 
     def _came(self, event: ClientCame, now_us: int) -> list[Effect]:
         self._recent.pop(event.client, None)
@@ -213,9 +216,9 @@ class StandIns(TableMachine):
         if event.broker in self._places:
             return []  # their wills are awaited already
         wills = [
-            self._await(event.broker, client, will, event.cause)
-            for client, will in event.wills
-            if not self._is_elsewhere(client, event.broker, now_us)
+            self._await(event.broker, each.client, each.will, event.cause)
+            for each in event.wills
+            if not self._is_elsewhere(each.client, event.broker, each.since_us, now_us)
         ]
         facts = {"broker": event.broker, "wills": len(wills)}
         return [

@@ -9,7 +9,7 @@ import pytest
 
 from tocsin.broker.standing_in import StandingIn
 from tocsin.broker.wills import Wills
-from tocsin.core.replication.gamma import Standing
+from tocsin.core.replication.gamma import Left, Standing
 from tocsin.core.standing_in import AWAITED_US
 from tocsin.model.publication import Publication
 from tocsin.wire.replication import Bequest, Head, Positions
@@ -137,14 +137,14 @@ async def test_a_leader_that_says_so_too_has_the_will_published_once() -> None:
 async def test_wills_of_a_broker_that_was_never_missed_are_published() -> None:
     broker = Broker(grace_s=0)
     broker.here.add("here")
-    broker.standing.restarted("back", (("a", Bequest(WILL)), ("here", Bequest(WILL))))
+    broker.standing.restarted("back", (Left("a", Bequest(WILL), 0), Left("here", Bequest(WILL), 0)))
     await settled(broker)
     assert broker.published == [WILL]
 
 
 async def test_a_client_that_came_back_to_such_a_broker_is_alive() -> None:
     broker = Broker(grace_s=0)
-    broker.standing.restarted("back", (("a", Bequest(WILL)),))
+    broker.standing.restarted("back", (Left("a", Bequest(WILL), 0),))
     broker.connected.add(("back", "a"))
     await settled(broker)
     assert broker.published == []

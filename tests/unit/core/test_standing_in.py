@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.core.machine import Say
-from tocsin.core.replication.gamma import Standing
+from tocsin.core.replication.gamma import Left, Standing
 from tocsin.core.standing_in import (
     AWAITED_US,
     MEANWHILE,
@@ -44,8 +44,10 @@ class Everybody:
         return True
 
 
-def standing(client: str, *, connected: bool = True, will: Bequest | None = None) -> Standing:
-    return Standing(client, Head(connected, will=will), {}, Positions())
+def standing(
+    client: str, *, connected: bool = True, will: Bequest | None = None, since_us: int = 0
+) -> Standing:
+    return Standing(client, Head(connected, will=will), {}, Positions(), since_us)
 
 
 def stood_in(epoch: int, *standings: Standing, broker: str = "p") -> StoodIn:
@@ -78,7 +80,7 @@ def test_recovery_took_until_the_last_came() -> None:
 
 def test_the_wills_of_a_restart_wait_unless_the_broker_is_stood_in_for() -> None:
     machine = StandIns(Nothing(), 1)
-    event = Restarted(broker="p", wills=(("a", WILL),))
+    event = Restarted(broker="p", wills=(Left("a", WILL, 0),))
     assert any(isinstance(each, AwaitWill) for each in machine.handle(event, 0))
     machine.handle(stood_in(1), 0)
     assert machine.handle(event, 0) == []
@@ -109,11 +111,21 @@ def test_who_came_elsewhere_before_the_loss_was_known_is_alive() -> None:
     effects = machine.handle(stood_in(1, *here), 1)
     assert [each.client for each in effects if isinstance(each, AwaitWill)] == ["stayed", "long ago"]
     assert machine.statistics(1)["awaited"] == 2
-    effects = StandIns(Nothing(), 1).handle(Restarted(broker="p", wills=(("moved", WILL),)), 1)
+    effects = StandIns(Nothing(), 1).handle(Restarted(broker="p", wills=(Left("moved", WILL, 0),)), 1)
     assert len([each for each in effects if isinstance(each, AwaitWill)]) == 1
     machine.handle(StoodDown(broker="p"), 1)
-    effects = machine.handle(Restarted(broker="p", wills=(("moved", WILL),)), 1)
+    effects = machine.handle(Restarted(broker="p", wills=(Left("moved", WILL, 0),)), 1)
     assert not [each for each in effects if isinstance(each, AwaitWill)]
+
+
+def test_who_went_back_to_the_lost_broker_is_not_taken_for_elsewhere_though_no_word_of_it_came() -> None:
+    machine = StandIns(Nothing(), 1)
+    machine.handle(ClientCame(client="back", broker="q"), SECOND)
+    effects = machine.handle(stood_in(1, standing("back", will=WILL, since_us=2 * SECOND)), 3 * SECOND)
+    assert [each.client for each in effects if isinstance(each, AwaitWill)] == ["back"]
+    machine.handle(StoodDown(broker="p"), 3 * SECOND)
+    effects = machine.handle(Restarted(broker="p", wills=(Left("back", WILL, 2 * SECOND),)), 3 * SECOND)
+    assert [each.client for each in effects if isinstance(each, AwaitWill)] == ["back"]
 
 
 def test_of_those_who_came_lately_only_so_many_are_remembered() -> None:

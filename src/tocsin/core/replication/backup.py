@@ -42,10 +42,10 @@ from tocsin.core.machine import (
     TimerFired,
 )
 from tocsin.core.replication.copy import Copy
-from tocsin.core.replication.gamma import Standing
+from tocsin.core.replication.gamma import Left, Standing
 from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare, WillsLeft
 from tocsin.model.message import Message, broker_address
-from tocsin.wire.replication import LOCAL, Applied, Behind, Bequest, Declined, Dismiss, Probe, Update
+from tocsin.wire.replication import LOCAL, Applied, Behind, Declined, Dismiss, Probe, Update
 
 DROP: Final = "drop"
 DROP_AFTER_US: Final = (
@@ -109,7 +109,7 @@ class Backup(TableMachine):
         match event.message:
             case Update() as update:
                 return [
-                    *self._on_update(update, event.cause),
+                    *self._on_update(update, now_us, event.cause),
                     *self._welcome(update.primary, now_us, event.cause),
                 ]
             case Probe() as probe:
@@ -120,7 +120,7 @@ class Backup(TableMachine):
             case other:
                 raise AssertionError(f"{other} is not for a backup")
 
-    def _on_update(self, update: Update, cause: str) -> list[Effect]:
+    def _on_update(self, update: Update, now_us: int, cause: str) -> list[Effect]:
         copy = self.copies.get(update.primary)
         if copy is not None and update.stream < copy.stream:
             return self._decline(update, copy, cause)
@@ -139,8 +139,8 @@ class Backup(TableMachine):
             return [self._answer(update.primary, Applied(self._broker, copy.stream, copy.number), cause)]
         if self._bytes >= self._bytes_max:
             return self._decline(update, None, cause)
-        before, wills = copy.bytes, list[tuple[str, Bequest]]()
-        sensible = all(map(copy.apply, update.deltas))
+        before, wills = copy.bytes, list[Left]()
+        sensible = all(copy.apply(delta, now_us) for delta in update.deltas)
         if sensible:
             copy.number = update.number
             wills = copy.sweep() if update.whole else wills
@@ -149,7 +149,7 @@ class Backup(TableMachine):
             Applied(self._broker, copy.stream, copy.number) if sensible else Behind(self._broker, copy.stream)
         )
         first = update.role == LOCAL or update.sole
-        left = [each for each in wills if first or each[1].publication.qos]
+        left = [each for each in wills if first or each.will.publication.qos]
         return [
             *self._prepare(update.primary, cause),
             self._answer(update.primary, answer, cause),

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from tocsin.core.channel_request import is_channel
-from tocsin.core.replication.gamma import Standing, subscription_of
-from tocsin.wire.replication import Bequest, Delta, Head, Option, Positions, Role, Stream
+from tocsin.core.replication.gamma import Left, Standing, subscription_of
+from tocsin.wire.replication import Delta, Head, Option, Positions, Role, Stream
 
 CLIENT_BYTES: Final = 600  # of a client in memory, beside its names and its will
 NAME_BYTES: Final = 150  # of a subscription, beside its name
@@ -24,10 +24,11 @@ NAME_BYTES: Final = 150  # of a subscription, beside its name
 class Replica:
     """One client."""
 
-    __slots__ = ("head", "positions", "stream", "subscriptions")
+    __slots__ = ("head", "positions", "since_us", "stream", "subscriptions")
 
-    def __init__(self, stream: Stream, head: Head) -> None:
+    def __init__(self, stream: Stream, head: Head, now_us: int) -> None:
         self.stream = stream  # that said it last as a whole
+        self.since_us = now_us  # when it was said last that it came
         self.head = head
         self.subscriptions: dict[str, Option] = {}
         self.positions = Positions()
@@ -72,7 +73,7 @@ class Copy:
         if self.stream[1] == self._process:
             self.used = self.kept
 
-    def apply(self, delta: Delta) -> bool:
+    def apply(self, delta: Delta, now_us: int) -> bool:
         """Take what is said of a client; False if it makes no sense: something before it is missing."""
         if delta.gone:
             self._drop(delta.client)
@@ -81,13 +82,15 @@ class Copy:
             self._drop(delta.client)
             if delta.head is None:
                 return False
-            self.clients[delta.client] = Replica(self.stream, delta.head)
+            self.clients[delta.client] = Replica(self.stream, delta.head, now_us)
             self.bytes += CLIENT_BYTES + len(delta.client) + _weight(delta.head)
         replica = self.clients.get(delta.client)
         if replica is None or replica.stream != self.stream:
             return False
         if delta.head is not None and not delta.begin:
             self.bytes += _weight(delta.head) - _weight(replica.head)
+            if delta.head.connected and not replica.head.connected:
+                replica.since_us = now_us
             replica.head = delta.head
         for name, option in delta.subscriptions:
             self._subscribe(replica, name, option)
@@ -95,13 +98,13 @@ class Copy:
             replica.positions = delta.positions
         return True
 
-    def sweep(self) -> list[tuple[str, Bequest]]:
+    def sweep(self) -> list[Left]:
         """The stream has said everything: what it did not say is gone. The wills of clients that a process had which
         is over, and of which nothing is known here since; none if somebody stands, or stood, in for it."""
         self.whole = True
         forgotten = {each: old for each, old in self.clients.items() if old.stream != self.stream}
         wills = [
-            (client, replica.head.will)
+            Left(client, replica.head.will, replica.since_us)
             for client, replica in forgotten.items()
             if replica.head.will is not None and replica.stream[1] != self.stream[1] and not self.used
         ]
@@ -150,7 +153,7 @@ class Copy:
         if replica is None:
             return None
         subscriptions = {name: subscription_of(each) for name, each in replica.subscriptions.items()}
-        return Standing(client, replica.head, subscriptions, replica.positions)
+        return Standing(client, replica.head, subscriptions, replica.positions, replica.since_us)
 
 
 def _weight(head: Head) -> int:

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from tocsin.core.forwarding import Subscription
-from tocsin.wire.replication import Head, Option, Positions
+from tocsin.wire.replication import Bequest, Head, Option, Positions
 
 
 class Gamma(Protocol):
@@ -44,6 +44,15 @@ class Standing(msgspec.Struct, frozen=True):
     head: Head
     subscriptions: dict[str, Subscription]
     positions: Positions
+    since_us: int = 0  # when the backup heard that it is there
+
+
+class Left(msgspec.Struct, frozen=True):
+    """A will of a client that a broker's process had, and the next one has not."""
+
+    client: str
+    will: Bequest
+    since_us: int  # when the backup heard that the client is there
 
 
 def option_of(subscription: Subscription) -> Option:

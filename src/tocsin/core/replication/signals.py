@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from tocsin.core.machine import Effect, Event
-from tocsin.wire.replication import Bequest
+from tocsin.core.replication.gamma import Left
 
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -98,7 +98,7 @@ class WillsLeft(Effect, frozen=True, kw_only=True):
     """A primary's process is another one, and has not these clients, of whom the one before had wills."""
 
     primary: str
-    wills: tuple[tuple[str, Bequest], ...]
+    wills: tuple[Left, ...]
 
 
 class Unprepare(Effect, frozen=True, kw_only=True):

@@ -61,6 +61,22 @@ def answers(effects: list[Effect]) -> list[object]:
     return [each.message for each in effects if isinstance(each, Send)]
 
 
+def test_a_copy_tells_when_it_was_last_heard_that_a_client_is_there() -> None:
+    backing = Backing()
+
+    def since(number: int, at_us: int, delta: Delta) -> int:
+        backing.now_us = at_us
+        backing.update(number, delta)
+        (standing,) = backing.machine.take_over("p")
+        return standing.since_us
+
+    assert since(1, 10, begin("a", "x")) == 10
+    assert since(2, 20, Delta("a", positions=Positions(7))) == 10, "as before"
+    assert since(3, 30, Delta("a", head=Head(False))) == 10
+    assert since(4, 40, Delta("a", head=HEAD)) == 40, "it is back"
+    assert since(5, 50, begin("a")) == 50
+
+
 def test_an_update_is_applied_and_answered_and_one_before_which_something_is_missing_is_not() -> None:
     backing = Backing()
     assert answers(backing.update(1, begin("a", "x", positions=Positions(7)))) == [Applied("n", FIRST, 1)]
@@ -193,7 +209,7 @@ def willed(client: str, qos: int = 1) -> Delta:
 
 
 def wills(effects: list[Effect]) -> list[str]:
-    return [client for each in effects if isinstance(each, WillsLeft) for client, _ in each.wills]
+    return [left.client for each in effects if isinstance(each, WillsLeft) for left in each.wills]
 
 
 def test_the_wills_of_clients_that_a_restarted_broker_has_not_are_left() -> None:

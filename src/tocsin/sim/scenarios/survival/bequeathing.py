@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tocsin.core import standing_in as core
 from tocsin.core.machine import Effect, Event, GetKey, Stored, StoreFailed
+from tocsin.core.replication.gamma import Left
 from tocsin.core.standing_in import AwaitWill, ClientCame, ReleaseCopy, StandIns
 from tocsin.core.stored_session import decode_session, session_key
 from tocsin.core.waiting_wills import Cancel, Told, Verdict, WaitingWills, came_since
@@ -57,8 +58,8 @@ class Bequeathing:
     def stand_down(self, broker: str) -> None:
         self._part.tell(core.StoodDown(broker=broker, cause=f"stand down for {broker}"))
 
-    def restarted(self, broker: str, wills: tuple[tuple[str, Bequest], ...]) -> None:
-        absent = tuple(each for each in wills if each[0] not in self._broker.services)
+    def restarted(self, broker: str, wills: tuple[Left, ...]) -> None:
+        absent = tuple(each for each in wills if each.client not in self._broker.services)
         if absent:
             self._part.tell(core.Restarted(broker=broker, wills=absent, cause=f"restart of {broker}"))
 
