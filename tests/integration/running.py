@@ -41,12 +41,15 @@ def up(
     environment = {**os.environ, **(variables or {})}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
-    try:
-        yield json.loads(read_line(process.stdout))
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE_S) == 0
-        process.stdout.close()
+    with process.stdout:
+        try:
+            line = read_line(process.stdout)
+            assert line, f"did not start: exit code {process.wait(DEADLINE_S)}; why is on standard error"
+            yield json.loads(line)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(DEADLINE_S)
+        assert code == 0, f"did not stop in order: exit code {code}"
 
 
 def read_line(stream: IO[str]) -> str:

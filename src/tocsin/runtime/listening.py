@@ -1,7 +1,8 @@
 """Ports: which are free, which are taken, and which are chosen where the settings leave it open.
 
 Chosen ports lie below the range from which the kernel takes ports for outgoing connections, so that none of those can
-slip into a port between the choice and the moment when a child listens on it.
+slip into a port between the choice and the moment when a child listens on it. Nor can another network that is started
+at the same time: who chooses a port claims it, for as long as the process lives.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import errno
 import secrets
 import socket
+import sys
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -21,6 +23,8 @@ from tocsin.runtime.directory import FeederAddress, NetworkFile
 CHOSEN_FROM = 20_000  # above the ports that programs commonly have by name
 CHOSEN_BELOW = 32_768  # Linux takes outgoing ports from here on (ip_local_port_range)
 ATTEMPTS = 2_000
+
+_claimed: dict[int, socket.socket] = {}  # by this process, until it ends
 
 
 def settle(settings: Settings, *, auto: bool = False, previous: NetworkFile | None = None) -> Settings:
@@ -109,12 +113,31 @@ def _choose(host: str, wanted: int, used: set[int], *, count: int = 1) -> int:
         span = CHOSEN_BELOW - CHOSEN_FROM - count
         port = wanted if wanted and attempt == 0 else CHOSEN_FROM + secrets.randbelow(span)
         ports = range(port, port + count)
-        if not used.intersection(ports) and all(is_free(host, candidate) for candidate in ports):
+        free = not used.intersection(ports) and all(is_free(host, candidate) for candidate in ports)
+        if free and all(map(_claim, ports)):
             return port
     raise OperatorError(
         f"no free port from {CHOSEN_FROM} to {CHOSEN_BELOW - 1} on {host}",
         "Stop what uses them, or set the ports yourself",
     )
+
+
+def _claim(port: int) -> bool:
+    """Whether a port is this process's to choose, which no other network on this machine chooses from now on.
+
+    The claim is a socket with a name that is no file, which the kernel forgets with the process. Where there are no
+    such names (not Linux) everybody chooses what is free.
+    """
+    if port in _claimed or not sys.platform.startswith("linux"):
+        return True
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0tocsin-port-{port}")
+    except OSError:
+        claim.close()
+        return False
+    _claimed[port] = claim
+    return True
 
 
 def _check(host: str, port: int, wanted_by: str, setting: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import msgspec
@@ -30,6 +33,31 @@ def test_ports_that_are_left_open_are_chosen_and_differ() -> None:
     ports = [broker.port for broker in settled.brokers] + [settled.nats.port + n for n in range(3)]
     assert len(set(ports)) == 23
     assert all(CHOSEN_FROM <= port < CHOSEN_BELOW for port in ports)
+
+
+CHOOSES = """
+import sys
+from tocsin.config import Broker, Settings
+from tocsin.runtime import listening
+listening.CHOSEN_FROM = int(sys.argv[1])
+listening.CHOSEN_BELOW = listening.CHOSEN_FROM + 9
+brokers = tuple(Broker(id=f"b{n}", cluster="c", port=0) for n in range(3))
+settled = listening.settle(Settings(brokers=brokers), auto=True)
+print(settled.nats.port, *(broker.port for broker in settled.brokers), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_of_two_networks_that_start_at_once_each_has_ports_of_its_own() -> None:
+    chosen: list[str] = []
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):  # eight of eight ports, and nobody listens on any
+            command = [sys.executable, "-c", CHOOSES, str(CHOSEN_FROM - 500)]  # where nobody else chooses any
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            stack.enter_context(process)
+            assert process.stdout is not None
+            chosen += process.stdout.readline().split()
+    assert len(chosen) == len(set(chosen)) == 8
 
 
 def test_a_taken_port_is_refused_with_its_setting(taken: int) -> None:
