@@ -30,17 +30,17 @@ def plot(report: Report, path: Path) -> str:
     importlib.import_module("matplotlib").use("agg")
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
     sizes = list(dict.fromkeys(row.brokers for row in report.rows if row.network.startswith("paper")))
-    figure, grid = pyplot.subplots(
-        2, len(sizes) + 1, figsize=(5.2 * (len(sizes) + 1), 8), squeeze=False, layout="constrained"
-    )
+    kinds = list(dict.fromkeys(each.kind for each in report.timed))
+    figure = pyplot.figure(figsize=(5.2 * (len(sizes) + 1), 9), layout="constrained")
+    quality, growth = figure.subfigures(1, 2, width_ratios=(len(sizes), 1))
+    grid = quality.subplots(2, len(sizes), squeeze=False)
     networks = list(dict.fromkeys(row.network for row in report.rows))
     blocks = [report.rows[at : at + len(networks)] for at in range(0, len(report.rows), len(networks))]
     for column, rows in enumerate(blocks):
         title = f"{sizes[column]} brokers"
         _bars(grid[0][column], rows, "overhead", f"ΣO, {title}", [row.bound for row in rows])
         _bars(grid[1][column], rows, "largest", f"max R, {title}", [row.largest_bound for row in rows])
-    for row_number, kind in enumerate(("dense", "sparse")):
-        axes = grid[row_number][-1]
+    for axes, kind in zip(growth.subplots(len(kinds), 1, squeeze=False)[:, 0], kinds, strict=True):
         points = [each for each in report.timed if each.kind == kind]
         slopes = {each.what: each.slope for each in report.growth if each.kind == kind}
         for name, (colour, label) in TIMES.items():
@@ -55,7 +55,7 @@ def plot(report: Report, path: Path) -> str:
         axes.set_yscale("log")
         axes.xaxis.set_minor_formatter(lambda value, position: "")
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=7)
         axes.set_title(f"time, {kind}", fontsize=10)
         axes.set_xlabel("(broker, subscription) pairs")
         axes.set_ylabel("ms of processor time")

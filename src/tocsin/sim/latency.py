@@ -84,6 +84,5 @@ class Latency:
 
 
 # Round figures of what is measured on real networks of each kind.
-SAME_MACHINE = Latency.uniform(20, 120)
 LOCAL_NETWORK = Latency.long_tail(300, 2_000, 20_000)
 WIDE_AREA = Latency.long_tail(30_000, 90_000, 400_000)
