@@ -21,7 +21,7 @@ from tocsin.client import AsyncClient
 from tocsin.client.address import Server
 
 BROKERS = json.dumps([{"id": f"north-{n}", "cluster": "north"} for n in (1, 2, 3)])
-OPTIONS = ("--set", f"brokers={BROKERS}", "--set", "chaos.enabled=always")
+OPTIONS = ("--set", f"brokers={BROKERS}")
 LOAD = ("--subscribers", "16", "--publishers", "3", "--rate", "4")
 DEADLINE_S = 150.0
 
@@ -116,7 +116,7 @@ async def test_a_message_that_comes_twice_at_qos_2_is_found(network: dict[str, A
 @pytest.mark.parametrize("seed", [1, 2])
 def test_five_minutes_of_everything_keep_every_promise(seed: int) -> None:
     """Two clusters, three coordinators, and whatever the seed chooses of all parts and kinds."""
-    sets = ("--set", "coordinators=3", "--set", "chaos.enabled=always")
+    sets = ("--set", "coordinators=3")
     with up(*sets, level="error") as line:
         done = subprocess.run(
             command(line, "--random", "--seed", str(seed), "--minutes", "5", "--every", "5s"),

@@ -38,7 +38,7 @@ from tocsin.wire.codec import V5
 
 NORTH, SOUTH = ("north-1", "north-2", "north-3"), ("south-1", "south-2")
 BROKERS = json.dumps([{"id": each, "cluster": each.partition("-")[0]} for each in NORTH + SOUTH])
-OPTIONS = ("--set", f"brokers={BROKERS}", "--set", "chaos.enabled=always")
+OPTIONS = ("--set", f"brokers={BROKERS}")
 CUT_S = 120.0
 GONE = NORTH[0]
 AGAIN_S = 0.1

@@ -15,14 +15,13 @@ from tests.integration.running import up
 from tests.integration.spaces import loses_packets, space
 from tests.integration.trouble import FEW, account, brokers, program
 
-CUTTABLE = ("--set", "chaos.enabled=always")
-CLUSTERS = (*brokers(), *CUTTABLE)
+CLUSTERS = brokers()
 
 
 def test_a_broker_whose_way_to_the_store_flaps_costs_nothing() -> None:
     """Cut for 0.4 s and there for 0.6 s, four times."""
     flapping = [word for at in range(1, 5) for word in ("--partition", f"broker/north-1~store:400ms@{at}s")]
-    with up(*brokers(FEW), *CUTTABLE, level="error") as network:
+    with up(*brokers(FEW), level="error") as network:
         found = account(network, *flapping)
     assert len(found["faults"]) == 4
 

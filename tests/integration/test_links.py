@@ -22,7 +22,7 @@ from tocsin.runtime.cut_socket import socket_path
 
 NAMES = ("north-1", "north-2", "north-3", "south-1")
 BROKERS = json.dumps([{"id": each, "cluster": each.partition("-")[0]} for each in NAMES])
-OPTIONS = ("--set", f"brokers={BROKERS}", "--set", "chaos.enabled=always")
+OPTIONS = ("--set", f"brokers={BROKERS}")
 PUBLISH_S = 0.05
 CUT_S = 300.0
 STEP_S = 60.0  # for each thing that is waited for

@@ -74,11 +74,7 @@ class Breaker:
         resolve(fault.target, self._network.parts)
         if fault.kind != "partition":
             return
-        if not self._network.partitions:
-            raise OperatorError(
-                f"{fault}: the processes of this network do not let themselves be cut off",
-                "Start it with `tocsin up --set chaos.enabled=always`, or leave partitions out",
-            )
+        self._network.check_partitions(str(fault))
         if not self._sides(fault, resolve(fault.target, self._network.parts)):
             raise OperatorError(
                 f"{fault}: there is no connection between them",

@@ -109,6 +109,14 @@ class Running:
         brokers = [part.name for part in self.parts if part.kind == "broker"]
         return any(socket_path(self.state, name).exists() for name in brokers)
 
+    def check_partitions(self, asked: str) -> None:
+        """``OperatorError`` if they do not."""
+        if not self.partitions:
+            raise OperatorError(
+                f"{asked}: the processes of this network do not let themselves be cut off",
+                'Start it without chaos.enabled = "never", in a directory with a short path, or leave partitions out',
+            )
+
     def children(self, names: Sequence[str]) -> list[Child]:
         """The processes of these parts, of those that have one now."""
         wanted, held = set(names), list[Child]()

@@ -52,7 +52,7 @@ SlowOption = Annotated[
 ]
 PartitionOption = Annotated[
     list[str] | None,
-    _fault_option("partition", "Cut these off from others, or from everything; needs `chaos.enabled`."),
+    _fault_option("partition", "Cut these off from others, or from everything."),
 ]
 OwnOption = Annotated[
     list[str] | None,
@@ -193,11 +193,8 @@ def _kinds(text: str, network: Running) -> tuple[Kind, ...]:
     unknown = [each for each in wanted if each not in KINDS]
     if unknown:
         raise OperatorError(f"--kinds {unknown[0]!r} is no kind of fault", f"Name some of {', '.join(KINDS)}")
-    if "partition" in wanted and not network.partitions:
-        raise OperatorError(
-            "--kinds partition: the processes of this network do not let themselves be cut off",
-            "Start it with `tocsin up --set chaos.enabled=always`, or leave partitions out",
-        )
+    if "partition" in wanted:
+        network.check_partitions("--kinds partition")
     return tuple(kind for kind in KINDS if kind in wanted)
 
 

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from tocsin.config.section import Section
 
-Enabled = Literal["never", "always"]
+Enabled = Literal["auto", "always", "never"]
 
 
 class Chaos(Section, frozen=True, kw_only=True):
@@ -18,6 +18,6 @@ class Chaos(Section, frozen=True, kw_only=True):
         Enabled,
         Meta(
             description="Whether processes let `tocsin chaos` cut their connections to the store and to each other, "
-            "for a while. It can kill, pause and slow them down in any case."
+            "for a while. `auto`: those that `tocsin up` starts. It can kill, pause and slow them down in any case."
         ),
-    ] = "never"
+    ] = "auto"

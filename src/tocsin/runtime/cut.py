@@ -168,7 +168,10 @@ class Valve(asyncio.Transport, asyncio.Protocol):
                 self._protocol.pause_writing()
 
     def writelines(self, data: Iterable[bytes | bytearray | memoryview]) -> None:
-        self.write(b"".join(data))
+        if self._shut:
+            self.write(b"".join(data))
+        else:
+            self.real.writelines(data)
 
     def get_write_buffer_size(self) -> int:
         return self.real.get_write_buffer_size() + self._held_bytes

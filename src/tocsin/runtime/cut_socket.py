@@ -47,7 +47,7 @@ class CutRefused(TocsinError):
     def __init__(self, path: Path, problem: str) -> None:
         self.path = path
         self.problem = problem
-        super().__init__(f'{path}: {problem}; see that the process runs with chaos.enabled = "always"')
+        super().__init__(f"{path}: {problem}; see that the process runs, with a valve (chaos.enabled)")
 
 
 def socket_path(state: Path, name: str) -> Path:
@@ -66,7 +66,7 @@ async def serving(state: Path, name: str) -> AsyncIterator[None]:
         server = await _listen(loop, path)
     except OSError as error:
         problem = error.strerror or str(error)
-        structlog.get_logger().warning("no partitions here", path=str(path), problem=problem)
+        structlog.get_logger().info("no partitions here", path=str(path), problem=problem)
         yield
         return
     try:

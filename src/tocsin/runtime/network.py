@@ -35,8 +35,10 @@ PROBE_DEADLINE_S = 10.0  # of one try; tries are repeated while the server lives
 
 
 def prepare(settings: Settings, directory: StateDirectory, *, auto_ports: bool) -> Settings:
-    """The settings of this run: an absolute directory, a secret, free ports, and whether there is a pipeline."""
-    nats, pipeline = settings.nats, settings.pipeline
+    """The settings of this run: an absolute directory, a secret, free ports, and what is left open (``auto``)."""
+    nats, pipeline, chaos = settings.nats, settings.pipeline, settings.chaos
+    if chaos.enabled == "auto":  # only this user reaches the sockets, who may kill the processes anyway
+        chaos = msgspec.structs.replace(chaos, enabled="always")
     if pipeline.enabled == "always":
         extra.check_installed()
     elif pipeline.enabled == "auto":
@@ -45,7 +47,8 @@ def prepare(settings: Settings, directory: StateDirectory, *, auto_ports: bool) 
         find_program()  # before anything is started: a missing program is the operator's to put right
         nats = msgspec.structs.replace(nats, token=nats.token or directory.token())
     Guard(settings).close()  # refuses files of users, rules and certificates that cannot be used
-    settings = msgspec.structs.replace(settings, state=str(directory.path), nats=nats, pipeline=pipeline)
+    state = str(directory.path)
+    settings = msgspec.structs.replace(settings, state=state, nats=nats, pipeline=pipeline, chaos=chaos)
     return settle(settings, auto=auto_ports, previous=read_network(directory.path))
 
 

@@ -154,7 +154,7 @@ async def test_what_a_killed_run_left_stopped_is_let_go(fake: Fake) -> None:
 
 
 async def test_a_partition_needs_consent_and_a_known_target(breaker: Breaker) -> None:
-    with pytest.raises(OperatorError, match=r"chaos\.enabled=always"):
+    with pytest.raises(OperatorError, match=r'chaos\.enabled = "never"'):
         breaker.check(Fault("partition", "broker/b1", 5.0))
     with pytest.raises(OperatorError, match="there is no 'b3'"):
         breaker.check(Fault("kill", "b3"))

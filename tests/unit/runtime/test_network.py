@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tocsin.config import Broker, Feeds, Nats, Pipeline, Settings, from_json
+from tocsin.config import Broker, Chaos, Feeds, Nats, Pipeline, Settings, from_json
 from tocsin.errors import ProgramMissing
 from tocsin.runtime import extra, network
 from tocsin.runtime.directory import FeederAddress, StateDirectory
@@ -34,6 +34,14 @@ def test_settings_become_those_of_this_machine(settings: Settings, directory: St
     assert settings.state == str(directory.path)
     assert settings.nats.token == directory.token()
     assert settings.nats.port and all(broker.port for broker in settings.brokers)
+
+
+def test_its_processes_let_themselves_be_cut_off_unless_that_is_forbidden(directory: StateDirectory) -> None:
+    for given, settled in (("auto", "always"), ("always", "always"), ("never", "never")):
+        chosen = Settings(
+            brokers=BROKERS, nats=Nats(port=0), chaos=msgspec.convert({"enabled": given}, Chaos)
+        )
+        assert network.prepare(chosen, directory, auto_ports=True).chaos.enabled == settled
 
 
 def test_a_secret_that_is_given_is_kept(directory: StateDirectory) -> None:
