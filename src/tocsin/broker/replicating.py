@@ -144,6 +144,10 @@ class Replicating:
         """Whether a client is a broker's affair, as far as its copy says; None: it said so when it was lost."""
         return self.backup.has(primary, client)
 
+    def settled(self, primary: str, client: str) -> bool:
+        """Whether a broker that is stood in for has said since that no will of a client is left."""
+        return self.backup.settled(primary, client)
+
     def known(self, client: str) -> Standing | None:
         """What is known of a client that is not here: it was, or is another broker's that this one backs."""
         here = self.clientele.standing(client)

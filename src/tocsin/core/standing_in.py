@@ -6,8 +6,9 @@ in the lost broker's memory is in the copy:
 - **who was there**: they are awaited here, and how long the last of them takes is the time that recovery took;
 - **wills** of clients that were connected, or that waited. Whether such a client is still alive nobody knows until it
   comes somewhere; if it does not within its delay, and the grace at the least, its will is published. Unless the lost
-  broker is back by then: it was not dead, but cut off, and the client is its affair. What the copy says from before it
-  was lost does not count: the place may have passed to another process, or to another that stands in.
+  broker is back by then: it was not dead, but cut off, and the client is its affair; or its process goes on and says
+  that the will is settled. What the copy says from before it was lost does not count: the place may have passed to
+  another process, or to another that stands in.
 
 A client is no longer awaited when it has come to any broker, when the lost one is back, or after AWAITED_US. One that
 came to another broker a moment before (RECENT_US) was quicker than the leader, and is not awaited at all; unless the
@@ -92,6 +93,10 @@ class Copies(Protocol):
         """Whether that broker has a client, or had it and was never dead, by the copy; None: not heard of since."""
         ...
 
+    def settled(self, primary: str, client: str) -> bool:
+        """Whether the process that was lost has said since that no will of a client is left."""
+        ...
+
 
 class _Place:
     """One broker that is gone."""
@@ -131,8 +136,10 @@ class StandIns(TableMachine):
         return place is not None and place.epoch >= epoch
 
     def lives(self, broker: str, client: str) -> bool | None:
-        """Whether a client whose will is due is the affair of its broker, which is back. None: ask again later."""
-        return False if broker in self._places else self._copies.has(broker, client)
+        """Whether a client whose will is due is the affair of its broker, which is back, or goes on. None: ask again
+        later."""
+        of_copy = self._copies.settled if broker in self._places else self._copies.has
+        return of_copy(broker, client)
 
     # ── places ──────────────────────────────────────────────────────────────────────────────────────────────
 

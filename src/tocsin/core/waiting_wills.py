@@ -146,7 +146,12 @@ class WaitingWills:
         elif lives or waiting.doubt is None:
             self._judge(client, waiting, bool(lives))
         else:
-            waiting.doubt(client, waiting.will, lambda lives: self._judge(client, waiting, lives))
+            # What nobody knew when it was asked may be known when the answer comes.
+            waiting.doubt(
+                client,
+                waiting.will,
+                lambda lives: self._judge(client, waiting, lives or bool(waiting.unless())),
+            )
 
     def _judge(self, client: str, waiting: _Waiting, lives: bool) -> None:
         if self._waiting.get(client) is not waiting:

@@ -48,6 +48,9 @@ class Broker:
     def has(self, primary: str, client: str) -> bool:
         return (primary, client) in self.connected
 
+    def settled(self, primary: str, client: str) -> bool:
+        return False
+
     def is_here(self, client: str) -> bool:
         return client in self.here
 

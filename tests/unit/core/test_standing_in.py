@@ -28,19 +28,29 @@ SECOND = 1_000_000
 
 
 class Nothing:
-    def has(self, primary: str, client: str) -> bool:
+    def has(self, primary: str, client: str) -> bool | None:
+        return False
+
+    def settled(self, primary: str, client: str) -> bool:
         return False
 
 
-class Silent:
+class Silent(Nothing):
     """A copy from before its broker was lost."""
 
     def has(self, primary: str, client: str) -> bool | None:
         return None
 
 
-class Everybody:
-    def has(self, primary: str, client: str) -> bool:
+class Everybody(Nothing):
+    def has(self, primary: str, client: str) -> bool | None:
+        return True
+
+
+class Slow(Nothing):
+    """A copy whose broker was only slow, and has settled all wills since."""
+
+    def settled(self, primary: str, client: str) -> bool:
         return True
 
 
@@ -92,6 +102,13 @@ def test_a_client_lives_if_its_broker_is_back_and_has_it() -> None:
     assert not machine.lives("p", "a")
     machine.handle(StoodDown(broker="p"), 0)
     assert machine.lives("p", "a") and not StandIns(Nothing(), 1).lives("p", "a")
+
+
+def test_a_will_that_its_broker_settled_after_all_is_not_awaited_any_more() -> None:
+    machine = StandIns(Slow(), 1)
+    assert machine.lives("p", "a") is False, "nobody stands in: what the copy has counts"
+    machine.handle(stood_in(1, standing("a", will=WILL)), 0)
+    assert machine.lives("p", "a") is True
 
 
 def test_whether_a_client_lives_whose_broker_was_not_heard_of_since_nobody_knows() -> None:

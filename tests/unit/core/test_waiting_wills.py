@@ -95,6 +95,15 @@ def test_nobody_is_asked_of_a_client_that_is_known_to_live() -> None:
     assert waits.asked == [] and waits.published == [] and waits.settled == ["c"]
 
 
+def test_what_becomes_known_while_somebody_is_asked_counts_too() -> None:
+    waits, known = Waits(), list[bool]()
+    waits.wills.delay("c", WILL, 10, unless=lambda: bool(known), doubt=waits.doubt)
+    waits.wait(10)
+    known.append(True)
+    waits.asked[0][1](False)
+    assert waits.published == [] and waits.settled == ["c"]
+
+
 def test_a_client_that_comes_while_somebody_is_asked_lives_whatever_the_answer() -> None:
     waits = Waits()
     waits.wills.delay("c", WILL, 10, doubt=waits.doubt)

@@ -103,6 +103,12 @@ class Backup(TableMachine):
             return None if connected else False
         return connected or client in copy.had
 
+    def settled(self, primary: str, client: str) -> bool:
+        """Whether a broker that is stood in for has said since that no will of a client is left: it was only slow, and
+        the client had gone in order, or came to it again."""
+        copy = self.copies.get(primary)
+        return copy is not None and client in copy.settled
+
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_message(self, event: Received, now_us: int) -> list[Effect]:

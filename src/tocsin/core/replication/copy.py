@@ -15,7 +15,7 @@ from typing import Final
 
 from tocsin.core.channel_request import is_channel
 from tocsin.core.replication.gamma import Left, Standing, subscription_of
-from tocsin.wire.replication import Delta, Head, Option, Positions, Role, Stream
+from tocsin.wire.replication import Bequest, Delta, Head, Option, Positions, Role, Stream
 
 CLIENT_BYTES: Final = 600  # of a client in memory, beside its names and its will
 NAME_BYTES: Final = 150  # of a subscription, beside its name
@@ -48,6 +48,8 @@ class Copy:
         self.had: frozenset[str] = (
             frozenset()
         )  # whom the process had that was lost last, until another is whole
+        self._lost: int | None = None  # the process that was lost when it was kept …
+        self.settled: set[str] = set()  # … and those of whom that one says since that no will is left
         self._process: int | None = None  # the one of the last stream that was whole
         self.bytes = 0  # about
         self.clients: dict[str, Replica] = {}
@@ -64,6 +66,8 @@ class Copy:
 
     def keep(self) -> None:
         """Somebody stands in for the broker."""
+        if not self.kept:
+            self.settled, self._lost = set(), self.stream[1]
         self.kept = self.used = True
         self.had = frozenset(self.clients)
 
@@ -75,6 +79,8 @@ class Copy:
 
     def apply(self, delta: Delta, now_us: int) -> bool:
         """Take what is said of a client; False if it makes no sense: something before it is missing."""
+        if delta.gone or delta.head is not None:
+            self._settle(delta.client, None if delta.head is None else delta.head.will)
         if delta.gone:
             self._drop(delta.client)
             return True
@@ -109,11 +115,19 @@ class Copy:
             if replica.head.will is not None and replica.stream[1] != self.stream[1] and not self.used
         ]
         for client in forgotten:
+            self._settle(client, None)
             self._drop(client)
         if self.stream[1] != self._process:
             self.had = frozenset()
         self.used, self._process = self.kept, self.stream[1]
         return wills
+
+    def _settle(self, client: str, will: Bequest | None) -> None:
+        """The process whose stream that is has this will of a client, or none."""
+        if will is not None:
+            self.settled.discard(client)
+        elif self.kept and self.stream[1] == self._lost:
+            self.settled.add(client)
 
     def _drop(self, client: str) -> None:
         replica = self.clients.pop(client, None)

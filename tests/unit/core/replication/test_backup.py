@@ -77,6 +77,33 @@ def test_a_copy_tells_when_it_was_last_heard_that_a_client_is_there() -> None:
     assert since(5, 50, begin("a")) == 50
 
 
+def test_a_will_is_settled_by_the_process_that_was_taken_for_lost_and_by_no_other() -> None:
+    willing = Head(True, will=Bequest(Publication("gone", b"x", 1, "c")))
+
+    def settled(backing: Backing) -> set[str]:
+        return {client for client in "abcd" if backing.machine.settled("p", client)}
+
+    backing = Backing()
+    backing.update(1, *(Delta(client, begin=True, head=willing) for client in "abcd"), whole=True)
+    backing.update(2, Delta("a", head=HEAD))
+    assert settled(backing) == set(), "nobody stands in for it"
+    backing.machine.handle(Kept(primary="p"), 0)
+    backing.update(3, Delta("b", head=HEAD), Delta("c", positions=Positions(7)))
+    assert settled(backing) == {"b"}
+    backing.update(4, Delta("c", gone=True))
+    backing.machine.handle(Kept(primary="p"), 0)
+    assert settled(backing) == {"b", "c"}
+    backing.update(1, stream=(0, 1, 2), whole=True)
+    assert settled(backing) == {"a", "b", "c", "d"}, "all of them are gone"
+    backing.update(2, Delta("d", begin=True, head=willing), stream=(0, 1, 2))
+    assert settled(backing) == {"a", "b", "c"}, "it came again, with another will"
+    backing.machine.handle(Forgotten(primary="p"), 0)
+    backing.update(3, *(Delta(client, begin=True, head=willing) for client in "ab"), stream=(0, 1, 2))
+    backing.machine.handle(Kept(primary="p"), 0)
+    backing.update(1, Delta("a", begin=True, head=HEAD), stream=(0, 2, 1), whole=True)
+    assert settled(backing) == set(), "another process knows nothing of those before it"
+
+
 def test_an_update_is_applied_and_answered_and_one_before_which_something_is_missing_is_not() -> None:
     backing = Backing()
     assert answers(backing.update(1, begin("a", "x", positions=Positions(7)))) == [Applied("n", FIRST, 1)]

@@ -131,6 +131,9 @@ class Replicating:
     def has(self, primary: str, client: str) -> bool | None:
         return self.backup.has(primary, client)
 
+    def settled(self, primary: str, client: str) -> bool:
+        return self.backup.settled(primary, client)
+
     def release(self, primary: str) -> None:
         self._keeping.tell(Forgotten(primary=primary, cause=f"{self._broker.address}:{primary}"))
 
