@@ -85,7 +85,7 @@ class Neighbourhood:
         self._own = own
         self._around = around
         self._gone = gone
-        self._machine = Landmark(own.id, interests)
+        self._machine = Landmark(own.id, interests, run=wall_us())
         self._post = Pump(self._machine, self._carry_out).post
         self._timers = Timers(lambda name, cause: self._post(TimerFired(name=name, cause=cause)))
         self._entries: dict[str, BrokerInfo] = {}  # of the cluster, by key
@@ -132,7 +132,7 @@ class Neighbourhood:
         """No leader has heard this broker for long."""
         self._know()
         self._met.clear()
-        self._post(Severed(run=wall_us(), cause=f"{self._own.id}:severed"))
+        self._post(Severed(cause=f"{self._own.id}:severed"))
 
     def restore(self) -> None:
         """One counts on it again."""

@@ -20,7 +20,8 @@ Nothing that is decided here is durable, and it ends with ``Restored``: places a
 links are kept LINGER_US longer, for the leader's to come first.
 
 Invariants: who stands in for another is severed, and so is the landmark that said so; after ``Restored`` nobody stands
-in; a severed broker alone is its own landmark.
+in; a severed broker alone is its own landmark; one that is joined, and knows anybody or wants links, will look
+whether that may be forgotten (FORGET), whoever's words it took.
 """
 
 from __future__ import annotations
@@ -75,18 +76,21 @@ class _Peer:
 
 
 class Landmark(TableMachine):
-    """See the module's text. ``interests`` reads what clients here want."""
+    """See the module's text. ``interests`` reads what clients here want. ``run`` is larger than the runs of all
+    processes that had this name before: when this one started, say."""
 
     state = "joined"
 
-    def __init__(self, own: str, interests: Callable[[], Collection[str]], word_us: int = WORD_US) -> None:
+    def __init__(
+        self, own: str, interests: Callable[[], Collection[str]], run: int = 0, word_us: int = WORD_US
+    ) -> None:
         self._own = own
         self._interests = interests
         self._word_us = word_us
         self.roster: dict[str, BrokerInfo] = {}  # without this one
         self._backs: tuple[str, ...] = ()
         self._peers: dict[str, _Peer] = {}
-        self._feed = Feed()
+        self._feed = Feed(run)
         self._detector: Detector | None = None  # while severed
         self._since_us = 0  # when it was severed last …
         self._ended_us: int | None = None  # … and when a leader was heard again
@@ -164,7 +168,7 @@ class Landmark(TableMachine):
             Tuning(phi=6.0, least_us=2 * self._word_us, most_us=MOST_US, heartbeat_us=self._word_us), now_us
         )
         if not self._spoken_to(now_us, besides=True):
-            self._feed.begin(max(self._feed.run + 1, event.run), self._interests())
+            self._feed.begin(self._feed.run + 1, self._interests())
         return [
             *self._link(event.cause, now_us),
             *self._look(event.cause, now_us),
@@ -200,7 +204,7 @@ class Landmark(TableMachine):
             removed = [route for peer in idle for route in self._drop(peer)]
         if not self._spoken_to(now_us):
             self._feed.end()
-        later = self._forget_later(cause) if self._peers else []
+        later = self._forget_later(cause) if self._peers or self._lingers(now_us) else []
         return [*_routes(cause, (), removed), *self._link(cause, now_us), *later]
 
     def _lingers(self, now_us: int) -> bool:
@@ -269,7 +273,8 @@ class Landmark(TableMachine):
         known = self._peers.setdefault(word.sender, _Peer())
         known.word, known.at_us = word, now_us
         if not began and self._spoken_to(now_us):
-            self._feed.begin(max(self._feed.run + 1, word.run), self._interests())
+            # A process of this name whose clock was ahead may have told it of runs.
+            self._feed.begin(max(self._feed.run, word.known[0]) + 1, self._interests())
         if self._detector is not None:
             self._detector.beat(word.sender, word.run, word.number, self._word_us, now_us)
         added, removed = known.copy.take(word.run, word.base, word.wants)
@@ -283,8 +288,10 @@ class Landmark(TableMachine):
     def _answer(self, cause: str, known: _Peer, word: Word, now_us: int) -> list[Effect]:
         """Answer at once if one side lacks something, or if the other is alone and this one is not."""
         effects = self._link(cause, now_us)
-        if not self.severed and word.severed:
-            return [*effects, self._speak(cause, word.sender), *self._forget_later(cause)]
+        if not self.severed:
+            # One that hears a leader itself speaks too, to whom it takes for severed: that may be over.
+            effects += self._forget_later(cause)
+            return [*effects, self._speak(cause, word.sender)] if word.severed else effects
         behind = bool(word.wants) and known.copy.version < word.version
         lacking = word.known[0] == self._feed.run and word.known[1] < self._feed.version
         if (behind or lacking) and word.sender in self._listeners(now_us):

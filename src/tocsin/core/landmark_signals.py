@@ -28,9 +28,7 @@ class WantsChanged(Event, frozen=True, kw_only=True):
 
 
 class Severed(Event, frozen=True, kw_only=True):
-    """No leader has heard this broker for longer than one waits. ``run`` grows from one time to the next."""
-
-    run: int
+    """No leader has heard this broker for longer than one waits."""
 
 
 class Restored(Event, frozen=True, kw_only=True):

@@ -22,10 +22,10 @@ WANTS_MAX: Final = (
 
 
 class Feed:
-    """One broker's own, while somebody is told."""
+    """One broker's own, while somebody is told. Its runs are larger than ``run``."""
 
-    def __init__(self) -> None:
-        self.run = 0  # 0: nobody is told
+    def __init__(self, run: int = 0) -> None:
+        self.run = run
         self.version = 0
         self._wants: dict[str, tuple[int, bool]] = {}  # by filter; the one that changed last is last
 

@@ -26,6 +26,7 @@ from tocsin.wire.words import Word, decode_word, encode_word
 
 SECOND = 1_000_000
 DELAY_US = 5_000
+START_US = 100_000  # a process takes to start
 
 
 def info(broker: str) -> BrokerInfo:
@@ -33,10 +34,10 @@ def info(broker: str) -> BrokerInfo:
 
 
 class Node:
-    def __init__(self, broker: str) -> None:
+    def __init__(self, broker: str, now_us: int = 0) -> None:
         self.broker = broker
         self.wanted: set[str] = set()
-        self.machine = Landmark(broker, lambda: sorted(self.wanted))
+        self.machine = Landmark(broker, lambda: sorted(self.wanted), run=now_us)
         self.timers: dict[str, int] = {}  # name → the number of the one that counts
         self.routes: set[Route] = set()
         self.standing_in: set[str] = set()
@@ -55,17 +56,20 @@ class Cluster:
         self.now_us = 0
         self._queue: list[tuple[int, int, str, Event | tuple[str, int]]] = []
         self._count = count(1)
-        roster = tuple(info(broker) for broker in self.nodes)
+        self._backs = backs or {}
         for broker in self.nodes:
-            self.post(broker, RosterKnown(brokers=roster))
-            self.post(broker, BacksKnown(primaries=(backs or {}).get(broker, ())))
+            self._begin(broker)
+
+    def _begin(self, broker: str) -> None:
+        self.post(broker, RosterKnown(brokers=tuple(map(info, self.nodes))))
+        self.post(broker, BacksKnown(primaries=self._backs.get(broker, ())))
 
     # ── faults ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def sever(self, *brokers: str) -> None:
         for broker in brokers or self.nodes:
             if self.nodes[broker].alive:
-                self.post(broker, Severed(run=self.now_us + 1))
+                self.post(broker, Severed())
 
     def restore(self, *brokers: str) -> None:
         for broker in brokers or self.nodes:
@@ -74,6 +78,13 @@ class Cluster:
 
     def kill(self, broker: str) -> None:
         self.nodes[broker].alive = False
+
+    def restart(self, broker: str, clock_us: int | None = None) -> None:
+        """A new process of that name, which a leader hears, and which has no clients yet."""
+        self.kill(broker)
+        self.run(START_US)
+        self.nodes[broker] = Node(broker, self.now_us if clock_us is None else clock_us)
+        self._begin(broker)
 
     def part(self, one: str, other: str) -> None:
         self.apart.add(frozenset((one, other)))

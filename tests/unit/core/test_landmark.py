@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.unit.core.cluster import SECOND, Cluster, info
 from tocsin.core.landmark import LINGER_US, Landmark, RosterKnown
-from tocsin.core.machine import IllegalEvent, Started
-from tocsin.wire.words import encode_word
+from tocsin.core.machine import IllegalEvent, Received, Started
+from tocsin.wire.words import Word, encode_word
 
 SETTLED_US = 8 * SECOND  # longer than the longest silence that is borne
 BACKS = {"b": ("a",), "c": ("b",), "a": ("c",)}
@@ -128,6 +128,87 @@ def test_a_leader_that_is_heard_ends_it_and_routes_follow_a_little_later(cluster
     assert said == [len(node.words) for node in cluster.nodes.values()]
 
 
+def test_one_that_is_restarted_forgets_what_others_tell_it_who_take_it_for_alone(cluster: Cluster) -> None:
+    cluster.sever("a")
+    cluster.run(SECOND)
+    cluster.restore("a")
+    cluster.restart("a")
+    cluster.want("b", "x")
+    cluster.run(SECOND)
+    assert cluster.reached("a") == {"b": {"x"}}, "b does not know that a hears a leader"
+    cluster.run(2 * LINGER_US)
+    assert cluster.reached("a") == {}
+
+
+def test_a_word_that_comes_late_to_one_that_hears_a_leader_is_forgotten(cluster: Cluster) -> None:
+    word = Word(sender="b", run=1, number=1, severed=False, version=1, wants=((1, "x", True),))
+    cluster.post("a", Received(sender="broker/b", message=word))
+    cluster.run(2 * LINGER_US)
+    assert cluster.reached("a") == {} and not cluster.nodes["a"].linked
+
+
+def test_what_a_new_process_wants_is_not_taken_for_what_the_old_one_did(cluster: Cluster) -> None:
+    cluster.want("b", "old")
+    cluster.sever("a")
+    cluster.run(SECOND)
+    assert cluster.reached("a") == {"b": {"old"}}
+    cluster.restart("b")
+    cluster.want("b", "new")
+    cluster.run(SECOND)
+    assert cluster.reached("a") == {"b": {"new"}}
+
+
+def test_a_new_process_whose_clock_was_set_back_is_known_from_the_old_one(cluster: Cluster) -> None:
+    cluster.run(SECOND)
+    cluster.want("b", "old")
+    cluster.sever("a")
+    cluster.run(SECOND)
+    cluster.restart("b", clock_us=0)
+    cluster.want("b", "new")
+    cluster.run(SECOND)
+    assert cluster.reached("a") == {"b": {"new"}}
+
+
+def test_a_new_process_is_known_from_the_old_one_by_those_who_hear_it_later_too(cluster: Cluster) -> None:
+    cluster.want("b", "old")
+    cluster.part("a", "b")
+    cluster.sever("a", "c")
+    cluster.run(SECOND)
+    assert cluster.reached("c") == {"b": {"old"}} and cluster.reached("a") == {}
+    cluster.join("a", "b")
+    cluster.part("b", "c")
+    cluster.restart("b")
+    cluster.want("b", "new")
+    cluster.run(SECOND)
+    cluster.join("b", "c")
+    cluster.run(SECOND)
+    assert cluster.reached("c") == cluster.reached("a") == {"b": {"new"}}
+
+
+def test_one_that_is_restarted_and_hears_a_leader_is_not_gone(cluster: Cluster) -> None:
+    cluster.kill("c")
+    cluster.sever("b")
+    cluster.run(60 * SECOND)
+    cluster.restart("a")
+    cluster.run(SETTLED_US)
+    assert "a" in cluster.nodes["b"].machine.hears() and cluster.standing_in() == {}
+
+
+def test_links_to_brokers_that_came_after_a_leader_was_heard_again_are_let_go() -> None:
+    cluster = Cluster("ab")
+    cluster.post("a", RosterKnown(brokers=()))
+    cluster.sever("a")
+    cluster.restore("a")
+    cluster.run(LINGER_US - SECOND)
+    cluster.sever("a")
+    cluster.restore("a")
+    cluster.run(2 * SECOND)
+    cluster.post("a", RosterKnown(brokers=(info("b"),)))
+    assert cluster.nodes["a"].linked == {"b"}
+    cluster.run(2 * LINGER_US)
+    assert not cluster.nodes["a"].linked
+
+
 def test_a_broker_that_leaves_the_roster_is_forgotten(cluster: Cluster) -> None:
     cluster.want("a", "x")
     cluster.sever()
@@ -170,6 +251,13 @@ def test_whatever_is_cut_two_that_hear_each_other_never_both_lead_and_all_heals(
             cluster.part(*pair)
         if data.draw(st.booleans()):
             cluster.kill(data.draw(st.sampled_from(brokers)))
+        if data.draw(st.booleans()):
+            restarted = data.draw(st.sampled_from(brokers))
+            cluster.restart(restarted)
+            severed -= {restarted}
+        for broker in data.draw(st.sets(st.sampled_from(brokers))):
+            change = data.draw(st.sampled_from([cluster.want, cluster.want_not]))
+            change(broker, data.draw(st.sampled_from("xyz")))
         cluster.run(data.draw(st.sampled_from([SECOND // 3, SETTLED_US])))
     cluster.run(2 * SETTLED_US)
     _check(cluster, severed)
@@ -198,7 +286,7 @@ def _check(cluster: Cluster, severed: set[str]) -> None:
         for each in standing_in:
             assert each in alone and not (broker in alive and broker in alone and hear(broker, each))
     for one in alone:
-        for other in alone - {one}:
+        for other in alive - {one}:
             if hear(one, other):
                 wanted = cluster.nodes[other].wanted
                 assert cluster.reached(one).get(other, set()) == wanted

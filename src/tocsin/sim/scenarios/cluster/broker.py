@@ -115,6 +115,8 @@ class ClusterBroker(Participant):
         more: list[Effect] = []
         match event:
             case Started(cause=cause):
+                # Anew, because only now it is known when this process started.
+                self.landmark = self.landmarks(self._name, lambda: self.interests, run=now_us)
                 more += self._near(RosterKnown(brokers=self._cluster, cause=cause), now_us)
                 more += self._near(BacksKnown(primaries=self._backs, cause=cause), now_us)
             case InterestsChanged(added=added, removed=removed, cause=cause):
@@ -122,7 +124,7 @@ class ClusterBroker(Participant):
         for effect in effects:
             match effect:
                 case Orphaned(told=False, cause=cause):
-                    more += self._near(Severed(run=now_us + 1, cause=cause), now_us)
+                    more += self._near(Severed(cause=cause), now_us)
                 case Adopted(cause=cause):
                     more += self._near(Restored(cause=cause), now_us)
                     more += self._settle_all(cause)

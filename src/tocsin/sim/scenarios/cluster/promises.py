@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 from tocsin.core.landmark import LandmarkKnown, MeanwhileIn, MeanwhileOut, NearRoutes, NeighboursWanted
 from tocsin.core.machine import PutKey
 from tocsin.core.stored_session import decode_session
@@ -20,7 +22,8 @@ LOOK_US = MILLION // 2
 
 class Standing(Invariant):
     """In a cluster that is cut off, and otherwise well, a broker that is gone is stood in for within ``bound_us``, by
-    its backup alone; and there is one landmark."""
+    its backup alone; there is one landmark; and brokers have routes to each other for what clients want. In the end
+    nothing of it is left."""
 
     name = "a cluster that is cut off recovers inside"
 
@@ -35,6 +38,8 @@ class Standing(Invariant):
         self.checked = 0  # moments at which somebody had to stand in
         self.standing_in: dict[Address, set[str]] = {}
         self.routes: dict[Address, set[Route]] = {}
+        self._wanted: dict[str, set[str]] = {}  # what clients of a broker wanted when it was looked at last
+        self.wanted = 0  # how often somebody had to have routes
         world.observers.on_life(self._life)
         world.own(MeanwhileIn, lambda address, effect: self._stands(address).add(effect.broker))
         world.own(MeanwhileOut, lambda address, effect: self._stands(address).remove(effect.broker))
@@ -64,6 +69,7 @@ class Standing(Invariant):
         if not self._world.healed:
             for cluster in self._clusters:
                 self._look_at(cluster)
+                self._wanted |= {each: set(alive.interests) for each, alive in self._alive(cluster).items()}
             self._world.at(self._world.now_us + LOOK_US, self._look)
 
     def _look_at(self, cluster: tuple[str, ...]) -> None:
@@ -81,12 +87,7 @@ class Standing(Invariant):
         self._hold_to(cluster)
 
     def _hold_to(self, cluster: tuple[str, ...]) -> None:
-        alive = {
-            each: machine
-            for each in cluster
-            if self._world.node(broker_address(each)).status is Status.RUNNING
-            and isinstance(machine := self._world.machine(broker_address(each)), ClusterBroker)
-        }
+        alive = self._alive(cluster)
         if any(not machine.landmark.severed for machine in alive.values()):
             return  # it has been heard since it started, or never was
         leading = [each for each, machine in alive.items() if machine.landmark.landmark == each]
@@ -98,6 +99,23 @@ class Standing(Invariant):
             self.checked += 1
             if found != expected:
                 self.broken(f"{found} stand in for {gone}, and not {expected}")
+        for one, other in permutations(alive, 2):
+            self._hold_to_routes(one, other, set(alive[other].interests))
+
+    def _alive(self, cluster: tuple[str, ...]) -> dict[str, ClusterBroker]:
+        return {
+            each: machine
+            for each in cluster
+            if self._world.node(broker_address(each)).status is Status.RUNNING
+            and isinstance(machine := self._world.machine(broker_address(each)), ClusterBroker)
+        }
+
+    def _hold_to_routes(self, one: str, other: str, wanted: set[str]) -> None:
+        """What came to be wanted since the last look may still be on its way; here nobody wants less than before."""
+        routes = {each.filter for each in self.routes.get(broker_address(one), ()) if each.peer == other}
+        self.wanted += bool(wanted)
+        if not self._wanted.get(other, set()) <= routes <= wanted:
+            self.broken(f"{one} sends {other} {sorted(routes)}, and clients there want {sorted(wanted)}")
 
     def finish(self, world: World) -> None:
         for address in map(broker_address, (each for cluster in self._clusters for each in cluster)):
