@@ -94,10 +94,10 @@ class Connection(Outflow, Permitted):
     # ── asyncio tells ───────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        if not self._listener.admit(self, self._transport):
-            self._transport.abort()
+        if not self._listener.admit(self, transport):
+            cast(asyncio.Transport, transport).abort()
             return
+        self._transport = cast(asyncio.Transport, transport)
         self._pace.begin(self._transport)
         self._go_direct(self._transport)
         self.post(Opened(assigned_client_id=f"tocsin-{secrets.token_hex(8)}", cause=self._cause))

@@ -29,6 +29,7 @@ from tocsin.core.session import Authenticate, Authenticated, Rejected, WireFaile
 from tocsin.errors import ProtocolViolation
 from tocsin.model.network import Scheme
 from tocsin.runtime.guard import Changed, Guard
+from tocsin.runtime.tls import common_name
 from tocsin.runtime.users import UsersBusy
 
 _NOBODY: Final = Who("", "")
@@ -168,3 +169,13 @@ class Doorkeeper:
 
 def _rejected(asked: Authenticate, code: int, reason: str, reference: str | None = None) -> Rejected:
     return Rejected(cause=asked.cause, reason_code=code, reason=reason, server_reference=reference)
+
+
+def origin_of(transport: asyncio.BaseTransport) -> Origin:
+    """Where a connection comes from, by its socket and its certificate, and by which way."""
+    peer, tls = transport.get_extra_info("peername"), transport.get_extra_info("ssl_object")
+    address = peer[0] if isinstance(peer, tuple) else ""
+    plain, secure = (
+        (Scheme.WS, Scheme.WSS) if transport.get_extra_info("websocket") else (Scheme.MQTT, Scheme.MQTTS)
+    )
+    return Origin(address, common_name(tls), plain if tls is None else secure)

@@ -6,6 +6,9 @@ Bounds, before anything is spent on a connection: how many an address may open i
 are, and how many of them have not said CONNECT. If there are too many of the last kind the oldest goes: whoever means
 it says CONNECT within milliseconds, and whoever does not must not keep others out. With TLS all of this comes before
 the handshake.
+
+Once it is closed nobody comes in any more, also not by a socket that the loop had accepted just before: a process may
+go on under another name (``broker.main``), and would serve such a client under the old one, with nobody to send it on.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Final
 import structlog
 
 from tocsin.broker.connection import Connection
-from tocsin.broker.doorkeeper import Doorkeeper
+from tocsin.broker.doorkeeper import Doorkeeper, origin_of
 from tocsin.broker.exchange import Exchange
 from tocsin.broker.visitors import Visitors
 from tocsin.config import Limits
@@ -43,7 +46,6 @@ from tocsin.errors import PortTaken
 from tocsin.model.network import BrokerInfo, Scheme
 from tocsin.runtime.guard import Changed, Guard
 from tocsin.runtime.pump import now_us
-from tocsin.runtime.tls import common_name
 
 BACKLOG: Final = 1_024  # connections that wait to be accepted; the kernel's somaxconn bounds it as well
 LINKS_MAX: Final = 1_000  # sockets beyond the clients and the half-open ones
@@ -131,6 +133,7 @@ class Listener:
         self._count = 0  # connections ever made
         self._turned_away = 0  # of them, by the bounds
         self._servers: list[asyncio.Server] = []
+        self._is_closed = False
         self._tasks: set[asyncio.Task[None]] = set()  # accepting and watching
         self._log = structlog.get_logger()
 
@@ -170,6 +173,7 @@ class Listener:
 
     async def close(self) -> None:
         """Take no more connections, and tell those that are there that the broker stops, and clients where to go."""
+        self._is_closed = True
         for server in self._servers:
             server.close()
         for task in (*self._tasks, *self._handshakes.values()):
@@ -241,6 +245,8 @@ class Listener:
     def admit(self, connection: Connection, transport: asyncio.BaseTransport) -> bool:
         """Whether there is room for one more connection, whoever it is. ``transport`` tells where it comes from."""
         origin = origin_of(transport)
+        if self._is_closed:
+            return False  # it was accepted a moment before
         if connection not in self._handshakes and not self._has_room(connection, origin.address):
             return False
         self._connections[connection] = origin
@@ -313,6 +319,8 @@ class Listener:
         before = holders.get(accepted.client_id)
         holders[accepted.client_id] = connection
         if before is not None:
+            if self._visitors is not None and cluster is None:
+                self._visitors.went(accepted.client_id)  # until it has its CONNACK
             before.post(TakenOver(clean_start=accepted.clean_start, cause=accepted.cause))
         self._log.debug("client accepted", subscriber=accepted.client_id, cause=accepted.cause)
         return cluster
@@ -386,13 +394,3 @@ class Listener:
                 if self._visitors is not None:
                     self._visitors.went(connection.client_id)
         self.exchange.forget(connection)
-
-
-def origin_of(transport: asyncio.BaseTransport) -> Origin:
-    """Where a connection comes from, by its socket and its certificate, and by which way."""
-    peer, tls = transport.get_extra_info("peername"), transport.get_extra_info("ssl_object")
-    address = peer[0] if isinstance(peer, tuple) else ""
-    plain, secure = (
-        (Scheme.WS, Scheme.WSS) if transport.get_extra_info("websocket") else (Scheme.MQTT, Scheme.MQTTS)
-    )
-    return Origin(address, common_name(tls), plain if tls is None else secure)

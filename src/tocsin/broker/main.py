@@ -262,7 +262,10 @@ class _Broker:
             for task in tasks[:-1]:
                 if task.done():
                     task.result()  # a bug of ours: let it be seen
+            tasks[0].cancel()  # it may not have opened the door yet
             await self._stop()
+            for each in listening.values():
+                each.close()  # no more than those that were never opened
         finally:
             for task in tasks:
                 task.cancel()

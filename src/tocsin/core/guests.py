@@ -6,15 +6,19 @@ those that were there the last time; it answers with those that are there and ha
 STEADY times in a row is back, and its guests are sent there, a PORTION with each answer: they come with all that they
 have, and the home has other things to do as well.
 
-Costs: a heartbeat costs the homes that it asks about and the guests that are sent; not the guests that stay.
+An answer counts for the question that it answers, however late it comes; one that was overtaken counts for nothing.
+
+Invariant: who has come and not gone is a guest, whatever it was told. A word may be lost, and a home may have no way in
+for a client while a standby is in its place; so one that is still here is sent again, AGAIN rounds of questions later.
+
+Costs: a heartbeat costs the homes that have guests here, and the guests that are sent; not the guests that stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final
-
-import msgspec
 
 from tocsin.core import refuge
 from tocsin.model.network import BrokerInfo, Scheme
@@ -29,13 +33,30 @@ HOME_MAX_CHARS: Final = 300  # of an id or an address
 HOMES_MAX: Final = 16  # that are asked about at a time; the others later
 STEADY: Final = 3  # a broker that comes and goes is no home
 PORTION: Final = 100
+AGAIN: Final = 5  # with a question every two seconds, ten: longer than a client takes to find a closed door
+UNANSWERED_MAX: Final = 64  # questions whose answers may still come
 
 
-class Visit(msgspec.Struct, frozen=True):
-    """One guest's."""
+class _Home:
+    """One that has guests here."""
 
-    home: str
-    scheme: Scheme  # by which it came
+    __slots__ = ("named", "told", "waiting")
+
+    def __init__(self) -> None:
+        self.named = 0  # how often in a row
+        self.waiting: dict[str, Scheme] = {}  # guests that were not sent → how they came
+        self.told: dict[str, tuple[Scheme, int]] = {}  # the others, and with which beat; the earliest first
+
+    def is_empty(self) -> bool:
+        return not self.waiting and not self.told
+
+    def due(self, before: int) -> Iterator[tuple[str, Scheme]]:
+        """Those that were not sent, then those that were told before that beat."""
+        yield from self.waiting.items()
+        for client, (scheme, beat) in self.told.items():
+            if beat >= before:
+                return
+            yield client, scheme
 
 
 class Guests:
@@ -46,66 +67,72 @@ class Guests:
         self._every = every
         self._turn = 0
         self._own = {own.id, *(entrance.address for entrance in own.entrances)}
-        self._visits: dict[str, Visit] = {}  # by client
-        self._of_home: dict[
-            str, dict[str, None]
-        ] = {}  # home → its clients; those that were asked about last, last
-        self._named: dict[str, int] = {}  # home → how often in a row it was named
-        self._asked: tuple[str, ...] = ()
+        self._home_of: dict[str, str] = {}  # client → home
+        self._homes: dict[str, _Home] = {}  # those with guests; those that were asked about last, last
+        self._asked: dict[int, tuple[str, ...]] = {}  # by beat, the earliest first: not answered
 
     def __len__(self) -> int:
-        return len(self._visits)
+        return len(self._home_of)
 
     def came(self, client: str, home: str, scheme: Scheme) -> None:
         """A client has come, and says where it is at home."""
         self.went(client)
         if home in self._own or not 0 < len(home) <= HOME_MAX_CHARS:
             return
-        self._visits[client] = Visit(home, scheme)
-        self._of_home.setdefault(home, {})[client] = None
+        self._home_of[client] = home
+        self._homes.setdefault(home, _Home()).waiting[client] = scheme
 
     def went(self, client: str) -> None:
         """A client is not here any more, guest or not."""
-        visit = self._visits.pop(client, None)
-        if visit is None:
+        name = self._home_of.pop(client, None)
+        if name is None:
             return
-        clients = self._of_home[visit.home]
-        del clients[client]
-        if not clients:
-            del self._of_home[visit.home]
-            self._named.pop(visit.home, None)
+        home = self._homes[name]
+        home.waiting.pop(client, None)
+        home.told.pop(client, None)
+        if home.is_empty():
+            del self._homes[name]
 
-    def ask(self) -> tuple[str, ...]:
-        """The homes to ask about now."""
+    def ask(self, beat: int) -> tuple[str, ...]:
+        """The homes to ask about with this beat; their numbers grow."""
         self._turn = (self._turn + 1) % self._every
-        wanted = self._named_last() if self._turn else tuple(self._of_home)
-        self._asked = wanted[:HOMES_MAX]
-        for home in self._asked:
-            self._of_home[home] = self._of_home.pop(home)
-        return self._asked
+        wanted = self._named_last() if self._turn else iter(self._homes)
+        asked = tuple(islice(wanted, HOMES_MAX))
+        for name in asked:
+            self._homes[name] = self._homes.pop(name)
+        if asked:
+            self._asked[beat] = asked
+            if len(self._asked) > UNANSWERED_MAX:
+                del self._asked[next(iter(self._asked))]
+        return asked
 
-    def _named_last(self) -> tuple[str, ...]:
-        return tuple(home for home, count in self._named.items() if count)
+    def _named_last(self) -> Iterator[str]:
+        return (name for name, home in self._homes.items() if home.named and home.waiting)
 
-    def answered(self, there: Mapping[str, BrokerInfo]) -> list[tuple[str, str]]:
-        """Of the homes that were asked about these are there: the clients to send, each with its server reference."""
-        asked, self._asked = self._asked, ()
+    def answered(self, beat: int, there: Mapping[str, BrokerInfo]) -> list[tuple[str, str]]:
+        """Of the homes that were asked about with that beat these are there: the clients to send, each with its server
+        reference."""
+        asked = self._asked.get(beat, ())
+        for each in [each for each in self._asked if each <= beat]:
+            del self._asked[each]
         leaving: list[tuple[str, str]] = []
-        for home in asked:
-            self._named[home] = self._named.get(home, 0) + 1 if home in there else 0
-            if self._named[home] >= STEADY:
-                leaving += self._leaving(home, there[home], PORTION - len(leaving))
-        self._named = {home: count for home, count in self._named.items() if home in self._of_home}
-        for client, _ in leaving:
-            self.went(client)
+        for name in asked:
+            home = self._homes.get(name)
+            if home is None:
+                continue
+            home.named = home.named + 1 if name in there else 0
+            if home.named >= STEADY:
+                leaving += self._leaving(home, there[name], PORTION - len(leaving), beat)
         return leaving
 
-    def _leaving(self, home: str, info: BrokerInfo, most: int) -> list[tuple[str, str]]:
+    def _leaving(self, home: _Home, info: BrokerInfo, most: int, beat: int) -> list[tuple[str, str]]:
+        due = tuple(islice(home.due(beat - AGAIN * self._every), max(most, 0)))
         found: list[tuple[str, str]] = []
-        for client in tuple(self._of_home.get(home, ()))[: max(most, 0)]:
-            reference = refuge.reference((info,), self._visits[client].scheme, 0)
-            if reference is None:
-                self.went(client)  # there is no way in for it: it stays
-            else:
+        for client, scheme in due:
+            home.waiting.pop(client, None)
+            home.told.pop(client, None)
+            home.told[client] = scheme, beat
+            reference = refuge.reference((info,), scheme, 0)
+            if reference is not None:  # else there is no way in for it just now
                 found.append((client, reference))
         return found

@@ -332,8 +332,8 @@ class Session(TableMachine):
         return self._disconnect(0x9C if reference else 0x8B, reason, "none", reference)
 
     def _on_moving(self, event: Moving, now_us: int) -> list[Effect]:
-        if self.version != V5 and not event.compulsory:
-            return []  # it could not be told where to go
+        if self.state != "connected" or (self.version != V5 and not event.compulsory):
+            return []  # that was meant for the connection before this one; or it could not be told where to go
         self._moves, reference = True, event.server_reference
         return self._disconnect(0x9C if reference else 0x8B, event.reason, "none", reference)
 
@@ -391,7 +391,7 @@ class Session(TableMachine):
         ("connected", TimerFired): _on_timer,
         ("connected", PeerClosed): _on_peer_closed,
         ("connected", ServerStopping): _on_stopping,
-        ("connected", Moving): _on_moving,
+        ("*", Moving): _on_moving,
         ("connected", TakenOver): _on_taken_over,
         ("connected", Committed): _on_committed,
         ("connected", CommitFailed): _on_commit_failed,

@@ -102,7 +102,7 @@ class ServerStopping(Event, frozen=True, kw_only=True):
 class Moving(Event, frozen=True, kw_only=True):
     """The client is to go on at another server, which waits for it; its will is held back meanwhile.
 
-    One that cannot be told where to go stays, unless it is ``compulsory``.
+    One that cannot be told where to go stays, unless it is ``compulsory``; one that is only coming in does, too.
     """
 
     server_reference: str | None

@@ -35,7 +35,9 @@ def channels(monkeypatch: pytest.MonkeyPatch) -> list[websocket.Channel]:
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """WebSockets write past the loop to the socket, and TLS is the loop's own: both are tested on that of the processes
-    too."""
+    too. How sockets are accepted is its own affair altogether."""
+    if item.path.name == "test_listener_closing.py":
+        return {"uvloop": uvloop.new_event_loop}
     if item.path.name.startswith(("test_websocket", "test_listener_access")):
         return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
     return {"asyncio": asyncio.new_event_loop}

@@ -17,6 +17,7 @@ from tocsin.broker.fanout import Outbox
 from tocsin.broker.links import Link
 from tocsin.broker.listener import Listener, listening_socket
 from tocsin.broker.sources import Sources
+from tocsin.broker.visitors import Visitors
 from tocsin.config import Limits
 from tocsin.core.admission import Admission
 from tocsin.core.coordination.participant import Participant
@@ -70,6 +71,7 @@ class Door:
         takes_part: bool = False,
         results: ResultsReader | None = None,
         replication: Policy | None = None,
+        visitors: Visitors | None = None,
     ) -> None:
         self.refuges: dict[Scheme, str] = {}  # where clients are sent that cannot be here
         self._broker = broker
@@ -97,7 +99,9 @@ class Door:
             streams_max=limits.streams_per_client,
         )
         admission = Admission(SECRET, limits.connections_max)
-        self.listener = Listener(OWN, limits, self.exchange, admission, elsewhere=self.refuges.get)
+        self.listener = Listener(
+            OWN, limits, self.exchange, admission, elsewhere=self.refuges.get, visitors=visitors
+        )
         self.port = port
         self._peers: list[Peer] = []
 

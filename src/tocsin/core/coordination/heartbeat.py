@@ -74,7 +74,7 @@ class Heartbeat:
             incarnation,
             seen,
             self.load,
-            self.guests.ask(),
+            self.guests.ask(self._number),
             self._number,
             self.interval_us // 1_000,
             self._checksum,
@@ -110,7 +110,7 @@ class Heartbeat:
         if pulse.homes is not None:
             effects += [
                 SendHome(cause=cause, client=client, server_reference=reference)
-                for client, reference in self.guests.answered(dict(pulse.homes))
+                for client, reference in self.guests.answered(pulse.heard, dict(pulse.homes))
             ]
         return effects
 
