@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
@@ -68,12 +68,12 @@ class Subscriber:
     def is_home(self) -> bool:
         return self._client.connected and self._client.server == self.home
 
-    @property
-    def whereabouts(self) -> str:
-        """Where it is, in words; or why it is nowhere."""
+    def whereabouts(self, names: Mapping[str, str]) -> str:
+        """Where it is, in words, with the names of brokers by their addresses; or why it is nowhere."""
         last = self._last
         if last is None or last.up:
-            return f"{self.name} is at {self._client.server}, and not at {self.home}"
+            at, home = (f"{names.get(each, '?')} ({each})" for each in (self._client.server, self.home))
+            return f"{self.name} is at {at}, and at home at {home}"
         again = "and will not try again" if last.retry_s is None else "and tries again"
         return f"{self.name} is nowhere ({last.reason}), {again}"
 
@@ -154,6 +154,11 @@ class Publisher:
             task.add_done_callback(self._publishing.discard)
             due += self._period_s
             await asyncio.sleep(due - loop.time())
+
+    async def once(self) -> None:
+        """One message, by itself."""
+        self.sent.append(time.monotonic())
+        await self._publish(len(self.sent))
 
     async def _publish(self, number: int) -> None:
         try:

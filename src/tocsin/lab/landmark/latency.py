@@ -72,9 +72,9 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: tuple[Outcome, ...]
     account: Account
     wrongly: int  # brokers that were not killed and were taken for lost meanwhile
-    strays: tuple[
-        str, ...
-    ] = ()  # of subscribers that were not at home again in time when all brokers were back
+    # When all brokers were back, in words: subscribers that were not at home again in time …
+    strays: tuple[str, ...] = ()
+    unserved: tuple[str, ...] = ()  # … and those that a message which was published then did not reach
 
     def last(self, name: str) -> float | None:
         """When it is so of all brokers that failed; None if it is not of one."""
@@ -176,8 +176,9 @@ class Experiment:
             wrongly=len(wrongly),
         )
 
-    async def restore(self, victims: Sequence[str]) -> list[Subscriber]:
-        """Start the brokers that failed, and wait until everything is as it was; who is not at home by then."""
+    async def restore(self, victims: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Start the brokers that failed, and wait until everything is as it was; who is not at home by then, and who is
+        not served, in words."""
         await self._network.start(victims)
 
         def as_before() -> bool:
@@ -189,7 +190,25 @@ class Experiment:
             raise OperatorError(problem, "Try again on a machine that has less to do")
         await self._network.calm(CALM_S)
         await asyncio.sleep(self._plan.settle_s)
-        return [each for each in self.everybody() if not each.is_home]
+        names = {"{}:{}".format(*self._network.address(name)): name for name in self._network.brokers}
+        strays = [each.whereabouts(names) for each in self.everybody() if not each.is_home]
+        return strays, [each.whereabouts(names) for each in await self._unserved()]
+
+    async def _unserved(self) -> list[Subscriber]:
+        """Those that a message to everybody does not reach."""
+        first = {name: each.next for name, each in self._publishers.items()}
+        await asyncio.gather(*(each.once() for each in self._publishers.values()))
+
+        def lacking() -> list[Subscriber]:
+            return [
+                each
+                for name, some in self.subscribers.items()
+                for each in some
+                if first[name] in self._publishers[name].acknowledged and each.served(first[name]) is None
+            ]
+
+        await self._network.chronicle.until(lambda: not lacking(), ARRIVE_S)
+        return lacking()
 
     def _are_members(self) -> bool:
         chronicle = self._network.chronicle
@@ -301,5 +320,7 @@ async def _run(
                 trial = await experiment.run(failures, run, chance)
                 trials.append(trial)
                 if done + 1 < len(order) and not stage.is_cut:
-                    strays = await experiment.restore([outcome.broker for outcome in trial.outcomes])
-                    trials[-1] = msgspec.structs.replace(trial, strays=tuple(e.whereabouts for e in strays))
+                    strays, unserved = await experiment.restore([each.broker for each in trial.outcomes])
+                    trials[-1] = msgspec.structs.replace(
+                        trial, strays=tuple(strays), unserved=tuple(unserved)
+                    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from tocsin.lab.figures import Comparison, Spread
 from tocsin.lab.landmark import paper
@@ -104,7 +104,15 @@ def latency_rows(trials: Sequence[Trial], resting: dict[str, float]) -> list[Com
                 name, "brokers taken for lost wrongly", "in all runs", None, sum(t.wrongly for t in mine)
             ),
             Comparison(name, "brokers whose two backups failed too", "in all runs", None, _bereft(mine)),
-            Comparison(name, "subscribers not home again in time", "in all runs", None, _strays(mine)),
+            Comparison(name, "subscribers not home again in time", "in all runs", None, _who(mine, "strays")),
+            Comparison(
+                name,
+                "subscribers not served when all are back",
+                "in all runs",
+                None,
+                _who(mine, "unserved"),
+                1,
+            ),
         ]
         if detect in resting:
             rows.append(
@@ -113,9 +121,9 @@ def latency_rows(trials: Sequence[Trial], resting: dict[str, float]) -> list[Com
     return rows
 
 
-def _strays(trials: Sequence[Trial]) -> int:
+def _who(trials: Sequence[Trial], lacking: Literal["strays", "unserved"]) -> int:
     """Those who have not come home by a run's end may be away after the next ones, too: each counts once."""
-    return len({words.partition(" ")[0] for trial in trials for words in trial.strays})
+    return len({words.partition(" ")[0] for trial in trials for words in getattr(trial, lacking)})
 
 
 def _bereft(trials: Sequence[Trial]) -> int:

@@ -53,9 +53,9 @@ def test_where_a_subscriber_is_can_be_said_in_words() -> None:
     one = Subscriber("one", ("127.0.0.1", 1), ["a"])
     one._moved(Connection(up=True, server="127.0.0.1:2"))
     assert one.stays[-1].server == "127.0.0.1:2"
-    assert "not at 127.0.0.1:1" in one.whereabouts
+    assert one.whereabouts({"127.0.0.1:1": "b1"}).endswith("and at home at b1 (127.0.0.1:1)")
     one._moved(Connection(up=False, server="127.0.0.1:2", reason="session taken over"))
-    assert one.whereabouts == "one is nowhere (session taken over), and will not try again"
+    assert one.whereabouts({}) == "one is nowhere (session taken over), and will not try again"
     one._moved(Connection(up=False, server="127.0.0.1:2", reason="refused", retry_s=1.0))
-    assert one.whereabouts.endswith("and tries again")
+    assert one.whereabouts({}).endswith("and tries again")
     assert len(one.stays) == 1

@@ -305,3 +305,11 @@ def test_a_subscriber_that_stays_away_over_several_runs_counts_once() -> None:
     away = "c1-b1-1 is at 127.0.0.1:2, and not at 127.0.0.1:1"
     found.latency = [msgspec.structs.replace(trial(1, 1.2), strays=(away,)) for _ in range(3)]
     assert figure("Table 4, aggressive", "subscribers not home again in time", found)[1] == 1
+
+
+def test_who_is_not_served_when_all_are_back_is_counted_and_none_is_the_target() -> None:
+    found = results()
+    found.latency = [
+        msgspec.structs.replace(trial(1, 1.2), unserved=("c1-b1-1 is nowhere (…), and tries again",))
+    ]
+    assert figure("Table 4, aggressive", "subscribers not served when all are back", found) == (None, 1, 1)
