@@ -23,7 +23,7 @@ from tocsin.pipeline.storage.fitting import RECORD_MAX_BYTES, Fitted, Fitter, Re
 from tocsin.pipeline.storage.schema import DELETED, required
 from tocsin.pipeline.storage.types import INTEGERS, Type
 from tocsin.pipeline.storage.values import Unfit, convert, parse
-from tocsin.runtime.documents import POINTS, read_document
+from tocsin.runtime.documents import BOM, POINTS, read_document
 
 CHUNK_ROWS: Final = 50_000
 CHUNK_BYTES: Final = 32 << 20
@@ -99,12 +99,12 @@ def _lines(path: Path) -> Iterator[tuple[bytes, int]]:
     read = 0
     with open(path, "rb") as file:
         while line := file.readline(RECORD_MAX_BYTES + 2):
-            read += len(line)
+            first, read = not read, read + len(line)
             cut = not line.endswith(b"\n")
             while cut and (rest := file.readline(1 << 20)):
                 read += len(rest)
                 cut = not rest.endswith(b"\n")
-            if stripped := line.strip():
+            if stripped := (line.removeprefix(BOM) if first else line).strip():
                 yield stripped, read
 
 

@@ -113,9 +113,10 @@ def test_cells_converted_at_once_are_what_each_is_by_itself(kind: str, cells: li
         raise AssertionError("text is taken as it is")
 
 
-def test_json_lines_are_records(landing: Landing, tmp_path: Path) -> None:
+@pytest.mark.parametrize("prefix", [b"", b"\xef\xbb\xbf"])
+def test_json_lines_are_records(landing: Landing, tmp_path: Path, prefix: bytes) -> None:
     path = tmp_path / "s.jsonl"
-    path.write_text('{"name": "A", "beds": 5}\n\n  {"name": "B"}\r\n{"beds": 1}\n{"name"\n')
+    path.write_bytes(prefix + b'{"name": "A", "beds": 5}\n\n  {"name": "B"}\r\n{"beds": 1}\n{"name"\n')
     found = loaded(landing, path)
     assert (found.rows, found.quarantined) == (2, 2)
     assert rows(landing, "name", "beds") == [("A", 5), ("B", None)]
