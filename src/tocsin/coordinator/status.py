@@ -58,7 +58,7 @@ class Status(msgspec.Struct, frozen=True):
     host: str
     pid: int
     cut: tuple[Cut, ...] = ()  # links between brokers that are cut
-    shunned: tuple[str, ...] = ()  # routing brokers that nobody reaches
+    shunned: tuple[str, ...] = ()  # routing brokers that other clusters do not reach
     gone: tuple[Gone, ...] = ()  # brokers that are not heard, and who stands in for them
 
 

@@ -6,7 +6,7 @@ A message takes at most two hops between brokers:
 - into another cluster, once, to that cluster's routing broker (its *hub*), which passes it to each interested one.
 
 A cluster without a hub borrows the first other one; a network without hubs is a full mesh. A hub that is there but
-that nobody can reach is *shunned*: it counts as none. So each broker has
+that other clusters do not reach is *shunned*: it counts as none. So each broker has
 two sets of routes: **origin** routes for what its own clients publish, and, on a hub, **transit** routes for
 what arrives over a link. A hub leaves out the destinations in the cluster that a message came from, because
 the origin served those itself. What arrives over a link never takes an origin route. Hence no loop, and
@@ -43,7 +43,7 @@ class RoutePlan:
         self._counts: dict[str, Counter[Route]] = {}  # broker → how many interests need each of its routes
         # Ids of routing brokers that carry traffic, sorted: every choice below is by this order.
         self._hubs: tuple[str, ...] = ()
-        self._shunned: frozenset[str] = frozenset()  # routing brokers that nobody reaches
+        self._shunned: frozenset[str] = frozenset()  # routing brokers that other clusters do not reach
 
     @property
     def brokers(self) -> Mapping[str, BrokerInfo]:
@@ -66,6 +66,13 @@ class RoutePlan:
             if next_hop == peer
         }
         return list(found)
+
+    def users(self, hub: str) -> set[str]:
+        """The brokers that send into other clusters over this routing broker, or would if it were not shunned."""
+        hubs = tuple(sorted({*self._hubs, hub}))
+        wanting = {self._brokers[each].cluster for each, interests in self._interests.items() if interests}
+        served = {cluster for cluster in wanting if self._choose(hubs, cluster) == hub}
+        return {each for each, info in self._brokers.items() if served - {info.cluster}} - {hub}
 
     # ── changes: each says what it did to whose routes ──────────────────────────────────────────────────────
 
@@ -137,10 +144,13 @@ class RoutePlan:
     # ── the rule ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _hub_of(self, cluster: str) -> str | None:
-        for hub in self._hubs:
+        return self._choose(self._hubs, cluster)
+
+    def _choose(self, hubs: tuple[str, ...], cluster: str) -> str | None:
+        for hub in hubs:
             if self._brokers[hub].cluster == cluster:
                 return hub
-        return self._hubs[0] if self._hubs else None
+        return hubs[0] if hubs else None
 
     def _next_hop(self, broker: str, destination: str) -> str:
         cluster = self._brokers[destination].cluster

@@ -159,8 +159,8 @@ class Rerouted(Command, frozen=True, array_like=True, gc=False):
 
 
 class Shunned(Command, frozen=True, array_like=True, gc=False):
-    """The leader's: these routing brokers are there, and nobody reaches them: others carry their clusters' traffic.
-    Replaces what was said before."""
+    """The leader's: these routing brokers are there, and other clusters do not reach them: others carry their clusters'
+    traffic. Replaces what was said before."""
 
     hubs: tuple[str, ...]
 

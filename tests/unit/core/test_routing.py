@@ -98,6 +98,44 @@ def test_a_broker_that_comes_back_elsewhere_only_changes_its_interests() -> None
     assert changes["north-1"].removed == (Route(Scope.ORIGIN, "north-2", "a"),)
 
 
+def test_whoever_sends_into_other_clusters_over_a_hub_uses_it() -> None:
+    plan = two_clusters()
+    plan.change("north-1", ["a"], ())
+    assert plan.users("north-hub") == {"south-1", "south-2", "south-hub"} and not plan.users("south-hub")
+    plan.shun(["north-hub"])
+    assert plan.users("north-hub") == {"south-1", "south-2", "south-hub"}
+    assert plan.users("south-hub") == {"south-1", "south-2"}  # it is borrowed
+
+
+places = st.tuples(st.sampled_from("xyz"), st.sampled_from([Role.EDGE, Role.ROUTING]), st.booleans())
+
+
+@given(st.lists(places, min_size=1, max_size=6), st.sets(st.integers(0, 5)))
+def test_users_of_a_hub_are_those_that_a_route_of_one_interest_leads_over_it(
+    drawn: list[tuple[str, Role, bool]], shunned: set[int]
+) -> None:
+    infos = [broker(f"b{n}", cluster, role) for n, (cluster, role, _) in enumerate(drawn)]
+    wanting = [infos[n] for n, (_, _, wants) in enumerate(drawn) if wants]
+    hubs = [info.id for info in infos if info.role is Role.ROUTING]
+    without = {f"b{n}" for n in shunned} & set(hubs)
+    plan = RoutePlan()
+    for info in infos:
+        plan.join(info, ("t",) if info in wanting else ())
+    plan.shun(without)
+    for hub in hubs:
+        expected: set[str] = set()
+        for destination in wanting:
+            alone = RoutePlan()
+            for info in infos:
+                alone.join(info, ("t",) if info == destination else ())
+            alone.shun(without - {hub})
+            foreign = [info.id for info in infos if info.cluster != destination.cluster]
+            expected |= {each for each in foreign if Route(Scope.ORIGIN, hub, "t") in alone.routes(each)}
+            if any(Route(Scope.TRANSIT, each.id, "t") in alone.routes(hub) for each in infos):
+                expected |= set(foreign) - {hub}
+        assert plan.users(hub) == expected
+
+
 names = st.sampled_from([f"b{n}" for n in range(6)])
 topics = st.sets(st.sampled_from("abc"), max_size=3)
 steps = st.one_of(

@@ -7,7 +7,8 @@ that it is to pass through; each passes it to the next, and only the last one lo
 Invariants:
 
 - a row is of a broker that is there, to another that is there, over brokers that are there;
-- a row without relays says that the link is cut and no way around is known: the broker goes on trying.
+- a row without relays says that the link is cut and no way around is known, or that it leads to a hub that is left out
+  and nobody knows whether it works: the broker goes on trying.
 
 The leader decides (``rerouting``). What follows from a broker's end is done here, in the same batch: its own rows end
 and those that lead to it; those that lead over it wait for the leader's next word.

@@ -11,8 +11,12 @@ it from each broker at its first beat, and until it has heard a broker it leaves
 
 A way is kept while it can be used, though another be shorter by now: to change it is to risk the order of messages.
 
-A routing broker is **deaf** if at least two others call their links to it cut (or all others do) and nobody has told
-of one that works: then others carry its cluster's traffic (``Shunned``). Those that call it cut go on trying.
+A routing broker is **deaf** if all that send over it into other clusters call their links to it cut, and nothing that
+they send comes to it: nobody has told of a link to it that works; or only brokers have that do not send over it, as
+those of its own cluster, and no way leads over them. At least two have to call it cut, or all others. Then others carry
+its cluster's traffic (``Shunned``). Whoever calls it cut goes on trying, while another would drop a link that it needs
+no more: so all have to say it, and whoever would send over it and comes later is told to try as well, by a row without
+a way. It is a hub again when one of them reaches it.
 
 Nobody counts as lost for any of this; whether a broker is there is the affair of ``attention`` alone.
 """
@@ -103,16 +107,18 @@ class Rerouting:
         self._ripe_us = {pair: self._ripe_us.get(pair, now_us) for pair in cut}
         said: list[Effect] = []
         commands: list[Rerouted | Shunned] = []
-        for broker in sorted(self._cut):
-            before, after = state.detours.around(broker), self._rows(broker, cut, now_us)
+        trials = self._trials()
+        heard = {each: trials.get(each, {}) | self._rows(each, cut, now_us) for each in sorted(self._cut)}
+        for broker, after in heard.items():
+            before = state.detours.around(broker)
             if before != after:
                 commands.append(Rerouted(broker, tuple(sorted(after.items()))))
                 said += _differences(cause, broker, before, after, state)
-        deaf = self._deaf(cut)
+        deaf = self._deaf({**state.detours.rows, **heard}, cut)
         if deaf != state.interest.plan.shunned:
             commands.append(Shunned(tuple(sorted(deaf))))
-            facts = {"brokers": sorted(deaf)}
-            said.append(Say(cause=cause, level="warning", text="routing brokers nobody reaches", facts=facts))
+            text, facts = "routing brokers that other clusters do not reach", {"brokers": sorted(deaf)}
+            said.append(Say(cause=cause, level="warning", text=text, facts=facts))
         return commands, said
 
     def _rows(self, broker: str, cut: set[Pair], now_us: int) -> dict[str, Way]:
@@ -137,17 +143,42 @@ class Rerouting:
         members = self._state.members.items()
         return [broker for broker, member in members if member.info.role is not Role.STANDBY]
 
-    def _deaf(self, cut: set[Pair]) -> frozenset[str]:
+    def _deaf(self, rows: Mapping[str, Around], cut: set[Pair]) -> frozenset[str]:
+        hubs = [each for each, member in self._state.members.items() if member.info.role is Role.ROUTING]
+        kept = self._state.interest.plan.shunned if self._unheard() else frozenset[str]()
+        return frozenset(hub for hub in hubs if hub in kept or self._is_deaf(hub, rows, cut))
+
+    def _is_deaf(self, hub: str, rows: Mapping[str, Around], cut: set[Pair]) -> bool:
+        """``rows`` are as they will be. A cut link that has none yet may still get a way; and who was not heard, and
+        has one, calls it cut: what the log says stays."""
         members = self._state.members
-        found = []
-        for hub in (each for each, member in members.items() if member.info.role is Role.ROUTING):
-            without = sum(peer == hub for _, peer in cut)
-            enough = without >= min(DEAF_LEAST, len(members) - 1) and without > 0
-            reached = any(self.distances.reaches(each, hub) for each in members if each != hub)
-            unheard = hub in self._state.interest.plan.shunned and self._unheard()
-            if (enough and not reached) or unheard:
-                found.append(hub)
-        return frozenset(found)
+        without = {broker for broker, peer in cut if peer == hub}
+        without |= {broker for broker, around in rows.items() if hub in around and broker not in self._cut}
+        if not without or len(without) < min(DEAF_LEAST, len(members) - 1):
+            return False
+        users = self._users(hub)
+        if hub not in self._state.interest.plan.shunned and not (users and users <= without):
+            return False
+        reaching = {each for each in members if each != hub and self.distances.reaches(each, hub)}
+        if not reaching:
+            return True
+        stranded = users & without
+        if not stranded or users & reaching:
+            return False
+        return all(rows[each].get(hub) == () for each in stranded)
+
+    def _users(self, hub: str) -> set[str]:
+        """Those that send over it into other clusters, or would if it were not left out."""
+        return self._state.interest.plan.users(hub) & {*self._able()}
+
+    def _trials(self) -> dict[str, dict[str, Way]]:
+        """Brokers → the routing brokers that are left out, and that they would send over: they are to try."""
+        trials: dict[str, dict[str, Way]] = {}
+        for hub in self._state.interest.plan.shunned & self._state.members.keys():
+            for broker in self._users(hub):
+                if not self.distances.reaches(broker, hub):
+                    trials.setdefault(broker, {})[hub] = ()
+        return trials
 
     def _unheard(self) -> bool:
         """Whether some broker has not told this leader how its links are; then what the log says stays."""
@@ -166,6 +197,8 @@ def _differences(cause: str, broker: str, before: Around, after: Around, state: 
             text = "a link between brokers is cut; its messages go around"
             if not after[peer]:
                 text = "a link between brokers is cut, and there is no way around"
+            if peer in state.interest.plan.shunned:
+                text = "a link to a routing broker that is left out is tried"
             said.append(Say(cause=cause, level="warning", text=text, facts=facts))
     return said
 

@@ -2,130 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from itertools import pairwise, permutations, product
+from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.core.coordination.desk import Desk, of, sent
+from tests.unit.core.coordination.wiring import EVERYBODY, SECOND_US, WANTS, Network, info
 from tocsin.core.coordination.picture import Picture
 from tocsin.core.coordination.planning import PLAN
 from tocsin.core.coordination.rerouting import AROUND_MAX, REFRESH_US, Rerouting, told
-from tocsin.core.coordination.state import State
-from tocsin.core.machine import Effect, Received, Say, Send
+from tocsin.core.machine import Received, Say, Send
 from tocsin.model.message import broker_address
-from tocsin.model.network import BrokerInfo, Role, Scope
-from tocsin.wire.commands import Interests, Joined, Logged, Lost, Rerouted, Said, Shunned
+from tocsin.model.network import Scope
+from tocsin.wire.commands import Joined, Lost, Rerouted, Said, Shunned
 from tocsin.wire.control import Links, Measure
-
-SECOND_US = 1_000_000
-
-
-def info(name: str) -> BrokerInfo:
-    cluster = {"n": "north", "s": "south", "w": "west"}[name[0]]
-    role = Role.ROUTING if "hub" in name else Role.EDGE
-    return BrokerInfo(name, cluster, role, "127.0.0.1", 1)
-
-
-class Network:
-    """Brokers that see their links as they are, told to one leader; ``broken`` are links that carry nothing."""
-
-    def __init__(self, *names: str, interests: Mapping[str, tuple[str, ...]] | None = None) -> None:
-        self.state = State()
-        self.pictures = {name: Picture() for name in names}
-        self.broken: set[tuple[str, str]] = set()
-        self.delays: dict[tuple[str, str], int] = {}
-        self.now_us = 0
-        self.said: list[Logged] = []
-        self.asked: list[str] = []
-        self.rerouting = Rerouting(self.state)
-        for name in names:
-            self.apply(Said(name, 1, 1, (Joined(info(name)),)))
-        for name, filters in (interests or {}).items():
-            self.apply(Said(name, 1, 2, (Interests(filters),)))
-
-    def apply(self, *commands: Logged) -> None:
-        self.said += commands
-        outcome = self.state.apply(self.now_us, commands)
-        for broker, items in outcome.items.items():
-            self.pictures[broker].apply("", items, {}, fresh=broker in outcome.fresh)
-
-    def lose(self, broker: str) -> None:
-        self.apply(Lost(broker, 1))
-        del self.pictures[broker]
-
-    def links(self, broker: str) -> Links:
-        """What a broker sees: of peers that are gone, nothing."""
-        peers = [peer for peer in self.pictures[broker].peers if peer in self.pictures]
-        cut = tuple(peer for peer in peers if (broker, peer) in self.broken)
-        delays = tuple((peer, self.delay(broker, peer)) for peer in peers if peer not in cut)
-        return Links(broker, 1, cut, delays)
-
-    def delay(self, broker: str, peer: str) -> int:
-        usual = 1_000 if info(broker).cluster == info(peer).cluster else 50_000
-        return self.delays.get((broker, peer), usual)
-
-    def hear(self, broker: str) -> list[Effect]:
-        effects = self.rerouting.hear("", self.links(broker), self.now_us)
-        self.asked += [each.to for each in effects if isinstance(each, Send)]
-        return effects
-
-    def step(self) -> bool:
-        """A second passes: everybody tells, and the leader acts; whether it did."""
-        self.now_us += SECOND_US
-        for broker in self.pictures:
-            self.hear(broker)
-        self.now_us += REFRESH_US
-        commands, _ = self.rerouting.look("", self.now_us)
-        if commands:
-            self.apply(*commands)
-        return bool(commands)
-
-    def settle(self) -> Network:
-        for _ in range(100):
-            if not self.step() and not self.step():
-                return self
-        raise AssertionError("it never settles")
-
-    # ── messages ────────────────────────────────────────────────────────────────────────────────────────────
-
-    def send(self, origin: str, topic: str) -> Counter[str]:
-        """How often each broker gets a message of a client of ``origin``."""
-        got: Counter[str] = Counter()
-        for first in self.peers(origin, Scope.ORIGIN, topic):
-            if self.crosses(origin, first):
-                got[first] += 1
-                for second in self.peers(first, Scope.TRANSIT, topic):
-                    if info(second).cluster != info(origin).cluster and self.crosses(first, second):
-                        got[second] += 1
-        return got
-
-    def peers(self, broker: str, scope: Scope, topic: str) -> list[str]:
-        routes = self.pictures[broker].routes
-        return sorted({each.peer for each in routes if each.scope is scope and each.filter == topic})
-
-    def crosses(self, broker: str, peer: str) -> bool:
-        """Whether what one broker sends to another arrives, straight or over relays; a relay needs links."""
-        if (broker, peer) not in self.broken:
-            return True
-        relays = dict(self.pictures[broker].bypass.around).get(peer, ())
-        way = (broker, *relays, peer)
-        legs = list(pairwise(way))
-        return bool(relays) and all(
-            leg not in self.broken and leg[1] in self.pictures[leg[0]].peers for leg in legs
-        )
-
-    def could_cross(self, broker: str, peer: str) -> bool:
-        """Whether there is a way of at most three links at all."""
-        others = [each for each in self.pictures if each not in (broker, peer)]
-        ways = [(broker, *relays, peer) for size in (0, 1, 2) for relays in permutations(others, size)]
-        return any(self.broken.isdisjoint(pairwise(way)) for way in ways)
-
-
-EVERYBODY = ("n-1", "n-2", "n-hub", "s-1", "s-2", "s-hub")
-WANTS = {"s-1": ("t",), "s-2": ("t",), "n-2": ("t",)}
 
 
 def network() -> Network:
@@ -182,6 +73,98 @@ def test_a_hub_that_nobody_reaches_carries_no_more_and_does_again_when_somebody_
     net.broken -= {("n-2", "s-hub")}
     net.settle()
     assert not net.state.interest.plan.shunned and net.send("n-1", "t")["s-1"] == 1
+
+
+def unreached(hub: str, reached_by: str) -> set[tuple[str, str]]:
+    """All links to a hub but one."""
+    return {(each, hub) for each in EVERYBODY if each not in (hub, reached_by)}
+
+
+def test_a_hub_that_only_an_unreachable_broker_of_its_cluster_reaches_carries_no_more() -> None:
+    """Whether that broker has a link to it, because the hub itself wants something, makes no difference."""
+    for wants in ({"n-1": ("t",)}, {"n-1": ("t",), "n-hub": ("t",)}):
+        net = Network(*EVERYBODY, interests=wants)
+        net.broken = unreached("n-hub", "n-2") | {(each, "n-2") for each in EVERYBODY if each != "n-2"}
+        net.settle()
+        assert net.state.interest.plan.shunned == {"n-hub"}
+        assert net.send("s-1", "t") == {"s-hub": 1, "n-1": 1}
+        net.broken -= {("s-2", "n-2")}  # so that there is a way
+        net.settle()
+        assert not net.state.interest.plan.shunned
+        assert net.send("s-1", "t") == {"n-hub": 1, "n-1": 1}
+
+
+def test_a_hub_goes_on_while_a_way_to_it_is_looked_for_or_leads_over_its_own_cluster() -> None:
+    net = Network(*EVERYBODY, interests={"n-1": ("t",), "n-hub": ("t",)})
+    net.settle()
+    net.broken = unreached("n-hub", "n-2")
+    for broker in EVERYBODY:
+        net.hear(broker)
+    assert net.rerouting.look("", net.now_us) == ([], [])  # they are still measuring
+    net.settle()
+    assert all(way and way[-1] == "n-2" for _, _, way in told(net.state))
+    assert net.send("s-1", "t") == {"n-hub": 1, "n-1": 1}
+    assert not any(isinstance(each, Shunned) for each in net.said)
+
+
+def reached_by_one() -> Network:
+    """Only s-1 reaches n-hub, and nobody reaches s-1, so that nothing goes around."""
+    net = Network(*EVERYBODY, interests={"n-1": ("t",), "n-hub": ("t",)})
+    net.broken = unreached("n-hub", "s-1") | {(each, "s-1") for each in EVERYBODY if each != "s-1"}
+    net.settle()
+    assert all(way == () for _, _, way in told(net.state)) and not net.state.interest.plan.shunned
+    return net
+
+
+def test_a_hub_is_not_left_out_while_one_that_sends_over_it_does_not_call_its_link_cut() -> None:
+    """Its link may be away for a moment, and if the hub were left out it would not be dialled again."""
+    net = reached_by_one()
+    net.rerouting.hear("", Links("s-1", 1, (), ()), net.now_us)
+    assert net.rerouting.look("", net.now_us) == ([], [])
+    net.broken |= {("s-1", "n-hub")}
+    assert net.settle().state.interest.plan.shunned == {"n-hub"}
+    net.broken -= {("s-1", "n-hub")}
+    assert not net.settle().state.interest.plan.shunned
+
+
+def test_who_comes_when_a_hub_is_left_out_tries_it() -> None:
+    net = reached_by_one()
+    net.lose("s-1")
+    assert net.settle().state.interest.plan.shunned == {"n-hub"}
+    net.pictures["s-1"] = Picture()
+    net.apply(Said("s-1", 2, 1, (Joined(info("s-1")),)))
+    net.hear("s-1")
+    commands, said = net.rerouting.look("", net.now_us)
+    assert Rerouted("s-1", (("n-hub", ()),)) in commands
+    assert not any(isinstance(each, Shunned) for each in commands)  # meanwhile others go on as they do
+    assert not any(isinstance(each, Say) and "is cut" in each.text for each in said)  # nobody says so of s-1
+    assert not net.settle().state.interest.plan.shunned
+    assert "s-1" not in net.state.detours.rows and net.send("s-1", "t") == {"n-hub": 1, "n-1": 1}
+
+
+def test_a_new_leader_does_not_leave_out_a_hub_before_it_has_heard_who_reaches_it() -> None:
+    net = reached_by_one()
+    net.rerouting = Rerouting(net.state)
+    for broker in ("s-2", "s-hub", "n-1", "n-2"):
+        net.hear(broker)
+    assert net.rerouting.look("", net.now_us + REFRESH_US) == ([], [])
+
+
+def test_a_new_leader_takes_the_log_for_the_word_of_those_that_it_has_not_heard() -> None:
+    net = reached_by_one()
+    net.rerouting = Rerouting(net.state)
+    net.broken |= {("s-1", "n-hub")}
+    net.hear("s-1")
+    commands, _ = net.rerouting.look("", net.now_us + REFRESH_US)
+    assert Shunned(("n-hub",)) in commands
+
+
+def test_a_hub_that_nobody_sends_over_is_not_left_out() -> None:
+    net = Network(*EVERYBODY, interests={"n-1": ("t",)})
+    for broker in ("n-1", "s-1"):  # as relays that were to use it
+        net.rerouting.hear("", Links(broker, 1, ("s-hub",), ()), net.now_us)
+    commands, _ = net.rerouting.look("", net.now_us + REFRESH_US)
+    assert [type(each) for each in commands] == [Rerouted, Rerouted]
 
 
 def test_only_those_around_the_failure_are_asked_to_measure() -> None:
@@ -272,6 +255,28 @@ def test_whoever_wants_a_message_gets_it_once_if_a_way_of_three_links_exists(
             assert told(net.state) == [] and not net.state.interest.plan.shunned
             wanted = interested - {origin}
             assert wanted <= set(net.send(origin, "t"))
+
+
+NORTH = [pair for pair in PAIRS if pair[1].startswith("n")]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sets(st.sampled_from(NORTH), max_size=8),
+    st.sets(st.sampled_from(NORTH), max_size=8),
+    st.sets(st.sampled_from(("n-1", "n-2", "n-hub")), min_size=1),
+)
+def test_a_hub_is_left_out_if_two_do_not_reach_it_and_no_way_leads_to_it_from_other_clusters(
+    first: set[tuple[str, str]], then: set[tuple[str, str]], interested: set[str]
+) -> None:
+    net = Network(*EVERYBODY, interests=dict.fromkeys(sorted(interested), ("t",)))
+    for spared in (first, then):
+        net.broken = set(NORTH) - spared
+        net.settle()
+        without = [broker for broker, peer, _ in told(net.state) if peer == "n-hub"]
+        reached = any(net.could_cross(each, "n-hub") for each in ("s-1", "s-2", "s-hub"))
+        expected = {"n-hub"} if len(without) >= 2 and not reached else set[str]()
+        assert net.state.interest.plan.shunned == expected
 
 
 # ── the leader's machine ─────────────────────────────────────────────────────────────────────────────────────

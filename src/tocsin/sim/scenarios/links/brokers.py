@@ -101,7 +101,7 @@ class Brokers:
         self._round_trips_us = {
             frozenset((a, b)): chance.between(500, 200_000) for a in self.infos for b in self.infos if a < b
         }
-        self._wanted = {
+        self.wanted = {
             name: tuple(chance.some_of(TOPICS, chance.between(0, len(TOPICS)))) for name in self.infos
         }
         world.observers.on_life(self._life)
@@ -170,8 +170,8 @@ class Brokers:
                 self._set_down(other, name, link)
 
     def _begin(self, name: str, broker: Broker) -> None:
-        event = InterestsChanged(added=self._wanted[name], cause=f"{name}:begin")
-        if self._wanted[name]:
+        event = InterestsChanged(added=self.wanted[name], cause=f"{name}:begin")
+        if self.wanted[name]:
             self._world.post(broker_address(name), event)
         self._look(name, broker)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import pairwise, permutations
 from typing import Final
 
@@ -115,14 +116,20 @@ class WaysAreWhole(Invariant):
                 self.broken(f"{name} knows other detours than the log")
 
     def _look_at_hubs(self, state: State) -> None:
-        """A routing broker is left out if brokers that need it, and all others, do not reach it; and only then."""
-        for hub in (each for each, info in self._brokers.infos.items() if info.role is Role.ROUTING):
+        """A routing broker is left out if two brokers do not reach it, and none of those does that send over it.
+
+        That another reaches it does not count, as one of its own cluster that sends to it alone, unless a way of those
+        who send over it leads there. If nobody sends over it, as nothing is wanted there, either is right.
+        """
+        brokers, shunned = self._brokers, state.interest.plan.shunned
+        for hub in (each for each, info in brokers.infos.items() if info.role is Role.ROUTING):
             without = sum(hub in around for around in state.detours.rows.values())
-            others = [each for each in self._brokers.infos if each != hub]
-            unreached = all((each, hub) in self._brokers.cut for each in others)
-            shunned = hub in state.interest.plan.shunned
-            if shunned != (unreached and without >= 2) and (shunned or unreached):
-                self.broken(f"{hub} is {'' if shunned else 'not '}left out, and {without} do not reach it")
+            users = users_of(brokers, hub, shunned)
+            deaf = without >= 2 and not any(could_cross(brokers, each, hub) for each in users)
+            if hub in shunned and not deaf:
+                self.broken(f"{hub} is left out, and {without} do not reach it")
+            if hub not in shunned and deaf and users:
+                self.broken(f"{hub} is not left out, and {without} do not reach it")
 
 
 class Flows(Invariant):
@@ -161,3 +168,18 @@ def could_cross(brokers: Brokers, one: str, other: str) -> bool:
     rest = [each for each in brokers.infos if each not in (one, other)]
     ways = ((one, *relays, other) for size in (0, 1, 2) for relays in permutations(rest, size))
     return any(not any(leg in brokers.cut for leg in pairwise(way)) for way in ways)
+
+
+def users_of(brokers: Brokers, hub: str, shunned: Collection[str]) -> list[str]:
+    """Those that send over a hub into other clusters, or would if it were not left out."""
+    infos = brokers.infos
+    routing = {each for each, info in infos.items() if info.role is Role.ROUTING}
+    hubs = sorted(routing - {*shunned} | {hub})
+    found = []
+    for broker in infos:
+        for wanting in (each for each in infos if brokers.wanted[each]):
+            there = infos[wanting].cluster
+            serving = next((each for each in hubs if infos[each].cluster == there), hubs[0])
+            if broker != hub and there != infos[broker].cluster and serving == hub:
+                found.append(broker)
+    return found
