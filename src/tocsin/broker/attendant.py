@@ -267,10 +267,10 @@ class Attendant:
         self._machine.passed(self._journal.tail)
         self._machine.results.passed(self._channels.results.done)
 
-    async def end(self, expiry_s: int) -> None:
-        """The connection is over; returns when what it leaves is stored, or cannot be."""
+    async def end(self, expiry_s: int, *, settled: bool = False) -> None:
+        """The connection is over; returns when what it leaves is stored, or cannot be. ``settled``: no will is left."""
         self._gone = asyncio.get_running_loop().create_future()
-        self._post(Ended(expiry_s=expiry_s, cause=self._cause))
+        self._post(Ended(expiry_s=expiry_s, settled=settled, cause=self._cause))
         await self._gone
         self._timers.close()
         for task in self._tasks or ():

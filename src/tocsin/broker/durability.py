@@ -294,12 +294,13 @@ class Durability:
         """A client's connection is over: store what it leaves, and tell the backups."""
         if self.provisional.severed or self.provisional.cut_off:
             self.provisional.left(connection, owner, expiry_s)
-        self.end(connection.client_id, connection.attendant, expiry_s)
-        self.replicating.went(connection, expiry_s, self.wills.unsettled(connection.client_id))
+        will = self.wills.unsettled(connection.client_id)
+        self.end(connection.client_id, connection.attendant, expiry_s, settled=will is None)
+        self.replicating.went(connection, expiry_s, will)
 
-    def end(self, client: str, attendant: Attendant, expiry_s: int) -> None:
-        """A client's connection is over: store what it leaves."""
-        task = self._spawn(attendant.end(expiry_s))
+    def end(self, client: str, attendant: Attendant, expiry_s: int, *, settled: bool = False) -> None:
+        """A client's connection is over: store what it leaves. ``settled``: no will of it is left."""
+        task = self._spawn(attendant.end(expiry_s, settled=settled))
         self._endings[client] = task
 
         def done(task: asyncio.Task[None]) -> None:

@@ -84,7 +84,7 @@ class Attendance(TableMachine):
         self._record_ids = RecordIds("")
         self.streams: dict[str, dict[str, Value]] = {}  # what is said of those that the client publishes on
         self._expiry_s = 0  # when ending: how long the session is kept
-        self._leaving = False  # when ending: the last write is under way
+        self._leaving = self._settled = False  # when ending: the last write is under way; no will is left
         self._last_failures = 0
 
     # ── beginning ───────────────────────────────────────────────────────────────────────────────────────────
@@ -282,6 +282,7 @@ class Attendance(TableMachine):
             streams=dict(self.streams),
             broker="" if self._leaving else stored.broker,
             expiry_s=self._expiry_s if self._leaving else stored.expiry_s,
+            left=stored.epoch if self._leaving and self._settled else stored.left,
         )
 
     def _on_stored(self, event: Stored, now_us: int) -> list[Effect]:
@@ -351,7 +352,7 @@ class Attendance(TableMachine):
 
     def _end(self, event: Ended, now_us: int) -> list[Effect]:
         self.state = "ending"
-        self._expiry_s = event.expiry_s
+        self._expiry_s, self._settled = event.expiry_s, event.settled
         if self._custody is None:
             return self._vanish(event.cause)
         return [] if self._custody.busy else self._leave(self._custody, event.cause)

@@ -152,9 +152,10 @@ class Writable(Event, frozen=True, kw_only=True):
 
 
 class Ended(Event, frozen=True, kw_only=True):
-    """The connection is over; the session is kept for so long (0: not at all)."""
+    """The connection is over; the session is kept for so long (0: not at all). ``settled``: no will of it is left."""
 
     expiry_s: int
+    settled: bool = False
 
 
 # Those that mean nothing any more when the connection is over.

@@ -50,6 +50,7 @@ class StoredSession(msgspec.Struct, frozen=True):
     sought: dict[
         int, tuple[int, str]
     ] = {}  # the others → (position, topic): the log has it behind that, or not
+    left: int = 0  # the last epoch in which its client went and no will of it was left
     home: str = ""  # the broker that served it last, or does: who holds its subscriptions to channels
     results: Progress | None = (
         None  # of channels, in places (``model.results.place``); None: it never had any

@@ -6,7 +6,8 @@ has ended that session, and with it the wait: its will is published. But if it w
 it comes, its will is dropped.
 
 A will that was found in a copy may be older than the copy tells: what its client took since, elsewhere or at the same
-broker, is in the store. So who has a copy's will to publish looks there first (``came_since``).
+broker, is in the store, and so is that it went in order. So who has a copy's will to publish looks there first
+(``came_since``).
 
 A will that has fallen due is **given out**, to be published. Nothing stops it then; but its client's backups go on
 knowing it until it is in the log, or was sent if it goes into none: if this broker ends before, they publish it.
@@ -51,10 +52,11 @@ class _Waiting(NamedTuple):
 
 
 def came_since(will: Bequest, session: StoredSession | None) -> bool:
-    """Whether a client has come somewhere since it left this will, by its stored session as it is now."""
+    """Whether a client has come somewhere since it left this will, or went without it, by its stored session as it is
+    now."""
     if session is None or not will.session:
         return False  # it is over; or nobody knows
-    return session.uid != will.session or session.epoch > will.epoch
+    return session.uid != will.session or max(session.epoch, session.left + 1) > will.epoch
 
 
 def _is_later(will: Bequest, other: Bequest) -> bool:

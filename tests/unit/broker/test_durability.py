@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import pytest
+from mqtt5 import ConnectPacket, DisconnectPacket, Will
+
+from tests.unit.broker.door import DEADLINE_S, Door
+from tests.unit.broker.talk import LASTING, ONE
 from tocsin.broker.durability import Durability
-from tocsin.core.stored_session import StoredSession, encode_session, session_key
+from tocsin.core.stored_session import StoredSession, decode_session, encode_session, session_key
 from tocsin.model.publication import Publication, encode_publication
 from tocsin.model.subjects import subject_of
 from tocsin.ports import LogSpec, Record, Store, TableSpec
@@ -64,3 +70,24 @@ async def test_a_message_that_is_in_the_log_is_known_however_late_its_publisher_
         assert taken[0].received == (1,), "the second never got there, and is to be appended"
     finally:
         await store.close()
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_that_a_client_went_in_order_is_in_its_session(door: Door, in_order: bool) -> None:
+    will = Will("gone", payload=b"x", qos=ONE, will_delay_interval=1_000)
+    peer = await door.peer(connect=ConnectPacket("c", session_expiry_interval=LASTING, will=will))
+    if in_order:
+        peer.send(DisconnectPacket())
+        assert await peer.closed()
+    else:
+        peer.close()
+
+    async def stored() -> StoredSession:
+        cell = await door.exchange.durability.sessions.table.get(session_key("c"))
+        assert cell is not None
+        return decode_session(cell.value)
+
+    async with asyncio.timeout(DEADLINE_S):
+        while (session := await stored()).broker:
+            await asyncio.sleep(0.01)
+    assert session.left == (session.epoch if in_order else 0)

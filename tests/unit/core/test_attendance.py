@@ -270,6 +270,14 @@ def test_the_last_write_leaves_the_session_as_nobodys() -> None:
     assert some.machine.state == "ended"
 
 
+@pytest.mark.parametrize("settled", [True, False])
+def test_that_a_client_went_and_no_will_is_left_is_stored(settled: bool) -> None:
+    some = Attended()
+    put = one(some.tell(Ended(expiry_s=60, settled=settled)), PutKey)
+    stored = decode_session(put.value)
+    assert stored.left == (stored.epoch if settled else 0)
+
+
 def test_a_session_that_is_not_to_be_kept_is_removed() -> None:
     some = Attended()
     delete = one(some.tell(Ended(expiry_s=0)), DeleteKey)

@@ -26,8 +26,8 @@ from tocsin.wire.replication import Bequest
 WILL = Bequest(Publication("gone", b"x", 1, "c"), 7, "b.1.will", "uid", 4)
 
 
-def session(uid: str, epoch: int) -> StoredSession:
-    return StoredSession("c", uid=uid, expiry_s=60, broker="b", progress=Progress(1), epoch=epoch)
+def session(uid: str, epoch: int, left: int = 0) -> StoredSession:
+    return StoredSession("c", uid=uid, expiry_s=60, broker="b", progress=Progress(1), epoch=epoch, left=left)
 
 
 class Waits:
@@ -123,9 +123,11 @@ def test_a_client_that_comes_while_somebody_is_asked_lives_whatever_the_answer()
         (session("uid", 4), False),
         (session("uid", 5), True),
         (session("another", 1), True),
+        (session("uid", 4, left=3), False),
+        (session("uid", 4, left=4), True),
     ],
 )
-def test_a_client_has_come_since_if_its_session_was_taken_since(
+def test_a_client_has_come_since_if_its_session_was_taken_since_or_it_went_in_order(
     stored: StoredSession | None, came: bool
 ) -> None:
     assert came_since(WILL, stored) is came

@@ -336,9 +336,14 @@ class Service:
         tail = self.critical_tail if critical else self._broker.tail
         self.tell(BatchRead(entries=offered, next=event.value.next, tail=tail, critical=critical))
 
+    @property
+    def settled(self) -> bool:
+        """Whether no will of the client is left; nobody has one here."""
+        return True
+
     def close(self) -> None:
         """The connection is over, whoever ended it."""
         if self.open:
             self._broker.reset(self.client, self.stream.connection)
             self.open = False
-            self.tell(Ended(expiry_s=FOREVER_S))
+            self.tell(Ended(expiry_s=FOREVER_S, settled=self.settled))

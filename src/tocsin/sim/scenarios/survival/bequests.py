@@ -50,22 +50,35 @@ class WillsOnce(Invariant):
 
 
 class NotOfTheLiving(Invariant):
-    """A broker that was told that a client came again, and got its session there, does not publish an older will of it;
-    and nobody does of one that left in order, once every backup knew."""
+    """A broker that was told that a client came again, and got its session there, does not publish an older will of it.
+    Of one that left in order nobody does who knew: its broker, and the backups that this one had then. A former backup
+    may have a copy from before, and nobody may be left who knew better."""
 
     name = "no will is published of a client that is known to live, or to have left in order"
 
     def __init__(self, ledger: Ledger) -> None:
-        self._left: set[Life] = set()
+        self._ledger = ledger
+        self._left: dict[Life, list[SurvivalBroker]] = {}  # whoever knows
         self._attended: set[Life] = set()
         ledger.on_will.append(self._look)
-        ledger.on_left.append(lambda client, connection: self._left.add((client, connection)))
+        ledger.on_left.append(self._leave)
 
     def attach(self, world: World) -> None:
         world.observers.on_say("attends", self._attend)
 
     def _attend(self, broker: Address, say: Say) -> None:
         self._attended.add((str(say.facts["client"]), cast(int, say.facts["connection"])))
+
+    def _leave(self, broker: SurvivalBroker, client: str, connection: int) -> None:
+        backups = [each.backup for each in broker.replicating.primary.recipients.values()]
+        processes = [process for name in backups for process in self._ledger.processes(name)]
+        knowing = [
+            each
+            for each in processes
+            if (copy := each.replicating.backup.copies.get(broker.address))
+            and not _copied(copy, (client, connection))
+        ]
+        self._left[client, connection] = [broker, *knowing]
 
     def _look(self, broker: SurvivalBroker, publication: Publication) -> None:
         client, connection = life_of(publication)
@@ -76,7 +89,7 @@ class NotOfTheLiving(Invariant):
                 f"{broker.node} published the will of {client} on its connection {connection}, and had heard that "
                 f"it came on its connection {heard}"
             )
-        if (client, connection) in self._left:
+        if broker in self._left.get((client, connection), ()):
             self.broken(
                 f"{broker.node} published the will of {client}, and it left connection {connection} in order"
             )

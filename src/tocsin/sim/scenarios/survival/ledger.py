@@ -46,7 +46,7 @@ class Ledger:
         self.on_acknowledged: list[Callable[[Promise, bool], None]] = []
         self.on_stands_in: list[Callable[[SurvivalBroker, str, int], None]] = []
         self.on_will: list[Callable[[SurvivalBroker, Publication], None]] = []
-        self.on_left: list[Callable[[str, int], None]] = []
+        self.on_left: list[Callable[[SurvivalBroker, str, int], None]] = []
         self.ended_us: dict[str, int] = {}  # broker → when a process of that name ended last
         self.newest: dict[Address, SurvivalBroker] = {}  # node → the process that runs there, or did last
         self._names: dict[Address, str] = {}  # node → the broker that runs there, or did last
@@ -102,10 +102,10 @@ class Ledger:
         for hook in self.on_will:
             hook(broker, will)
 
-    def left(self, client: str, connection: int) -> None:
-        """A client has disconnected in order, and every backup knows."""
+    def left(self, broker: SurvivalBroker, client: str, connection: int) -> None:
+        """A client has disconnected in order, and every backup that its broker has knows."""
         for hook in self.on_left:
-            hook(client, connection)
+            hook(broker, client, connection)
 
     def takes_place(self, broker: SurvivalBroker) -> None:
         self.world.reach(PLACE_TAKEN, broker.node)

@@ -139,7 +139,7 @@ class SurvivalService(ChannelService):
 
     def _left_in_order(self, synced: bool) -> None:
         if synced:
-            self._broker.ledger.left(self.client, self.stream.connection)
+            self._broker.ledger.left(self._broker, self.client, self.stream.connection)
 
     def since(self, topic_filter: str) -> int:
         """As it was, if it is not new: this broker may be behind the one at which it was made."""
@@ -212,6 +212,10 @@ class SurvivalService(ChannelService):
         if isinstance(effect, Usurped):
             self.supplanted()
         super()._carry_out(effect)
+
+    @property
+    def settled(self) -> bool:
+        return self._broker.bequeathing.wills.unsettled(self.client) is None
 
     def close(self) -> None:
         was_open, begun = self.open, self.machine.state != "new"
