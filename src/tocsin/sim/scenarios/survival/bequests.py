@@ -140,7 +140,7 @@ class WillsAreTold(Invariant):
     """Of a client that dies the will is published, though one of those who knew it ends: its broker, or who waits.
 
     That it had it in its queue for the log does not matter: until the log has it, backups that knew it when it went
-    there must know it. If a second one ends as well, or nobody else knew, it may be lost.
+    there must know it. If a second one ends as well, or is backup no longer, or nobody else knew, it may be lost.
     """
 
     name = "whoever dies has its will published"
@@ -153,6 +153,7 @@ class WillsAreTold(Invariant):
         self._ended: Counter[Life] = Counter()  # → processes that knew it and ended before it was told
         self._witnesses: dict[Life, list[_Witness]] = {}  # → who knew it when it went to the log
         ledger.on_will.append(self._on_will)
+        ledger.on_replaced.append(self._on_replaced)
 
     def attach(self, world: World) -> None:
         world.observers.on_say("dies", self._on_death)
@@ -178,8 +179,17 @@ class WillsAreTold(Invariant):
         for client in self._mortals:
             for life in dict.fromkeys(_lives(process, client)):
                 self._ended[life] += life not in self._once.told
-        for life, lost in self._dead.items():
-            self._dead[life] = lost or not (life in self._once.told or self._is_known(life))
+        for life in self._dead:
+            self._look(life)
+
+    def _on_replaced(self, copy: Copy) -> None:
+        for life in self._dead:
+            if _copied(copy, life):
+                self._look(life)
+
+    def _look(self, life: Life) -> None:
+        """Whether nobody knows it, of those that have to publish it."""
+        self._dead[life] = self._dead[life] or not (life in self._once.told or self._is_known(life))
 
     def _is_known(self, life: Life) -> bool:
         running = self._ledger.brokers()

@@ -12,7 +12,7 @@ import msgspec
 
 from tocsin.core.coordination.signals import BackupsKnown
 from tocsin.core.forwarding import Subscription
-from tocsin.core.machine import Effect, Received, Started
+from tocsin.core.machine import Effect, Event, Received, Started
 from tocsin.core.replication.backup import Backup
 from tocsin.core.replication.gamma import Standing, option_of
 from tocsin.core.replication.primary import Primary
@@ -112,7 +112,10 @@ class Replicating:
 
     def hear(self, event: Received) -> None:
         to_primary = isinstance(event.message, Applied | Behind | Declined)
-        (self._sending if to_primary else self._keeping).tell(event)
+        if to_primary:
+            self._sending.tell(event)
+        else:
+            self._keep(event)
 
     def know(self, known: BackupsKnown) -> None:
         """Who backs this broker, and whom it backs."""
@@ -121,7 +124,7 @@ class Replicating:
         if not self.active:
             self.clientele.away.clear()
         self._sending.tell(BackupsSet(local=local, remote=remote, cause=known.cause))
-        self._keeping.tell(PrimariesSet(primaries=(*known.locally, *known.remotely), cause=known.cause))
+        self._keep(PrimariesSet(primaries=(*known.locally, *known.remotely), cause=known.cause))
 
     def take_over(self, primary: str) -> Iterator[Standing]:
         """What is known of the clients of a broker that is gone; kept until ``release``."""
@@ -135,7 +138,16 @@ class Replicating:
         return self.backup.settled(primary, client)
 
     def release(self, primary: str) -> None:
-        self._keeping.tell(Forgotten(primary=primary, cause=f"{self._broker.address}:{primary}"))
+        self._keep(Forgotten(primary=primary, cause=f"{self._broker.address}:{primary}"))
+
+    def _keep(self, event: Event) -> None:
+        """Tell the keeping side; the ledger hears which copies are not a backup's any more."""
+        copies = self.backup.copies
+        before = [each for each in copies.values() if each.condemned_us is None]
+        self._keeping.tell(event)
+        for copy in before:
+            if copy.condemned_us is not None:
+                self._broker.ledger.replaced(copy)
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
