@@ -98,7 +98,8 @@ class NotOfTheLiving(Invariant):
 class WillsAreCopied(Invariant):
     """A SUBACK or UNSUBACK that is not degraded means that every backup has the client's will, too.
 
-    Unless the backup's process has ended since the client came, or another process has the broker's name too.
+    Unless the backup's process has ended since the client came, or another process has the broker's name too, or had,
+    and wrote over the copy.
     """
 
     name = "what is acknowledged and not degraded: every backup has the client's will"
@@ -119,6 +120,8 @@ class WillsAreCopied(Invariant):
                 continue
             processes = self._ledger.processes(backup.backup)
             copies = [each.replicating.backup.copies.get(broker.address) for each in processes]
+            if any(copy is not None and copy.stream > backup.stream for copy in copies):
+                continue
             if not any(copy is not None and _copied(copy, life) for copy in copies):
                 self.broken(f"{life} was told of {promise.name}, and {backup.backup} has no will of it")
 

@@ -19,7 +19,8 @@ class BackupsKnow(Invariant):
     """A SUBACK or UNSUBACK that is not marked degraded means that every backup has what it says.
 
     Unless the subscription has changed since; or the backup's process has ended since: its copy is gone with it, and
-    the broker will hear of that; or another process has the broker's name too: copies may be that one's by now.
+    the broker will hear of that; or another process has the broker's name too, or had, and wrote over the copy: the
+    broker will hear of that when it says its next word.
     """
 
     name = "what is acknowledged and not degraded, every backup has"
@@ -39,6 +40,8 @@ class BackupsKnow(Invariant):
             if self._ledger.ended_us.get(backup.backup, -1) >= promise.since_us:
                 continue
             copies = self._copies(promise.broker, backup)
+            if any(copy.stream > backup.stream for copy in copies):
+                continue
             if not any(self._has(copy, promise) for copy in copies):
                 has = "has" if promise.wanted else "has no longer"
                 self.broken(
