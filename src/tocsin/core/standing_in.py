@@ -15,7 +15,8 @@ came to another broker a moment before (RECENT_US) was quicker than the leader, 
 copy said after that that it is at the lost one: then it went back, and only the word of that was missed.
 
 Two more things leave wills behind. A broker that is **back** before it was missed has forgotten its clients
-(``Restarted``): its backup awaits those who do not come back to it. And in a cluster that is cut off one stands in
+(``Restarted``): its backup awaits those who do not come back to it; also if it stands in for it still, since an earlier
+loss, after which they came. And in a cluster that is cut off one stands in
 **meanwhile**, with the epoch 0 (``core.landmark``): what it publishes is for the cluster alone, and in no log, because
 outside of it another stands in by then.
 
@@ -220,8 +221,6 @@ class StandIns(TableMachine):
         return [Say(text=words, facts=facts, cause=event.cause)]
 
     def _restart(self, event: Restarted, now_us: int) -> list[Effect]:
-        if event.broker in self._places:
-            return []  # their wills are awaited already
         wills = [
             self._await(event.broker, each.client, each.will, event.cause)
             for each in event.wills

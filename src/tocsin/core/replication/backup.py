@@ -250,7 +250,7 @@ class Backup(TableMachine):
 
     def _keep(self, event: Kept, now_us: int) -> list[Effect]:
         if (copy := self.copies.get(event.primary)) is not None:
-            copy.keep()
+            copy.keep(now_us)
         return []
 
     def _forget(self, event: Forgotten, now_us: int) -> list[Effect]:

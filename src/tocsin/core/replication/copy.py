@@ -26,9 +26,9 @@ class Replica:
 
     __slots__ = ("head", "positions", "since_us", "stream", "subscriptions")
 
-    def __init__(self, stream: Stream, head: Head, now_us: int) -> None:
+    def __init__(self, stream: Stream, head: Head, since_us: int) -> None:
         self.stream = stream  # that said it last as a whole
-        self.since_us = now_us  # when it was said last that it came
+        self.since_us = since_us  # when it was said that it came
         self.head = head
         self.subscriptions: dict[str, Option] = {}
         self.positions = Positions()
@@ -48,7 +48,8 @@ class Copy:
         self.had: frozenset[str] = (
             frozenset()
         )  # whom the process had that was lost last, until another is whole
-        self._lost: int | None = None  # the process that was lost when it was kept …
+        self._kept_us = 0  # when it was kept last …
+        self._lost = -1  # … the process that was lost then …
         self.settled: set[str] = set()  # … and those of whom that one says since that no will is left
         self._process: int | None = None  # the one of the last stream that was whole
         self.bytes = 0  # about
@@ -64,11 +65,11 @@ class Copy:
         self.moved = self.moved or role != self.role
         self.stream, self.number, self.role = stream, 0, role
 
-    def keep(self) -> None:
-        """Somebody stands in for the broker."""
-        if not self.kept:
+    def keep(self, now_us: int) -> None:
+        """Somebody stands in for the broker, and awaits those whom it has now."""
+        if self._lost != self.stream[1]:
             self.settled, self._lost = set(), self.stream[1]
-        self.kept = self.used = True
+        self.kept, self.used, self._kept_us = True, True, now_us
         self.had = frozenset(self.clients)
 
     def heard(self) -> None:
@@ -85,10 +86,12 @@ class Copy:
             self._drop(delta.client)
             return True
         if delta.begin:
-            self._drop(delta.client)
+            before = self._drop(delta.client)
             if delta.head is None:
                 return False
-            self.clients[delta.client] = Replica(self.stream, delta.head, now_us)
+            known = before is not None and before.stream[1] == self.stream[1] and before.head == delta.head
+            since_us = before.since_us if before is not None and known else now_us  # said once more, or new
+            self.clients[delta.client] = Replica(self.stream, delta.head, since_us)
             self.bytes += CLIENT_BYTES + len(delta.client) + _weight(delta.head)
         replica = self.clients.get(delta.client)
         if replica is None or replica.stream != self.stream:
@@ -106,13 +109,16 @@ class Copy:
 
     def sweep(self) -> list[Left]:
         """The stream has said everything: what it did not say is gone. The wills of clients that a process had which
-        is over, and of which nothing is known here since; none if somebody stands, or stood, in for it."""
+        is over, and of which nothing is known here since; none of those that somebody who stands, or stood, in for it
+        awaits, or did."""
         self.whole = True
         forgotten = {each: old for each, old in self.clients.items() if old.stream != self.stream}
         wills = [
             Left(client, replica.head.will, replica.since_us)
             for client, replica in forgotten.items()
-            if replica.head.will is not None and replica.stream[1] != self.stream[1] and not self.used
+            if replica.head.will is not None
+            and replica.stream[1] != self.stream[1]
+            and not (self.used and replica.since_us <= self._kept_us)
         ]
         for client in forgotten:
             self._settle(client, None)
@@ -129,12 +135,13 @@ class Copy:
         elif self.kept and self.stream[1] == self._lost:
             self.settled.add(client)
 
-    def _drop(self, client: str) -> None:
+    def _drop(self, client: str) -> Replica | None:
         replica = self.clients.pop(client, None)
         if replica is not None:
             for name in tuple(replica.subscriptions):
                 self._subscribe(replica, name, None)
             self.bytes -= CLIENT_BYTES + len(client) + _weight(replica.head)
+        return replica
 
     def _subscribe(self, replica: Replica, name: str, option: Option | None) -> None:
         had = name in replica.subscriptions

@@ -74,7 +74,21 @@ def test_a_copy_tells_when_it_was_last_heard_that_a_client_is_there() -> None:
     assert since(2, 20, Delta("a", positions=Positions(7))) == 10, "as before"
     assert since(3, 30, Delta("a", head=Head(False))) == 10
     assert since(4, 40, Delta("a", head=HEAD)) == 40, "it is back"
-    assert since(5, 50, begin("a")) == 50
+    assert since(5, 50, begin("a")) == 40, "said once more"
+    assert since(6, 60, Delta("a", begin=True, head=Head(True, epoch=2))) == 60, "it came anew"
+
+
+@pytest.mark.parametrize("process", [1, 2])
+def test_who_stands_in_awaits_those_that_were_there_and_not_who_came_after_that(process: int) -> None:
+    willing = Head(True, will=Bequest(Publication("gone", b"x", 1, "c")))
+    backing, went_on = Backing(), (0, process, 2)
+    backing.update(1, Delta("a", begin=True, head=willing), whole=True)
+    backing.now_us = 1
+    backing.machine.handle(Kept(primary="p"), 1)
+    backing.now_us = 2
+    both = [Delta(client, begin=True, head=willing) for client in "ab"[process - 1 :]]
+    assert wills(backing.update(1, *both, stream=went_on, whole=True)) == []
+    assert wills(backing.update(1, stream=(0, 3, 1), whole=True)) == ["b"]
 
 
 def test_a_will_is_settled_by_the_process_that_was_taken_for_lost_and_by_no_other() -> None:
@@ -92,7 +106,7 @@ def test_a_will_is_settled_by_the_process_that_was_taken_for_lost_and_by_no_othe
     assert settled(backing) == {"b"}
     backing.update(4, Delta("c", gone=True))
     backing.machine.handle(Kept(primary="p"), 0)
-    assert settled(backing) == {"b", "c"}
+    assert settled(backing) == {"b", "c"}, "as before, if it is lost once more"
     backing.update(1, stream=(0, 1, 2), whole=True)
     assert settled(backing) == {"a", "b", "c", "d"}, "all of them are gone"
     backing.update(2, Delta("d", begin=True, head=willing), stream=(0, 1, 2))
@@ -101,7 +115,7 @@ def test_a_will_is_settled_by_the_process_that_was_taken_for_lost_and_by_no_othe
     backing.update(3, *(Delta(client, begin=True, head=willing) for client in "ab"), stream=(0, 1, 2))
     backing.machine.handle(Kept(primary="p"), 0)
     backing.update(1, Delta("a", begin=True, head=HEAD), stream=(0, 2, 1), whole=True)
-    assert settled(backing) == set(), "another process knows nothing of those before it"
+    assert settled(backing) == {"c"}, "another process knows nothing of those before it"
 
 
 def test_an_update_is_applied_and_answered_and_one_before_which_something_is_missing_is_not() -> None:
