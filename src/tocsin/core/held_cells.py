@@ -6,17 +6,18 @@ A request whose outcome is not known is asked again before anything else. A put 
 also if nobody wants the cell any longer: so its revision is known, and only a known revision is ever deleted. A delete
 that may have happened, or may still happen, can do no harm to a newer cell.
 
-Nothing is deleted before a scan was whole (``scanned``): until then it is not known who wants what. What that first
-scan finds, and somebody wants, is taken for stored; what a later one finds and nobody knew of is deleted, or put anew.
+Nothing is deleted before a scan was whole (``scanned``): until then it is not known who wants what. What a scan finds
+and nobody knew of is deleted; or put anew, if somebody wants it. To take it for stored would be quicker after a start;
+but a delete may be on its way to it, also one of the process before, which ended while the store was slow.
 
 **Whose name it is.** A process that was just started, or that no leader hears, may not know that a standby has its
 name, and what that one's clients want. So while no leader counts on the process nothing is deleted (``count``); and
 only a scan that began when one did says what nobody wants.
 
 **A borrowed name.** A standby in the place of a broker that is gone has that one's cells, and the other may not be
-dead: it believes of cells that they are there. So while the name is borrowed nothing is deleted, and whatever is wanted
-is put once, found or not: the other may delete what it has put itself, by its revision, and no more. What is left over
-is found by the scan of the broker itself, when it is back.
+dead: it believes of cells that they are there. So while the name is borrowed nothing is deleted: the other may delete
+what it has put itself, by its revision, and no more. What is left over is found by the scan of the broker itself, when
+it is back.
 
 Invariants: one request at a time for each cell; a ticket is answered when the cells of all that it waits for are
 stored, or are not wanted any more.
@@ -117,11 +118,9 @@ class HeldCells:
         cell = self._cells.get(k)
         if cell is None:
             subscription = BackendSubscription(bound.channel, bound.values, self._broker, self._standby)
-            found = self._orphans.pop(subscription.key, 0)
-            # Later, a delete of ours may be on its way to it; or, if the name is borrowed, one of the other process.
-            revision = 0 if self._may_delete or self.borrowed else found
-            cell = self._cells[k] = self._keys[subscription.key] = _Cell(k, subscription, revision=revision)
-            self._unseen[k] = revision
+            self._orphans.pop(subscription.key, None)
+            cell = self._cells[k] = self._keys[subscription.key] = _Cell(k, subscription)
+            self._unseen[k] = 0
         cell.names[name] = None
         return self._settle(cell, cause)
 

@@ -242,7 +242,8 @@ def test_what_a_scan_finds_in_earnest_needs_no_standby_any_more() -> None:
     held.tell(Stored(request=f"{KEY5}.{STANDBY}", value=8))
     held.tell(CellFound(key=KEY5, revision=3))
     held.tell(SessionFound(session="s", client="c", names=(FIVE,), expiry_s=60))
-    (delete,) = of(held.tell(Scanned(whole=True)), DeleteKey)
+    assert of(held.tell(Scanned(whole=True)), DeleteKey) == []
+    (delete,) = of(held.stored(9), DeleteKey)
     assert (delete.key, delete.revision) == (f"{KEY5}.{STANDBY}", 8)
 
 
@@ -266,12 +267,17 @@ def test_who_is_counted_on_again_deletes_what_was_given_up_meanwhile() -> None:
     assert isinstance(delete, DeleteKey) and delete.revision == 9
 
 
-def test_what_a_scan_finds_is_not_written_again_and_held_for_sessions_that_are_away() -> None:
+def test_what_a_scan_finds_is_written_again_for_sessions_that_are_away_because_a_delete_may_be_on_its_way() -> (
+    None
+):
     held = Held5(scanned=False)
     held.tell(CellFound(key=KEY5, revision=3))
-    assert of(held.tell(SessionFound(session="s", client="c", names=(FIVE,), expiry_s=60)), PutKey) == []
-    assert len(of(held.tell(SessionFound(session="t", client="d", names=(SIX,), expiry_s=60)), PutKey)) == 1
+    for session, name in (("s", FIVE), ("t", SIX)):
+        found = SessionFound(session=session, client=session, names=(name,), expiry_s=60)
+        assert len(of(held.tell(found), PutKey)) == 1
     assert of(held.tell(Scanned(whole=True)), DeleteKey) == []
+    held.want(ticket=9)
+    assert held.stored(4) == [Held(tickets=(9,))], "and nobody takes it for stored before"
 
 
 def test_a_session_that_a_later_scan_does_not_find_is_looked_at() -> None:
