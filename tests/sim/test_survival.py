@@ -363,7 +363,7 @@ def test_a_client_that_is_thrown_out_for_where_it_was_before_is_found(
     """Our client forgives that; one of others' does not."""
     monkeypatch.setattr(dialler, "FORGIVEN_MAX", 0)
     scenario = with_bug(HeedsEveryWord)
-    found = first_broken(scenario, SEEDS)
+    found = first_broken(scenario, SEEDS, first=1_000)  # of some hundred seeds one shows it
     assert found is not None and found.invariant == OUSTED
 
 
