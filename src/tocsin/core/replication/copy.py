@@ -50,7 +50,7 @@ class Copy:
         )  # whom the process had that was lost last, until another is whole
         self._kept_us = 0  # when it was kept last …
         self._lost = -1  # … the process that was lost then …
-        self.settled: set[str] = set()  # … and those of whom that one says since that no will is left
+        self.settled: set[str] = set()  # … and those of whom it had that it says since that no will is left
         self._process: int | None = None  # the one of the last stream that was whole
         self.bytes = 0  # about
         self.clients: dict[str, Replica] = {}
@@ -132,7 +132,7 @@ class Copy:
         """The process whose stream that is has this will of a client, or none."""
         if will is not None:
             self.settled.discard(client)
-        elif self.kept and self.stream[1] == self._lost:
+        elif self.kept and self.stream[1] == self._lost and client in self.had:
             self.settled.add(client)
 
     def _drop(self, client: str) -> Replica | None:
