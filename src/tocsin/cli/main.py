@@ -21,6 +21,7 @@ from tocsin.errors import OperatorError, TocsinError
 # In the order of the help: the verb, its module and what to take from it (a function, or an app with verbs of its own).
 VERBS: dict[str, tuple[str, str]] = {
     "up": ("tocsin.cli.up", "up"),
+    "init": ("tocsin.cli.init", "init"),
     "demo": ("tocsin.cli.demo", "demo"),
     "pub": ("tocsin.cli.publish", "publish"),
     "sub": ("tocsin.cli.subscribe", "subscribe"),

@@ -4,6 +4,7 @@
     token           the secret of the embedded servers, made once (mode 0600)
     network.json    addresses, for clients on this machine and so that a resumed network keeps its ports
     nats/           the embedded servers' configuration and data
+    certs/          the network's own authority, and what it issued (``runtime.credentials``)
     logs/           one bounded log per child process
 
 The lock is a ``flock`` whose descriptor the children inherit. If the parent was killed, the lock is free only when

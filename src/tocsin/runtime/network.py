@@ -16,6 +16,8 @@ from tocsin.config import Settings, to_json
 from tocsin.core.supervision import Child
 from tocsin.model.message import broker_address
 from tocsin.runtime import extra, leash
+from tocsin.runtime.authority import Authority
+from tocsin.runtime.credentials import certificates_directory
 from tocsin.runtime.directory import (
     BrokerAddress,
     FeederAddress,
@@ -32,6 +34,8 @@ from tocsin.store.server import ServerPlan, find_program, plan_servers, wait_rea
 STORE_STAGE, COORDINATOR_STAGE, BROKER_STAGE, FEEDER_STAGE = 0, 1, 2, 3
 PIPELINE_STAGE = COORDINATOR_STAGE  # it needs the store only, and Spark is what takes longest to start
 PROBE_DEADLINE_S = 10.0  # of one try; tries are repeated while the server lives
+EVERY_ADDRESS = ("0.0.0.0", "::", "")
+LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 def prepare(settings: Settings, directory: StateDirectory, *, auto_ports: bool) -> Settings:
@@ -49,7 +53,32 @@ def prepare(settings: Settings, directory: StateDirectory, *, auto_ports: bool) 
     Guard(settings).close()  # refuses files of users, rules and certificates that cannot be used
     state = str(directory.path)
     settings = msgspec.structs.replace(settings, state=state, nats=nats, pipeline=pipeline, chaos=chaos)
+    ensure_certificates(settings)
     return settle(settings, auto=auto_ports, previous=read_network(directory.path))
+
+
+def ensure_certificates(settings: Settings) -> Authority:
+    """See that every process that ``tocsin up`` starts has a certificate of the network's own authority.
+
+    What is there and good for a while is kept, so that this may be done again and again.
+    """
+    authority = Authority.open_or_make(certificates_directory(settings.state), settings.network)
+    for broker in settings.brokers:
+        authority.ensure(broker.id, role="broker", hosts=_hosts(broker.host, broker.reachable_at()))
+    for number in range(1, settings.coordinators + 1):
+        authority.ensure(f"coordinator-{number}", role="coordinator")
+    for name in ("pipeline", "feeder", "operator"):
+        authority.ensure(name, role=name)
+    if not settings.nats.urls:
+        for number in range(1, settings.nats.servers + 1):
+            authority.ensure(f"store-{number}", role="store", hosts=_hosts(settings.nats.host))
+    return authority
+
+
+def _hosts(*found: str) -> tuple[str, ...]:
+    """Where a process that listens on these is found; from this machine always as ``localhost``."""
+    named = [each for each in found if each not in EVERY_ADDRESS]
+    return tuple(dict.fromkeys((*named, *LOCAL)))
 
 
 def addresses(settings: Settings) -> NetworkFile:
