@@ -25,6 +25,7 @@ from tocsin.store.testing import LocalServers
 pyspark = pytest.importorskip("pyspark", reason="install the extra tocsin[spark]")
 
 from tocsin.pipeline.java import find_java  # noqa: E402
+from tocsin.pipeline.spark import cluster_secret  # noqa: E402
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.slow, pytest.mark.timeout(1_200)]
 
@@ -37,10 +38,15 @@ CREATE CHANNEL About(who STRING) CONTINUOUS AS SELECT r.n FROM NEW Reports r WHE
 
 
 class Cluster:
-    """A standalone cluster from the Python package."""
+    """A standalone cluster from the Python package, which knows the pipeline's secret as the how-to says."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, secret: str) -> None:
         self._directory = directory
+        self._properties = directory / "spark.properties"
+        self._properties.write_text(
+            f"spark.authenticate=true\nspark.authenticate.secret={secret}\nspark.network.crypto.enabled=true\n"
+        )
+        self._properties.chmod(0o600)
         self._home = Path(pyspark.__file__).parent
         (self._port,) = free_ports(1)
         self.url = f"spark://{HOST}:{self._port}"
@@ -76,6 +82,8 @@ class Cluster:
             str(self._port),
             "--webui-port",
             "0",
+            "--properties-file",
+            str(self._properties),
         )
         self._await("master.log", "New state: ALIVE")
         for number in range(2):
@@ -91,6 +99,8 @@ class Cluster:
                 "0",
                 "--work-dir",
                 work,
+                "--properties-file",
+                str(self._properties),
             )
             self.workers.append(
                 self._start(f"worker-{number}", f"{deploy}.worker.Worker", *options, self.url)
@@ -141,7 +151,8 @@ class Cluster:
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     directory = tmp_path / "cluster"
     directory.mkdir()
-    made = Cluster(directory)
+    (tmp_path / "state").mkdir()
+    made = Cluster(directory, cluster_secret(tmp_path / "state" / "spark-secret"))
     try:
         made.start()
         yield made

@@ -106,9 +106,10 @@ class Spark(Section, frozen=True, kw_only=True):
         Meta(
             ge=-1,
             le=65_535,
-            description="Port of Spark's own pages, or the next free one. 0: choose a free one. -1: no pages.",
+            description="Port of Spark's own pages, on this machine only (127.0.0.1), or the next free one. They ask "
+            "for no password. 0: choose a free one. -1: no pages.",
         ),
-    ] = 4040
+    ] = -1
     start_deadline_s: Annotated[
         float, Meta(ge=1.0, le=3_600.0, description="How long Spark may take to start.")
     ] = 120.0

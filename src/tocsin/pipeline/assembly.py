@@ -8,12 +8,13 @@ import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
 from tocsin.core.schedule import Limits, Schedule
-from tocsin.errors import StoreError
+from tocsin.errors import DirectoryUnusable, StoreError
 from tocsin.model import feeding
 from tocsin.model.catalogue import Column
 from tocsin.model.channel_places import ChannelPlaces
@@ -46,7 +47,7 @@ from tocsin.pipeline.storage.results import ResultsStore
 from tocsin.pipeline.subscriptions import Subscriptions
 from tocsin.pipeline.tick import Ticker
 from tocsin.ports import Store, TableSpec
-from tocsin.runtime.directory import datasets_directory
+from tocsin.runtime.directory import datasets_directory, make_private
 from tocsin.runtime.process import Process
 from tocsin.store.results import ResultsReader
 
@@ -99,7 +100,7 @@ class Pipeline:
         messages = await self._store.log(messages_log(settings.network, kept.keep_s, kept.keep_bytes))
         notices = await self._store.log(places.notices)
         self._subscriptions_table = await self._store.table(places.subscriptions)
-        landing, results = await asyncio.to_thread(lambda: (Landing(root), ResultsStore(root / "results")))
+        landing, results = await asyncio.to_thread(_open_storage, root, bool(settings.pipeline.storage))
         subscriptions = Subscriptions()
         await connecting
         self._log.info("Spark has started")
@@ -261,3 +262,12 @@ class Pipeline:
 
     def close(self) -> None:
         self._engine.close()
+
+
+def _open_storage(root: Path, shared: bool) -> tuple[Landing, ResultsStore]:
+    """Datasets and results, which nobody else may read; a group may where an operator chose the place and let it."""
+    try:
+        make_private(root, keep_group=shared)
+    except OSError as error:
+        raise DirectoryUnusable(str(root), error.strerror or str(error)) from None
+    return Landing(root), ResultsStore(root / "results")

@@ -34,6 +34,7 @@ def options_of(settings: Settings) -> Options:
         work=state / "spark",
         log=state / "logs" / "spark.log",
         cache=cache_directory(os.environ, state),
+        secret=state / "spark-secret",
     )
 
 

@@ -22,7 +22,7 @@ from tocsin.pipeline.spark import Options, Spark
 
 # For Java to write the archive when it ends: five seconds, or minutes on a machine that is busy.
 WRITING_S: Final = 900.0
-SETTINGS: Final = config.Spark(master="local[1]", heap="512m", ui_port=0)
+SETTINGS: Final = config.Spark(master="local[1]", heap="512m")
 
 
 def rehearse(path: Path, java_options: str) -> bool:

@@ -3,6 +3,10 @@
 The Java runs on a leash (``runtime.leash``), and its standard input is a pipe from this process: however this
 process ends, the Java ends too. Nothing that Spark says reaches the terminal; it is in ``spark.log``, whose last line
 is quoted if Spark does not start. ``spark.master`` may be ``local[…]`` or any cluster: the way is the same.
+
+A local Spark listens on loopback alone. On a cluster Spark's processes prove to each other that they belong together
+and encrypt what they send and spill. YARN and Kubernetes give their executors the secret; of a standalone cluster the
+operator gives it to the master and the workers (``cluster_secret``).
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import os
+import secrets
 import shutil
 import signal
 import struct
@@ -30,6 +35,7 @@ from tocsin.errors import DirectoryUnusable, OperatorError, TocsinError
 from tocsin.pipeline import archive
 from tocsin.pipeline.java import Java, find_java, hold_back_compilers
 from tocsin.runtime import leash
+from tocsin.runtime.directory import make_private, write_private
 from tocsin.runtime.extra import check_installed
 from tocsin.runtime.output import BoundedFile, LastLine
 
@@ -37,6 +43,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_S: Final = 0.02
+LOOPBACK: Final = "127.0.0.1"
+SECRET_BYTES: Final = 32
 STOP_S: Final = 5.0  # for the Java to end by itself; then it is killed
 LOG4J: Final = """rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = console
@@ -78,6 +86,7 @@ class Options(msgspec.Struct, frozen=True):
     cache: Path
     java_options: str = "-XX:+UseParallelGC"  # two cores, small heaps: throughput before pauses
     archive: bool = True  # use, if it is there, the archive of classes
+    secret: Path | None = None  # the file of a standalone cluster's secret; made when it is needed
 
 
 def cache_directory(environment: Mapping[str, str], state: Path) -> Path:
@@ -130,6 +139,7 @@ class Spark:
             "PYSPARK_PYTHON": self.python,
             "SPARK_CONNECT_MODE": "0",
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._info),
+            **self._local_address(),
         }
         self._process = subprocess.Popen(
             leash.command(os.getpid(), (*command, "pyspark-shell")),
@@ -146,8 +156,8 @@ class Spark:
         options = self.options
         try:
             shutil.rmtree(options.work, ignore_errors=True)
-            options.work.mkdir(parents=True)
-            options.log.parent.mkdir(parents=True, exist_ok=True)
+            make_private(options.work)
+            make_private(options.log.parent)
             (options.work / "log4j2.properties").write_text(LOG4J)
         except OSError as error:
             raise DirectoryUnusable(str(options.work), error.strerror or str(error)) from None
@@ -189,6 +199,7 @@ class Spark:
             "spark.sql.files.openCostInBytes": "65536",
             "spark.ui.enabled": "false" if settings.ui_port < 0 else "true",
             "spark.ui.port": str(max(settings.ui_port, 0)),
+            "spark.ui.killEnabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.ui.retainedJobs": "200",
             "spark.ui.retainedStages": "200",
@@ -198,8 +209,41 @@ class Spark:
             "spark.scheduler.mode": "FAIR",
         }
         if local:
-            ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+            ours |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+        else:
+            ours |= self._guarded(said)
         return {**ours, **said}
+
+    def _guarded(self, said: Mapping[str, str]) -> dict[str, str]:
+        """How the processes of a cluster know each other, and that nobody else reads what they send or spill."""
+        guarded = {
+            "spark.authenticate": "true",
+            "spark.network.crypto.enabled": "true",
+            "spark.io.encryption.enabled": "true",
+        }
+        if said.get("spark.authenticate", "true") != "true":
+            return {}  # the others need it
+        known = "spark.authenticate.secret" in said or "spark.authenticate.secret.file" in said
+        if self.options.settings.master.startswith("spark://") and not known:
+            assert self.options.secret is not None, "a standalone cluster needs a place for its secret"
+            guarded["spark.authenticate.secret"] = cluster_secret(self.options.secret)
+        return guarded
+
+    def _local_address(self) -> dict[str, str]:
+        """Where Spark's pages listen. Nothing but this variable binds them: the default is every address.
+
+        It also names the driver where ``spark.driver.host`` does not, so on a cluster the operator has to say that.
+        """
+        settings = self.options.settings
+        if settings.master.startswith("local") or "spark.driver.host" in settings.conf:
+            return {"SPARK_LOCAL_IP": LOOPBACK}
+        if settings.ui_port >= 0 and "SPARK_LOCAL_IP" not in os.environ:
+            raise OperatorError(
+                "Spark's pages would listen on every address of this machine, without a password",
+                "Set spark.driver.host in [spark.conf] to this machine's address for the cluster; the pages then "
+                "listen on 127.0.0.1. Or set spark.ui_port = -1",
+            )
+        return {}
 
     def _read(self) -> None:
         assert self._process is not None and self._process.stdout is not None
@@ -330,6 +374,18 @@ class Spark:
         process.stdout.close()
         for directory in (self._info.parent, self.options.work):
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def cluster_secret(path: Path) -> str:
+    """The secret of a standalone cluster, made once; the operator copies it to the master and the workers."""
+    try:
+        if path.exists():
+            return path.read_text("ascii").strip()
+        made = secrets.token_urlsafe(SECRET_BYTES)
+        write_private(path, made.encode())
+        return made
+    except (OSError, ValueError) as error:
+        raise DirectoryUnusable(str(path.parent), getattr(error, "strerror", None) or str(error)) from None
 
 
 @contextlib.contextmanager

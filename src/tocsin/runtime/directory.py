@@ -6,6 +6,8 @@
     nats/           the embedded servers' configuration and data
     certs/          the network's own authority, and what it issued (``runtime.credentials``)
     logs/           one bounded log per child process
+    datasets/       what the pipeline keeps, unless ``pipeline.storage`` is elsewhere; spark/ is its working space
+    spark-secret    the secret of a standalone Spark cluster, made when there is one (mode 0600)
 
 The lock is a ``flock`` whose descriptor the children inherit. If the parent was killed, the lock is free only when
 the last of them is gone, so that a network never starts beside the remains of another.
@@ -16,6 +18,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import stat
 import time
 from pathlib import Path
 
@@ -85,7 +88,7 @@ class StateDirectory:
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
             for part in ("logs", "nats"):
-                (path / part).mkdir(exist_ok=True, mode=0o700)
+                make_private(path / part)
             lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise DirectoryUnusable(str(path), error.strerror or str(error)) from None
@@ -141,16 +144,33 @@ class StateDirectory:
 
     def _write(self, name: str, data: bytes) -> None:
         """Replace a file whole: a reader, or the next start after a crash, never sees half of it."""
-        partial = self.path / f".{name}.partial"
         try:
-            partial.unlink(missing_ok=True)  # from a crash, perhaps with other permissions
-            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self.path / name)
+            write_private(self.path / name, data)
         except OSError as error:
             raise DirectoryUnusable(str(self.path), error.strerror or str(error)) from None
+
+
+def make_private(path: Path, *, keep_group: bool = False) -> None:
+    """Make a directory that its owner alone may enter; one that is there, and is ours, is closed to others too.
+
+    ``keep_group``: what an operator lets a group do stays.
+    """
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = path.stat()
+    closed = stat.S_IMODE(found.st_mode) & (0o770 if keep_group else 0o700)
+    if found.st_uid == os.geteuid() and closed != stat.S_IMODE(found.st_mode):
+        path.chmod(closed)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace a file that its owner alone may read: whole, and durably."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.unlink(missing_ok=True)  # from a crash, perhaps with other permissions
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
 
 
 def _take(lock: int, path: Path) -> None:

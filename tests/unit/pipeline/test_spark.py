@@ -10,11 +10,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
 from tests.unit.pipeline.conftest import JAVA_OPTIONS, spark_settings
-from tocsin.pipeline import archive
+from tocsin import config
+from tocsin.errors import OperatorError
+from tocsin.pipeline import archive, rehearsal
 from tocsin.pipeline.java import Java
 from tocsin.pipeline.spark import Options, Spark, SparkFailed, cache_directory, master_problem
 
@@ -206,3 +209,43 @@ def test_an_archive_that_was_rehearsed_is_used(tmp_path: Path, monkeypatch: pyte
     assert second.connect().range(5).count() == 5
     assert second.rehearse() is None
     second.stop()
+
+
+def test_pages_are_off_unless_asked_for_and_then_kill_nothing(tmp_path: Path) -> None:
+    settings = config.Spark()
+    assert Spark(Options(settings, tmp_path, tmp_path, tmp_path)).conf()["spark.ui.enabled"] == "false"
+    assert rehearsal.SETTINGS.ui_port == -1
+    asked = Spark(options(tmp_path, ui_port=4040))
+    assert asked.conf()["spark.ui.enabled"] == "true" and asked.conf()["spark.ui.killEnabled"] == "false"
+    assert asked._local_address() == {"SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def test_on_a_cluster_pages_are_on_loopback_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    named = Spark(options(tmp_path, master="yarn", ui_port=0, conf={"spark.driver.host": "10.0.0.5"}))
+    assert named._local_address() == {"SPARK_LOCAL_IP": "127.0.0.1"}
+    with pytest.raises(OperatorError, match=r"Set spark\.driver\.host"):
+        Spark(options(tmp_path, master="yarn", ui_port=0))._local_address()
+    assert Spark(options(tmp_path, master="yarn"))._local_address() == {}
+
+
+def test_clusters_prove_themselves_and_encrypt_unless_the_operator_says_otherwise(tmp_path: Path) -> None:
+    secret = tmp_path / "spark-secret"
+
+    def conf(master: str, **said: str) -> dict[str, str]:
+        chosen = msgspec.structs.replace(options(tmp_path, master=master, conf=said), secret=secret)
+        return Spark(chosen).conf()
+
+    said = conf("yarn")
+    for key in ("spark.authenticate", "spark.network.crypto.enabled", "spark.io.encryption.enabled"):
+        assert said[key] == "true" and key not in conf("local[2]")
+    assert "spark.authenticate.secret" not in said and not secret.exists()  # YARN makes one
+    made = conf("spark://a:7077")["spark.authenticate.secret"]
+    assert len(made) >= 32 and conf("spark://a:7077")["spark.authenticate.secret"] == made
+    assert secret.stat().st_mode & 0o777 == 0o600
+    own = conf("spark://a:7077", **{"spark.authenticate.secret": "theirs"})
+    assert own["spark.authenticate.secret"] == "theirs"
+    off = conf("spark://a:7077", **{"spark.authenticate": "false"})
+    assert off["spark.authenticate"] == "false" and "spark.network.crypto.enabled" not in off

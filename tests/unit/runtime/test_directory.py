@@ -17,6 +17,7 @@ from tocsin.runtime.directory import (
     BrokerAddress,
     NetworkFile,
     StateDirectory,
+    make_private,
     read_network,
     read_token,
 )
@@ -122,3 +123,23 @@ def test_a_holder_that_has_ended_but_was_not_fetched_does_not_count_as_running(t
     ended.wait()
     assert not directories._alive(ended.pid)
     assert directories._alive(os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("before", "keep_group", "after"),
+    [
+        (None, False, 0o700),
+        (0o755, False, 0o700),
+        (0o775, True, 0o770),
+        (0o700, True, 0o700),
+    ],
+)
+def test_a_private_directory_is_closed_also_if_it_was_there(
+    tmp_path: Path, before: int | None, keep_group: bool, after: int
+) -> None:
+    path = tmp_path / "x" / "y"
+    if before is not None:
+        path.mkdir(parents=True)
+        path.chmod(before)
+    make_private(path, keep_group=keep_group)
+    assert path.stat().st_mode & 0o777 == after
