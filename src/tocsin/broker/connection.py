@@ -83,6 +83,7 @@ class Connection(Outflow, Permitted):
         self._link_cluster: str | None = None  # the peer's, if this is a link
         self._commits = False  # it has published above QoS 0
         self._pace = Pace(listener.publish_bucket())
+        self.account = listener.exchange.budget.account(None)  # of the bytes that it makes us hold
         self.expiry_s = 0  # how long its session outlives the connection
         self.epoch = 0  # of the connection, as the coordinator knows it
         self._source: Source | None = None  # of messages; made when there are any
@@ -280,6 +281,7 @@ class Connection(Outflow, Permitted):
             self._session.become_link()
             self._decoder.max_packet_bytes += PACKET_MARGIN_BYTES
         else:
+            self.account.belong(self._user)
             self.rights_changed()
             self.epoch = self._exchange.sources.came(self.client_id)
         if self._link_cluster is None and (accepted.session_expiry_s or not accepted.clean_start):
@@ -392,6 +394,7 @@ class Connection(Outflow, Permitted):
             if self.attendant.begun:
                 self._durability.left(self, expiry_s, self._user)
             self._listener.release(self)
+            self.account.retire()
         if self._transport is not None:
             transport, self._transport = self._transport, None
             transport.close()

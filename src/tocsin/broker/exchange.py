@@ -30,6 +30,8 @@ from tocsin.broker.shares import Shares
 from tocsin.broker.sources import Sources
 from tocsin.broker.views import Only, view_of
 from tocsin.broker.views import Subscriber as Subscriber
+from tocsin.config import Budgets
+from tocsin.core.budget import Budget, bounds_of
 from tocsin.core.channel_request import is_channel
 from tocsin.core.coordination.signals import (
     ClearTo,
@@ -82,8 +84,10 @@ class Exchange:
         secret: bytes,
         queries_changed: QueriesChanged = lambda added, removed: None,
         filters_max: int,
+        budget: Budget | None = None,
     ) -> None:
         self.counts = Counts()
+        self.budget = budget or Budget(bounds_of(Budgets()))  # of bytes that clients make us hold
         self.durability: Durability  # set by who made both
         self.sources: Sources  # same
         self.peers = Peers(make_link)

@@ -10,6 +10,8 @@ import time
 from importlib import metadata
 from typing import Final
 
+import msgspec
+
 from tocsin.broker.exchange import Exchange
 from tocsin.broker.listener import Listener
 from tocsin.model.publication import Publication
@@ -96,4 +98,13 @@ class Figures:
             "sessions/settled": str(table.get("sessions_settled", 0)),
             "sessions/let go": str(table.get("sessions_let_go", 0)),
             "links/up": f"{table['links_up']} of {table['links']}",
+            **self._budgets(),
+        }
+
+    def _budgets(self) -> dict[str, str]:
+        """Of each budget what is used, may be, was at most, and how often there was no room."""
+        return {
+            f"budget/{kind.name.lower()}/{name}": str(value)
+            for kind, figure in self._exchange.budget.figures().items()
+            for name, value in msgspec.structs.asdict(figure).items()
         }

@@ -25,6 +25,7 @@ from tocsin.broker.summary import Summaries
 from tocsin.broker.visitors import Visitors
 from tocsin.broker.websocket import framed
 from tocsin.core.admission import Admission
+from tocsin.core.budget import Budget, bounds_of
 from tocsin.core.coordination.participant import Participant
 from tocsin.core.coordination.places import Places
 from tocsin.core.coordination.signals import (
@@ -153,6 +154,7 @@ class _Broker:
             secret=secret,
             queries_changed=self._queries_changed,
             filters_max=settings.limits.filters_max,
+            budget=Budget(bounds_of(settings.budgets)),
         )
         self._exchange.sources = Sources(
             self._driver.post,

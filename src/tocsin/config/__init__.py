@@ -5,6 +5,7 @@ Nothing here reads files, the environment or a clock: the command line hands in 
 """
 
 from tocsin.config.broker import DEFAULT_BROKERS, LISTENERS, Broker, Role
+from tocsin.config.budgets import Budgets
 from tocsin.config.catalogue import PREFIX, SECRET_KEYS, SETTINGS, Setting, value_of
 from tocsin.config.chaos import Chaos
 from tocsin.config.coordinator import Coordinator
@@ -35,6 +36,7 @@ __all__ = [
     "SETTINGS",
     "Access",
     "Broker",
+    "Budgets",
     "Chaos",
     "Coordinator",
     "Criterion",

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from tocsin.config.broker import DEFAULT_BROKERS, Broker
+from tocsin.config.budgets import Budgets
 from tocsin.config.chaos import Chaos
 from tocsin.config.coordinator import Coordinator
 from tocsin.config.feeds import Feeds
@@ -329,6 +330,7 @@ class Settings(Section, frozen=True, kw_only=True):
     tls: Tls = Tls()
     access: Access = Access()
     limits: Limits = Limits()
+    budgets: Budgets = Budgets()
     messages: Messages = Messages()
     membership: Membership = Membership()
     recovery: Recovery = Recovery()

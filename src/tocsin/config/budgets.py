@@ -1,0 +1,109 @@
+"""The budgets of a broker: how many bytes of its memory clients may make it hold, by what for.
+
+Each budget is one broker's. Of each, one user may have ``user_percent`` and one client ``client_percent``. What is
+counted and what happens at the limit is in ``core.budget`` and ``docs/explanation/budgets.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tocsin.config.section import Section
+
+LEAST_BYTES = (
+    16 << 20
+)  # so that the smallest share of a client, 10 percent, holds a packet of the largest size
+MOST_BYTES = 1 << 40
+
+
+class Budgets(Section, frozen=True, kw_only=True):
+    """Bytes of a broker's memory that its clients may make it hold."""
+
+    outbound_bytes: Annotated[
+        int,
+        Meta(
+            ge=LEAST_BYTES,
+            le=MOST_BYTES,
+            description="Answers and messages that wait because clients do not read. A client over its share is not "
+            "read from, loses QoS 0 messages, and is disconnected if it still does not read.",
+        ),
+    ] = 128 << 20
+    commits_bytes: Annotated[
+        int,
+        Meta(
+            ge=LEAST_BYTES,
+            le=MOST_BYTES,
+            description="QoS 1 and 2 messages that wait for the store. Who is over its share is not read from.",
+        ),
+    ] = 64 << 20
+    held_bytes: Annotated[
+        int,
+        Meta(
+            ge=LEAST_BYTES,
+            le=MOST_BYTES,
+            description="Messages that wait until the network knows of their streams. Who is over its share is not "
+            "read from.",
+        ),
+    ] = 32 << 20
+    packets_bytes: Annotated[
+        int,
+        Meta(
+            ge=LEAST_BYTES,
+            le=MOST_BYTES,
+            description="Packets that came in part, or wait for their turn. Over its share a client is disconnected.",
+        ),
+    ] = 64 << 20
+    pages_bytes: Annotated[
+        int,
+        Meta(
+            ge=LEAST_BYTES,
+            le=MOST_BYTES,
+            description="Pages of the log that are read for clients that are behind. Without room they wait.",
+        ),
+    ] = 64 << 20
+    replay_bytes: Annotated[
+        int,
+        Meta(
+            ge=LEAST_BYTES,
+            le=MOST_BYTES,
+            description="Retained messages on their way to clients that subscribed. Without room SUBSCRIBE is refused.",
+        ),
+    ] = 32 << 20
+    listings_bytes: Annotated[
+        int,
+        Meta(
+            ge=LEAST_BYTES,
+            le=MOST_BYTES,
+            description="Lists of streams on their way to clients that asked for them.",
+        ),
+    ] = 16 << 20
+    sessions_bytes: Annotated[
+        int,
+        Meta(
+            ge=LEAST_BYTES,
+            le=MOST_BYTES,
+            description="Subscriptions and wills of connected clients. Without room CONNECT or SUBSCRIBE is refused.",
+        ),
+    ] = 128 << 20
+    metadata_bytes: Annotated[
+        int,
+        Meta(
+            ge=LEAST_BYTES,
+            le=MOST_BYTES,
+            description="What connected clients say of the streams that they publish on. Without room it is refused.",
+        ),
+    ] = 64 << 20
+    user_percent: Annotated[
+        int,
+        Meta(
+            ge=10,
+            le=100,
+            description="Percent of each budget that the clients of one user may have together. "
+            "Clients without a name are one user.",
+        ),
+    ] = 50
+    client_percent: Annotated[
+        int, Meta(ge=10, le=100, description="Percent of each budget that one client may have.")
+    ] = 12
