@@ -239,6 +239,24 @@ async def test_a_follower_misses_nothing_of_a_long_log(log: Log, subject: Subjec
         assert [entry.position for entry in await take(entries, 2_400)] == list(range(1, 2_401))
 
 
+@pytest.mark.parametrize(("size", "count"), [(PAYLOAD_MAX_BYTES, 64), (40 << 10, 1_639)])
+async def test_a_follower_and_a_reader_miss_nothing_of_64_mib(
+    log: Log, subject: Subject, size: int, count: int
+) -> None:
+    for start in range(0, count, 8):
+        numbers = range(start, min(start + 8, count))
+        await log.append([Record(subject("a"), i.to_bytes(4, "big") * (size // 4), str(i)) for i in numbers])
+    async with aclosing(log.follow(subject("a"), 0)) as entries:  # type: ignore[type-var]
+        followed = [(entry.id, len(entry.payload)) for entry in await take(entries, count)]
+    assert followed == [(str(i), size) for i in range(count)]
+    start, read = 0, []
+    while start <= count:
+        page = await log.read(subject("a"), start)
+        read += [entry.id for entry in page.entries]
+        start = page.next
+    assert read == [str(i) for i in range(count)]
+
+
 async def test_a_followed_entry_equals_the_one_that_is_read(log: Log, subject: Subject) -> None:
     await log.append(records(subject("a"), "1", "2"))
     async with aclosing(log.follow(subject("a"), 0)) as entries:  # type: ignore[type-var]

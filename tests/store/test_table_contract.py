@@ -283,3 +283,37 @@ async def test_a_closed_store_says_so(opener: Opener, table_spec: Specs) -> None
             await attempt
     with pytest.raises(StoreUnavailable):
         await anext(table.watch())
+
+
+@pytest.mark.parametrize(("size", "count"), [(PAYLOAD_MAX_BYTES, 64), (40 << 10, 1_639)])
+async def test_a_watch_of_64_mib_is_told_everything_once(
+    opener: Opener, table_spec: Specs, size: int, count: int
+) -> None:
+    """More than any pull may carry: values of 1 MiB, of which 16 fill one, and of 40 KiB."""
+    spec = table_spec()
+    table = await (await opener()).table(spec)
+    for start in range(0, count, 32):
+        keys = range(start, min(start + 32, count))
+        await asyncio.gather(*(table.put(f"k{i}", i.to_bytes(4, "big") * (size // 4)) for i in keys))
+    watched = await (await opener()).table(spec)
+    async with aclosing(watched.watch()) as changes:  # type: ignore[type-var]
+        async with asyncio.timeout(60):
+            told = await take_snapshot(changes)
+        assert [change.kind for change in told] == ["reset", *["put"] * count, "ready"]
+        assert all(len(change.value) == size for change in told[1:-1])
+        assert {(change.key, change.value[:4]) for change in told[1:-1]} == {
+            (f"k{i}", i.to_bytes(4, "big")) for i in range(count)
+        }
+        await table.put("k0", b"new")
+        assert [(change.kind, change.value) for change in await take(changes, 1)] == [("put", b"new")]
+    assert len(await watched.keys()) == count
+
+
+async def test_a_watch_goes_on_while_what_fills_its_pulls_is_written(table: Table) -> None:
+    """The watch is there first: 24 MiB of values of 1 MiB come one by one, and none of them resets it."""
+    async with aclosing(table.watch()) as changes:  # type: ignore[type-var]
+        assert [change.kind for change in await take_snapshot(changes)] == ["reset", "ready"]
+        for i in range(24):
+            await table.put("k", i.to_bytes(4, "big") * (PAYLOAD_MAX_BYTES // 4))
+            (change,) = await take(changes, 1)
+            assert (change.kind, change.value[:4]) == ("put", i.to_bytes(4, "big"))

@@ -11,7 +11,12 @@ leader now and then for what comes next; if the same message is still not there 
 is given up as well, and the next one is, sooner or later, on another server.
 
 The feed asks for a window of messages and for more when half of it is used, so what waits in memory is bounded
-however slow the reader is, and a slow reader costs nobody else anything.
+however slow the reader is, and a slow reader costs nobody else anything. Each such request is a *pull*. The server
+ends a pull when its messages, its bytes or its time are used up, and the feed asks again: the end of a pull is no loss.
+``_MEANING`` says which words of the server end a pull, and which end the consumer.
+
+A feed that rewinds tells its reader everything again after a loss. If it is lost again before it was through, it pauses
+twice as long each time, up to ``REWIND_PAUSE_MAX_S``, and says so in the log.
 """
 
 from __future__ import annotations
@@ -21,9 +26,10 @@ import contextlib
 import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
+import structlog
 
 from tocsin.errors import StoreUnavailable, TocsinError
 from tocsin.store.connection import Incoming, Listener, NotSent, Unanswered, frame
@@ -33,7 +39,9 @@ from tocsin.store.verdict import judge, read_answer
 WINDOW: Final = 512  # messages asked for ahead of the reader
 WINDOW_MAX_BYTES: Final = 16 << 20  # and their bytes, at most
 HEARTBEAT_S: Final = 2.0  # how often an idle server says that it is there
-SILENCE_S: Final = 5.0  # two heartbeats and a margin: then the consumer is given up
+SILENCE_S: Final = (
+    3.0  # a heartbeat and a margin: then there is another pull, and then the consumer is given up
+)
 EXPIRY_S: Final = 30.0  # how long the server holds a request for messages that do not come
 LOOK_EVERY: Final = 3  # heartbeats in a row before the leader is asked whether there is really nothing
 LOOK_S: Final = (
@@ -41,6 +49,42 @@ LOOK_S: Final = (
 )
 UNHEARD_MAX: Final = 20  # with a pause each, one second: then the consumer is given up
 INACTIVE_S: Final = 60.0  # the server removes a consumer that nobody asks for this long
+CREATE_S: Final = 5.0  # for the server's answer that the consumer is there
+REWIND_PAUSE_MAX_S: Final = 30.0  # between attempts of a feed that rewinds and is lost on its way, each time
+LOST_SAID: Final = 2  # losses in a row, without progress between them, before the log says so
+
+_log = structlog.get_logger("tocsin.store")
+
+Meaning = Literal["beat", "ended", "lost"]
+
+# What a server says of a pull, by status and first words of its description; what is not here is a loss. From
+# nats-server 2.15, server/consumer.go.
+_MEANING: Final[tuple[tuple[str, str, Meaning], ...]] = (
+    ("100", "", "beat"),  # Idle Heartbeat
+    ("404", "", "ended"),  # No Messages
+    ("408", "", "ended"),  # Request Timeout, Interest Expired, Requests Pending
+    ("409", "batch completed", "ended"),  # all messages were sent, and bytes are left
+    ("409", "message size exceeds maxbytes", "ended"),  # bytes are used up, and messages are left
+    ("409", "exceeded maxwaiting", "lost"),  # too many pulls: none of ours can be relied on
+    ("409", "exceeded maxrequest", "lost"),  # a bound of the account on batch, bytes or expiry of a pull
+    ("409", "consumer deleted", "lost"),
+    ("409", "consumer is push based", "lost"),  # somebody else's consumer has our name
+    ("409", "leadership change", "lost"),  # the new leader does not know our pulls
+    ("409", "server shutdown", "lost"),
+    ("400", "", "lost"),  # Bad Request
+    ("412", "", "lost"),  # Required Api Level
+    ("423", "", "lost"),  # pinned to somebody else
+    ("503", "", "lost"),  # nobody has the consumer; a new one gets some patience first (UNHEARD_MAX)
+)
+
+
+def meaning(status: str, words: str) -> Meaning:
+    """What a status of the server means for the feed."""
+    low = words.lower()
+    for code, beginning, found in _MEANING:
+        if status == code and low.startswith(beginning):
+            return found
+    return "lost"
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -80,6 +124,11 @@ class Feed:
         self._queue: asyncio.Queue[Incoming | None] = asyncio.Queue()  # bounded by _credit
         self._consumer = ""
         self._credit = 0  # messages that the server may still send for what was asked
+        self._barren = (
+            False  # whether two pulls in a row ended for want of bytes, with no message between them
+        )
+        self._fruitless = False  # whether one did, with no message since
+        self._through = False  # whether this consumer has come to the end of what there was
         self._beats = 0  # heartbeats since the last message
         self._owed = (
             0  # the position of a message that the leader had at the last heartbeat, and we did not get
@@ -89,9 +138,10 @@ class Feed:
 
     async def messages(self) -> AsyncGenerator[Stored | Begun | Idle, None]:
         """``Begun``, then messages for ever; raises what ``check`` raises, or when the store is closed."""
-        pause_s = PAUSE_S
+        pause_s, losses = PAUSE_S, 0
         origin = self._start
         while True:
+            reached = -1  # the position that this consumer came to, if it was made
             listener: Listener | None = None
             self._queue = asyncio.Queue()
             self._connection.lost.add(self._lose)
@@ -101,19 +151,38 @@ class Feed:
                 inbox = f"_INBOX.{secrets.token_hex(11)}"
                 listener = await self._connection.listen(inbox, "", self._queue.put_nowait)
                 yield await self._create()
+                reached = self._start
                 async with aclosing(self._consume(inbox)) as messages:
                     async for message in messages:
-                        pause_s = PAUSE_S
+                        if self._through or not self._rewind:
+                            pause_s, losses = PAUSE_S, 0
+                        reached = self._start
                         yield message
-            except (_Lost, NotSent, Unanswered, StoreUnavailable):
+            except (_Lost, NotSent, Unanswered, StoreUnavailable) as error:
                 self._connection.check_open(self._operation)
+                losses += 1
+                if losses >= LOST_SAID and reached >= 0:
+                    self._say_lost(error, losses, reached, pause_s)
             finally:
                 self._connection.lost.discard(self._lose)
                 if listener is not None:
                     await listener.stop()
                 await self._remove()
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            # Who rewinds costs the server and its reader the whole way again; a server that is away costs nothing.
+            longest_s = REWIND_PAUSE_MAX_S if self._rewind and reached >= 0 else PAUSE_MAX_S
+            pause_s = min(2 * pause_s, longest_s)
+
+    def _say_lost(self, error: Exception, losses: int, reached: int, pause_s: float) -> None:
+        _log.warning(
+            "a feed of the store is lost again and again",
+            operation=self._operation,
+            problem=str(error),
+            losses=losses,
+            position=reached,
+            rewinds=self._rewind,
+            pause_s=pause_s,
+        )
 
     def _lose(self) -> None:
         self._queue.put_nowait(None)
@@ -139,14 +208,16 @@ class Feed:
             {"stream_name": self._stream.name, "config": config, "action": "create"}
         )
         subject = f"$JS.API.CONSUMER.CREATE.{self._stream.name}.{name}"
-        reply = await self._connection.ask(subject, request, SILENCE_S)
+        reply = await self._connection.ask(subject, request, CREATE_S)
         answer, error = read_answer(self._operation, reply.payload)
         if error is not None:
             raise judge(self._operation, error)
         self._consumer = name
         self._credit = self._beats = 0  # not what is owed: the next consumer may be on the same server
+        self._barren = self._fruitless = False
         self.restarts += 1
         self.pending = int(answer.get("num_pending", 0))
+        self._through = self.pending == 0
         return Begun(newest)
 
     async def _look(self) -> int:
@@ -165,7 +236,7 @@ class Feed:
                 if self._credit == 0 and delivered and self._check is not None:
                     await self._look()  # it may have fallen so far behind that what it needs is gone
                 await self._ask_for(WINDOW - self._credit, inbox)
-            message = await self._next()
+            message = await self._next(inbox)
             if message.status == "503" and unheard < UNHEARD_MAX:
                 unheard += 1
                 self._credit = 0
@@ -174,6 +245,7 @@ class Feed:
             if message.status:
                 self._note(message)
                 if message.status == "100":
+                    self._through = True
                     if self.pending:
                         self.pending = 0
                         yield Idle()
@@ -184,9 +256,11 @@ class Feed:
                 raise _Lost("a message is missing")
             delivered = number
             self._beats = self._owed = 0
+            self._barren = self._fruitless = False
             self._credit -= 1
             self._start = stored.position + 1
             self.pending = pending
+            self._through = self._through or pending == 0
             yield stored
 
     async def _doubt(self) -> None:
@@ -206,36 +280,47 @@ class Feed:
         self._owed = owed
 
     async def _ask_for(self, count: int, inbox: str) -> None:
+        """A pull. One message that no pull has room for, which somebody else wrote, is asked for by itself."""
+        count = 1 if self._barren else count
         request = {
             "batch": count,
-            "max_bytes": WINDOW_MAX_BYTES,
             "expires": int(EXPIRY_S * 1e9),
             "idle_heartbeat": int(HEARTBEAT_S * 1e9),
         }
+        if not self._barren:
+            request["max_bytes"] = WINDOW_MAX_BYTES
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream.name}.{self._consumer}"
         await self._connection.send(frame(subject, inbox, b"", msgspec.json.encode(request)))
         self._credit += count
 
-    async def _next(self) -> Incoming:
-        try:
-            async with asyncio.timeout(SILENCE_S):
-                message = await self._queue.get()
-        except TimeoutError:
-            raise _Lost("the server is silent") from None
+    async def _next(self, inbox: str) -> Incoming:
+        """What the server says next. A pull whose bytes are used up to the last one ends without a word: hence two."""
+        for again in (True, False):
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    message = await self._queue.get()
+                break
+            except TimeoutError:
+                if not again:
+                    raise _Lost("the server is silent") from None
+                self._credit = 0
+                await self._ask_for(WINDOW, inbox)
         if message is None:
             raise _Lost("the connection was lost")
         return message
 
     def _note(self, message: Incoming) -> None:
-        """A message about the request: a heartbeat, its end, or the end of the consumer."""
+        """A message about a pull: a heartbeat, its end, or the end of the consumer."""
         words = message.headers.get("Description", "")
-        if message.status == "100":
-            return
-        if message.status in ("404", "408") or (message.status == "409" and "Batch" in words):
+        meant = meaning(message.status, words)
+        if meant == "lost":
+            raise _Lost(f"{message.status} {words}")
+        if meant == "ended":
             unused = int(message.headers.get("Nats-Pending-Messages", "0"))
             self._credit = max(0, self._credit - unused)
-            return
-        raise _Lost(f"{message.status} {words}")
+            if "maxbytes" in words.lower():
+                self._barren = self._fruitless
+                self._fruitless = True
 
     async def _remove(self) -> None:
         """Let the server forget the consumer, if it can be told; else it does so by itself."""

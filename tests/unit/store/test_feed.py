@@ -10,11 +10,12 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from tocsin.errors import StoreUnavailable, Trimmed
 from tocsin.store import feed as feed_module
 from tocsin.store.connection import Incoming, NotSent
-from tocsin.store.feed import LOOK_EVERY, WINDOW, Begun, Feed, Idle
+from tocsin.store.feed import LOOK_EVERY, WINDOW, Begun, Feed, Idle, meaning
 from tocsin.store.stream import Bounds, Stored, Stream
 
 
@@ -261,6 +262,113 @@ async def test_a_request_that_ran_out_is_made_again(server: FakeServer) -> None:
         assert await waiting == [5]
     assert server.asked == [WINDOW, WINDOW]
     assert len(server.created) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("404", "No Messages"),
+        ("408", "Request Timeout"),
+        ("408", "Interest Expired"),
+        ("409", "Batch Completed"),
+        ("409", "Message Size Exceeds MaxBytes"),
+    ],
+)
+async def test_the_end_of_a_pull_is_no_loss(server: FakeServer, code: str, words: str) -> None:
+    async with aclosing(open_feed(server, rewind=True).messages()) as messages:
+        waiting = await begun(server, messages)
+        server.deliver(1, 5, pending=3)
+        assert await waiting == [5]
+        server.requested.clear()
+        waiting = asyncio.create_task(take(messages, 1))
+        server.status(code, words, Nats_Pending_Messages=str(WINDOW - 1))
+        await server.requested.wait()
+        server.deliver(2, 6, pending=2)
+        assert await waiting == [6]
+    assert server.asked == [WINDOW, WINDOW]
+    assert len(server.created) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("400", "Bad Request - x"),
+        ("409", "Consumer Deleted"),
+        ("409", "Consumer is push based"),
+        ("409", "Exceeded MaxRequestBatch of 5"),
+        ("409", "Exceeded MaxRequestMaxBytes of 5"),
+        ("409", "Exceeded MaxWaiting"),
+        ("409", "Leadership Change"),
+        ("409", "Server Shutdown"),
+        ("409", "what no server says yet"),
+        ("412", "Required Api Level"),
+        ("423", "Nats-Wrong-Pin-Id"),
+        ("499", ""),
+    ],
+)
+def test_what_is_no_end_of_a_pull_is_a_loss(code: str, words: str) -> None:
+    assert meaning(code, words) == "lost"
+
+
+async def test_a_message_that_no_pull_has_room_for_is_asked_for_by_itself(server: FakeServer) -> None:
+    async with aclosing(open_feed(server).messages()) as messages:
+        waiting = await begun(server, messages)
+        for _ in range(2):
+            server.requested.clear()
+            server.status("409", "Message Size Exceeds MaxBytes", Nats_Pending_Messages=str(WINDOW))
+            await server.requested.wait()
+        server.deliver(1, 5)
+        assert await waiting == [5]
+    assert server.asked == [WINDOW, WINDOW, 1]
+    assert len(server.created) == 1
+
+
+async def test_a_pull_that_ends_without_a_word_is_made_again(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the server does when its bytes are used up to the last one."""
+    monkeypatch.setattr(feed_module, "SILENCE_S", 0.01)
+    async with aclosing(open_feed(server, rewind=True).messages()) as messages:
+        waiting = await begun(server, messages)
+        monkeypatch.setattr(feed_module, "SILENCE_S", 10.0)
+        while len(server.asked) < 2:
+            await asyncio.sleep(0)
+        server.deliver(1, 5)
+        assert await waiting == [5]
+    assert server.asked == [WINDOW, WINDOW]
+    assert len(server.created) == 1
+
+
+async def test_a_feed_that_rewinds_again_and_again_pauses_longer_and_says_so(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    real_sleep = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+        await real_sleep(0)
+
+    monkeypatch.setattr(feed_module, "PAUSE_S", 0.5)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    server.pending = 9
+    with capture_logs() as logs:
+        async with aclosing(open_feed(server, rewind=True).messages()) as messages:
+            for _ in range(8):
+                waiting = await begun(server, messages)
+                server.deliver(1, 5, pending=8)
+                assert await waiting == [5]
+                server.status("409", "Consumer Deleted")
+            waiting = await begun(server, messages)
+            server.deliver(1, 5, pending=0)
+            assert await waiting == [5], "it is through"
+            server.status("409", "Consumer Deleted")
+            assert await take(messages, 1) == ["Begun"]
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 0.5]
+    said = [line for line in logs if line["log_level"] == "warning"]
+    assert [line["losses"] for line in said] == [2, 3, 4, 5, 6, 7, 8]
+    assert said[0]["problem"] == "409 Consumer Deleted" and said[0]["position"] == 6
 
 
 async def test_a_consumer_that_is_not_known_everywhere_yet_is_asked_again(server: FakeServer) -> None:
