@@ -203,6 +203,10 @@ class Attendant:
     def inbound_ids(self) -> tuple[int, ...]:
         return self._machine.inbound_ids
 
+    def has_room(self, packet_id: int, topic: str) -> bool:
+        """Whether the id of one more QoS 2 message can be stored."""
+        return self._machine.has_room(packet_id, topic)
+
     def record_id(self, packet_id: int, qos: int, topic: str) -> str:
         return self._machine.record_id(packet_id, qos, topic, self._journal.tail)
 

@@ -107,6 +107,7 @@ class Listener:
             connect_deadline_us=round(limits.connect_deadline_s * 1e6),
             packet_max_bytes=limits.packet_max_bytes,
             subscriptions_max=limits.subscriptions_per_client,
+            subscriptions_max_bytes=limits.subscription_bytes_per_client,
             topic_max_bytes=limits.topic_max_bytes,
             topic_max_levels=limits.topic_depth_max,
             keep_alive_max_s=limits.keep_alive_max_s,

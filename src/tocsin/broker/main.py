@@ -162,6 +162,7 @@ class _Broker:
             broker=own.id,
             cluster=own.cluster,
             streams_max=settings.limits.streams_per_client,
+            metadata_max_bytes=settings.limits.metadata_max_bytes,
         )
         self._apart = Apart(own, self._exchange, self._member)
         self._secret = secret

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from tocsin.broker.journal import Done, Journal
@@ -62,6 +63,8 @@ class Retaining:
         """Keep a message as its topic's newest; ``done`` when that is durable or has failed. ``position`` is where the
         log has it; 0: nowhere."""
         topic = publication.topic
+        if publication.keys is not None:  # nobody asks a retained message for them
+            publication = msgspec.structs.replace(publication, keys=None)
         if not fits(topic):
             if place is not None:
                 self.withdraw(place)

@@ -115,6 +115,9 @@ class Source:
         except DescriptionInvalid as error:
             self._refused(error.reason_code, error.problem)
             return
+        if problem := self._sources.too_large(topic, diff):
+            self._refused(QUOTA_EXCEEDED, problem)
+            return
         go = partial(self.forward, topic, packet)
         if topic in self.gate.ready and diff is None:
             go()
@@ -159,6 +162,9 @@ class Source:
             diff = read_properties(packet.user_properties)
         except DescriptionInvalid as error:
             reject(error.reason_code, error.problem)
+            return
+        if problem := self._sources.too_large(topic, diff):
+            reject(QUOTA_EXCEEDED, problem)
             return
         go = partial(self._append, packet, topic, packet_id, qos)
         if topic in self.gate.ready and diff is None:
@@ -216,6 +222,11 @@ class Source:
         attendant = self._connection.attendant
         if qos == 2 and self._ended:  # its id cannot be stored any more; the client sends it again
             self._do(self.gate.settled())
+            return
+        if qos == 2 and not attendant.has_room(packet_id, topic):
+            self._do(self.gate.settled())
+            problem = "too many QoS 2 messages wait for their PUBREL; release some first"
+            self._fail(packet_id, QUOTA_EXCEEDED, problem)
             return
         publication = self.publication(topic, packet)
         record_id = attendant.record_id(packet_id, qos, topic)
@@ -287,6 +298,10 @@ class Source:
         except DescriptionInvalid as error:
             refuse(error.reason_code, error.problem)
             return
+        described = topic.removeprefix(META_PREFIX)
+        if problem := self._sources.too_large(described, diff):
+            refuse(QUOTA_EXCEEDED, problem)
+            return
         if not self._sources.room:
             refuse(QUOTA_EXCEEDED, "no coordinator answers, and too much waits for one already")
             return
@@ -297,7 +312,7 @@ class Source:
             else:
                 refuse(QUOTA_EXCEEDED, problem)
 
-        self._do(self.gate.describe(topic.removeprefix(META_PREFIX), diff, settled))
+        self._do(self.gate.describe(described, diff, settled))
 
     def _said(self, packet_id: int, qos: int) -> None:
         """What a message above QoS 0 said of a stream is durable."""

@@ -25,7 +25,7 @@ from tocsin.core.gate import Declare
 from tocsin.core.sayings import Learned, Sayings
 from tocsin.core.will import will_message
 from tocsin.model.publication import Publication
-from tocsin.model.stream import Metadata, Value
+from tocsin.model.stream import Diff, Metadata, Value, size_problem
 from tocsin.runtime.pump import wall_us
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
 from tocsin.wire.replication import Bequest
@@ -76,10 +76,12 @@ class Sources:
         broker: str,
         cluster: str,
         streams_max: int,
+        metadata_max_bytes: int,
     ) -> None:
         self.broker = broker
         self.cluster = cluster
         self.streams_max = streams_max  # of one client
+        self._metadata_max_bytes = metadata_max_bytes  # of one stream
         self.unregistered = 0  # messages whose topic was one stream too many
         self.refused = 0  # descriptions that could not be taken
         self._post = post
@@ -105,6 +107,14 @@ class Sources:
     def keys(self, topic: str) -> dict[str, Value] | None:
         """What clients say of a stream that is published here."""
         return self._sayings.of(topic)
+
+    def too_large(self, topic: str, diff: Diff | None) -> str | None:
+        """Why a change of what is said of a stream is refused here: the coordinator would refuse it as well. Of a
+        stream that is not published here only the change itself is known."""
+        if not diff:
+            return None
+        size = self._sayings.size_with(topic, diff)
+        return size_problem(size, self._metadata_max_bytes) if size > self._metadata_max_bytes else None
 
     def bequest(self, will: Will, client: str, prefix: str, session: str, epoch: int) -> Bequest:
         """A will, with what is said of its stream; ``prefix``: of the client's record ids; and its stored session."""

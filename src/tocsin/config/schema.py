@@ -31,6 +31,7 @@ ClientCertificates = Literal["none", "optional", "required"]
 # Processes of one machine; a network has more machines than that before it has more brokers.
 BROKERS_MAX = 256
 PATH_MAX_CHARS = 4_096  # as Linux has it (PATH_MAX)
+SUBSCRIPTIONS_MOST_BYTES = 384 << 10  # of the record of a stored session (``core.stored_session``)
 
 
 class Nats(Section, frozen=True, kw_only=True):
@@ -119,6 +120,22 @@ class Limits(Section, frozen=True, kw_only=True):
             "messages on further ones go by their topic only.",
         ),
     ] = 1_000
+    metadata_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=256,
+            le=1 << 16,
+            description="Bytes of keys and values that may be said of one stream, whoever says them.",
+        ),
+    ] = 4_096
+    subscription_bytes_per_client: Annotated[
+        int,
+        Meta(
+            ge=1_024,
+            le=SUBSCRIPTIONS_MOST_BYTES,
+            description="Bytes of all topic filters that one client may hold: its session is stored as one record.",
+        ),
+    ] = 256 << 10
     topic_max_bytes: Annotated[
         int, Meta(ge=16, le=65_535, description="Longest topic name or filter, in bytes of UTF-8.")
     ] = 1_024

@@ -81,7 +81,13 @@ def options(settings: Settings) -> Options:
         lease_us=chosen.lease_s * 1_000_000,
         promote_after_us=settings.recovery.promote_after_ms * 1_000,
         snapshot_every=chosen.snapshot_every,
-        limits=Limits(chosen.streams_max, chosen.queries_max, chosen.keep_s, chosen.publishers_max),
+        limits=Limits(
+            chosen.streams_max,
+            chosen.queries_max,
+            chosen.keep_s,
+            chosen.publishers_max,
+            settings.limits.metadata_max_bytes,
+        ),
     )
 
 

@@ -63,7 +63,7 @@ from tocsin.core.machine import Effect, Event, Handler, Stored, StoreFailed, Tab
 from tocsin.core.messages_track import MessagesTrack
 from tocsin.core.record_ids import RecordIds
 from tocsin.core.results_track import ResultsTrack, checkpoint_later
-from tocsin.core.stored_session import STREAMS_MAX, StoredSession
+from tocsin.core.stored_session import StoredSession, within
 from tocsin.errors import Trimmed
 from tocsin.model.stream import Value
 
@@ -97,7 +97,7 @@ class Attendance(TableMachine):
         if session is None:
             return []
         self._custody = Custody(session, event.revision)
-        self.subscriptions, self.streams = dict(session.subscriptions), dict(session.streams)
+        self.subscriptions, self.streams = dict(session.subscriptions), within(session.streams)
         self.messages.begin(
             session.progress,
             session.critical_messages,
@@ -159,6 +159,10 @@ class Attendance(TableMachine):
         At QoS 2 it is part of the session: append the message only when it is durable (``AwaitSave``).
         """
         return self._record_ids.give(packet_id, qos, topic, tail)
+
+    def has_room(self, packet_id: int, topic: str) -> bool:
+        """Whether the id of one more QoS 2 message of the client can be stored with its session."""
+        return self._record_ids.has_room(packet_id, topic)
 
     def _on_kept(self, event: Kept, now_us: int) -> list[Effect]:
         return self._save_soon(event.cause) if self._record_ids.keep(event.packet_id) else []
@@ -249,8 +253,8 @@ class Attendance(TableMachine):
 
     def _note_stream(self, event: StreamSaid, now_us: int) -> list[Effect]:
         self.streams.pop(event.topic, None)
-        if event.keys and len(self.streams) < STREAMS_MAX:
-            self.streams[event.topic] = dict(event.keys)
+        if event.keys:
+            self.streams = within({**self.streams, event.topic: dict(event.keys)})
         return self._save_soon(event.cause)
 
     # ── storing ─────────────────────────────────────────────────────────────────────────────────────────────

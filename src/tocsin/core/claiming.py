@@ -22,7 +22,9 @@ from tocsin.core.sharing_signals import Hands, Matched
 from tocsin.core.stored_group import Claim, StoredGroup
 
 BATCH_MAX: Final = 200  # claims in one write
-CLAIMS_MAX: Final = 10_000  # in one cell, and as many given back: some 15 bytes each where they are stored
+# In one cell, and as many given back: some 15 bytes each where they are stored (``core.stored_group`` has the sum).
+CLAIMS_MAX: Final = 10_000
+FREE_MAX_BYTES: Final = 384 << 10  # of those that were passed over, with the lives that did
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -41,6 +43,7 @@ class Claiming:
         self._holders = holders
         self._backlog = backlog
         self._hands = hands
+        self._free_bytes = 0  # of the draft: what is stored of messages that wait for others, at most
 
     def wanted(self, group: StoredGroup | None) -> list[int]:
         """The positions before ``next`` whose messages are needed here, the first of them."""
@@ -83,6 +86,7 @@ class Claiming:
         candidates = list(self._candidates(group))
         part = -(-len(candidates) * mine // len(takers))  # rounded up
         quota = min(BATCH_MAX, part, CLAIMS_MAX - draft.claimed)
+        self._free_bytes = draft.free_bytes()
         for position in candidates:
             matched = self._backlog.get(position)
             if matched is None or _expired(matched, now_us):
@@ -103,9 +107,9 @@ class Claiming:
             planned.append(Planned(holder, claim, matched))
             self._holders[holder.client] = self._holders.pop(holder.client)  # the others come first now
             return True
-        if chosen == FULL or len(draft.free) >= CLAIMS_MAX:
+        if chosen == FULL or len(draft.free) >= CLAIMS_MAX or self._free_bytes >= FREE_MAX_BYTES:
             return False
-        draft.pass_over(matched.position, self._life)
+        self._free_bytes += draft.pass_over(matched.position, self._life)
         return True
 
 

@@ -14,10 +14,14 @@ somebody else is there to take them, at QoS 2 they wait for its return. At QoS 0
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import Final
 
 import msgspec
 
 from tocsin.core.stored_group import Claim, Member, StoredGroup
+
+_POSITION_BYTES: Final = 10  # of a position and the length of a list, where they are stored
+_NUMBERS_BYTES: Final = 32  # of a member beside its texts
 
 
 class GroupDraft:
@@ -30,6 +34,15 @@ class GroupDraft:
         self.free = dict(group.free)
         self._name = group.name
         self._claims = {client: list(claims) for client, claims in group.claims.items()}
+
+    def free_bytes(self) -> int:
+        """What is stored of messages that were given back or passed over."""
+        return sum(_POSITION_BYTES + sum(map(_stored_bytes, passed)) for passed in self.free.values())
+
+    def has_room(self, client: str, member: Member, most: int) -> bool:
+        """Whether one member more can be stored."""
+        held = sum(_member_bytes(name, each) for name, each in self.members.items())
+        return held + _member_bytes(client, member) <= most
 
     @property
     def claimed(self) -> int:
@@ -114,9 +127,10 @@ class GroupDraft:
         self.free.pop(claim.position, None)
         self._claims.setdefault(client, []).append(claim)
 
-    def pass_over(self, position: int, life: str) -> None:
-        """A life has nobody who could take this message."""
+    def pass_over(self, position: int, life: str) -> int:
+        """A life has nobody who could take this message; by how much what is stored of such grows, at most."""
         self.free[position] = (*self.free.get(position, ()), life)
+        return _POSITION_BYTES + _stored_bytes(life)
 
     def drop(self, position: int) -> None:
         """Nobody gets a message any more: it is expired, or gone from the log."""
@@ -159,3 +173,11 @@ class GroupDraft:
         claims = {client: tuple(claims) for client, claims in self._claims.items() if claims}
         free = dict(sorted(self.free.items()))
         return StoredGroup(self._name, self.next, self.members, claims, free, self.first)
+
+
+def _stored_bytes(text: str) -> int:
+    return len(text.encode()) + 3
+
+
+def _member_bytes(client: str, member: Member) -> int:
+    return sum(map(_stored_bytes, (client, member.session, member.life))) + _NUMBERS_BYTES

@@ -35,6 +35,7 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
     connect_deadline_us: int = 10_000_000  # from the connection to the CONNACK
     packet_max_bytes: int = 1 << 20  # as PAYLOAD_MAX_BYTES in ports: what a log record can hold
     subscriptions_max: int = 1_000
+    subscriptions_max_bytes: int = 256 << 10  # of their names, with what is stored beside each
     topic_max_bytes: int = 1_024  # as SUBJECT_MAX_BYTES in ports
     topic_max_levels: int = 32
     client_id_max_bytes: int = 256
@@ -45,7 +46,7 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
     session_expiry_max_s: int = 604_800  # seven days; who asks for longer, or for ever, gets this
     # Messages at QoS 1 and 2 that an MQTT 5 client may send before the first is answered.
     receive_max: int = 100
-    # Received packet ids of QoS 2 that are remembered: some 20 kB where they are stored.
+    # Received packet ids of QoS 2 that are remembered; where they are stored, ``core.record_ids`` bounds their bytes.
     inbound_max: int = 10_000
     topic_alias_max: int = 16  # topics that an MQTT 5 client may publish to by a number
     shared: bool = True  # whether shared subscriptions are advertised and granted; the shell must then share

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tocsin.model.stream import PERMANENT, Diff, Metadata, Value
+from tocsin.model.stream import PERMANENT, Diff, Metadata, Value, size_of
 
 Learned = tuple[str, Metadata]  # topic, and what is said of it now
 
@@ -36,6 +36,12 @@ class Sayings:
 
     def of(self, topic: str) -> dict[str, Value] | None:
         return self._keys.get(topic)
+
+    def size_with(self, topic: str, diff: Diff) -> int:
+        """What would be said of a stream with this change, in bytes; 0 for one that makes it no larger."""
+        before = self._keys.get(topic, {})
+        size = size_of(_merged(before, diff))
+        return size if size > size_of(before) else 0
 
     def published(self, topic: str, recalled: Metadata | None) -> None:
         """A client here publishes on a topic, of which its session says this."""

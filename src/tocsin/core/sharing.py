@@ -69,7 +69,7 @@ from tocsin.core.sharing_signals import (
     Unwanted,
     Vanished,
 )
-from tocsin.core.stored_group import StoredGroup, ttl_us
+from tocsin.core.stored_group import MEMBERS_MAX_BYTES, StoredGroup, ttl_us
 from tocsin.errors import Trimmed
 
 GRACE: Final = "grace"
@@ -330,6 +330,8 @@ class Sharing(TableMachine):
             fresh = client not in draft.members and not holder.gone
             if fresh and len(draft.members) >= self._members_max:
                 reason = f"a group may have at most {self._members_max} members"
+            elif fresh and not draft.has_room(client, holder.member(), MEMBERS_MAX_BYTES):
+                reason = f"the members of a group may take {MEMBERS_MAX_BYTES} bytes together"
             elif not holder.apply(draft, now_s):
                 reason = "a later connection of the client is a member"
             else:

@@ -17,6 +17,9 @@ A member is **present** at the broker whose **life** it names. A life is one run
 in the same table, that expires when the broker does not refresh it. A member that is not present is **away**, until
 its session expires.
 
+**It always fits into a record** (1 MiB): 320 KiB of members (further ones are turned away), 150 kB of claims, 384 KiB
+of messages that were passed over or given back, and those that are given back meanwhile (``core.claiming``).
+
 Invariants: a position is claimed by one member, or free, or neither; claimed and free ones are below ``next``, and not
 below ``first``; whoever has claims is a member.
 """
@@ -32,6 +35,7 @@ from tocsin.errors import Malformed
 
 GROUPS: Final = "groups"  # the table
 LONG_S: Final = 5 * 365 * 86_400  # a session that is kept for longer is as good as one that never ends
+MEMBERS_MAX_BYTES: Final = 320 << 10  # of all members in one cell
 LIVES: Final = "life."  # the beginning of the keys of lives
 _GROUP: Final = "group."
 KEEP_US: Final = (

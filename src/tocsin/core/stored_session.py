@@ -14,6 +14,14 @@ under the id that it had.
 Messages carry what was said of their stream (decision 022). A broker to which the client comes while no coordinator
 answers knows that from ``streams``; it may be older than what the coordinator will say.
 
+**It always fits into a record** (1 MiB), whatever the client does, and others say of its streams:
+
+    subscriptions            384 KiB    ``limits.subscription_bytes_per_client`` at most; refused at SUBSCRIBE
+    inbound, received, sought 256 KiB   ``core.record_ids``; refused at PUBLISH
+    progress of four tracks  240 KiB    1 000 positions each, and every packet id that there is
+    streams                   64 KiB    ``within``; of what does not fit nothing is known elsewhere
+    names                     65 KiB    a client id of 256 bytes, a user name as long as MQTT has it
+
 Why not an id that follows from the session, without a write: then a cell would have to say, for each packet id, how
 often it was released. One count for all of them is not enough, because what a client repeats when it comes back is
 mixed with releases, and these would change the ids of the repeats that are still to come.
@@ -28,10 +36,11 @@ import msgspec
 from tocsin.core.delivery import Progress
 from tocsin.core.forwarding import Subscription
 from tocsin.errors import Malformed
-from tocsin.model.stream import Value
+from tocsin.model.stream import Value, size_of
 
 FOREVER_S = 0xFFFFFFFF  # an expiry that never comes
-STREAMS_MAX = 100  # that a cell tells of, some 20 kB; of more, only the first are known elsewhere
+STREAMS_MAX = 100  # that a cell tells of; of more, only the first are known elsewhere
+STREAMS_MAX_BYTES = 64 << 10  # of their topics and what is said of them
 
 
 class StoredSession(msgspec.Struct, frozen=True):
@@ -68,6 +77,18 @@ _decoder = msgspec.msgpack.Decoder(StoredSession)
 def session_key(client: str) -> str:
     """The cell's key: client ids are long and of any alphabet, keys are not."""
     return hashlib.blake2b(client.encode(), digest_size=20).hexdigest()
+
+
+def within(streams: dict[str, dict[str, Value]]) -> dict[str, dict[str, Value]]:
+    """As much of what is said of a client's streams as a cell tells of: the first of them."""
+    kept: dict[str, dict[str, Value]] = {}
+    room = STREAMS_MAX_BYTES
+    for topic, keys in streams.items():
+        room -= len(topic.encode()) + size_of(keys)
+        if room < 0 or len(kept) == STREAMS_MAX:
+            break
+        kept[topic] = keys
+    return kept
 
 
 def encode_session(session: StoredSession) -> bytes:

@@ -6,12 +6,14 @@ subscription of its own beside ``filter``. A query (``core.inquiry``) is granted
 receive a stream is asked of each stream. A channel is granted here if it can be read, at QoS 1 at most; whether there
 is one, with such parameters, and whether the client may have it, the shell finds out.
 
-Invariant: never more than ``subscriptions_max`` subscriptions, but for restored ones; all valid.
+Invariant: never more than ``subscriptions_max`` subscriptions, nor than ``subscriptions_max_bytes``, but for restored
+ones; all valid.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from mqtt5 import (
     QoS,
@@ -32,16 +34,18 @@ from tocsin.wire.topics import Filter, FilterInvalid, check_filter, parse_filter
 
 # Not 0x87, though the standard has it: clients of the Paho family know no refusal of a filter but this one.
 REFUSED = SubAckReasonCode.UNSPECIFIED_ERROR
+STORED_BYTES: Final = 32  # of a subscription in a stored session, beside its name, at most
 
 
 class Subscriptions:
     """The subscriptions of one client, by name: as the client wrote them."""
 
-    __slots__ = ("_limits", "_may", "_names")
+    __slots__ = ("_bytes", "_limits", "_may", "_names")
 
     def __init__(self, limits: SessionLimits) -> None:
         self._limits = limits
         self._names: dict[str, Filter] = {}
+        self._bytes = 0  # of their names, and what is stored beside each
         self._may: Permission | None = None
 
     def __len__(self) -> int:
@@ -50,6 +54,7 @@ class Subscriptions:
     def restore(self, names: Iterable[str]) -> None:
         """The client has these from an earlier connection."""
         self._names = {name: parse_filter(name) for name in names}
+        self._bytes = sum(map(_size, self._names))
 
     def permit(self, may: Permission | None) -> None:
         """Ask this before a filter (of a shared subscription, what follows the group) is granted."""
@@ -78,6 +83,8 @@ class Subscriptions:
                         index=index,
                     )
                 )
+                if wanted.pattern not in self._names:
+                    self._bytes += _size(wanted.pattern)
                 self._names[wanted.pattern] = read
         return granted, codes, reason
 
@@ -86,7 +93,7 @@ class Subscriptions:
         gone: list[Unsubscribe] = []
         codes: list[UnsubAckReasonCode] = []
         for name in packet.patterns:
-            held = self._names.pop(name, None)
+            held = self._drop(name)
             if held is None:
                 codes.append(_absence(name))
             else:
@@ -96,7 +103,13 @@ class Subscriptions:
 
     def withdraw(self, name: str) -> None:
         """The shell cannot serve a subscription that was granted."""
-        self._names.pop(name, None)
+        self._drop(name)
+
+    def _drop(self, name: str) -> Filter | None:
+        held = self._names.pop(name, None)
+        if held is not None:
+            self._bytes -= _size(name)
+        return held
 
     def _judge(self, wanted: TopicFilter) -> tuple[Filter | None, SubAckReasonCode, str | None]:
         """What is granted, its reason code, and why it is refused, if it is."""
@@ -139,6 +152,10 @@ class Subscriptions:
                 f"a client may have {limits.subscriptions_max} subscriptions; unsubscribe from some first"
             )
             return None, SubAckReasonCode.QUOTA_EXCEEDED, problem
+        most = limits.subscriptions_max_bytes
+        if name not in self._names and self._bytes + _size(name) > most:
+            problem = f"the filters of a client may have {most} bytes together; unsubscribe from some first"
+            return None, SubAckReasonCode.QUOTA_EXCEEDED, problem
         return read, granted, None
 
 
@@ -149,3 +166,7 @@ def _absence(pattern: str) -> UnsubAckReasonCode:
     except FilterInvalid:
         return UnsubAckReasonCode.TOPIC_FILTER_INVALID
     return UnsubAckReasonCode.NO_SUBSCRIPTION_EXISTED
+
+
+def _size(name: str) -> int:
+    return len(name.encode()) + STORED_BYTES

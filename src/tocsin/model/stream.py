@@ -18,6 +18,24 @@ KEYS_MAX: Final = 64  # in one change
 KEY_MAX_BYTES: Final = 256
 TEXT_MAX_BYTES: Final = 1_024
 WHOLE_MAX: Final = 1 << 53  # beyond, a double and an integer are no longer the same number
+_KEY_OVERHEAD_BYTES: Final = 4  # the lengths of a key and its value where they are stored
+_NUMBER_BYTES: Final = 8
+
+
+def size_of(said: Diff) -> int:
+    """What metadata, or a change of them, count as: keys and texts in bytes of UTF-8, eight for any other value, and
+    four for each key. All replicas of the coordinator judge by it, so that it may never count otherwise."""
+    return sum(
+        len(key.encode())
+        + (len(value.encode()) if isinstance(value, str) else _NUMBER_BYTES)
+        + _KEY_OVERHEAD_BYTES
+        for key, value in said.items()
+    )
+
+
+def size_problem(size: int, most: int) -> str:
+    """Why metadata are too large, in words for who sent them."""
+    return f"what is said of one stream would be {size} bytes; at most {most} are kept"
 
 
 def diff_problem(diff: Diff) -> str | None:

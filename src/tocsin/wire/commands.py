@@ -114,6 +114,8 @@ class Limits(msgspec.Struct, frozen=True, array_like=True, gc=False):
     queries_max: int = 1_000_000
     keep_s: int = 604_800  # for which what was said of a stream outlives its last publisher
     publishers_max: int = 1_000_000  # clients
+    # Of one stream, as ``model.stream.size_of`` counts; 0: no bound, as leaders had it that did not know of this one.
+    metadata_max_bytes: int = 0
 
 
 class Elected(Command, frozen=True, array_like=True, gc=False):

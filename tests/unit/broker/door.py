@@ -96,6 +96,7 @@ class Door:
             lambda: self.exchange.durability.journal.newest,
             broker=broker,
             cluster=cluster,
+            metadata_max_bytes=4_096,
             streams_max=limits.streams_per_client,
         )
         admission = Admission(SECRET, limits.connections_max)

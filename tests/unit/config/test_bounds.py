@@ -35,6 +35,8 @@ from tocsin.config import SETTINGS
         ("limits.subscriptions_per_client", [0, 1_000_001]),
         ("limits.filters_max", [0, 10_000_001]),
         ("limits.streams_per_client", [-1, 1_000_001]),
+        ("limits.metadata_max_bytes", [255, 65_537]),
+        ("limits.subscription_bytes_per_client", [1_023, (384 << 10) + 1]),
         ("limits.topic_max_bytes", [15, 65_536]),
         ("limits.topic_depth_max", [0, 1_025]),
         ("limits.outbound_max_bytes", [65_535, (1 << 30) + 1]),

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tocsin.core.group_draft import GroupDraft
-from tocsin.core.stored_group import Claim, Member, StoredGroup
+from tocsin.core.stored_group import MEMBERS_MAX_BYTES, Claim, Member, StoredGroup, encode_group
 
 HERE, THERE = "here.1", "there.1"
 NOW_S = 1_000
@@ -173,3 +173,18 @@ def test_positions_only_move_ahead() -> None:
     assert done(draft).next == 10
     draft.advance(12)
     assert done(draft).next == 12
+
+
+def test_members_take_a_bounded_part_of_the_cell() -> None:
+    draft, many = draft_of({}), 0
+    while draft.has_room(f"{many:0256}", member("life" * 20), MEMBERS_MAX_BYTES):
+        draft.join(f"{many:0256}", member("life" * 20))
+        many += 1
+    assert many > 500 and len(encode_group(done(draft))) <= MEMBERS_MAX_BYTES + 100
+
+
+def test_what_is_passed_over_is_counted_in_bytes() -> None:
+    draft = draft_of({"c": member()})
+    size = sum(draft.pass_over(position, life) for position in range(100) for life in ("a" * 70, "b" * 70))
+    assert draft.free_bytes() <= size
+    assert len(encode_group(done(draft))) <= draft.free_bytes() + 200

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.core.record_ids import REMEMBERED_MAX, RecordIds
-from tocsin.core.stored_session import StoredSession
+from tocsin.core.record_ids import REMEMBERED_MAX, STORED_MAX_BYTES, RecordIds
+from tocsin.core.stored_session import StoredSession, encode_session
 
 
 def session(inbound: dict[int, str], received: tuple[int, ...] = ()) -> StoredSession:
@@ -120,3 +120,37 @@ def test_what_is_written_into_a_session_is_found_again() -> None:
     found = RecordIds("q", ids.written_into(session({1: "an older one"})))
     assert (found.inbound, found.kept, found.sought) == (ids.inbound, ids.kept, ids.sought)
     assert found.give(6, 2, "b", 12) == "p.2"
+
+
+def test_ids_are_stored_within_a_bound_and_what_is_released_makes_room() -> None:
+    ids, topic = RecordIds("life.client"), "t" * 500
+    given = 0
+    while ids.has_room(given + 1, topic):
+        given += 1
+        ids.give(given, 2, topic, 1 << 40)
+    stored = encode_session(ids.written_into(session({})))
+    assert STORED_MAX_BYTES // 2 < len(stored) <= STORED_MAX_BYTES + 200
+    assert ids.has_room(given, topic), "a repeat has its id already"
+    ids.keep(1)
+    assert ids.has_room(given + 1, ""), "of what the log has no topic is stored"
+    for each in range(1, given + 1):
+        ids.release(each)
+    again = 0
+    while ids.has_room(again + 1, topic):
+        again += 1
+        ids.give(again, 2, topic, 1 << 40)
+    assert abs(again - given) <= 1 + given // 100, (
+        "all that was released is free again; ids grow with their number"
+    )
+
+
+def test_what_a_session_has_counts() -> None:
+    ids = RecordIds("p")
+    for each in range(1, 400):
+        ids.give(each, 2, "t" * 500, 7)
+    resumed = RecordIds("q", ids.written_into(session({})))
+    more = 400
+    while resumed.has_room(more, "t" * 500):
+        resumed.give(more, 2, "t" * 500, 7)
+        more += 1
+    assert len(encode_session(resumed.written_into(session({})))) <= STORED_MAX_BYTES + 200

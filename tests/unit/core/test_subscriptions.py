@@ -8,7 +8,7 @@ from mqtt5 import QoS, SubscribePacket, TopicFilter, UnsubscribePacket
 
 from tocsin.core.handshake import SessionLimits
 from tocsin.core.session_signals import Unsubscribe
-from tocsin.core.subscriptions import Subscriptions
+from tocsin.core.subscriptions import STORED_BYTES, Subscriptions
 
 LIMIT = 3
 patterns = st.sampled_from(["a", "b", "a/#", "+", "$share/g/a", "$share/h/a", "$share/g", "", "x" * 2_000])
@@ -83,3 +83,23 @@ def test_shared_subscriptions_that_are_not_offered_are_refused_one_by_one() -> N
     assert [each.name for each in granted] == ["a"]
     assert [int(code) for code in codes] == [2, 0x9E]
     assert reason == "shared subscriptions are not offered"
+
+
+def test_the_bytes_of_a_clients_filters_are_bounded() -> None:
+    subscriptions = Subscriptions(SessionLimits(subscriptions_max_bytes=10 * (100 + STORED_BYTES)))
+    names = [f"{number:0100}" for number in range(12)]
+
+    def codes(*wanted: str) -> list[int]:
+        packet = SubscribePacket(1, [TopicFilter(name) for name in wanted])
+        return [int(code) for code in subscriptions.add(packet)[1]]
+
+    assert codes(*names) == [2] * 10 + [0x97] * 2
+    assert codes(names[0]) == [2], "one that is held already"
+    subscriptions.remove(UnsubscribePacket(1, [names[0], "never/held"]))
+    subscriptions.withdraw(names[1])
+    subscriptions.withdraw(names[1])
+    assert codes(*names[9:]) == [2, 2, 2]
+    assert codes(names[0]) == [0x97]
+    restored = Subscriptions(SessionLimits(subscriptions_max_bytes=200))
+    restored.restore(names[:2])
+    assert int(restored.add(SubscribePacket(1, [TopicFilter("a")]))[1][0]) == 0x97

@@ -16,7 +16,7 @@ from typing import Final
 
 from tocsin.core.coordination.deadlines import Deadlines
 from tocsin.model.network import BrokerInfo
-from tocsin.model.stream import KEYS_MAX, PERMANENT, SYSTEM_KEYS, Diff, Value
+from tocsin.model.stream import KEYS_MAX, PERMANENT, SYSTEM_KEYS, Diff, Value, size_of, size_problem
 from tocsin.wire.commands import Limits
 
 SECOND_US: Final = 1_000_000
@@ -119,6 +119,9 @@ class Presence:
         keys = _merged(stream.keys, diff)
         if len(keys) > KEYS_MAX:
             return f"a stream has at most {KEYS_MAX} keys"
+        most = limits.metadata_max_bytes
+        if most and diff and (size := size_of(keys)) > most and size > size_of(stream.keys):
+            return size_problem(size, most)
         self._touch(topic)
         self.streams[topic] = stream
         stream.keys = keys

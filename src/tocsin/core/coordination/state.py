@@ -280,6 +280,8 @@ class State:
             problem = presence.declare(topic, diff, client, command.after, now_us, self.limits)
             if problem is not None:
                 outcome.tell(info.id, notices.Refused(topic, problem, number))
+                stream = presence.streams.get(topic)  # what holds instead of what was said
+                outcome.tell(info.id, notices.Described(topic, {} if stream is None else stream.keys))
 
     # ── what follows ────────────────────────────────────────────────────────────────────────────────────────
 

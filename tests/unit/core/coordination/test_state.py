@@ -319,3 +319,27 @@ def test_who_asks_for_it_is_told_everything() -> None:
     outcome = talk.state.apply(0, (Refreshed("south", 1),))
     assert outcome.fresh == {"south": None} and len(of(notices.QuerySet, outcome, "south")) == 1
     assert talk.state.apply(0, (Refreshed("south", 9),)).items == {}
+
+
+def test_what_is_said_of_one_stream_is_bounded_whoever_says_it() -> None:
+    talk = Talk("north", limits=Limits(metadata_max_bytes=100))
+    talk.say("north", Streams("anna", 0, (("one", {"a": "x" * 60}),)))
+    outcome = talk.say("north", Streams("", 0, (("one", {"b": "y" * 60}),)))
+    problem = "what is said of one stream would be 130 bytes; at most 100 are kept"
+    assert of(notices.Refused, outcome, "north") == [notices.Refused("one", problem, 3)]
+    assert of(notices.Described, outcome, "north") == [notices.Described("one", {"a": "x" * 60})]
+    assert talk.state.presence.streams["one"].keys == {"a": "x" * 60}
+    refused = talk.say("north", Streams("", 0, (("two", {"b": "y" * 100}),)))
+    assert of(notices.Described, refused, "north") == [notices.Described("two", {})]
+    assert "two" not in talk.state.presence.streams
+    assert not of(notices.Refused, talk.say("north", Streams("", 0, (("one", {"a": 1, "b": "ö"}),))), "north")
+    assert not of(notices.Refused, talk.say("north", Streams("", 0, (("one", None),))), "north")
+
+
+def test_what_was_larger_before_there_was_a_bound_may_become_smaller() -> None:
+    talk = Talk("north", limits=Limits())
+    talk.say("north", Streams("anna", 0, (("one", {"a": "x" * 500, "b": "y" * 500}),)))
+    talk.state.apply(0, (Elected("d", Limits(metadata_max_bytes=100)),))
+    assert not of(notices.Refused, talk.say("north", Streams("", 0, (("one", {"a": None}),))), "north")
+    assert of(notices.Refused, talk.say("north", Streams("", 0, (("one", {"c": 1}),))), "north")
+    assert talk.state.presence.streams["one"].keys == {"b": "y" * 500}

@@ -1,0 +1,61 @@
+"""Clients that only spend what others have to keep: metadata, descriptions, queries and sessions. Nobody else pays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from mqtt5 import PubAckPacket, PublishPacket, PubRecPacket, QoS, SubAckPacket, SubscribePacket, TopicFilter
+
+from tests.integration.peers import Connect
+from tests.integration.running import up
+
+ONE, TWO = QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE
+QUOTA_EXCEEDED = 0x97
+TOPICS = 20
+BROKERS = '[{"id":"north-1","cluster":"north"},{"id":"north-2","cluster":"north"}]'
+
+
+@pytest.fixture(scope="module")
+def ready() -> Iterator[dict[str, Any]]:
+    with up("--set", f"brokers={BROKERS}") as told:
+        yield told
+
+
+def described(size: int) -> bytes:
+    """A description of some 60 keys, of about that size."""
+    return json.dumps({f"key{number:02}": "v" * (size // 60 - 10) for number in range(60)}).encode()
+
+
+async def test_others_cannot_make_a_session_unstorable(connect: Connect) -> None:
+    victim = await connect("north-1", "victim", expiry_s=300)
+    attacker = await connect("north-2", "attacker")
+    for number in range(TOPICS):
+        victim.send(PublishPacket(f"victim/{number}", b"1", qos=ONE, packet_id=1))
+        assert int((await victim.first(PubAckPacket)).reason_code) == 0
+    for number in range(TOPICS):
+        attacker.send(PublishPacket(f"$meta/victim/{number}", described(60_000), qos=ONE, packet_id=1))
+        refused = await attacker.first(PubAckPacket)
+        assert int(refused.reason_code) == QUOTA_EXCEEDED
+        attacker.send(PublishPacket(f"$meta/victim/{number}", described(3_900), qos=ONE, packet_id=1))
+        assert int((await attacker.first(PubAckPacket)).reason_code) == 0
+    victim.send(SubscribePacket(1, [TopicFilter("news")]))
+    assert [int(code) for code in (await victim.first(SubAckPacket)).reason_codes] == [2]
+    victim.send(PublishPacket("victim/0", b"2", qos=TWO, packet_id=7))
+    assert int((await victim.first(PubRecPacket)).reason_code) == 0
+
+
+async def test_a_client_cannot_make_its_own_session_unstorable(connect: Connect) -> None:
+    client = await connect("north-1", "subscriber", expiry_s=300)
+    long = "f" * 1_000
+    codes: list[int] = []
+    for number in range(10):
+        client.send(SubscribePacket(1, [TopicFilter(f"{number}/{each:03}/{long}") for each in range(50)]))
+        answer = await client.first(SubAckPacket)
+        codes += map(int, answer.reason_codes)
+    assert set(codes) == {2, QUOTA_EXCEEDED}
+    assert "bytes together" in (answer.reason_str or "")
+    client.send(PublishPacket("a", b"", qos=TWO, packet_id=7))
+    assert int((await client.first(PubRecPacket)).reason_code) == 0
