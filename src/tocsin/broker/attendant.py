@@ -138,7 +138,7 @@ class Attendant:
         self._level: Callable[[], None] | None = None  # to be done when the client has caught up with the log
         self._departed = False
         self.session, self.session_epoch = "", 0  # the uid of the stored one, and its epoch
-        self._gone: asyncio.Future[None] | None = None
+        self._gone: asyncio.Future[bool] | None = None
 
     # ── the connection tells ────────────────────────────────────────────────────────────────────────────────
 
@@ -271,14 +271,15 @@ class Attendant:
         self._machine.passed(self._journal.tail)
         self._machine.results.passed(self._channels.results.done)
 
-    async def end(self, expiry_s: int, *, settled: bool = False) -> None:
-        """The connection is over; returns when what it leaves is stored, or cannot be. ``settled``: no will is left."""
+    async def end(self, expiry_s: int, *, settled: bool = False) -> bool:
+        """The connection is over; whether what it leaves was stored, or cannot be. ``settled``: no will is left."""
         self._gone = asyncio.get_running_loop().create_future()
         self._post(Ended(expiry_s=expiry_s, settled=settled, cause=self._cause))
-        await self._gone
+        stored = await self._gone
         self._timers.close()
         for task in self._tasks or ():
             task.cancel()
+        return stored
 
     # ── as a member of groups ───────────────────────────────────────────────────────────────────────────────
 
@@ -357,9 +358,9 @@ class Attendant:
                 )
             case Usurped():
                 self._connection.post(TakenOver(cause=self._cause))
-            case Gone():
+            case Gone(unstored=unstored):
                 if self._gone is not None and not self._gone.done():
-                    self._gone.set_result(None)
+                    self._gone.set_result(not unstored)
             case _:
                 raise AssertionError(f"no way to carry out {effect}")
 

@@ -15,6 +15,7 @@ from tocsin.broker.channels import Channels
 from tocsin.broker.clientele import Present
 from tocsin.broker.groups import Groups
 from tocsin.broker.journal import Journal
+from tocsin.broker.orphans import Orphans
 from tocsin.broker.provisional import CutOff, Provisional, ProvisionalAttendant
 from tocsin.broker.replicating import Replicating
 from tocsin.broker.retained import Retained
@@ -70,6 +71,8 @@ class Durability:
         self._arrivals = Arrivals(
             bus, sessions, network=network, broker=broker, ended=self.ended, spawn=self._spawn
         )
+        self.orphans = Orphans(sessions.table, broker, over=sessions.over)
+        channels.holding.saw = self.orphans.saw
         self._announce = announce  # sends a QoS 0 message that no connection sends
         self.wills = Wills(self.publish, replicating.will_settled)
         self.standing_in = StandingIn(
@@ -183,6 +186,7 @@ class Durability:
             group.create_task(self.channels.holding.run())
             group.create_task(self.channels.results.follow())
             group.create_task(self.replicating.run())
+            group.create_task(self.orphans.run())
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -300,7 +304,7 @@ class Durability:
 
     def end(self, client: str, attendant: Attendant, expiry_s: int, *, settled: bool = False) -> None:
         """A client's connection is over: store what it leaves. ``settled``: no will of it is left."""
-        task = self._spawn(attendant.end(expiry_s, settled=settled))
+        task = self._spawn(self._end(client, attendant, expiry_s, settled))
         self._endings[client] = task
 
         def done(task: asyncio.Task[None]) -> None:
@@ -308,6 +312,14 @@ class Durability:
                 del self._endings[client]
 
         task.add_done_callback(done)
+
+    async def _end(self, client: str, attendant: Attendant, expiry_s: int, settled: bool) -> None:
+        if not await attendant.end(expiry_s, settled=settled):
+            self.orphans.left(client, attendant.session, attendant.session_epoch, expiry_s)
+
+    def ending(self, client: str) -> bool:
+        """Whether something of an earlier connection of this client is left to store."""
+        return client in self._endings
 
     async def ended(self, client: str) -> None:
         """Return when nothing of an earlier connection of this client is left to store."""

@@ -63,6 +63,7 @@ class Holding:
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.machine = Holdings(broker)
+        self.saw: Callable[[Cell, StoredSession], None] = lambda cell, session: None  # told what scans find
         self._catalogue = catalogue
         self._tables = {SUBSCRIPTIONS: subscriptions}
         self._sessions = sessions
@@ -302,7 +303,10 @@ class Holding:
             async for cell in _cells(cells, own):
                 self._post(CellFound(key=cell.key, revision=cell.revision, cause=asked.cause))
             async for cell in _cells(self._sessions, await self._sessions.keys()):
-                self._found(_decoded(cell), asked.cause)
+                session = _decoded(cell)
+                self._found(session, asked.cause)
+                if session is not None:
+                    self.saw(cell, session)
         except TocsinError as error:
             self._log.warning("the sessions could not be looked through", problem=str(error))
             self._post(Scanned(whole=False, cause=asked.cause))
@@ -334,9 +338,10 @@ def _channels(session: StoredSession) -> tuple[str, ...]:
 
 def _decoded(cell: Cell | None) -> StoredSession | None:
     try:
-        return None if cell is None else decode_session(cell.value)
+        session = None if cell is None else decode_session(cell.value)
     except Malformed:
         return None  # whoever takes it says so
+    return None if session is None or session.over else session
 
 
 async def _cells(table: Table, keys: Collection[str]) -> AsyncIterator[Cell]:

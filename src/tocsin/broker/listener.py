@@ -366,6 +366,10 @@ class Listener:
         for connection in self._connections:
             connection.hold_back(held)
 
+    def has(self, client_id: str) -> bool:
+        """Whether a client is connected here."""
+        return client_id in self._clients
+
     def let_go(self, client_id: str) -> None:
         """Another broker wants this client."""
         connection = self._clients.get(client_id)

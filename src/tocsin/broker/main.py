@@ -207,8 +207,11 @@ class _Broker:
         )
         holding = self._exchange.durability.channels.holding
         holding.count(False)  # until a leader does
+        durability, orphans = self._exchange.durability, self._exchange.durability.orphans
+        orphans.here = lambda client: self._listener.has(client) or durability.ending(client)
         if self._spare:
             holding.borrow()
+            orphans.borrowed = True
         self._exchange.durability.replicating.attend(self._listener)
         self._apart.open(self._listener)
 

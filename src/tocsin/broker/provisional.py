@@ -20,12 +20,12 @@ import structlog
 from tocsin.broker.attendant import Attendant
 from tocsin.broker.frames import Frames
 from tocsin.broker.retained import Kept as Remembered
-from tocsin.broker.sessions import NotYours
+from tocsin.broker.sessions import NotYours, remove
 from tocsin.core.forwarding import Subscription
 from tocsin.core.grant import Grant
 from tocsin.core.provisional import Record, admit, recorded, settle
 from tocsin.core.replication.gamma import Standing
-from tocsin.core.stored_session import FOREVER_S, decode_session, encode_session, session_key
+from tocsin.core.stored_session import decode_session, encode_session, kept_s, session_key
 from tocsin.errors import Conflict, Malformed, TocsinError
 from tocsin.ports import Entry, Table
 from tocsin.wire.replication import Positions
@@ -306,13 +306,15 @@ class Provisional:
             stored = None if cell is None else decode_session(cell.value)
         except Malformed:
             return "let go"  # who takes it says so
+        if stored is not None and stored.over:
+            stored = None
         uid = secrets.token_hex(8)
         found = settle(record, stored, here=here, broker=self._broker, uid=uid)
         revision = 0 if cell is None else cell.revision
-        if found == "forget":
-            await self._table.delete(key, revision=revision)
+        if found == "forget" and cell is not None:
+            await remove(self._table, cell, stored)
         if isinstance(found, str):
             return found
-        ttl_s = None if found.expiry_s >= FOREVER_S else float(found.expiry_s)
+        ttl_s = kept_s(found)
         await self._table.compare_and_set(key, encode_session(found), revision=revision, ttl_s=ttl_s)
         return "written"

@@ -10,13 +10,13 @@ import msgspec
 import structlog
 
 from tocsin.broker.holding import Holding
-from tocsin.core.custody import TTL_MARGIN_US
 from tocsin.core.delivery import Progress
 from tocsin.core.stored_session import (
-    FOREVER_S,
     StoredSession,
     decode_session,
     encode_session,
+    kept_s,
+    removal,
     session_key,
 )
 from tocsin.errors import Conflict, Malformed, TocsinError
@@ -70,7 +70,7 @@ class Sessions:
         self._bus = bus
         self._network = network
         self._broker = broker
-        self._over = over  # told of a session that is replaced or forgotten
+        self.over = over  # told of a session that is replaced or forgotten
         self._log = structlog.get_logger()
 
     async def take(
@@ -91,19 +91,20 @@ class Sessions:
         after it came here (``came_us``). ``Abandoned`` if it is no longer ``wanted`` here: a client that has gone on
         must not lose its session to a connection that it has given up.
         """
-        key = session_key(client)
+        key, contested = session_key(client), False
         for _ in range(TAKE_ATTEMPTS):
             cell = await self.table.get(key)
             before = self._decoded(cell)
             if before is not None and before.owner not in ("", owner):
                 raise NotYours(client)
             if before is not None and before.broker not in ("", self._broker):
-                await self._ask_for(before, came_us)
+                contested = not await self._ask_for(before, came_us) or contested
                 cell = await self.table.get(key)
                 before = self._decoded(cell)
             if before is None and not expiry_s:
                 return None
             epoch = 1 if before is None else before.epoch + 1
+            contested = contested or (before is not None and before.contested)
             if before is None or clean:
                 session = StoredSession(
                     client=client,
@@ -114,17 +115,23 @@ class Sessions:
                     owner=owner,
                     progress=Progress(tail + 1),
                     home=self._broker,
+                    contested=contested,
                 )
             else:
                 session = msgspec.structs.replace(
-                    before, epoch=epoch, broker=self._broker, home=self._broker, expiry_s=expiry_s
+                    before,
+                    epoch=epoch,
+                    broker=self._broker,
+                    home=self._broker,
+                    expiry_s=expiry_s,
+                    contested=contested,
                 )
             try:
                 revision = await self._claim(session, cell, None if clean else before, wanted)
             except Conflict:
                 continue
             if before is not None and clean:
-                self._over(before)
+                self.over(before)
             return session, revision, before is not None and not clean
         raise Lost(client)
 
@@ -141,7 +148,7 @@ class Sessions:
         async def write() -> int:
             if not wanted():
                 raise Abandoned(session.client)
-            key, value, ttl_s = session_key(session.client), encode_session(session), _ttl_s(session)
+            key, value, ttl_s = session_key(session.client), encode_session(session), kept_s(session)
             return await self.table.compare_and_set(key, value, revision=revision, ttl_s=ttl_s)
 
         if resumed is None or self._holding is None:
@@ -162,23 +169,27 @@ class Sessions:
         if before is not None and before.owner not in ("", owner):
             return
         if cell is not None and (before is None or before.broker in ("", self._broker)):
+            if before is None and _is_tombstone(cell):
+                return
             try:
-                await self.table.delete(session_key(client), revision=cell.revision)
+                await remove(self.table, cell, before)
             except Conflict:
                 return  # somebody has just taken it
             if before is not None:
-                self._over(before)
+                self.over(before)
 
     def _decoded(self, cell: Cell | None) -> StoredSession | None:
         if cell is None:
             return None
         try:
-            return decode_session(cell.value)
+            session = decode_session(cell.value)
+            return None if session.over else session
         except Malformed as error:
             self._log.error("a stored session is unreadable and is replaced", problem=str(error))
             return None
 
-    async def _ask_for(self, session: StoredSession, came_us: int) -> None:
+    async def _ask_for(self, session: StoredSession, came_us: int) -> bool:
+        """Whether the broker that has a session answers: then it has let it go, or the client has come there since."""
         try:
             await self._bus.request(
                 self.hand_over_subject(session.broker),
@@ -193,6 +204,8 @@ class Sessions:
                 broker=session.broker,
                 problem=str(error),
             )
+            return False
+        return True
 
     def hand_over_subject(self, broker: str) -> str:
         """Where a broker is asked to let a client go."""
@@ -205,6 +218,18 @@ class Sessions:
         return client, int(came) if came.isdecimal() else 0
 
 
-def _ttl_s(session: StoredSession) -> float | None:
-    """How long the cell of a connected client is kept, if its attendance does not refresh it."""
-    return None if session.expiry_s >= FOREVER_S else session.expiry_s + TTL_MARGIN_US / 1e6
+def _is_tombstone(cell: Cell) -> bool:
+    try:
+        return decode_session(cell.value).over
+    except Malformed:
+        return False
+
+
+async def remove(table: Table, cell: Cell, session: StoredSession | None) -> None:
+    """A session has ended: remove its cell, or leave a tombstone there; ``Conflict`` if somebody has written it."""
+    tombstone = None if session is None else removal(session)
+    if tombstone is None:
+        await table.delete(cell.key, revision=cell.revision)
+    else:
+        value, ttl_s = encode_session(tombstone), kept_s(tombstone)
+        await table.compare_and_set(cell.key, value, revision=cell.revision, ttl_s=ttl_s)

@@ -55,7 +55,7 @@ from tocsin.core.attendance_signals import Usurped as Usurped
 from tocsin.core.attendance_signals import Writable as Writable
 from tocsin.core.catching_up import CatchingUp
 from tocsin.core.channel_request import is_channel
-from tocsin.core.custody import SAVE_AGAIN, TTL_MARGIN_US, Custody
+from tocsin.core.custody import SAVE_AGAIN, Custody
 from tocsin.core.custody import SESSIONS as SESSIONS
 from tocsin.core.delivery import ALL_RESULTS, POSITION_IDS, WAIT, Delivery, Progress
 from tocsin.core.forwarding import Subscription
@@ -275,7 +275,7 @@ class Attendance(TableMachine):
             return []
         session = self._current(custody)
         self.messages.save()
-        return [custody.write(session, 0 if self._leaving else TTL_MARGIN_US, cause)]
+        return [custody.write(session, cause)]
 
     def _current(self, custody: Custody) -> StoredSession:
         stored = self._record_ids.written_into(custody.session)
@@ -304,7 +304,7 @@ class Attendance(TableMachine):
         if outcome == "failed" and self.state == "ending":
             self._last_failures += 1
             if self._last_failures >= LAST_TRIES:
-                return self._vanish(event.cause)
+                return self._vanish(event.cause, unstored=True)
         return effects
 
     def _on_written(self, custody: Custody, cause: str) -> list[Effect]:
@@ -366,9 +366,9 @@ class Attendance(TableMachine):
         self._leaving = True
         return self._save(cause) if self._expiry_s else [custody.forget(cause)]
 
-    def _vanish(self, cause: str) -> list[Effect]:
+    def _vanish(self, cause: str, *, unstored: bool = False) -> list[Effect]:
         self.state = "ended"
-        return [Gone(cause=cause)]
+        return [Gone(unstored=unstored, cause=cause)]
 
     def _ignore(self, event: Event, now_us: int) -> list[Effect]:
         return []

@@ -230,4 +230,6 @@ class Usurped(Effect, frozen=True, kw_only=True):
 
 
 class Gone(Effect, frozen=True, kw_only=True):
-    """All that the connection left is stored, or cannot be."""
+    """All that the connection left is stored, or (``unstored``) the store does not answer: the cell is as it was."""
+
+    unstored: bool = False

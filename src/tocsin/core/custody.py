@@ -8,12 +8,18 @@ its revision is the past's.
     idle ──write──► put ──Stored──────────────────────────────────────► idle     "written"
                      │  ──StoreUnavailable──► (a while) ──► put
                      │  ──OutcomeUnknown────► (a while) ──► check          from now on it is *unsure*
+                     │  ──Conflict, sure: there is none ──► put, where none is
                      │  ──Conflict, sure────────────────────────────────► "lost"
                      └  ──Conflict, unsure──► check
-        check: the revision that was expected ──► put; another one, with our bytes ──► "written"; else ──► "lost"
-    idle ──forget─► delete ──Stored or Conflict──► "forgotten"
+        check: the revision that was expected ──► put; another one, with our bytes ──► "written"
+               none ──► put, where none is; else ──► "lost"
+    idle ──forget─► delete, or a tombstone ──Stored or Conflict──► "forgotten"
 
 Our bytes are nobody else's: they name the broker and the epoch.
+
+**A missing cell has expired**: the store was away for longer than a cell is kept, or its clock jumped. Nobody else has
+the session then, for whoever takes it leaves a cell of its own, and whoever ends one that was taken without a word a
+tombstone. The client is connected, and its session does not expire while it is: the cell is written anew.
 
 Whoever waits for something to be durable leaves a **ticket**. Tickets wait for the next write that begins, because
 one that is under way may not contain what they stand for. A change that nobody waits for is written within
@@ -24,8 +30,10 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+import msgspec
+
 from tocsin.core.machine import DeleteKey, Effect, GetKey, PutKey, Say, SetTimer, Stored, StoreFailed
-from tocsin.core.stored_session import FOREVER_S, StoredSession, encode_session, session_key
+from tocsin.core.stored_session import StoredSession, encode_session, kept_s, removal, session_key
 from tocsin.errors import Conflict, OutcomeUnknown
 from tocsin.ports import Cell
 
@@ -37,7 +45,6 @@ SAVE_AGAIN: Final = "save again"
 SAVE_SOON: Final = "save soon"
 REFRESH: Final = "refresh"
 SAVE_AFTER_US: Final = 1_000_000  # progress that nobody waits for is written at most so often
-TTL_MARGIN_US: Final = 30_000_000  # a connected client's cell is kept so much longer than its expiry
 AGAIN_US: Final = 1_000_000  # before a failed request is tried once more: no burden on a store in trouble
 
 Outcome = Literal["written", "lost", "forgotten", "failed", "under way"]
@@ -104,30 +111,32 @@ class Custody:
 
     def refresh_later(self, cause: str) -> list[Effect]:
         """A third of the time that the cell is kept: two refreshes may fail."""
-        if self.session.expiry_s >= FOREVER_S:
-            return []
-        kept_us = max(1, self.session.expiry_s) * 1_000_000 + TTL_MARGIN_US
-        return [SetTimer(name=REFRESH, delay_us=kept_us // 3, cause=cause)]
+        kept_us = _kept_us(self.session)
+        return [] if kept_us is None else [SetTimer(name=REFRESH, delay_us=kept_us // 3, cause=cause)]
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def write(self, session: StoredSession, margin_us: int, cause: str) -> Effect:
-        """Write the session; it is kept for its expiry and this margin, unless it is written again."""
+    def write(self, session: StoredSession, cause: str) -> Effect:
+        """Write the session; it is kept for as long as ``kept_s`` says, unless it is written again."""
         assert not self.busy, "one write at a time"
         self._overdue = False
         self.writing = session
         self._bytes = encode_session(session)
-        self._ttl_us = (
-            None if session.expiry_s >= FOREVER_S else max(1, session.expiry_s) * 1_000_000 + margin_us
-        )
+        self._ttl_us = _kept_us(session)
         self._tickets_written, self._tickets = tuple(self._tickets), []
         return self._put(cause)
 
     def forget(self, cause: str) -> Effect:
-        """Remove the cell, if it is still ours."""
+        """Remove the cell, if it is still ours, or leave a tombstone there."""
         assert self.writing is None, "one write at a time"
         self._forgetting = True
-        return DeleteKey(request=FORGET, table=SESSIONS, key=self._key, revision=self._revision, cause=cause)
+        tombstone = removal(self.session)
+        if tombstone is None:
+            return DeleteKey(
+                request=FORGET, table=SESSIONS, key=self._key, revision=self._revision, cause=cause
+            )
+        self._bytes, self._ttl_us = encode_session(tombstone), _kept_us(tombstone)
+        return msgspec.structs.replace(self._put(cause), request=FORGET)
 
     def again(self, cause: str) -> list[Effect]:
         """What failed, once more."""
@@ -137,7 +146,7 @@ class Custody:
             return []
         return [self._check(cause) if self._unsure else self._put(cause)]
 
-    def _put(self, cause: str) -> Effect:
+    def _put(self, cause: str) -> PutKey:
         return PutKey(
             request=SAVE,
             table=SESSIONS,
@@ -163,12 +172,18 @@ class Custody:
         return self._written(event.value)
 
     def _checked(self, cell: Cell | None, cause: str) -> tuple[Outcome, list[Effect]]:
-        if cell is not None and cell.revision == self._revision:
+        if self._revision == (0 if cell is None else cell.revision):
             # No try has taken effect, though one still may: so it stays unsure, and this one comes first or conflicts.
             return "under way", [self._put(cause)]
-        if cell is not None and cell.value == self._bytes:
-            return self._written(cell.revision)
-        return "lost", []
+        if cell is None:
+            return "under way", self._anew(cause)
+        return self._written(cell.revision) if cell.value == self._bytes else ("lost", [])
+
+    def _anew(self, cause: str) -> list[Effect]:
+        """The cell has expired: write it where none is."""
+        self._revision = 0
+        text = "a connected client's session had expired in the store, and is written anew"
+        return [Say(text=text, level="warning", cause=cause), self._put(cause)]
 
     def _written(self, revision: int) -> tuple[Outcome, list[Effect]]:
         assert self.writing is not None
@@ -188,7 +203,10 @@ class Custody:
         if self.writing is None and not self._forgetting:
             return "under way", []
         if isinstance(error, Conflict) and event.request == SAVE:
-            return ("under way", [self._check(event.cause)]) if self._unsure else ("lost", [])
+            if self._unsure:
+                return "under way", [self._check(event.cause)]
+            expired = error.actual == 0 and self._revision
+            return ("under way", self._anew(event.cause)) if expired else ("lost", [])
         if isinstance(error, OutcomeUnknown) and event.request == SAVE:
             self._unsure = True
         facts = {"problem": str(error)}
@@ -196,3 +214,8 @@ class Custody:
             Say(text="session is not stored yet", level="warning", facts=facts, cause=event.cause),
             SetTimer(name=SAVE_AGAIN, delay_us=AGAIN_US, cause=event.cause),
         ]
+
+
+def _kept_us(session: StoredSession) -> int | None:
+    seconds = kept_s(session)
+    return None if seconds is None else seconds * 1_000_000

@@ -31,6 +31,7 @@ from typing import Final
 
 import msgspec
 
+from tocsin.core.stored_session import SERVED_S
 from tocsin.errors import Malformed
 
 GROUPS: Final = "groups"  # the table
@@ -39,8 +40,8 @@ MEMBERS_MAX_BYTES: Final = 320 << 10  # of all members in one cell
 LIVES: Final = "life."  # the beginning of the keys of lives
 _GROUP: Final = "group."
 KEEP_US: Final = (
-    3_600_000_000  # longer than its members' sessions: so that the store may be gone for half an hour
-)
+    SERVED_S * 1_000_000
+)  # longer than its members' sessions: members that are there do not expire
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):

@@ -25,6 +25,7 @@ from tests.unit.broker.door import Door, until
 from tests.unit.broker.talk import LASTING, ONE, TWO, lasting, nothing_more, publish, receive, retained
 from tocsin.config import Limits
 from tocsin.core import waiting_wills
+from tocsin.core.stored_session import session_key
 from tocsin.wire.codec import V5, V311, Version
 
 
@@ -85,6 +86,27 @@ async def test_a_client_that_was_away_gets_what_it_missed_in_order(door: Door) -
     assert [packet.payload for packet in heard] == [b"%d" % number for number in range(10)]
     assert not any(packet.duplicate for packet in heard)
     await nothing_more(again)
+
+
+async def test_a_connected_client_keeps_its_session_and_backlog_when_the_stores_cell_expires(
+    door: Door,
+) -> None:
+    """The store was away for longer than it keeps a cell, or its clock jumped: expiry counts from the close."""
+    subscriber = await door.peer(connect=ConnectPacket("s", session_expiry_interval=5, receive_max=1))
+    await subscriber.subscribe(TopicFilter("a", max_qos=ONE))
+    publisher = await door.peer("p")
+    for number in range(4):
+        await publish(publisher, "a", b"%d" % number)
+    held = await subscriber.receive(PublishPacket)
+    await door.exchange.durability.sessions.table.delete(session_key("s"))
+    await subscriber.subscribe(TopicFilter("b", max_qos=ONE))  # which has to be stored
+    assert await door.exchange.durability.sessions.table.get(session_key("s")) is not None
+    assert held.packet_id is not None
+    subscriber.send(PubAckPacket(held.packet_id))
+    assert [(await receive(subscriber)).payload for _ in range(3)] == [b"1", b"2", b"3"]
+    subscriber.close()
+    again = await door.peer(connect=ConnectPacket("s", session_expiry_interval=5), accepted=False)
+    assert (await again.receive(ConnAckPacket)).session_present
 
 
 async def test_a_session_may_be_resumed_for_the_last_time(door: Door) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tocsin.broker.sessions import Abandoned, NotYours, Sessions
 from tocsin.core.delivery import Progress
 from tocsin.core.forwarding import Subscription
-from tocsin.core.stored_session import StoredSession, decode_session, encode_session, session_key
+from tocsin.core.stored_session import SERVED_S, StoredSession, decode_session, encode_session, session_key
 from tocsin.errors import Conflict
 from tocsin.ports import Delivery, Table, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
@@ -164,3 +164,55 @@ async def test_a_session_that_is_not_to_last_is_resumed_if_there_is_one_and_else
     await hold.write(msgspec.structs.replace(hold.session, broker=""))
     taken = await sessions.take("me", owner="", clean=False, expiry_s=0, tail=5)
     assert taken is not None and taken[2]
+
+
+async def stored(network: Network) -> StoredSession | None:
+    cell = await network.table.get(session_key("me"))
+    return None if cell is None else decode_session(cell.value)
+
+
+async def test_a_session_taken_from_a_broker_that_does_not_answer_is_contested_for_good(
+    network: Network,
+) -> None:
+    await take(network.broker("north-1"))
+    hold, _ = await take(network.broker("south-1"))
+    assert hold.session.contested
+    await hold.write(msgspec.structs.replace(hold.session, broker=""))
+    later, _ = await take(network.broker("north-1"))
+    assert later.session.contested
+
+
+async def test_the_end_of_a_contested_session_is_known_and_the_next_one_is_new(network: Network) -> None:
+    await take(network.broker("north-1"))
+    sessions = network.broker("south-1")
+    hold, _ = await take(sessions)
+    await hold.write(msgspec.structs.replace(hold.session, broker=""))
+    for _ in range(2):  # also for a client that wants none and comes again
+        await sessions.discard("me", "")
+        tombstone = await stored(network)
+        assert tombstone is not None
+        assert tombstone.over
+    anew, resumed = await take(sessions)
+    assert not resumed
+    assert anew.session.uid != hold.session.uid
+    assert not anew.session.over
+
+
+class Hands:
+    """The store's clock."""
+
+    s = 0
+
+    def now_us(self) -> int:
+        return self.s * 1_000_000
+
+
+async def test_a_session_that_is_served_outlives_its_expiry() -> None:
+    clock = Hands()
+    store = MemoryStore(MemoryServer(clock))
+    network = Network(store, await store.table(TableSpec("sessions")))
+    await take(network.broker("north-1"))
+    clock.s += 60 + SERVED_S - 1
+    assert await stored(network) is not None
+    clock.s += 2
+    assert await stored(network) is None

@@ -53,7 +53,6 @@ from tocsin.core.custody import (
     SAVE_AGAIN,
     SAVE_SOON,
     SESSIONS,
-    TTL_MARGIN_US,
 )
 from tocsin.core.delivery import WAIT, Progress, packet_id
 from tocsin.core.forwarding import Subscription
@@ -67,7 +66,7 @@ from tocsin.core.machine import (
     Stored,
     TimerFired,
 )
-from tocsin.core.stored_session import decode_session, session_key
+from tocsin.core.stored_session import SERVED_S, decode_session, session_key
 from tocsin.errors import StoreUnavailable
 from tocsin.ports import Cell
 
@@ -138,7 +137,7 @@ def test_a_session_that_expires_is_refreshed_in_time() -> None:
     some = Attended(msgspec.structs.replace(SESSION, expiry_s=60))
     timer = one(some.first, SetTimer)
     assert timer.name == REFRESH
-    kept_us = 60_000_000 + TTL_MARGIN_US
+    kept_us = (60 + SERVED_S) * 1_000_000
     assert timer.delay_us == kept_us // 3
     again = some.fire(REFRESH)
     assert one(again, SetTimer) == timer
@@ -227,13 +226,22 @@ def test_a_check_that_fails_is_tried_again() -> None:
     assert one(some.fire(SAVE_AGAIN), GetKey).request == CHECK
 
 
-@pytest.mark.parametrize("cell", [None, Cell("k", b"a rival's", 9)], ids=["gone", "rival"])
-def test_a_cell_that_is_anothers_ends_everything(cell: Cell | None) -> None:
+def test_a_cell_that_has_expired_under_a_connected_client_is_written_anew() -> None:
+    some = Attended(msgspec.structs.replace(SESSION, expiry_s=5))
+    put = one(some.tell(AwaitSave(ticket=1)), PutKey)
+    some.failed(UNKNOWN)
+    some.fire(SAVE_AGAIN)
+    anew = one(some.tell(Stored(request=CHECK, value=None)), PutKey)
+    assert (anew.value, anew.revision) == (put.value, 0)
+    assert one(some.stored(9), Durable).tickets == (1,)
+
+
+def test_a_cell_that_is_anothers_ends_everything() -> None:
     some = Attended()
     some.tell(AwaitSave(ticket=1))
     some.failed(UNKNOWN)
     some.fire(SAVE_AGAIN)
-    assert some.tell(Stored(request=CHECK, value=cell)) == [Usurped()]
+    assert some.tell(Stored(request=CHECK, value=Cell("k", b"a rival's", 9))) == [Usurped()]
     for event in (*OF_THE_CLIENT, *OF_THE_LOG, *OF_THE_STORE):
         assert some.tell(event) == [], "nothing is promised any more"
     assert some.tell(Ended(expiry_s=60)) == [Gone()]
@@ -326,7 +334,7 @@ def test_what_cannot_be_stored_is_left_as_it_was_after_some_tries(error: StoreUn
         assert not of(some.failed(error), Gone)
         (again,) = some.fire(SAVE_AGAIN)
         assert isinstance(again, PutKey | GetKey)
-    assert some.failed(error) == [Gone()]
+    assert some.failed(error) == [Gone(unstored=True)]
 
 
 def test_a_client_that_another_broker_has_is_gone_at_once() -> None:

@@ -12,16 +12,15 @@ from tocsin.core.custody import (
     SAVE_AFTER_US,
     SAVE_AGAIN,
     SAVE_SOON,
-    TTL_MARGIN_US,
     Custody,
 )
 from tocsin.core.machine import DeleteKey, GetKey, PutKey, SetTimer, Stored, StoreFailed
-from tocsin.core.stored_session import FOREVER_S, StoredSession, encode_session
+from tocsin.core.stored_session import FOREVER_S, SERVED_S, StoredSession, decode_session, encode_session
 from tocsin.errors import Conflict, OutcomeUnknown, Refused, StoreFull, StoreUnavailable, TocsinError
 from tocsin.ports import Cell
 
 BEFORE = StoredSession("me", uid="u", expiry_s=FOREVER_S)
-AFTER = StoredSession("me", uid="u", expiry_s=60)
+AFTER = StoredSession("me", uid="u", expiry_s=60, broker="here")
 OURS = encode_session(AFTER)
 UNKNOWN = OutcomeUnknown("put", 5.0)
 CONFLICT = Conflict("put", 7, 8)
@@ -30,7 +29,7 @@ CONFLICT = Conflict("put", 7, 8)
 def writing() -> Custody:
     custody = Custody(BEFORE, 7)
     custody.wait(1)
-    custody.write(AFTER, 1_000, "cause")
+    custody.write(AFTER, "cause")
     return custody
 
 
@@ -38,11 +37,16 @@ def failed(error: TocsinError, request: str = SAVE) -> StoreFailed:
     return StoreFailed(request=request, error=error)
 
 
-def test_a_write_expects_the_revision_of_the_last_and_is_kept_for_its_expiry_and_the_margin() -> None:
-    put = Custody(BEFORE, 7).write(AFTER, 1_000, "cause")
+def test_a_write_expects_the_revision_of_the_last_and_is_kept_for_as_long_as_the_session_says() -> None:
+    put = Custody(BEFORE, 7).write(AFTER, "cause")
     assert isinstance(put, PutKey)
-    assert (put.value, put.revision, put.ttl_us, put.cause) == (OURS, 7, 60_001_000, "cause")
-    forever = Custody(BEFORE, 7).write(BEFORE, 1_000, "")
+    assert (put.value, put.revision, put.ttl_us, put.cause) == (
+        OURS,
+        7,
+        60_000_000 + SERVED_S * 1_000_000,
+        "cause",
+    )
+    forever = Custody(BEFORE, 7).write(BEFORE, "")
     assert isinstance(forever, PutKey)
     assert forever.ttl_us is None
 
@@ -72,19 +76,19 @@ def test_what_is_due_during_a_write_is_overdue_until_the_next_begins() -> None:
     assert not custody.due()
     custody.stored(Stored(request=SAVE, value=8))
     assert custody.awaited
-    custody.write(BEFORE, 0, "")
+    custody.write(BEFORE, "")
     assert not custody.awaited
 
 
 def test_a_cell_that_expires_is_refreshed_in_time() -> None:
-    kept_us = 60_000_000 + TTL_MARGIN_US
+    kept_us = 60_000_000 + SERVED_S * 1_000_000
     assert Custody(AFTER, 7).refresh_later("c") == [SetTimer(name=REFRESH, delay_us=kept_us // 3, cause="c")]
     assert Custody(BEFORE, 7).refresh_later("c") == [], "it is kept for ever"
 
 
 def test_two_writes_at_a_time_are_a_mistake() -> None:
     with pytest.raises(AssertionError):
-        writing().write(BEFORE, 0, "")
+        writing().write(BEFORE, "")
     with pytest.raises(AssertionError):
         writing().forget("")
 
@@ -117,15 +121,53 @@ def test_the_next_try_puts_the_same_or_looks_first_if_something_may_have_happene
         (Cell("k", OURS, 7), "under way"),  # the same bytes as before: this write has not happened
         (Cell("k", b"old", 7), "under way"),
         (Cell("k", b"a rival's", 8), "lost"),
-        (None, "lost"),
     ],
 )
-def test_a_look_tells_whose_the_cell_is(cell: Cell | None, outcome: str) -> None:
+def test_a_look_tells_whose_the_cell_is(cell: Cell, outcome: str) -> None:
     custody = writing()
     custody.failed(failed(UNKNOWN))
     found, effects = custody.stored(Stored(request=CHECK, value=cell))
     assert found == outcome
     assert [type(each) for each in effects] == ([PutKey] if outcome == "under way" else [])
+
+
+@pytest.mark.parametrize("unsure", [False, True])
+def test_a_cell_that_has_expired_is_written_anew_with_the_same_bytes(unsure: bool) -> None:
+    custody = writing()
+    if unsure:
+        custody.failed(failed(UNKNOWN))
+        outcome, (_, put) = custody.stored(Stored(request=CHECK, value=None))
+    else:
+        outcome, (_, put) = custody.failed(failed(Conflict("put", 7, 0)))
+    assert outcome == "under way"
+    assert isinstance(put, PutKey)
+    assert (put.value, put.revision) == (OURS, 0)
+    assert custody.stored(Stored(request=SAVE, value=9)) == ("written", [])
+
+
+def test_a_cell_that_is_written_anew_twice_is_there_once() -> None:
+    custody = writing()
+    custody.failed(failed(Conflict("put", 7, 0)))
+    custody.failed(failed(UNKNOWN))
+    outcome, (put,) = custody.stored(Stored(request=CHECK, value=None))
+    assert (outcome, type(put)) == ("under way", PutKey), "still none there"
+    assert custody.failed(failed(Conflict("put", 0, 9)))[0] == "under way"
+    assert custody.stored(Stored(request=CHECK, value=Cell("k", OURS, 9)))[0] == "written"
+
+
+def test_a_cell_that_somebody_else_makes_meanwhile_is_theirs() -> None:
+    custody = writing()
+    custody.failed(failed(Conflict("put", 7, 0)))
+    assert custody.failed(failed(Conflict("put", 0, 9))) == ("lost", [])
+
+
+def test_a_contested_session_leaves_a_tombstone() -> None:
+    contested = StoredSession("me", uid="u", expiry_s=60, broker="here", epoch=3, contested=True)
+    put = Custody(contested, 7).forget("")
+    assert isinstance(put, PutKey)
+    assert (put.request, put.revision, put.ttl_us) == (FORGET, 7, SERVED_S * 1_000_000)
+    tombstone = decode_session(put.value)
+    assert (tombstone.over, tombstone.uid, tombstone.epoch, tombstone.broker) == (True, "u", 3, "")
 
 
 def test_a_conflict_is_final_unless_it_may_be_with_oneself() -> None:
@@ -143,7 +185,7 @@ def test_a_write_stays_unsure_until_it_has_happened_and_the_next_one_is_sure() -
     custody.stored(Stored(request=CHECK, value=Cell("k", b"old", 7)))
     assert custody.failed(failed(CONFLICT))[0] == "under way"
     custody.stored(Stored(request=CHECK, value=Cell("k", OURS, 8)))
-    custody.write(BEFORE, 0, "")
+    custody.write(BEFORE, "")
     assert custody.failed(failed(CONFLICT))[0] == "lost"
 
 
