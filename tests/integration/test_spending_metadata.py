@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,3 +60,36 @@ async def test_a_client_cannot_make_its_own_session_unstorable(connect: Connect)
     assert "bytes together" in (answer.reason_str or "")
     client.send(PublishPacket("a", b"", qos=TWO, packet_id=7))
     assert int((await client.first(PubRecPacket)).reason_code) == 0
+
+
+def stored(ready: dict[str, Any], name: str) -> int:
+    """The bytes of a log or table of the store, on disk."""
+    directories = Path(ready["state"]).glob(f"nats/**/{name}/msgs")
+    return sum(file.stat().st_size for each in directories for file in each.glob("*.blk"))
+
+
+async def test_a_message_of_a_byte_costs_little_whatever_is_said_of_its_stream(
+    ready: dict[str, Any], connect: Connect
+) -> None:
+    away = await connect("north-2", "away", expiry_s=3_600)
+    away.send(SubscribePacket(1, [TopicFilter("$query/key00 = 'wanted'", max_qos=ONE)]))
+    assert [int(code) for code in (await away.first(SubAckPacket)).reason_codes] == [1]
+    away.close()
+    sensor = await connect("north-1", "sensor")
+
+    async def publish(topic: str, payload: bytes) -> None:
+        sensor.send(PublishPacket(topic, payload, qos=ONE, packet_id=1))
+        assert int((await sensor.first(PubAckPacket)).reason_code) == 0
+
+    await publish("$meta/sensor/1", described(3_900))
+    before = stored(ready, "tocsin-messages")
+    for _ in range(100):
+        await publish("sensor/1", b"1")
+    await publish("$meta/sensor/1", b'{"key00": "wanted"}')
+    await publish("sensor/1", b"2")
+    await publish("$meta/sensor/1", b'{"key00": "no"}')
+    await publish("sensor/1", b"3")
+    grown = stored(ready, "tocsin-messages") - before
+    assert grown < 100 * 400 + 3 * 5_000, "the metadata are there once, not with each message"
+    back = await connect("north-1", "away", expiry_s=3_600)
+    assert (await back.first(PublishPacket)).payload == b"2", "judged by what was said when it was published"

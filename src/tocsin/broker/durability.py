@@ -107,12 +107,22 @@ class Durability:
         will_grace_s: int = 30,
         session_over: Callable[[str], None] = lambda client: None,
         dispatch: Callable[[Entry, Publication], None],
+        judging: Callable[[], bool] = lambda: False,
         announce: Callable[[Publication], None],
         pressure: Callable[[bool], None],
         unwanted: Callable[[int], None],
     ) -> Durability:
         log = await _open_within(store, messages_log(network, keep_s, keep_bytes))
-        journal = Journal(log, network, records_max=commits_max, dispatch=dispatch, pressure=pressure)
+        journal = Journal(
+            log,
+            network,
+            records_max=commits_max,
+            dispatch=dispatch,
+            pressure=pressure,
+            keep_s=keep_s,
+            keep_bytes=keep_bytes,
+            judging=judging,
+        )
         await journal.open()
         retained = Retained(await store.table(TableSpec(name=f"{network}-retained")), retained_max)
         table = await store.table(TableSpec(name=f"{network}-sessions"))

@@ -2,11 +2,16 @@
 
 All deliveries of QoS 1 and 2 messages come from here, at every broker, in the order of the log. Critical messages have
 subjects of their own in it (``model.subjects``): all are followed as one, and read for those behind each class alone.
+
+Messages are handed in with what is said of their streams, and written with a reference to it (``core.references``);
+the metadata are a record before the first message that refers to them. Who needs them has them resolved: here, for as
+long as a query is without an answer (``judging``), and for those behind that ask by query.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Collection, Sequence
 from heapq import heappop, heappush
 from itertools import count
@@ -16,13 +21,26 @@ import msgspec
 import structlog
 
 from tocsin.core.commit import CommitQueue
+from tocsin.core.references import Writing
 from tocsin.errors import TocsinError, Trimmed
 from tocsin.model.publication import Publication, decode_publication, encode_publication
-from tocsin.model.subjects import CRITICAL_MESSAGES, all_of, is_critical, kind_of, patterns_of, subject_of
+from tocsin.model.subjects import (
+    CRITICAL_MESSAGES,
+    all_of,
+    is_critical,
+    kind_of,
+    patterns_of,
+    said_reference,
+    said_subject,
+    subject_of,
+)
 from tocsin.ports import READ_MAX, Entry, Log, Record
 from tocsin.runtime.points import AFTER_APPEND, BEFORE_APPEND, reach
+from tocsin.runtime.pump import wall_us
+from tocsin.runtime.resolving import Resolver
 
-EVERYTHING: Final = ">"  # of the log, which has messages only
+EVERYTHING: Final = ">"  # of the log: messages, and the metadata that they refer to
+RESOLVE_AGAIN_S: Final = 0.2
 PATTERNS_MAX: Final = 4  # read one by one and merged; with more, one read of everything is cheaper
 
 Done = Callable[[TocsinError | None], None]
@@ -47,6 +65,9 @@ class Journal:
         records_max: int,
         dispatch: Callable[[Entry, Publication], None],
         pressure: Callable[[bool], None],
+        keep_s: float | None = None,
+        keep_bytes: int | None = None,
+        judging: Callable[[], bool] = lambda: False,
     ) -> None:
         self.tail = 0  # the position of the entry that was dispatched last
         self.critical_tail = 0  # up to where there may be critical ones among those; 0: nowhere
@@ -54,6 +75,10 @@ class Journal:
         self._log = log
         self._network = network
         self._dispatch = dispatch
+        self._judging = judging  # whether what is dispatched is judged by what was said of its stream
+        self.resolver = Resolver(log, network)
+        self._references = Writing(keep_s, keep_bytes)
+        self._said_ids = (f"said.{secrets.token_hex(8)}.{number}" for number in count())
         self._pressure = pressure  # told when publishers should be held back, and when they may go on
         self._pressed = False
         self._queue: CommitQueue[Stored] = CommitQueue(records_max)
@@ -78,11 +103,29 @@ class Journal:
     def commit(self, publication: Publication, record_id: str, stored: Stored) -> None:
         """Make a message durable; ``stored`` is called with None and its position, or with why it is not."""
         subject = subject_of(publication.topic, self._network, critical=publication.critical)
+        if publication.keys is not None:
+            publication = self._referring(publication)
         self._queue.add(Record(subject, encode_publication(publication), record_id), stored)
         self._filled.set()
         if self._queue.full and not self._pressed:
             self._pressed = True
             self._pressure(True)
+
+    def _referring(self, publication: Publication) -> Publication:
+        """A message with a reference to what is said of its stream; that is committed before it, if it has to be."""
+        reference, data = self._references.refer(publication.topic, publication.keys)
+        if not reference:
+            return publication
+        if self._references.is_due(reference, now_us := wall_us()):
+            self._references.wrote(reference, now_us)
+
+            def stored(error: TocsinError | None, position: int) -> None:
+                if error is not None:
+                    self._references.failed(reference)
+
+            record = Record(said_subject(reference, self._network), data, next(self._said_ids))
+            self._queue.add(record, stored)
+        return msgspec.structs.replace(publication, keys=None, said=reference)
 
     async def commit_all(self) -> None:
         """Commit what comes, for as long as the broker lives."""
@@ -124,10 +167,12 @@ class Journal:
         while True:
             try:
                 async for entry in self._log.follow(EVERYTHING, self.tail + 1):
+                    publication = None if self._is_said(entry) else self.publication(entry)
+                    if publication is not None and publication.said and self._judging():
+                        publication = await self._resolved(publication, entry.position)
                     self.tail = entry.position
                     if is_critical(entry.subject):
                         self.critical_tail = entry.position
-                    publication = self.publication(entry)
                     if publication is not None:
                         self._dispatch(entry, publication)
                     if self._awaited:
@@ -136,6 +181,24 @@ class Journal:
                 self._logger.error("messages were trimmed before they were delivered", problem=str(error))
                 self.tail = self.critical_tail = error.oldest - 1
                 self._tell_dispatched()
+
+    def _is_said(self, entry: Entry) -> bool:
+        """Whether an entry is no message, but metadata of streams."""
+        self._references.passed(len(entry.payload) + len(entry.subject))
+        reference = said_reference(entry.subject)
+        if reference is None:
+            return False
+        self.resolver.learn(reference, entry.payload)
+        self._references.wrote(reference, wall_us())
+        return True
+
+    async def _resolved(self, publication: Publication, position: int) -> Publication:
+        while True:
+            try:
+                return await self.resolver.resolve(publication, position)
+            except TocsinError as error:
+                self._logger.warning("metadata cannot be resolved yet", problem=str(error))
+                await asyncio.sleep(RESOLVE_AGAIN_S)
 
     def when_dispatched(self, position: int, act: Callable[[], None]) -> None:
         """Do something once every entry up to a position was dispatched; at once, if all were."""
@@ -173,6 +236,18 @@ class Journal:
         end = min(page.next for page in pages)
         found = {entry.position: entry for page in pages for entry in page.entries if entry.position < end}
         return Batch([found[position] for position in sorted(found)], end)
+
+    async def resolved(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Entries as they would be if each had its metadata itself."""
+        found: list[Entry] = []
+        for entry in entries:
+            publication = self.publication(entry)
+            if publication is not None and publication.said:
+                whole = await self.resolver.resolve(publication, entry.position)
+                payload = encode_publication(msgspec.structs.replace(whole, said=b""))
+                entry = msgspec.structs.replace(entry, payload=payload)
+            found.append(entry)
+        return found
 
     async def has(self, record_id: str, topic: str, since: int) -> bool:
         """Whether there is an entry of this id on a topic, behind a position."""

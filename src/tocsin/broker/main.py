@@ -201,6 +201,7 @@ class _Broker:
             will_grace_s=settings.recovery.will_grace_s,
             session_over=self._exchange.sources.session_over,
             dispatch=self._exchange.take,
+            judging=self._exchange.queries.is_judging,
             announce=self._exchange.announce,
             pressure=self._listener.hold_back,
             unwanted=self._exchange.lose,

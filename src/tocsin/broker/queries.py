@@ -87,6 +87,10 @@ class Queries:
                 found.setdefault(target, []).extend(subscriptions)
         return tuple((target, tuple(subscriptions)) for target, subscriptions in found.items())
 
+    def is_judging(self) -> bool:
+        """Whether entries of the log are judged by what was said of their streams."""
+        return bool(self._inquiries.unknown)
+
     def statistics(self) -> dict[str, int]:
         return {"listings": self.listings.subscriptions, "unanswered": len(self._inquiries.unknown)}
 

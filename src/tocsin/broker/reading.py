@@ -73,9 +73,10 @@ async def read_messages(
     critical = asked.critical
     try:
         batch = await journal.read(_read_for(asked.filters), asked.start, critical=critical)
+        entries = await journal.resolved(batch.entries) if _judges(asked.filters) else batch.entries
     except TocsinError as error:
         return ReadFailed(error=error, critical=critical, cause=asked.cause)
-    each = (_offered(entry, journal, recipient, subscriptions) for entry in batch.entries)
+    each = (_offered(entry, journal, recipient, subscriptions) for entry in entries)
     offered = [one for one in each if one is not None]
     tail = journal.critical_tail if critical else journal.tail
     return BatchRead(entries=offered, next=batch.next, tail=tail, critical=critical, cause=asked.cause)
@@ -115,9 +116,14 @@ def _grant(
     return grant(concerned, publication, position, recipient.client_id)
 
 
+def _judges(names: Sequence[str]) -> bool:
+    """Whether entries are judged by what was said of their streams, and not only by their topics."""
+    return any(map(is_inquiry, names))
+
+
 def _read_for(names: Sequence[str]) -> Sequence[str]:
     """The filters to read the log for: whether a query concerns an entry, only the entry tells."""
-    return ("#",) if any(map(is_inquiry, names)) else names
+    return ("#",) if _judges(names) else names
 
 
 def _concerns(name: str, publication: Publication) -> bool:

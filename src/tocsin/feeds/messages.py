@@ -32,6 +32,7 @@ from tocsin.model.publication import Publication, decode_publication
 from tocsin.model.subjects import MESSAGES, all_of, patterns_of
 from tocsin.ports import BATCH_MAX, Entry, Log
 from tocsin.query import parse
+from tocsin.runtime.resolving import Resolver
 
 HELD_MAX: Final = 4 * BATCH_MAX  # entries that were read and wait for an append
 HELD_MAX_BYTES: Final = 16 << 20
@@ -49,6 +50,8 @@ class MessageAgent:
         self._work = work
         self._log = log
         self._ear = ear
+        self._resolver = Resolver(log, network)
+        self._judges = isinstance(source, StreamSource)  # by what was said of a message's stream
         self._matches: Callable[[Publication], bool] = lambda publication: True
         if isinstance(source, StreamSource):
             query = parse(source.query)
@@ -116,7 +119,7 @@ class MessageAgent:
                 )
                 start = error.oldest
 
-    def _record(self, entry: Entry, filling: Filling) -> bytes | None:
+    async def _record(self, entry: Entry, filling: Filling) -> bytes | None:
         """The record of an entry, if it concerns this feed."""
         try:
             publication = decode_publication(entry.payload)
@@ -125,7 +128,11 @@ class MessageAgent:
                 "an entry of the log is unreadable", position=entry.position, problem=str(error)
             )
             return None
-        if publication.topic.startswith("$") or not self._matches(publication):
+        if publication.topic.startswith("$"):
+            return None
+        if self._judges or filling.wants_metadata:
+            publication = await self._resolver.resolve(publication, entry.position)
+        if not self._matches(publication):
             return None
         metadata = publication.metadata if filling.wants_metadata else None
         return cut(filling.record(publication.payload, publication.topic, entry.at_us, metadata))
@@ -157,7 +164,7 @@ class MessageAgent:
             lane, entry = self._held.popleft()
             self._held_bytes -= len(entry.payload)
             marks[lane] = entry.position
-            record = self._record(entry, filling)
+            record = await self._record(entry, filling)
             if record is not None:
                 records.append((str(entry.position), record))
                 size += len(record)

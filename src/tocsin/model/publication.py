@@ -1,7 +1,8 @@
 """A message as the log and the retained table keep it: what was published, by whom, and nothing of how it travels.
 
 It carries what was said of its stream when it was published, so that whoever reads it later can tell which queries it
-was for.
+was for: itself, if that is short (``keys``), else by reference (``said``). The reference is a hash of the metadata, and
+names a record of the same log that has them (``model.said``).
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
     user_properties: tuple[tuple[str, str], ...] = ()
     broker: str = ""  # to which it was published
     cluster: str = ""  # of that broker
-    keys: dict[str, Value] | None = None  # what clients said of its stream; None: nothing that was known
+    keys: dict[str, Value] | None = (
+        None  # what clients said of its stream; None: nothing that was known, or ``said``
+    )
+    said: bytes = b""  # the reference of that; empty: ``keys`` has it
 
     @classmethod
     def of(
@@ -65,7 +69,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def metadata(self) -> Metadata:
-        """Of its stream, when it was published."""
+        """Of its stream, when it was published. A reference must be resolved before it is asked."""
         origin = {"topic": self.topic, "client": self.client, "broker": self.broker, "cluster": self.cluster}
         return {**(self.keys or {}), **{key: value for key, value in origin.items() if value}}
 

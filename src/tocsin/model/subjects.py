@@ -5,6 +5,9 @@ UTF-8; an empty level is ``=`` alone. Different topics get different subjects, a
 the subjects of the topics that it matches (``a/#`` matches ``a`` as well, hence two of them). The same text
 serves as a key of a table.
 
+The log has **metadata** of streams as well, to which messages refer, under subjects that no pattern of messages
+matches.
+
 **Critical** messages (``model.priority``) have subjects of their own, so that they can be read without the others; in
 the log all are in one order. Which of the two a message is, its subject says: for good, and to everybody.
 """
@@ -21,6 +24,7 @@ CRITICAL_MESSAGES: Final = "c"  # … unless it is critical
 EITHER: Final = "*"  # in patterns: both
 # Within the store's bound on keys (512) and on subjects (1 024), prefix included.
 SUBJECT_MAX_BYTES: Final = 500
+_SAID: Final = "_said"  # behind the network's name, which has no underscore
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _MEMO: Final = 4_096
 
@@ -42,6 +46,22 @@ def subject_of(topic: str, network: str, *, critical: bool = False) -> str:
     return f"{network}.{CRITICAL_MESSAGES if critical else MESSAGES}.{tokens_of(topic)}"
 
 
+def said_subject(reference: bytes, network: str) -> str:
+    """Where metadata are kept to which messages refer."""
+    return f"{network}{_SAID}.{reference.hex()}"
+
+
+def said_reference(subject: str) -> bytes | None:
+    """The reference of an entry that has metadata; None if the entry is a message."""
+    network, _, token = subject.partition(".")
+    if not network.endswith(_SAID):
+        return None
+    try:
+        return bytes.fromhex(token)
+    except ValueError:
+        return b""
+
+
 def is_critical(subject: str) -> bool:
     """Whether an entry of the message log is a critical message."""
     return subject.split(".", 2)[1] == CRITICAL_MESSAGES
@@ -59,7 +79,7 @@ def all_of(network: str, kind: str = EITHER) -> str:
 
 def messages_log(network: str, keep_s: float | None, keep_bytes: int | None) -> LogSpec:
     """The network's message log, with what it keeps; whoever opens it says the same."""
-    subjects = (all_of(network, MESSAGES), all_of(network, CRITICAL_MESSAGES))
+    subjects = (all_of(network, MESSAGES), all_of(network, CRITICAL_MESSAGES), f"{network}{_SAID}.>")
     return LogSpec(f"{network}-messages", subjects, max_age_s=keep_s, max_bytes=keep_bytes)
 
 

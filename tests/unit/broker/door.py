@@ -161,6 +161,7 @@ class Door:
             replication=self._replication,
             session_over=self.exchange.sources.session_over,
             dispatch=self.exchange.take,
+            judging=self.exchange.queries.is_judging,
             announce=self.exchange.announce,
             pressure=self.listener.hold_back,
             unwanted=self.exchange.lose,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 
 from tocsin.broker.journal import Journal
-from tocsin.errors import OutcomeUnknown, StoreFull, TocsinError
-from tocsin.model.publication import Publication
-from tocsin.model.subjects import messages_log
+from tocsin.errors import OutcomeUnknown, StoreFull, StoreUnavailable, TocsinError
+from tocsin.model.publication import Publication, decode_publication, encode_publication
+from tocsin.model.stream import Value
+from tocsin.model.subjects import messages_log, said_reference
 from tocsin.ports import Entry, Log, Record
 from tocsin.store.memory import MemoryServer, MemoryStore
 
@@ -29,7 +31,7 @@ class Troubled:
         self.gate.set()
         self.batches: list[int] = []
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
     async def append(self, records: Sequence[Record], *, expected: int | None = None) -> tuple[int, ...]:
@@ -50,25 +52,37 @@ class Bench:
         self.pressure: list[bool] = []
         self.outcomes: list[TocsinError | None] = []
         self.positions: list[int] = []  # that were told with them
+        self.said: list[dict[str, Value] | None] = []  # of the streams of what was dispatched
+        self.judging = False
         self.journal = Journal(
-            log,  # type: ignore[arg-type]
+            log,
             "net",
             records_max=8,
             dispatch=self._dispatch,
             pressure=self.pressure.append,
+            judging=lambda: self.judging,
         )
 
     def _dispatch(self, entry: Entry, publication: Publication) -> None:
         self.dispatched.append((entry.position, publication.payload))
+        self.said.append(publication.keys)
 
     def _stored(self, error: TocsinError | None, position: int) -> None:
         self.outcomes.append(error)
         self.positions.append(position)
 
-    def commit(self, payload: bytes, topic: str = "a", record_id: str = "", *, priority: str = "") -> None:
+    def commit(
+        self,
+        payload: bytes,
+        topic: str = "a",
+        record_id: str = "",
+        *,
+        priority: str = "",
+        keys: dict[str, Value] | None = None,
+    ) -> None:
         name = record_id or f"{topic}:{payload.decode()}"
         said = (("priority", priority),) if priority else ()
-        publication = Publication(topic, payload, 1, "me", user_properties=said)
+        publication = Publication(topic, payload, 1, "me", user_properties=said, keys=keys)
         self.journal.commit(publication, name, self._stored)
 
     async def until(self, condition: object) -> None:
@@ -223,6 +237,82 @@ async def test_an_entry_is_looked_for_in_what_is_still_kept() -> None:
         for number in range(3):
             bench.commit(b"%d" % number, record_id=f"id.{number}")
         await bench.until(lambda: bench.journal.tail == 3)
-        await bench.log.trim(before=3)  # type: ignore[operator]
+        await bench.log.trim(before=3)
         assert await bench.journal.has("id.2", "a", 0)
         assert not await bench.journal.has("id.1", "a", 0)
+
+
+LARGE: dict[str, Value] = {f"key{number}": "v" * 100 for number in range(30)}
+
+
+async def entries_of(bench: Bench) -> list[Entry]:
+    return list((await bench.log.read(">", 0)).entries)
+
+
+async def test_large_metadata_are_in_the_log_once_and_messages_refer_to_them() -> None:
+    async with running() as bench:
+        for number in range(100):
+            bench.commit(b"%d" % number, keys=LARGE)
+        bench.commit(b"small", "b", keys={"Room": "410"})
+        await bench.until(lambda: len(bench.dispatched) == 101)
+        entries = await entries_of(bench)
+        assert len(entries) == 102
+        assert [said_reference(entry.subject) is not None for entry in entries] == [True] + [False] * 101
+        assert all(len(entry.payload) < 100 for entry in entries[1:])
+        assert bench.said == [None] * 100 + [{"Room": "410"}], "nobody judges by it"
+        bench.judging = True
+        bench.commit(b"judged", keys=dict(LARGE))
+        bench.commit(b"other", keys={**LARGE, "more": 1})
+        await bench.until(lambda: len(bench.dispatched) == 103)
+        assert bench.said[101:] == [LARGE, {**LARGE, "more": 1}]
+        assert len(await entries_of(bench)) == 105
+
+
+async def test_metadata_are_resolved_for_those_behind_also_after_a_restart() -> None:
+    async with running() as bench:
+        bench.commit(b"one", keys=LARGE)
+        bench.commit(b"two")
+        await bench.until(lambda: len(bench.dispatched) == 2)
+        after = Bench(bench.log)  # knows nothing of what the one before knew
+        batch = await after.journal.read(["#"], 0)
+        assert len(batch.entries) == 2, "metadata are no messages"
+        whole = await after.journal.resolved(batch.entries)
+        assert [decode_publication(entry.payload).keys for entry in whole] == [LARGE, None]
+        assert [entry.position for entry in whole] == [2, 3]
+
+
+async def test_metadata_that_the_log_has_no_longer_count_as_nothing_said() -> None:
+    async with running() as bench:
+        bench.commit(b"one", keys=LARGE)
+        await bench.until(lambda: len(bench.dispatched) == 1)
+        await bench.log.trim(before=2)
+        after = Bench(bench.log)
+        whole = await after.journal.resolved((await after.journal.read(["#"], 2)).entries)
+        assert decode_publication(whole[0].payload).keys == {}
+        assert after.journal.resolver.missing == 1
+
+
+async def test_a_server_that_is_behind_is_asked_again() -> None:
+    async with running() as bench:
+        publication = Publication("a", b"", 1, "me", said=b"r" * 16)
+        with pytest.raises(StoreUnavailable):
+            await bench.journal.resolver.resolve(publication, 99)
+
+
+async def test_metadata_that_could_not_be_stored_are_written_with_the_next_message() -> None:
+    async with running() as bench:
+        bench.log.before.append(StoreFull("append", "no room"))
+        bench.commit(b"one", keys=LARGE)
+        await bench.until(lambda: len(bench.outcomes) == 1)
+        bench.commit(b"two", keys=LARGE)
+        await bench.until(lambda: len(bench.dispatched) == 1)
+        entries = await entries_of(bench)
+        assert len(entries) == 2 and said_reference(entries[0].subject) is not None
+
+
+async def test_messages_of_before_have_their_metadata_themselves() -> None:
+    async with running() as bench:
+        old = encode_publication(Publication("a", b"old", 1, "me", keys=LARGE))
+        await bench.log.append([Record("net.m.a", old, "old")])
+        await bench.until(lambda: len(bench.dispatched) == 1)
+        assert bench.said == [LARGE]

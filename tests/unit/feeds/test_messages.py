@@ -12,7 +12,9 @@ from tocsin.feeds.agent import Work
 from tocsin.feeds.live import Ear, Heard
 from tocsin.feeds.messages import MessageAgent
 from tocsin.model.catalogue import Column, Dataset, Feed, StreamSource, TopicSource
-from tocsin.model.subjects import subject_of
+from tocsin.model.said import encode_said, reference_of
+from tocsin.model.stream import Value
+from tocsin.model.subjects import said_subject, subject_of
 from tocsin.ports import BATCH_MAX, PAYLOAD_MAX_BYTES, Record
 
 DATASET = Dataset("Data", (Column("topic", "STRING"), Column("metadata", "MAP<STRING, STRING>")))
@@ -203,3 +205,20 @@ async def test_qos_0_messages_are_taken_too_and_the_oldest_go_if_there_are_too_m
     assert [each["n"] for each in found] == [2, 3, 4, 5]
     assert found[0] == {"n": 2, "topic": "a", "metadata": {"room": "1"}}
     assert (work.figures.dropped, work.figures.live) == (2, 4)
+
+
+async def test_metadata_that_messages_refer_to_are_found() -> None:
+    desk = await Desk.open()
+    keys: dict[str, Value] = {"type": "quake", "strength": 5, "words": "w" * 500}
+    data = encode_said(keys)
+    reference = reference_of(data)
+    await desk.messages.append([Record(said_subject(reference, NETWORK), data, "said")])
+    work = desk.work(StreamSource("type = 'quake' AND strength > 3"), DATASET)
+    async with running(agent(desk, work)):
+        await started(desk)
+        await desk.publish("s/1", {"n": 1}, said=reference)
+        await desk.publish("s/2", {"n": 2})
+        await desk.publish("s/1", {"n": 3}, said=reference)
+        found = await desk.until_records(2)
+    assert [each["n"] for each in found] == [1, 3]
+    assert found[0]["metadata"]["words"] == "w" * 500

@@ -1,0 +1,38 @@
+"""What was said of a stream, by reference: the metadata as bytes, and the hash that stands for them.
+
+A message above QoS 0 needs the metadata that its stream had when it was published. They are the same for many messages,
+and may be larger than the message. So they are a record of their own in the message log, and messages name its hash.
+A hash means the same metadata for ever: whoever has resolved it once need not ask again.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from tocsin.errors import Malformed
+from tocsin.model.stream import Value
+
+REFERENCE_BYTES: Final = 16  # nobody finds two metadata with one hash
+INLINE_MAX_BYTES: Final = 64  # what is shorter is in the message itself: a reference would save nothing
+
+_encoder = msgspec.msgpack.Encoder(order="sorted")  # the same metadata are the same bytes, whoever said them
+_decoder = msgspec.msgpack.Decoder(dict[str, Value])
+
+
+def encode_said(keys: dict[str, Value]) -> bytes:
+    return _encoder.encode(keys)
+
+
+def decode_said(data: bytes) -> dict[str, Value]:
+    """The metadata, or ``Malformed`` for whatever is none."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(f"not metadata of a stream: {error}") from None
+
+
+def reference_of(encoded: bytes) -> bytes:
+    return blake2b(encoded, digest_size=REFERENCE_BYTES).digest()
