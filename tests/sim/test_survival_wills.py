@@ -50,7 +50,7 @@ class DropsNobody(SurvivalBroker):
     """Bug: who comes back, here or elsewhere, is taken for dead all the same."""
 
     class wills(WaitingWills):
-        def came(self, client: str, *, back: bool) -> None:
+        def came(self, client: str, owner: str = "", *, back: bool) -> None:
             pass
 
 

@@ -5,6 +5,9 @@ stored, whichever broker stored it. Both are messages to the store for which no 
 the messages one by one are most of the work. So the others are told at once of who comes first, and of those who come
 in the next TELL_S together; and old sessions are looked for together that are to go within FORGET_S.
 
+A word says whose the client is (``core.ownership``), and is said of clients only that have proven to be entitled to
+their ids: a client that is refused came nowhere.
+
 Invariants: nobody is told of a client that has gone again; nobody is let go for a word from before it came
 (``core.presence``); and what is to be forgotten of a client is forgotten before a session of it is taken (``settled``),
 or the new one would go with the old.
@@ -14,12 +17,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from tocsin.broker.sessions import Sessions
+from tocsin.core.ownership import Claim
 from tocsin.core.presence import Presence
 from tocsin.errors import TocsinError
 from tocsin.ports import PAYLOAD_MAX_BYTES, Bus, Delivery
@@ -27,10 +32,16 @@ from tocsin.ports import PAYLOAD_MAX_BYTES, Bus, Delivery
 TELL_S: Final = 0.002  # shorter than most clients take to another broker
 FORGET_S: Final = 0.01  # an old session that nobody takes does no harm
 DISCARDS_MAX: Final = 64  # old sessions that are looked for at once
-SEPARATOR: Final = "\0"  # in no client id: MQTT allows it in no string
-BACK, CLEAN = "+", "-"  # before the time and the client id: it came for its session, or for a new one
+MARGIN_BYTES: Final = 320  # of an arrival, beside the client id and the user: a broker has a name, too
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class Arrival(msgspec.Struct, frozen=True, array_like=True):
+    """A client that has come to a broker; ``back``: for the session that it had, not for a new one."""
+
+    claim: Claim
+    back: bool
 
 
 class Arrivals:
@@ -59,8 +70,7 @@ class Arrivals:
         self._spawn = spawn
         self._clock_us = clock_us  # on the wall
         self._presence = Presence()
-        # Of whom the others are to be told → when it came, and whether for its session.
-        self._fresh: dict[str, tuple[int, bool]] = {}
+        self._fresh: dict[str, Arrival] = {}  # of whom the others are to be told
         self._clean: dict[str, str] = {}  # client → owner, whose old sessions are to be forgotten
         self._forgetting: dict[str, asyncio.Task[None]] = {}  # the same, under way
         self._slots = asyncio.Semaphore(DISCARDS_MAX)
@@ -68,18 +78,24 @@ class Arrivals:
         self._timer: asyncio.TimerHandle | None = None  # for forgetting
         self._log = structlog.get_logger()
 
-    def came(self, client: str, *, back: bool) -> int:
-        """A client has come; ``back``: for the session that it had. When that was."""
-        if not self._fresh:
-            asyncio.get_running_loop().call_at(self._told_at + TELL_S, self._tell)
+    def came(self, client: str) -> int:
+        """A client has come, and may turn out to be another's. When that was."""
         came_us = self._clock_us()
         self._presence.came(client, came_us)
-        self._fresh[client] = came_us, back
         return came_us
 
-    def came_clean(self, client: str, owner: str) -> None:
-        """A client has come that wants no session."""
-        self.came(client, back=False)
+    def came_us(self, client: str) -> int:
+        """When a client came that is here."""
+        return self._presence.came_us(client)
+
+    def tell(self, claim: Claim, *, back: bool) -> None:
+        """Tell the others of a client that has come, and is entitled to its id."""
+        if not self._fresh:
+            asyncio.get_running_loop().call_at(self._told_at + TELL_S, self._tell)
+        self._fresh[claim.client] = Arrival(claim, back)
+
+    def begins_anew(self, client: str, owner: str) -> None:
+        """A client has come that wants no session: an old one is to be forgotten."""
         self._clean[client] = owner
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FORGET_S, self.forget)
@@ -101,17 +117,18 @@ class Arrivals:
         if task is not None:
             await asyncio.wait({task})
 
-    def elsewhere(self, arrival: Delivery) -> list[tuple[str, bool, str]]:
-        """The clients that have come to another broker and not here since, whether for their sessions, and to which."""
-        broker, *clients = arrival.payload.decode(errors="replace").split(SEPARATOR)
-        if broker == self._broker:
+    def elsewhere(self, word: Delivery) -> list[Arrival]:
+        """The clients that have come to another broker, and not here since."""
+        try:
+            arrivals = msgspec.msgpack.decode(word.payload, type=list[Arrival])
+        except msgspec.DecodeError as error:
+            self._log.warning("a word of clients that came is unreadable", problem=str(error))
             return []
-        found = []
-        for each in clients:
-            came, _, client = each[1:].partition(" ")
-            if came.isdecimal() and not self.since(client, int(came)):
-                found.append((client, each.startswith(BACK), broker))
-        return found
+        return [
+            each
+            for each in arrivals
+            if each.claim.broker != self._broker and not self.since(each.claim.client, each.claim.came_us)
+        ]
 
     # ── together ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -119,10 +136,7 @@ class Arrivals:
         fresh, self._fresh = self._fresh, {}
         self._told_at = asyncio.get_running_loop().time()
         if fresh:
-            marked = [
-                f"{BACK if back else CLEAN}{came_us} {client}" for client, (came_us, back) in fresh.items()
-            ]
-            self._spawn(self._tell_others(marked))
+            self._spawn(self._tell_others(list(fresh.values())))
 
     def forget(self) -> None:
         """Forget now what would be forgotten a moment later."""
@@ -136,9 +150,9 @@ class Arrivals:
             self._forgetting.update(dict.fromkeys(clean, task))
             task.add_done_callback(lambda task: self._forgot(clean, task))
 
-    async def _tell_others(self, clients: list[str]) -> None:
+    async def _tell_others(self, arrivals: list[Arrival]) -> None:
         try:
-            for payload in _payloads(self._broker, clients):
+            for payload in _payloads(arrivals):
                 await self._bus.publish(self.subject, payload)
         except TocsinError as error:
             self._log.debug("the others do not know of a client", problem=str(error))
@@ -162,15 +176,15 @@ class Arrivals:
                 self._log.info("an old session may be left", subscriber=client, problem=str(error))
 
 
-def _payloads(broker: str, clients: list[str]) -> list[bytes]:
+def _payloads(arrivals: list[Arrival]) -> Iterator[bytes]:
     """What is said of so many clients, in as few messages as their size allows."""
-    found: list[bytes] = []
-    named, size = [broker.encode()], 0
-    for client in clients:
-        name = client.encode()
-        if size + len(name) > PAYLOAD_MAX_BYTES // 2 and len(named) > 1:
-            found.append(SEPARATOR.encode().join(named))
-            named, size = named[:1], 0
-        named.append(name)
-        size += len(name) + 1
-    return [*found, SEPARATOR.encode().join(named)]
+    named: list[Arrival] = []
+    size = 0
+    for each in arrivals:
+        length = len(each.claim.client.encode()) + len(each.claim.owner.encode()) + MARGIN_BYTES
+        if named and size + length > PAYLOAD_MAX_BYTES // 2:
+            yield msgspec.msgpack.encode(named)
+            named, size = [], 0
+        named.append(each)
+        size += length
+    yield msgspec.msgpack.encode(named)

@@ -14,6 +14,7 @@ import msgspec
 
 from tocsin.core.access import Who
 from tocsin.core.forwarding import Subscription
+from tocsin.core.ownership import may_take
 from tocsin.core.replication.gamma import Standing, option_of
 from tocsin.model.network import Scheme
 from tocsin.wire.replication import Bequest, Head, Option, Positions
@@ -161,6 +162,11 @@ class Clientele:
         oldest = next(iter(self._away))
         del self._away[oldest]
         return oldest
+
+    def owned_by(self, client: str, user: str) -> bool:
+        """Whether a client that is away is this user's, or nobody's in particular."""
+        away = self._away.get(client)
+        return away is not None and may_take(away.head.owner, user)
 
     def gone(self, client: str, session: str | None = None) -> bool:
         """A client that is away is somewhere else, or its session (if one is named: that one) is over; whether it is

@@ -284,11 +284,12 @@ class Connection(Outflow, Permitted):
             self.account.belong(self._user)
             self.rights_changed()
             self.epoch = self._exchange.sources.came(self.client_id)
-        if self._link_cluster is None and (accepted.session_expiry_s or not accepted.clean_start):
+        lasting = accepted.session_expiry_s or not accepted.clean_start
+        if self._link_cluster is None and (lasting or self._durability.ownership.asks):
             self._resuming = asyncio.get_running_loop().create_task(self._resume(accepted))
             return
         if self._link_cluster is None:
-            self._durability.client_came(self.client_id, self._user)
+            self._durability.client_came(self.client_id, self.user)
         self._begin(None, 0, accepted)
         self._welcome(accepted, present=False)
 
@@ -306,7 +307,8 @@ class Connection(Outflow, Permitted):
         self.tell(Resumed(present=present, user_properties=told, cause=self._cause))
 
     @property
-    def _user(self) -> str:
+    def user(self) -> str:
+        """The name that was proven; empty if none was."""
         return self._listener.who(self).user
 
     def rights(self) -> Rights:
@@ -329,7 +331,7 @@ class Connection(Outflow, Permitted):
         try:
             taken = await self._durability.take(
                 self.client_id,
-                owner=self._user,
+                owner=self.user,
                 clean=accepted.clean_start,
                 expiry_s=accepted.session_expiry_s,
                 wanted=lambda: not self._ended,
@@ -359,7 +361,7 @@ class Connection(Outflow, Permitted):
     def _come_in_provisionally(self, accepted: Accepted, error: TocsinError) -> None:
         """Without its session, if that could not be taken because the store cannot be reached."""
         try:
-            attendant = self._durability.attend_provisionally(self, self._cause, accepted, error, self._user)
+            attendant = self._durability.attend_provisionally(self, self._cause, accepted, error, self.user)
         except TocsinError as error:
             code = CLIENT_ID_NOT_VALID if isinstance(error, NotYours) else SERVER_UNAVAILABLE
             self.tell(ResumeFailed(reason_code=code, reason=str(error)))
@@ -373,7 +375,7 @@ class Connection(Outflow, Permitted):
     def bequest(self) -> Bequest | None:
         """The client's will."""
         will = self._session.will
-        left = (self.prefix, self.attendant.session, self.attendant.session_epoch)
+        left = (self.prefix, self.attendant.session, self.attendant.session_epoch, self.user)
         return None if will is None else self._exchange.sources.bequest(will, self.client_id, *left)
 
     # ── going ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -392,7 +394,7 @@ class Connection(Outflow, Permitted):
             if self.epoch:
                 self._exchange.sources.went(self.client_id, self.epoch)
             if self.attendant.begun:
-                self._durability.left(self, expiry_s, self._user)
+                self._durability.left(self, expiry_s, self.user)
             self._listener.release(self)
             self.account.retire()
         if self._transport is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +17,7 @@ from tocsin.broker.clientele import Present
 from tocsin.broker.groups import Groups
 from tocsin.broker.journal import Journal
 from tocsin.broker.orphans import Orphans
+from tocsin.broker.ownership import Ownership
 from tocsin.broker.provisional import CutOff, Provisional, ProvisionalAttendant
 from tocsin.broker.replicating import Replicating
 from tocsin.broker.retained import Retained
@@ -24,6 +26,7 @@ from tocsin.broker.sessions import Abandoned, NotYours, Sessions
 from tocsin.broker.standing_by import StandingBy
 from tocsin.broker.standing_in import StandingIn
 from tocsin.broker.wills import Wills
+from tocsin.core.ownership import Claim, may_take
 from tocsin.core.replication.signals import Policy
 from tocsin.core.session import Accepted
 from tocsin.core.stored_session import StoredSession, decode_session, session_key
@@ -57,6 +60,8 @@ class Durability:
         life: str,
         announce: Callable[[Publication], None],
         will_grace_s: int,
+        others: Iterable[str] = (),
+        has_users: bool = False,
     ) -> None:
         self.journal = journal
         self.retained = retained
@@ -73,6 +78,15 @@ class Durability:
         )
         self.orphans = Orphans(sessions.table, broker, over=sessions.over)
         channels.holding.saw = self.orphans.saw
+        self.ownership = Ownership(
+            bus,
+            network=network,
+            broker=broker,
+            others=others,
+            asks=has_users,
+            stored=sessions.owner_of,
+        )
+        self.ownership.holder = self._holder
         self._announce = announce  # sends a QoS 0 message that no connection sends
         self.wills = Wills(self.publish, replicating.will_settled)
         self.standing_in = StandingIn(
@@ -105,6 +119,8 @@ class Durability:
         results: ResultsReader | None = None,
         replication: Policy | None = None,
         will_grace_s: int = 30,
+        others: Iterable[str] = (),
+        has_users: bool = False,
         session_over: Callable[[str], None] = lambda client: None,
         dispatch: Callable[[Entry, Publication], None],
         judging: Callable[[], bool] = lambda: False,
@@ -112,6 +128,7 @@ class Durability:
         pressure: Callable[[bool], None],
         unwanted: Callable[[int], None],
     ) -> Durability:
+        """``others``: the names that other brokers may have; ``has_users``: clients can prove who they are."""
         log = await _open_within(store, messages_log(network, keep_s, keep_bytes))
         journal = Journal(
             log,
@@ -162,10 +179,16 @@ class Durability:
             life=life,
             announce=announce,
             will_grace_s=will_grace_s,
+            others=others,
+            has_users=has_users,
         )
 
-    async def run(self, let_go: Callable[[str], None], store: Store) -> None:
-        """Commit, follow, watch and answer, for as long as the broker lives. ``let_go`` ends a client's connection."""
+    async def run(
+        self, let_go: Callable[[str], None], store: Store, expel: Callable[[str], None] | None = None
+    ) -> None:
+        """Commit, follow, watch and answer, for as long as the broker lives. ``let_go`` ends a client's connection for
+        one of the same user elsewhere, ``expel`` because its id is another user's."""
+        self.ownership.expel = expel or let_go
 
         async def hand_over(request: Delivery) -> bytes:
             client, came_us = Sessions.wanted(request)
@@ -177,18 +200,25 @@ class Durability:
 
         async def hear(arrivals: AsyncIterator[Delivery]) -> None:
             async for arrival in arrivals:
-                for client, back, broker in self._arrivals.elsewhere(arrival):
-                    let_go(client)
-                    self._has_come(client, broker, back=back)
-                    self.replicating.moved(client)
+                for each in self._arrivals.elsewhere(arrival):
+                    theirs = each.claim
+                    if self.ownership.objects(theirs):
+                        self.ownership.object_to(theirs)  # nobody came who is entitled to that id
+                        continue
+                    if self._gives_way(theirs):
+                        let_go(theirs.client)
+                    self._has_come(theirs, back=each.back)
+                    self.replicating.moved(theirs.client, theirs.owner)
 
         subject = self.sessions.hand_over_subject(self._broker)
         async with (
             store.bus.serve(subject, hand_over),
+            store.bus.serve(self.ownership.subject(self._broker), self.ownership.answer),
             store.bus.subscribe(self._arrivals.subject) as arrivals,
             asyncio.TaskGroup() as group,
         ):
             group.create_task(hear(arrivals))
+            group.create_task(self.ownership.run())
             group.create_task(self.journal.commit_all())
             group.create_task(self.journal.follow())
             group.create_task(self.retained.watch())
@@ -251,13 +281,20 @@ class Durability:
         wanted: Callable[[], bool] = lambda: True,
     ) -> tuple[StoredSession, int, bool] | None:
         """Make a client's session ours, after whatever an earlier connection of it here still has to store; unless it
-        is no longer ``wanted`` (``Abandoned``)."""
+        is no longer ``wanted`` (``Abandoned``), or the client id is another user's (``NotYours``).
+
+        Nobody is told that the client came, and nobody lets anything go, before that is known.
+        """
         if not wanted():
             raise Abandoned(client)
-        self._has_come(client, self._broker, back=not clean)
+        came_us = self._arrivals.came(client)
+        claim = Claim(client, owner, self._broker, came_us)
+        if clean and not expiry_s:
+            await self._begin_anew(claim, wanted)
+            return None
+        self._has_come(claim, back=not clean)
         if self.provisional.cut_off:
             raise CutOff(client)
-        came_us = self._arrivals.came(client, back=not clean)
         await self.ended(client)
         await self._arrivals.settled(client)
         await self.provisional.settled(client)
@@ -269,7 +306,11 @@ class Durability:
             tail=self.journal.tail,
             came_us=came_us,
             wanted=wanted,
+            entitled=lambda stored: self._entitle(claim, stored=stored),
         )
+        if wanted():
+            stored = taken is not None and bool(owner)
+            self._arrivals.tell(msgspec.structs.replace(claim, stored=stored, inside=True), back=not clean)
         if taken is None:
             return None
         session, revision, resumed = taken
@@ -285,20 +326,66 @@ class Durability:
         ]
         return msgspec.structs.replace(session, received=(*session.received, *found)) if found else session
 
+    async def _entitle(self, claim: Claim, *, stored: bool, store_knows: bool = True) -> None:
+        """Raise ``NotYours`` if a client id is another user's, at another broker. One that has a stored session need
+        not ask."""
+        if not stored and not await self.ownership.claim(claim, store_knows=store_knows):
+            raise NotYours(claim.client)
+
+    async def _begin_anew(self, claim: Claim, wanted: Callable[[], bool]) -> None:
+        """A client came that wants no session, where users are told from each other."""
+        if self.provisional.cut_off:
+            self.provisional.began_anew(claim.client, claim.owner)
+            self.ownership.came_unasked(claim)
+            self._has_come(claim, back=False)
+            return
+        owner, known = await self.ownership.owner_of(claim.client)
+        if owner is not None and not may_take(owner, claim.owner):
+            raise NotYours(claim.client)
+        stored = owner is not None and bool(claim.owner) and owner == claim.owner
+        await self._entitle(claim, stored=stored, store_knows=known)
+        if not wanted():
+            raise Abandoned(claim.client)
+        self._has_come(claim, back=False)
+        self._arrivals.tell(msgspec.structs.replace(claim, stored=stored, inside=True), back=False)
+        if owner is not None or not known:
+            self._arrivals.begins_anew(claim.client, claim.owner)
+
     def client_came(self, client: str, owner: str) -> None:
-        """A client came that wants no session: an old one is forgotten, by the way."""
-        self._has_come(client, self._broker, back=False)
+        """A client came that wants no session, and nobody need be asked: an old one is forgotten, by the way."""
+        claim = Claim(client, owner, self._broker, self._arrivals.came(client), inside=True)
+        self._has_come(claim, back=False)
         if (
             self.provisional.cut_off
         ):  # what is said on the bus now would be heard later, when it is no longer true
-            self.provisional.began_anew(client, owner)
+            with contextlib.suppress(NotYours):
+                self.provisional.began_anew(client, owner)
         else:
-            self._arrivals.came_clean(client, owner)
+            self._arrivals.tell(claim, back=False)
+            self._arrivals.begins_anew(client, owner)
 
-    def _has_come(self, client: str, broker: str, *, back: bool) -> None:
-        """A client is alive, at this broker or another."""
-        self.wills.came(client, back=back)
-        self.standing_in.came(client, broker)
+    def _holder(self, client: str) -> Claim | None:
+        """The claim of whoever is in here under a client id."""
+        people = self.replicating.clientele.people
+        connection = people.present.get(client)
+        if connection is None or not connection.attendant.here:
+            return None
+        attendant = connection.attendant
+        owner = people.who(connection).user
+        stored = bool(owner and attendant.session) and not attendant.provisional
+        came_us = self._arrivals.came_us(client)
+        return Claim(client, owner, self._broker, came_us, stored, inside=True)
+
+    def _gives_way(self, theirs: Claim) -> bool:
+        """Whether the client that is here, or about to be, is let go for the same user's elsewhere."""
+        people = self.replicating.clientele.people
+        connection = people.present.get(theirs.client)
+        return connection is not None and may_take(people.who(connection).user, theirs.owner)
+
+    def _has_come(self, claim: Claim, *, back: bool) -> None:
+        """A client is alive, at this broker or another. What another user left under its id is not its affair."""
+        self.wills.came(claim.client, claim.owner, back=back)
+        self.standing_in.came(claim.client, claim.broker, claim.owner)
 
     def client_went(self, client: str) -> None:
         """No connection here has this client any more."""

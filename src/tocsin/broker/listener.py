@@ -27,7 +27,7 @@ from tocsin.broker.exchange import Exchange
 from tocsin.broker.visitors import Visitors
 from tocsin.config import Limits
 from tocsin.core.access import Rights, Who
-from tocsin.core.admission import Admission, Origin, is_loopback, link_cluster, source_of
+from tocsin.core.admission import NOT_AUTHORIZED, Admission, Origin, is_loopback, link_cluster, source_of
 from tocsin.core.rates import Bucket, Buckets
 from tocsin.core.refuge import reference
 from tocsin.core.session import (
@@ -41,8 +41,9 @@ from tocsin.core.session import (
     ServerStopping,
     SessionLimits,
     TakenOver,
+    WireFailed,
 )
-from tocsin.errors import PortTaken
+from tocsin.errors import PortTaken, ProtocolViolation
 from tocsin.model.network import BrokerInfo, Scheme
 from tocsin.runtime.guard import Changed, Guard
 from tocsin.runtime.pump import now_us
@@ -375,6 +376,13 @@ class Listener:
         connection = self._clients.get(client_id)
         if connection is not None:
             connection.post(TakenOver(cause=f"{self.own.id}:hand-over"))
+
+    def expel(self, client_id: str) -> None:
+        """The client id is another user's, who was there first."""
+        connection = self._clients.get(client_id)
+        if connection is not None:
+            error = ProtocolViolation("this client id is in use by another user", NOT_AUTHORIZED)
+            connection.post(WireFailed(error=error, cause=f"{self.own.id}:owner"))
 
     def closed(self, connection: Connection, close: Close) -> None:
         """Keep a note of how a connection ended."""

@@ -199,6 +199,8 @@ class _Broker:
             results=ResultsReader(results_directory(settings)),
             replication=policy_of(settings.replication),
             will_grace_s=settings.recovery.will_grace_s,
+            others=[each.id for each in settings.brokers],
+            has_users=bool(settings.access.users or settings.tls.client_ca),
             session_over=self._exchange.sources.session_over,
             dispatch=self._exchange.take,
             judging=self._exchange.queries.is_judging,
@@ -258,7 +260,9 @@ class _Broker:
         tasks = (
             asyncio.create_task(self._attend(listening)),
             asyncio.create_task(self._driver.run()),
-            asyncio.create_task(self._exchange.durability.run(self._listener.let_go, self._store)),
+            asyncio.create_task(
+                self._exchange.durability.run(self._listener.let_go, self._store, self._listener.expel)
+            ),
             asyncio.create_task(Figures(self._exchange, self._listener).run()),
             asyncio.create_task(self._resources.run()),
             asyncio.create_task(self._apart.run(self._table)),

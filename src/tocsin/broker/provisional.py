@@ -9,7 +9,6 @@ against their cells before their sessions are taken (``settled``).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
@@ -225,9 +224,9 @@ class Provisional:
         return found
 
     def began_anew(self, client: str, owner: str) -> None:
-        """A client came that wants no session: one that is known of it is forgotten, if nobody takes it before."""
-        with contextlib.suppress(NotYours):
-            self.admit(client, owner=owner, clean=True, expiry_s=0)
+        """A client came that wants no session: one that is known of it is forgotten, if nobody takes it before. Raises
+        ``NotYours``."""
+        self.admit(client, owner=owner, clean=True, expiry_s=0)
 
     def positions(self, client: str) -> Positions | None:
         """How far a client is, as copies have it."""

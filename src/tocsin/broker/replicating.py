@@ -19,6 +19,7 @@ from tocsin.broker.standing_by import StandingBy
 from tocsin.broker.tickets import Tickets
 from tocsin.config import Replication
 from tocsin.core.machine import CancelTimer, Effect, Received, Say, Send, SetTimer, Started, TimerFired
+from tocsin.core.ownership import may_take
 from tocsin.core.replication.backup import Backup
 from tocsin.core.replication.gamma import Left, Standing
 from tocsin.core.replication.primary import FLUSH, RESEND, Primary
@@ -156,9 +157,11 @@ class Replicating:
         found = [copy.standing(client) for copy in self.backup.copies.values()]
         return next((each for each in found if each is not None and each.head.session), None)
 
-    def is_here(self, client: str) -> bool:
-        """Whether a client is connected to this broker."""
-        return client in self.clientele.people.present
+    def is_here(self, client: str, owner: str) -> bool:
+        """Whether a client of this user is connected to this broker, or about to be."""
+        people = self.clientele.people
+        connection = people.present.get(client)
+        return connection is not None and may_take(owner, people.who(connection).user)
 
     def release(self, primary: str) -> None:
         """The copy of a broker is needed no longer, unless that one goes on with it."""
@@ -191,9 +194,9 @@ class Replicating:
             for client in filter(None, (connection.client_id, forgotten)):
                 self._altered(client)
 
-    def moved(self, client: str) -> None:
-        """A client has come to another broker."""
-        if self.active and self.clientele.gone(client):
+    def moved(self, client: str, owner: str) -> None:
+        """A client of this user has come to another broker."""
+        if self.active and self.clientele.owned_by(client, owner) and self.clientele.gone(client):
             self._altered(client)
 
     def over(self, session: StoredSession) -> None:

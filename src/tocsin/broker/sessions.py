@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -11,6 +11,7 @@ import structlog
 
 from tocsin.broker.holding import Holding
 from tocsin.core.delivery import Progress
+from tocsin.core.ownership import may_take
 from tocsin.core.stored_session import (
     StoredSession,
     decode_session,
@@ -27,13 +28,13 @@ TAKE_ATTEMPTS: Final = 5  # against other brokers that want the same client at t
 
 
 class NotYours(TocsinError):
-    """The client id has a session of another user."""
+    """The client id is another user's, who is connected with it or has a session."""
 
     fault = "peer"
 
     def __init__(self, client: str) -> None:
         self.client = client
-        super().__init__(f"the client id {client!r} has a session of another user; choose another id")
+        super().__init__(f"the client id {client!r} belongs to another user; choose another id")
 
 
 class Lost(TocsinError):
@@ -83,24 +84,30 @@ class Sessions:
         tail: int,
         came_us: int = 0,
         wanted: Callable[[], bool] = lambda: True,
+        entitled: Callable[[bool], Awaitable[None]] | None = None,
     ) -> tuple[StoredSession, int, bool] | None:
         """Make a client's session ours, resumed or (``clean``, or there is none) new: with its cell's revision, and
         whether it was resumed. None if there is none, and none is to last (``expiry_s`` 0).
 
         Whoever has the client now is asked to let it go, so that nothing that it knows is lost, unless it came there
         after it came here (``came_us``). ``Abandoned`` if it is no longer ``wanted`` here: a client that has gone on
-        must not lose its session to a connection that it has given up.
+        must not lose its session to a connection that it has given up. ``entitled`` is asked before anybody lets
+        anything go, and raises if the client id is another's; it is told whether the stored session is the owner's.
         """
         key, contested = session_key(client), False
-        for _ in range(TAKE_ATTEMPTS):
+        for attempt in range(TAKE_ATTEMPTS):
             cell = await self.table.get(key)
             before = self._decoded(cell)
-            if before is not None and before.owner not in ("", owner):
+            if before is not None and not may_take(before.owner, owner):
                 raise NotYours(client)
+            if entitled is not None and not attempt:
+                await entitled(before is not None and bool(owner) and before.owner == owner)
             if before is not None and before.broker not in ("", self._broker):
                 contested = not await self._ask_for(before, came_us) or contested
                 cell = await self.table.get(key)
                 before = self._decoded(cell)
+                if before is not None and not may_take(before.owner, owner):
+                    raise NotYours(client)
             if before is None and not expiry_s:
                 return None
             epoch = 1 if before is None else before.epoch + 1
@@ -125,6 +132,7 @@ class Sessions:
                     home=self._broker,
                     expiry_s=expiry_s,
                     contested=contested,
+                    owner=owner or before.owner,
                 )
             try:
                 revision = await self._claim(session, cell, None if clean else before, wanted)
@@ -162,11 +170,16 @@ class Sessions:
         self._holding.moved(resumed)
         return revision
 
+    async def owner_of(self, client: str) -> str | None:
+        """Whose the stored session of a client is; None if there is none."""
+        before = self._decoded(await self.table.get(session_key(client)))
+        return None if before is None else before.owner
+
     async def discard(self, client: str, owner: str) -> None:
         """A client came that wants no session: an old one, if it is its own, is forgotten."""
         cell = await self.table.get(session_key(client))
         before = self._decoded(cell)
-        if before is not None and before.owner not in ("", owner):
+        if before is not None and not may_take(before.owner, owner):
             return
         if cell is not None and (before is None or before.broker in ("", self._broker)):
             if before is None and _is_tombstone(cell):

@@ -54,6 +54,11 @@ class Publisher(Subscriber, Protocol):
         """Of the record ids of its messages."""
         ...
 
+    @property
+    def user(self) -> str:
+        """The name that was proven; empty if none was."""
+        ...
+
     def tell(self, event: Event) -> None:
         """Hand an outcome to the session, if it is still there to hear it."""
         ...
@@ -214,7 +219,8 @@ class Source:
         """The client's will as it is kept."""
         attendant, record_id = self._connection.attendant, will_id(self._connection.prefix)
         publication = self.publication(packet.topic, packet)
-        return Bequest(publication, 0, record_id, attendant.session, attendant.session_epoch)
+        session, epoch = attendant.session, attendant.session_epoch
+        return Bequest(publication, 0, record_id, session, epoch, self._connection.user)
 
     # ── the log ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -116,8 +116,9 @@ class Sources:
         size = self._sayings.size_with(topic, diff)
         return size_problem(size, self._metadata_max_bytes) if size > self._metadata_max_bytes else None
 
-    def bequest(self, will: Will, client: str, prefix: str, session: str, epoch: int) -> Bequest:
-        """A will, with what is said of its stream; ``prefix``: of the client's record ids; and its stored session."""
+    def bequest(self, will: Will, client: str, prefix: str, session: str, epoch: int, owner: str) -> Bequest:
+        """A will, with what is said of its stream; ``prefix``: of the client's record ids; its stored session; and the
+        user who left it."""
         publication = Publication.of(
             will_message(will),
             will.topic,
@@ -126,7 +127,7 @@ class Sources:
             cluster=self.cluster,
             keys=self.keys(will.topic),
         )
-        return Bequest(publication, will.will_delay_interval, will_id(prefix), session, epoch)
+        return Bequest(publication, will.will_delay_interval, will_id(prefix), session, epoch, owner)
 
     def statistics(self) -> dict[str, int]:
         return {

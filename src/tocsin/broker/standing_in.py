@@ -28,8 +28,8 @@ class Copies(core.Copies, Protocol):
 
     def release(self, primary: str) -> None: ...
 
-    def is_here(self, client: str) -> bool:
-        """Whether a client is connected to this broker."""
+    def is_here(self, client: str, owner: str) -> bool:
+        """Whether a client of this user is connected to this broker."""
         ...
 
 
@@ -67,7 +67,7 @@ class StandingIn:
         if self._machine.knows(broker, epoch):
             return
         taken = self._copies.take_over(broker)
-        standings = tuple(each for each in taken if not self._copies.is_here(each.client))
+        standings = tuple(each for each in taken if not self._copies.is_here(each.client, each.head.owner))
         cause = f"stand in for {broker}"
         self._post(core.StoodIn(broker=broker, epoch=epoch, standings=standings, cause=cause))
 
@@ -78,13 +78,13 @@ class StandingIn:
 
     def restarted(self, broker: str, wills: tuple[Left, ...]) -> None:
         """A broker is back that was never missed, and has forgotten these clients."""
-        absent = tuple(each for each in wills if not self._copies.is_here(each.client))
+        absent = tuple(each for each in wills if not self._copies.is_here(each.client, each.will.owner))
         if absent:
             self._post(core.Restarted(broker=broker, wills=absent, cause=f"restart of {broker}"))
 
-    def came(self, client: str, broker: str) -> None:
-        """A client has come to a broker, this one or another."""
-        self._post(ClientCame(client=client, broker=broker, cause=client))
+    def came(self, client: str, broker: str, owner: str = "") -> None:
+        """A client of this user has come to a broker, this one or another."""
+        self._post(ClientCame(client=client, broker=broker, owner=owner, cause=client))
 
     def _say_aloud(self, will: Bequest, told: Told) -> None:
         self._announce(will.publication)

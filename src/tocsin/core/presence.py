@@ -27,6 +27,10 @@ class Presence:
     def went(self, client: str) -> None:
         self._came_us.pop(client, None)
 
+    def came_us(self, client: str) -> int:
+        """When a client came here; 0 if it did not."""
+        return self._came_us.get(client, 0)
+
     def since(self, client: str, came_us: int) -> bool:
         """Whether a client has come here after it came elsewhere, at that time."""
         return self._came_us.get(client, came_us) > came_us

@@ -30,6 +30,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final, Protocol
 
 from tocsin.core.machine import Effect, Event, Handler, Say, TableMachine
+from tocsin.core.ownership import may_take
 from tocsin.core.replication.gamma import Left, Standing
 from tocsin.wire.replication import Bequest
 
@@ -66,6 +67,7 @@ class ClientCame(Event, frozen=True, kw_only=True):
 
     client: str
     broker: str
+    owner: str = ""  # the user that it has proven to be
 
 
 class AwaitWill(Effect, frozen=True, kw_only=True):
@@ -117,8 +119,9 @@ class StandIns(TableMachine):
         self._copies = copies
         self._grace_s = grace_s
         self._places: dict[str, _Place] = {}
-        self._awaited: dict[str, str] = {}  # client → the broker that it was at
-        self._recent: dict[str, tuple[int, str]] = {}  # who came lately: when, and to whom; oldest first
+        self._awaited: dict[str, tuple[str, str]] = {}  # client → the broker that it was at, and its user
+        # Who came lately: when, to whom, and as which user; oldest first.
+        self._recent: dict[str, tuple[int, str, str]] = {}
         self.recovered = 0  # clients that were awaited and came
 
     @property
@@ -152,11 +155,11 @@ class StandIns(TableMachine):
         absent = [
             each
             for each in event.standings
-            if not self._is_elsewhere(each.client, event.broker, each.since_us, now_us)
+            if not self._is_elsewhere(each.client, each.head.owner, event.broker, each.since_us, now_us)
         ]
-        awaited = [each.client for each in absent if each.head.connected]
+        awaited = {each.client: (event.broker, each.head.owner) for each in absent if each.head.connected}
         self._places[event.broker] = _Place(event.epoch, awaited, now_us)
-        self._awaited.update(dict.fromkeys(awaited, event.broker))
+        self._awaited.update(awaited)
         wills = [
             self._await(event.broker, each.client, each.head.will, event.cause, aloud=meanwhile)
             for each in absent
@@ -196,19 +199,20 @@ class StandIns(TableMachine):
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _is_elsewhere(self, client: str, broker: str, since_us: int, now_us: int) -> bool:
+    def _is_elsewhere(self, client: str, owner: str, broker: str, since_us: int, now_us: int) -> bool:
         """Whether a client, of which the copy says since then that it is at that broker, came to another one lately."""
-        at_us, at = self._recent.get(client, (0, broker))
-        return at != broker and at_us >= since_us and now_us - at_us <= RECENT_US
+        at_us, at, user = self._recent.get(client, (0, broker, ""))
+        return at != broker and may_take(owner, user) and at_us >= since_us and now_us - at_us <= RECENT_US
 
     def _came(self, event: ClientCame, now_us: int) -> list[Effect]:
         self._recent.pop(event.client, None)
-        self._recent[event.client] = (now_us, event.broker)
+        self._recent[event.client] = (now_us, event.broker, event.owner)
         if len(self._recent) > RECENT_MAX:
             del self._recent[next(iter(self._recent))]
-        broker = self._awaited.pop(event.client, None)
-        if broker is None:
+        broker, owner = self._awaited.get(event.client, ("", ""))
+        if not broker or not may_take(owner, event.owner):
             return []
+        del self._awaited[event.client]
         place = self._places[broker]
         del place.awaited[event.client]
         if now_us - place.began_us > AWAITED_US:
@@ -224,7 +228,7 @@ class StandIns(TableMachine):
         wills = [
             self._await(event.broker, each.client, each.will, event.cause)
             for each in event.wills
-            if not self._is_elsewhere(each.client, event.broker, each.since_us, now_us)
+            if not self._is_elsewhere(each.client, each.will.owner, event.broker, each.since_us, now_us)
         ]
         facts = {"broker": event.broker, "wills": len(wills)}
         return [

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from tocsin.core.ownership import may_take
 from tocsin.core.stored_session import StoredSession
 from tocsin.wire.replication import Bequest
 
@@ -127,10 +128,11 @@ class WaitingWills:
         under_way = self._under_way.get(client)
         return waiting.will if waiting is not None else under_way[-1] if under_way else None
 
-    def came(self, client: str, *, back: bool) -> None:
-        """A client has come, here or elsewhere; ``back``: for its session."""
+    def came(self, client: str, owner: str = "", *, back: bool) -> None:
+        """A client of this user has come, here or elsewhere; ``back``: for its session. A will that another user's
+        client left under the same id is not its affair."""
         waiting = self._waiting.get(client)
-        if waiting is None:
+        if waiting is None or not may_take(waiting.will.owner, owner):
             return
         if back or waiting.moving:
             waiting.cancel()

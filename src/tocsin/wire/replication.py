@@ -53,6 +53,7 @@ class Bequest(msgspec.Struct, frozen=True, array_like=True):
     record_id: str = ""  # under which it goes into the log: so it is there once, whoever puts it there
     session: str = ""  # the uid of the stored one that it was left with; empty: none
     epoch: int = 0  # of that, then
+    owner: str = ""  # the user whose client left it; empty: none was proven
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):

@@ -7,11 +7,13 @@ import contextlib
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
+import msgspec
 import pytest
 
 from tocsin.broker import arrivals
-from tocsin.broker.arrivals import Arrivals
+from tocsin.broker.arrivals import Arrival, Arrivals
 from tocsin.broker.sessions import Sessions
+from tocsin.core.ownership import Claim
 from tocsin.core.stored_session import session_key
 from tocsin.ports import Delivery, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
@@ -84,60 +86,74 @@ async def heard(broker: Broker) -> AsyncIterator[AsyncIterator[Delivery]]:
         yield deliveries
 
 
+def claimed(client: str, *, broker: str = "north-1", came_us: int = 7) -> Claim:
+    return Claim(client, "ann", broker, came_us)
+
+
+def word(*arrivals: Arrival) -> Delivery:
+    return Delivery("x", msgspec.msgpack.encode(arrivals))
+
+
+def told(delivery: Delivery) -> list[str]:
+    """The clients of whom a word tells."""
+    return [each.claim.client for each in msgspec.msgpack.decode(delivery.payload, type=list[Arrival])]
+
+
 async def test_who_comes_first_is_told_of_alone_and_who_comes_next_together(broker: Broker) -> None:
     async with heard(broker) as deliveries:
-        broker.arrivals.came("first", back=True)
-        assert (await anext(deliveries)).payload == b"north-1\0+7 first"
+        broker.arrivals.tell(claimed("first"), back=True)
+        assert told(await anext(deliveries)) == ["first"]
         for client in ("a", "b", "c d"):
-            broker.arrivals.came(client, back=True)
-        assert (await anext(deliveries)).payload == b"north-1\0+7 a\0+7 b\0+7 c d"
+            broker.arrivals.tell(claimed(client), back=True)
+        assert told(await anext(deliveries)) == ["a", "b", "c d"]
+
+
+async def test_nobody_is_told_of_a_client_that_only_knocks(broker: Broker) -> None:
+    async with heard(broker) as deliveries:
+        broker.arrivals.came("knocks")
+        broker.arrivals.tell(claimed("is in"), back=True)
+        assert told(await anext(deliveries)) == ["is in"]
 
 
 async def test_nobody_is_told_of_a_client_that_has_gone_again(broker: Broker) -> None:
     async with heard(broker) as deliveries:
-        broker.arrivals.came("goes", back=True)
+        broker.arrivals.tell(claimed("goes"), back=True)
         broker.arrivals.went("goes")
-        broker.arrivals.came("stays", back=True)
-        assert (await anext(deliveries)).payload == b"north-1\0+7 stays"
+        broker.arrivals.tell(claimed("stays"), back=True)
+        assert told(await anext(deliveries)) == ["stays"]
 
 
 async def test_names_too_long_for_one_message_are_told_in_several(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrivals, "PAYLOAD_MAX_BYTES", 40)
+    monkeypatch.setattr(arrivals, "PAYLOAD_MAX_BYTES", 1_000)
     names = [letter * 12 for letter in "abc"]
     async with heard(broker) as deliveries:
         for name in names:
-            broker.arrivals.came(name, back=True)
-        found: list[str] = []
-        while len(found) < 3:
-            payload = (await anext(deliveries)).payload
-            assert len(payload) <= 40
-            found += payload.decode().split("\0")[1:]
-        assert found == [f"+7 {name}" for name in names]
+            broker.arrivals.tell(claimed(name), back=True)
+        assert [told(await anext(deliveries)) for _ in names] == [[name] for name in names]
 
 
 def test_a_broker_takes_its_own_word_for_nobody_elsewhere(broker: Broker) -> None:
-    assert broker.arrivals.elsewhere(Delivery("x", b"north-1\x00+7 a\x00-7 b")) == []
-    assert broker.arrivals.elsewhere(Delivery("x", b"south-1\x00+7 a\x00-7 b\x00+7 - c\x00nonsense")) == [
-        ("a", True, "south-1"),
-        ("b", False, "south-1"),
-        ("- c", True, "south-1"),
-    ]
+    own = [Arrival(claimed("a"), True), Arrival(claimed("b"), False)]
+    others = [Arrival(claimed("a", broker="south-1"), True), Arrival(claimed("b", broker="south-1"), False)]
+    assert broker.arrivals.elsewhere(word(*own)) == []
+    assert broker.arrivals.elsewhere(word(*own, *others)) == others
+    assert broker.arrivals.elsewhere(Delivery("x", b"nonsense")) == []
 
 
 async def test_a_word_that_is_later_than_its_client_counts_no_more(broker: Broker) -> None:
-    broker.arrivals.came("me", back=True)
-    late, next_one = Delivery("x", b"south-1\0+6 me"), Delivery("x", b"south-1\0+8 me")
-    assert broker.arrivals.elsewhere(late) == []
-    assert broker.arrivals.elsewhere(next_one) == [("me", True, "south-1")]
+    broker.arrivals.came("me")
+    late, next_one = (Arrival(claimed("me", broker="south-1", came_us=us), True) for us in (6, 8))
+    assert broker.arrivals.elsewhere(word(late)) == []
+    assert broker.arrivals.elsewhere(word(next_one)) == [next_one]
     broker.arrivals.went("me")
-    assert broker.arrivals.elsewhere(late) == [("me", True, "south-1")]
+    assert broker.arrivals.elsewhere(word(late)) == [late]
 
 
 async def test_a_clean_start_ends_the_stored_session_and_not_the_next_one(broker: Broker) -> None:
     await broker.take("me")
-    broker.arrivals.came_clean("me", "")
+    broker.arrivals.begins_anew("me", "")
     assert not await broker.take("me"), "the old one is gone before the new one is taken"
     await asyncio.sleep(2 * arrivals.FORGET_S)
     assert await broker.stored("me"), "and nothing is left that would end the new one"
@@ -145,7 +161,7 @@ async def test_a_clean_start_ends_the_stored_session_and_not_the_next_one(broker
 
 async def test_a_clean_start_waits_for_what_the_last_connection_still_has_to_store(broker: Broker) -> None:
     ending = broker.ending["me"] = asyncio.Event()
-    broker.arrivals.came_clean("me", "")
+    broker.arrivals.begins_anew("me", "")
     broker.arrivals.forget()
     await a_while()
     await broker.sessions.take("me", owner="", clean=False, expiry_s=60, tail=0)
@@ -158,7 +174,7 @@ async def test_a_clean_start_waits_for_what_the_last_connection_still_has_to_sto
 async def test_nothing_is_settled_while_an_earlier_clean_start_is_not(broker: Broker) -> None:
     ending = broker.ending["me"] = asyncio.Event()
     for _ in range(2):
-        broker.arrivals.came_clean("me", "")
+        broker.arrivals.begins_anew("me", "")
         broker.arrivals.forget()
         await a_while()
     settled = asyncio.create_task(broker.arrivals.settled("me"))
@@ -174,7 +190,7 @@ async def test_many_clean_starts_at_once_are_all_heeded(broker: Broker) -> None:
     for client in clients:
         await broker.take(client)
     for client in clients:
-        broker.arrivals.came_clean(client, "")
+        broker.arrivals.begins_anew(client, "")
     async with asyncio.timeout(DEADLINE_S):
         for client in clients:
             await broker.arrivals.settled(client)

@@ -51,7 +51,7 @@ class Broker:
     def settled(self, primary: str, client: str) -> bool:
         return False
 
-    def is_here(self, client: str) -> bool:
+    def is_here(self, client: str, owner: str) -> bool:
         return client in self.here
 
 

@@ -94,7 +94,6 @@ class SurvivalService(ChannelService):
             self._announced = True
             self._broker.bequeathing.came(self.client, self._broker.address)
             self.arrived_us = self._broker.now_us
-            self._broker.announce(self.client, self.stream.connection, self.arrived_us)
         self._asked = False
         super().take()
 
@@ -115,6 +114,7 @@ class SurvivalService(ChannelService):
         self.begin(revision, claims)
         if self.open:
             self.came_us = self._broker.ledger.world.now_us
+            self._broker.announce(self.client, self.stream.connection, self.arrived_us)
             self._broker.replicating.came(self.client, lambda _: self._greet(present), waits=not present)
 
     def _greet(self, present: bool) -> None:
