@@ -281,7 +281,7 @@ class Connection(Outflow, Permitted):
             self._session.become_link()
             self._decoder.max_packet_bytes += PACKET_MARGIN_BYTES
         else:
-            self.account.belong(self._user)
+            self.account.belong(self.user)
             self.rights_changed()
             self.epoch = self._exchange.sources.came(self.client_id)
         lasting = accepted.session_expiry_s or not accepted.clean_start
