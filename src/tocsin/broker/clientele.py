@@ -1,5 +1,7 @@
 """Γ of this broker (``core.replication.gamma``): the clients that are here, and those that are away and may come back.
 
+A will is part of it while its client may publish it: the rules are asked whenever it is read.
+
 Of a client that is here everything is read off its connection. Of one that is away what was so when it went is kept,
 while its session lasts or its will waits, and while the broker has backups at all: they alone ask for it. At most
 AWAY_MAX are; those that went first are forgotten first. They are in the store all the same, but for their wills.
@@ -62,6 +64,10 @@ class People(Protocol[PresentT]):
 
     def who(self, connection: PresentT) -> Who: ...
 
+    def may_publish(self, who: Who, topic: str) -> bool:
+        """Whether the rules let a client publish to a topic just now, also one that is not here."""
+        ...
+
 
 class Nobody:
     """No clients at all."""
@@ -73,6 +79,9 @@ class Nobody:
 
     def who(self, connection: Present) -> Who:
         raise AssertionError("nobody is here")
+
+    def may_publish(self, who: Who, topic: str) -> bool:
+        return True
 
 
 class _Away(msgspec.Struct):
@@ -99,9 +108,26 @@ class Clientele:
     def head(self, client: str) -> Head | None:
         here = self._here(client)
         if here is not None:
-            return self._head(here, connected=True, expiry_s=here.expiry_s, will=here.bequest())
+            will = here.bequest()
+            will = will if will is None or self.allows(will) else None
+            return self._head(here, connected=True, expiry_s=here.expiry_s, will=will)
         away = self._away.get(client)
-        return None if away is None else away.head
+        if away is None or away.head.will is None or self.allows(away.head.will):
+            return None if away is None else away.head
+        return msgspec.structs.replace(away.head, will=None)
+
+    def allows(self, will: Bequest) -> bool:
+        """Whether the client that left a will may publish it, by the rules as they are now."""
+        who = Who(will.owner, will.publication.client)
+        return self.people.may_publish(who, will.publication.topic)
+
+    def bequeathing(self) -> Iterator[str]:
+        """The clients that have left a will, whether they may or not."""
+        for client in self.clients():
+            here, away = self._here(client), self._away.get(client)
+            will = here.bequest() if here is not None else away and away.head.will
+            if will is not None:
+                yield client
 
     def names(self, client: str) -> Iterable[str]:
         return tuple(self._subscriptions(client))

@@ -141,6 +141,9 @@ class Doorkeeper:
                 reason = "the client's home is gone, and another broker stands in for it"
                 return self._refuse(_rejected(asked, USE_ANOTHER_SERVER, reason, reference), asked)
             rights = self._guard.access.rights(who)
+            if asked.will_topic is not None and not rights.may_publish(asked.will_topic):
+                reason = "the client may not publish to the topic of its will"
+                return self._refuse(_rejected(asked, NOT_AUTHORIZED, reason), asked)
         self._who[connection], self._rights[connection] = who, rights
         return Authenticated(cause=asked.cause)
 

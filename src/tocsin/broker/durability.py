@@ -90,7 +90,12 @@ class Durability:
         self._announce = announce  # sends a QoS 0 message that no connection sends
         self.wills = Wills(self.publish, replicating.will_settled)
         self.standing_in = StandingIn(
-            replicating, self.wills, will_grace_s, aloud=announce, doubt=self._find_out
+            replicating,
+            self.wills,
+            will_grace_s,
+            aloud=announce,
+            doubt=self._find_out,
+            allows=self._allows,
         )
         replicating.wills_left = self.standing_in.restarted
         self.provisional = Provisional(
@@ -434,9 +439,12 @@ class Durability:
     # ── wills ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def publish(self, will: Bequest, told: Told) -> None:
-        """A will that is due. ``told`` when it was sent, or the log has it, or refuses it for good."""
+        """A will that is due. ``told`` when it was sent, or the log has it, or refuses it for good; or if its client
+        may not publish it, by the rules as they are here and now."""
         publication = will.publication
-        if publication.qos == 0:
+        if not self._allows(will):
+            told()
+        elif publication.qos == 0:
             if publication.retain:
                 self.retaining.keep(publication)
             self._announce(publication)
@@ -454,6 +462,15 @@ class Durability:
             self.journal.commit(publication, will.record_id or self.prefix(), stored)
         else:
             told()
+
+    def _allows(self, will: Bequest) -> bool:
+        """Whether the client that left a will may publish it: rights change, and copies come from other brokers."""
+        if self.replicating.clientele.allows(will):
+            return True
+        publication = will.publication
+        facts = {"subscriber": publication.client, "user": will.owner, "topic": publication.topic}
+        self._log.warning("a will is not published: its client may not publish there", **facts)
+        return False
 
     def _find_out(self, client: str, will: Bequest, verdict: Verdict) -> None:
         self._spawn(self._look_for(client, will, verdict))

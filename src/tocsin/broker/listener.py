@@ -305,12 +305,17 @@ class Listener:
         """What a connection may do just now; nothing, before it is in. Rights change: do not keep them."""
         return self._doorkeeper.rights(connection)
 
+    def may_publish(self, who: Who, topic: str) -> bool:
+        """Whether the rules let a client publish to a topic just now, also one that is not here."""
+        return self.guard.access.may_publish(who, topic)
+
     def guard_changed(self, changed: Changed) -> None:
         """The users or the rules are others."""
         self._doorkeeper.changed(changed)
         if changed.access:
             for connection in self._clients.values():
                 connection.rights_changed()
+            self.exchange.durability.replicating.rights_changed()
             if self._access_changed is not None:
                 self._access_changed()
 

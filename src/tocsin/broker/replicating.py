@@ -209,6 +209,12 @@ class Replicating:
         if self.active and self.clientele.will_settled(client):
             self._altered(client)
 
+    def rights_changed(self) -> None:
+        """The rules are others: backups are to know the wills that may be published now, and no others."""
+        if self.active:
+            for client in tuple(self.clientele.bequeathing()):
+                self._altered(client)
+
     def _altered(self, client: str) -> None:
         self._post(Altered(client=client, cause=client))
 

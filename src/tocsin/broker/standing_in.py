@@ -35,7 +35,7 @@ class Copies(core.Copies, Protocol):
 
 class StandingIn:
     """See the module's text. ``aloud`` publishes a will to those who listen now, and puts it into no log; ``doubt``
-    finds out from the store whether the client of a will lives."""
+    finds out from the store whether the client of a will lives, ``allows`` whether it may publish that."""
 
     def __init__(
         self,
@@ -45,12 +45,14 @@ class StandingIn:
         clock: Callable[[], int] = now_us,
         aloud: Callable[[Publication], None] = lambda publication: None,
         doubt: Doubt | None = None,
+        allows: Callable[[Bequest], bool] = lambda will: True,
     ) -> None:
         self._copies = copies
         self._wills = wills
         self._clock = clock
         self._announce = aloud
         self._doubt = doubt
+        self._allows = allows
         self._machine = StandIns(copies, grace_s)
         self._post = Pump(self._machine, self._carry_out, clock).post
         self._log = structlog.get_logger()
@@ -87,7 +89,8 @@ class StandingIn:
         self._post(ClientCame(client=client, broker=broker, owner=owner, cause=client))
 
     def _say_aloud(self, will: Bequest, told: Told) -> None:
-        self._announce(will.publication)
+        if self._allows(will):
+            self._announce(will.publication)
         told()
 
     def _carry_out(self, effect: Effect) -> None:

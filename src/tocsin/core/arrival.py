@@ -34,6 +34,7 @@ class Arrival:
             username=self.packet.username,
             password=self.packet.password,
             user_properties=tuple(self.packet.user_properties),
+            will_topic=None if self.packet.will is None else self.packet.will.topic,
         )
 
     def acceptance(self) -> Accepted:

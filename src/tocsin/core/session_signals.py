@@ -126,6 +126,7 @@ class Authenticate(Effect, frozen=True, kw_only=True):
     username: str | None
     password: bytes | None
     user_properties: tuple[tuple[str, str], ...] = ()
+    will_topic: str | None = None  # None: the client leaves no will
 
 
 class Accepted(Effect, frozen=True, kw_only=True):

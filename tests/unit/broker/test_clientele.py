@@ -48,6 +48,10 @@ class Here:
         self.present = {each.client_id: each for each in connections}
         self.clientele = Clientele(lambda: self.now)
         self.clientele.people = self
+        self.denied: set[tuple[Who, str]] = set()
+
+    def may_publish(self, who: Who, topic: str) -> bool:
+        return (who, topic) not in self.denied
 
     def scheme(self, connection: Connected) -> Scheme:
         return Scheme.WS
@@ -85,6 +89,28 @@ def test_who_is_away_is_as_it_was_when_it_went() -> None:
     assert head is not None and (head.connected, head.will) == (False, None)
     assert list(here.clientele.clients()) == ["c"] and list(here.clientele.names("c")) == ["x"]
     assert here.clientele.option("c", "x") is not None and here.clientele.positions("c") == Positions(4)
+
+
+def test_a_will_that_its_client_may_not_publish_is_no_part_of_it() -> None:
+    will = Bequest(Publication("t", b"", 0, "c"), 5, owner="user")
+    here = Here(Connected(will=will))
+    for away in (False, True):
+        if away:
+            here.leave("c", will=will)
+        here.denied.add((Who("user", "c"), "t"))
+        head = here.clientele.head("c")
+        assert head is not None and head.will is None
+        assert list(here.clientele.bequeathing()) == ["c"]
+        here.denied.clear()
+        head = here.clientele.head("c")
+        assert head is not None and head.will == will
+
+
+def test_what_another_user_left_does_not_go_when_one_comes_under_the_same_id() -> None:
+    here = Here(Connected())
+    here.leave("c")
+    assert not here.clientele.owned_by("c", "mallory") and not here.clientele.owned_by("c", "")
+    assert here.clientele.owned_by("c", "user")
 
 
 def test_who_comes_back_is_here_alone() -> None:

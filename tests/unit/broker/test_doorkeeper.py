@@ -24,10 +24,14 @@ from mqtt5 import (
 from tests.unit.broker.door import SECRET, Door, until
 from tests.unit.broker.guarded import GuardedDoor, answer
 from tocsin.config import Access, Limits, Settings
+from tocsin.core.access import Access as Rules
+from tocsin.core.access_rules import parse_rules
 from tocsin.core.admission import Origin
+from tocsin.model.publication import Publication
 from tocsin.runtime.guard import Changed
 from tocsin.runtime.users import remove_user, set_password
 from tocsin.wire.codec import V5, V311, Version
+from tocsin.wire.replication import Bequest
 
 RULES = """
 [[rules]]
@@ -217,14 +221,49 @@ async def test_publishing_where_one_may_not_is_told_from_qos_1_on_and_goes_nowhe
         assert (await watcher.first(PublishPacket)).topic == "public"
 
 
-async def test_a_will_goes_no_further_than_its_client(users: Path) -> None:
+@pytest.mark.parametrize("version", [V5, V311])
+async def test_a_will_where_its_client_may_not_publish_is_refused_with_its_connect(
+    users: Path, version: Version
+) -> None:
+    async with ruled(users) as door:
+        for client, code in (("outsider", 0x87), ("bob", 0)):
+            named = {"username": "bob", "password": b"builder"} if client == "bob" else {}
+            connect = ConnectPacket(client, will=Will("private/will", payload=b"x"), **named)  # type: ignore[arg-type]
+            assert await answer(door, connect, version) == code
+
+
+@pytest.mark.parametrize("delay_s", [0, 1])
+async def test_a_will_goes_no_further_than_its_client_may_when_it_is_due(users: Path, delay_s: int) -> None:
     async with ruled(users) as door:
         watcher = await door.peer(connect=BOB)
         await watcher.subscribe(TopicFilter("#"))
-        for topic in ("private/will", "will"):
-            dying = await door.peer(connect=ConnectPacket("dying", will=Will(topic, payload=b"x")))
-            dying.writer.transport.abort()
+        dying = []
+        for topic in ("soon/private", "will"):
+            will = Will(topic, payload=b"x", will_delay_interval=delay_s)
+            connect = ConnectPacket(topic.replace("/", "-"), session_expiry_interval=60, will=will)
+            dying.append(await door.peer(connect=connect))
+        if delay_s:  # they wait already when the rules change
+            for each in dying:
+                each.writer.transport.abort()
+            await until(lambda: len(door.exchange.durability.wills) == 2)
+        rules = parse_rules(OPEN_BUT_FOR_PRIVATE.replace("private/#", "soon/#"), "rules")
+        door.guard.access = Rules(rules)
+        door.listener.guard_changed(Changed(access=True))
+        for each in dying:
+            each.writer.transport.abort()
         assert (await watcher.first(PublishPacket)).topic == "will"
+
+
+async def test_who_publishes_a_copys_will_asks_its_own_rules_as_the_user_who_left_it(users: Path) -> None:
+    async with ruled(users) as door:
+        watcher = await door.peer(connect=BOB)
+        await watcher.subscribe(TopicFilter("#"))
+        told: list[str] = []
+        for owner, topic in (("", "private/x"), ("bob", "private/y"), ("", "z")):
+            will = Bequest(Publication(topic, b"x", 0, "dead"), owner=owner)
+            door.exchange.durability.publish(will, lambda topic=topic: told.append(topic))  # type: ignore[misc]
+        assert told == ["private/x", "private/y", "z"], "all are settled"
+        assert [(await watcher.first(PublishPacket)).topic for _ in range(2)] == ["private/y", "z"]
 
 
 async def test_a_group_gets_round_no_rule(users: Path) -> None:
