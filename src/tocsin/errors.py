@@ -454,7 +454,7 @@ class UnsupportedVersion(WireError):
         self.name = name
         self.level = level
         super().__init__(
-            f"protocol {name!r} level {level} is not supported; use MQTT 5 (level 5) or MQTT 3.1.1 (level 4)"
+            f"protocol {name!r} level {level} is not supported; use MQTT 5, 3.1.1 or 3.1 (levels 5, 4, 3)"
         )
 
 

@@ -187,8 +187,8 @@ async def test_a_receipt_of_nothing_is_answered_so_and_harms_nobody(door: Door, 
 
 @pytest.mark.mqtt("3.4.2-1", "3.5.2-1", "3.6.2-1", "3.7.2-1")
 @pytest.mark.parametrize("first", [0x40, 0x50, 0x62, 0x70])
-async def test_a_reason_that_does_not_exist_is_malformed(door: Door, first: int) -> None:
-    assert await fate(door, frame(first, b"\0\1", b"\x77")) == MALFORMED
+async def test_a_reason_that_does_not_exist_is_a_protocol_error(door: Door, first: int) -> None:
+    assert await fate(door, frame(first, b"\0\1", b"\x77")) == PROTOCOL_ERROR
 
 
 @pytest.mark.mqtt("2.2.1-5")

@@ -81,8 +81,14 @@ async def test_behind_a_clients_disconnect_nothing_is_looked_at(door: Door, vers
 
 
 @pytest.mark.mqtt("3.14.2-1")
-async def test_a_reason_to_leave_that_does_not_exist_is_malformed(door: Door) -> None:
-    assert await fate(door, frame(0xE0, b"\x77")) == MALFORMED
+async def test_a_reason_to_leave_that_does_not_exist_is_a_protocol_error(door: Door) -> None:
+    assert await fate(door, frame(0xE0, b"\x77")) == PROTOCOL_ERROR
+
+
+@pytest.mark.mqtt("3.14.2-1")
+@pytest.mark.parametrize("code", [0x87, 0x89, 0x8B, 0x8D, 0x8E, 0x9C, 0xA2])
+async def test_a_client_does_not_leave_with_a_reason_that_is_the_servers(door: Door, code: int) -> None:
+    assert await fate(door, frame(0xE0, bytes((code,)))) == PROTOCOL_ERROR
 
 
 @pytest.mark.mqtt("3.14.2-2", "4.13.1-1")

@@ -102,15 +102,29 @@ async def test_no_local_leaves_out_what_the_client_itself_published(door: Door, 
 @BOTH
 async def test_every_filter_has_its_own_answer_in_its_place(door: Door, version: Version) -> None:
     peer, publisher = await door.peer("c", version=version), await door.peer("p")
-    wanted = ["a", "a/#/b", "b", "c+", "#", "d#", "e/+/#", ""]
-    options = (0, 0, 1, 1, 2, 2, 0, 0)
+    wanted = ["a", "a/#/b", "b", "c+", "#", "d#", "e/+/#"]
+    options = (0, 0, 1, 1, 2, 2, 0)
     payload = b"".join(text(each) + bytes((qos,)) for each, qos in zip(wanted, options, strict=True))
     peer.writer.write(frame(0x82, ID, properties(version), payload))
     answer = await peer.receive(SubAckPacket)
     bad = 0x8F if version == V5 else 0x80
-    assert [int(code) for code in answer.reason_codes] == [0, bad, 1, bad, 2, bad, 0, bad]
+    assert [int(code) for code in answer.reason_codes] == [0, bad, 1, bad, 2, bad, 0]
     await publish(publisher, "x/y", b"x", TWO)
     assert (await receive(peer)).qos == TWO
+
+
+@pytest.mark.mqtt("4.7.3-1")
+@pytest.mark.mqtt311("4.7.3-1")
+@BOTH
+@pytest.mark.parametrize("wanted", [("",), ("", "a"), ("a", "")])
+async def test_an_empty_filter_ends_the_connection(
+    door: Door, version: Version, wanted: tuple[str, ...]
+) -> None:
+    filters = b"".join(text(each) + b"\0" for each in wanted)
+    asked = frame(0x82, ID, properties(version), filters)
+    assert await fate(door, asked, version) == said(MALFORMED, version)
+    unasked = frame(0xA2, ID, properties(version), b"".join(text(each) for each in wanted))
+    assert await fate(door, unasked, version) == said(MALFORMED, version)
 
 
 @pytest.mark.mqtt("3.8.4-7", "3.9.3-2")

@@ -25,6 +25,13 @@ from tocsin.wire.topics import check_topic
 
 # Of a reason string: enough for every sentence of ours, little on a small device's link.
 REASON_MAX_CHARS = 200
+BRIDGE_BIT: Final = 0x80
+# What is wrong with the bytes of a CONNECT and has a return code in 3.1.1: the version, the client id.
+ANSWERED_IN_311: Final = (0x84, 0x85)
+# With which a client may leave (MQTT 5, 3.14.2.1); the others are a server's.
+LEAVING_CODES: Final = frozenset(
+    (0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99)
+)
 # Whose fault a refusal is by its code alone: unavailable and busy, use another server and moved.
 _FAULTS: Final = {0x88: "ours", 0x89: "ours", 0x9C: "none", 0x9D: "none"}
 
@@ -175,10 +182,13 @@ def dismissal(reason_code: int, reason: str | None, server_reference: str | None
 
 
 def answer_version(error: UnsupportedVersion) -> Version | None:
-    """The version in which to tell a peer that its own is not spoken; None if it does not look like MQTT at all."""
+    """The version in which to tell a peer that its own is not spoken; None if it does not look like MQTT at all.
+
+    Bridges of mosquitto set the highest bit of the level of 3.1 and 3.1.1; told in that version, they try without.
+    """
     if error.name not in ("MQTT", "MQIsdp"):
         return None
-    return V311 if error.level < V5 else V5
+    return V311 if error.level & ~BRIDGE_BIT < V5 else V5
 
 
 def connack_code(code: int) -> ConnAckReasonCode:

@@ -261,6 +261,10 @@ class Session(TableMachine):
                 raise ProtocolViolation("a DISCONNECT wants the session kept, but the CONNECT did not")
             self._session_expiry_s = min(expiry_s, self.limits.session_expiry_max_s)
         code = int(packet.reason_code)
+        if code not in handshake.LEAVING_CODES:
+            raise ProtocolViolation(
+                f"a DISCONNECT of a client has the reason {code:#04x}, which is a server's"
+            )
         if code == 0:
             self._will = None
         fault = "peer" if code >= 0x80 else "none"
@@ -308,7 +312,7 @@ class Session(TableMachine):
             version = handshake.answer_version(error)
         if version is not None:
             self.version = version
-        if version == V5 or (version is not None and isinstance(error, UnsupportedVersion)):
+        if version == V5 or (version is not None and error.reason_code in handshake.ANSWERED_IN_311):
             return self._refuse(error.reason_code, error.problem, "peer")
         return self._close(error.reason_code, error.problem, "peer")
 

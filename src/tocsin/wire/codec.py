@@ -1,4 +1,4 @@
-"""Bytes to packets and back, for MQTT 5 and 3.1.1 with one vocabulary: the packet classes of ``mqtt5``.
+"""Bytes to packets and back, for MQTT 5, 3.1.1 and 3.1 with one vocabulary: the packet classes of ``mqtt5``.
 
     decoder = Decoder(max_packet_bytes)                       one per connection; server side
     decoder = Decoder(max_packet_bytes, role="client", version=5)
@@ -6,7 +6,8 @@
         ...                                                   a WireError is always the last item, and final:
                                                               whatever is fed afterwards gives []
     decoder.feed_runs(data)                                   the same, with runs of plain publishes as PublishRun
-    decoder.version                                           None until CONNECT said it (server); then 4 or 5
+    decoder.version                                           None until CONNECT said it (server); then 4 or 5;
+                                                              MQTT 3.1 is 4 as well: only its CONNECT and DUP differ
     decoder.max_packet_bytes                                  may be raised once the peer is known
 
     encode(packet, version) -> bytes                          Unencodable if the packet cannot be said in that version
@@ -33,9 +34,9 @@ from mqtt5 import Packet, PublishPacket
 from tocsin.errors import Malformed, PacketTooLarge, ProtocolViolation, Unencodable, WireError
 from tocsin.wire import mqtt50, mqtt311
 from tocsin.wire.connect import V5 as V5
+from tocsin.wire.connect import V31, Level, level_of, version_of
 from tocsin.wire.connect import V311 as V311
 from tocsin.wire.connect import Version as Version
-from tocsin.wire.connect import version_of
 from tocsin.wire.fields import text_of
 from tocsin.wire.mqtt311 import QOS
 from tocsin.wire.topics import check_topic
@@ -51,8 +52,9 @@ _NAMES: Final = (
     "reserved packet type 0", "CONNECT", "CONNACK", "PUBLISH", "PUBACK", "PUBREC", "PUBREL", "PUBCOMP",
     "SUBSCRIBE", "SUBACK", "UNSUBSCRIBE", "UNSUBACK", "PINGREQ", "PINGRESP", "DISCONNECT", "AUTH",
 )  # fmt: skip
-_ACCEPTED: Final[dict[tuple[Role, Version | None], tuple[int, ...]]] = {
+_ACCEPTED: Final[dict[tuple[Role, Level | None], tuple[int, ...]]] = {
     ("server", None): (1,),
+    ("server", V31): (1, 3, 4, 5, 6, 7, 8, 10, 12, 14),
     ("server", V311): (1, 3, 4, 5, 6, 7, 8, 10, 12, 14),
     ("server", V5): (1, 3, 4, 5, 6, 7, 8, 10, 12, 14, 15),
     ("client", V311): (2, 3, 4, 5, 6, 7, 9, 11, 13),
@@ -64,18 +66,26 @@ _ACCEPTED: Final[dict[tuple[Role, Version | None], tuple[int, ...]]] = {
 _PUBLISH_FLAGS: Final = bytes(flags & 0x06 != 0x06 and flags & 0x0E != 0x08 for flags in range(16))
 
 
-def _first_bytes(accepted: tuple[int, ...]) -> bytes:
-    """A table of 256: 1 for each first byte that is legal, its flags included."""
+def _first_bytes(level: Level | None, accepted: tuple[int, ...]) -> bytes:
+    """A table of 256: 1 for each first byte that is legal, its flags included.
+
+    MQTT 3.1 ignores the flags of a CONNECT, so that they are judged when its level is known; and it repeats PUBREL,
+    SUBSCRIBE and UNSUBSCRIBE with DUP.
+    """
     legal = bytearray(256)
     for kind in accepted:
         if kind == 3:
             legal[0x30:0x40] = _PUBLISH_FLAGS
+        elif kind == 1 and level is None:
+            legal[0x10:0x20] = b"\1" * 16
         else:
             legal[kind << 4 | (0x02 if kind in (6, 8, 10) else 0)] = 1
+            if level == V31 and kind in (6, 8, 10):
+                legal[kind << 4 | 0x0A] = 1
     return bytes(legal)
 
 
-_LEGAL: Final = {key: _first_bytes(accepted) for key, accepted in _ACCEPTED.items()}
+_LEGAL: Final = {key: _first_bytes(key[1], accepted) for key, accepted in _ACCEPTED.items()}
 
 _topics: dict[bytes, str] = {}
 
@@ -118,6 +128,7 @@ class Decoder:
         "_hot",
         "_last",
         "_legal",
+        "_level",
         "_max_packet_bytes",
         "_needed",
         "_role",
@@ -136,10 +147,11 @@ class Decoder:
         self._needed = 0  # how many bytes must be held before it is worth looking again
         self._failed = False
 
-    def _speak(self, version: Version | None) -> None:
-        self._version = version
-        self._legal = _LEGAL[self._role, version]
-        self._hot = _hot(version, self._max_packet_bytes)
+    def _speak(self, level: Level | None) -> None:
+        self._level = level
+        self._version = version_of(level)
+        self._legal = _LEGAL[self._role, level]
+        self._hot = _hot(self._version, self._max_packet_bytes)
         self._last = _NONE  # what the last run of a chunk of its own was like
 
     @property
@@ -153,7 +165,7 @@ class Decoder:
     @max_packet_bytes.setter
     def max_packet_bytes(self, most: int) -> None:
         self._max_packet_bytes = most
-        self._speak(self._version)
+        self._speak(self._level)
 
     @property
     def held_bytes(self) -> int:
@@ -270,8 +282,11 @@ class Decoder:
 
     def _packet(self, frame: bytes, at: int) -> Packet:
         """One frame, by the codec of the version."""
-        if self._version is None:
-            self._speak(version_of(frame, at))
+        if self._level is None:
+            level = level_of(frame, at)
+            self._speak(level)
+            if not self._legal[frame[0]] and level != V31:
+                raise self._unexpected(frame[0])
         if self._version == V311:
             return mqtt311.decode(frame, at)
         packet = mqtt50.decode(frame, at)
@@ -282,7 +297,7 @@ class Decoder:
     def _unexpected(self, first: int) -> WireError:
         kind = first >> 4
         name = _NAMES[kind]
-        if kind in _ACCEPTED[self._role, self._version]:
+        if kind in _ACCEPTED[self._role, self._level]:
             return Malformed(f"the flags of a {name} are {first & 0x0F:#x}, which is not allowed")
         if self._version is None and kind:
             return ProtocolViolation(f"the first packet must be CONNECT, not {name}")

@@ -1,4 +1,8 @@
-"""What CONNECT has in common in all versions: its protocol name and level, its flags, and the will's topic."""
+"""What CONNECT has in common in all versions: its protocol name and level, its flags, and the will's topic.
+
+MQTT 3.1 is spoken as a dialect of 3.1.1: once the CONNECT is read, all but a few bits are the same. ``Level`` is what
+the wire says, ``Version`` is what the rest of the broker knows.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,30 @@ from tocsin.errors import Malformed, ProtocolViolation, UnsupportedVersion
 from tocsin.wire.fields import read_binary, read_u8
 from tocsin.wire.topics import TopicInvalid, check_topic
 
-Version = Literal[4, 5]  # the protocol level on the wire: 4 is MQTT 3.1.1, 5 is MQTT 5
+Version = Literal[4, 5]  # 4 is MQTT 3.1.1 (and 3.1), 5 is MQTT 5
+Level = Literal[3, 4, 5]  # the protocol level on the wire; 3 is MQTT 3.1
+V31: Final = 3
 V311: Final = 4
 V5: Final = 5
+
+_LEVELS: Final[dict[tuple[bytes, int], Level]] = {(b"MQTT", 5): V5, (b"MQTT", 4): V311, (b"MQIsdp", 3): V31}
 
 _NAME_MAX_BYTES = 16  # of an unknown protocol's name that an error repeats
 
 
-def version_of(frame: bytes, at: int) -> Version:
-    """The version that a CONNECT speaks; ``at`` is where its body begins."""
+def level_of(frame: bytes, at: int) -> Level:
+    """The protocol level that a CONNECT speaks; ``at`` is where its body begins."""
     name, at = read_binary(frame, at, len(frame), "the protocol name")
-    level, _ = read_u8(frame, at, len(frame), "the protocol level")
-    if name == b"MQTT":
-        if level == V5:
-            return V5
-        if level == V311:
-            return V311
-    raise UnsupportedVersion(name[:_NAME_MAX_BYTES].decode("ascii", "replace"), level)
+    number, _ = read_u8(frame, at, len(frame), "the protocol level")
+    level = _LEVELS.get((name, number))
+    if level is None:
+        raise UnsupportedVersion(name[:_NAME_MAX_BYTES].decode("ascii", "replace"), number)
+    return level
+
+
+def version_of(level: Level | None) -> Version | None:
+    """The version whose packets are spoken at this level."""
+    return V311 if level == V31 else level
 
 
 def check_connect_flags(flags: int) -> None:

@@ -53,6 +53,15 @@ def read_string(frame: bytes, at: int, end: int, field: str) -> tuple[str, int]:
     return text_of(raw, field), at
 
 
+def read_filter(frame: bytes, at: int, end: int) -> int:
+    """A topic filter, of which only its form is judged: it is text of at least one character (MQTT 5, 4.7.3)."""
+    start = at + 2
+    _, at = read_string(frame, at, end, "a topic filter")
+    if at == start:
+        raise Malformed("a topic filter is empty; at least one character is needed")
+    return at
+
+
 def text_of(raw: bytes, field: str) -> str:
     """The text of a string field's bytes."""
     try:

@@ -1,4 +1,4 @@
-"""MQTT 3.1.1 in the vocabulary of MQTT 5: packets of the ``mqtt5`` classes, as 3.1.1 writes them.
+"""MQTT 3.1.1 and 3.1 in the vocabulary of MQTT 5: packets of the ``mqtt5`` classes, as 3.1.1 writes them.
 
     decode(frame, at) -> Packet      a whole frame, and where its body begins; Malformed or ProtocolViolation
     encode(packet) -> bytes          ValueError if 3.1.1 cannot say it
@@ -11,6 +11,10 @@ mean by default:
   unavailable*, the only refusal that blames nobody.
 - SUBACK says granted or 0x80, *failure*; UNSUBACK says nothing, so it decodes to no reason codes.
 - A subscription gets messages with the retain flag as 3.1.1 has it: set only on retained ones sent at subscribing.
+
+MQTT 3.1 (``MQIsdp``, level 3), which old devices speak, differs in its CONNECT: the client id must not be empty, and a
+user name or password that the flags announce may be missing at the end. It knows no SUBACK for a filter that is
+refused; such a client gets 0x80 as one of 3.1.1 does.
 """
 
 from __future__ import annotations
@@ -42,9 +46,10 @@ from mqtt5 import (
 )
 
 from tocsin.errors import Malformed, ProtocolViolation
-from tocsin.wire.connect import check_connect_flags, check_will_topic
+from tocsin.wire.connect import V31, check_connect_flags, check_will_topic
 from tocsin.wire.fields import (
     read_binary,
+    read_filter,
     read_string,
     read_u8,
     read_u16,
@@ -55,6 +60,7 @@ from tocsin.wire.fields import (
 )
 from tocsin.wire.topics import check_topic
 
+CLIENT_ID_NOT_VALID: Final = 0x85
 FOREVER_S: Final = 0xFFFF_FFFF  # a session expiry interval that never passes
 
 QOS: Final = (QoS.AT_MOST_ONCE, QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE)
@@ -105,13 +111,15 @@ def encode(packet: Packet) -> bytes:
 def _connect(frame: bytes, at: int) -> ConnectPacket:
     end = len(frame)
     _, at = read_string(frame, at, end, "the protocol name")
-    _, at = read_u8(frame, at, end, "the protocol level")
+    level, at = read_u8(frame, at, end, "the protocol level")
     flags, at = read_u8(frame, at, end, "the connect flags")
     check_connect_flags(flags)
     if flags & 0xC0 == 0x40:
         raise Malformed("the connect flags have a password without a user name, which MQTT 3.1.1 forbids")
     keep_alive, at = read_u16(frame, at, end, "the keep-alive")
     client_id, at = read_string(frame, at, end, "the client id")
+    if level == V31 and not client_id:
+        raise ProtocolViolation("the client id is empty, which MQTT 3.1 does not allow", CLIENT_ID_NOT_VALID)
     will = None
     if flags & 0x04:
         topic, at = read_string(frame, at, end, "the will topic")
@@ -119,9 +127,9 @@ def _connect(frame: bytes, at: int) -> ConnectPacket:
         check_will_topic(topic)
         will = Will(topic, payload=payload, qos=QOS[flags >> 3 & 3], retain=bool(flags & 0x20))
     username, password = None, None
-    if flags & 0x80:
+    if flags & 0x80 and (level != V31 or at < end):
         username, at = read_string(frame, at, end, "the user name")
-    if flags & 0x40:
+    if flags & 0x40 and (level != V31 or at < end):
         password, at = read_binary(frame, at, end, "the password")
     _end_here("CONNECT", at, end)
     clean = bool(flags & 0x02)
@@ -179,7 +187,7 @@ def _subscribe(frame: bytes, at: int) -> Packet:
     if at == end:
         raise ProtocolViolation("a SUBSCRIBE must hold at least one topic filter")
     while at < end:
-        _, at = read_string(frame, at, end, "a topic filter")
+        at = read_filter(frame, at, end)
         qos, at = read_u8(frame, at, end, "a requested QoS")
         if qos > 2:
             raise Malformed(f"the requested QoS byte is {qos:#04x}; 0, 1 and 2 are possible")
@@ -203,7 +211,7 @@ def _unsubscribe(frame: bytes, at: int) -> Packet:
     if at == end:
         raise ProtocolViolation("an UNSUBSCRIBE must hold at least one topic filter")
     while at < end:
-        _, at = read_string(frame, at, end, "a topic filter")
+        at = read_filter(frame, at, end)
     return _as_version_5(frame, start)
 
 
@@ -214,7 +222,8 @@ def _as_version_5(frame: bytes, at: int) -> Packet:
     able to refuse one filter and grant the next.
     """
     body = frame[at : at + 2] + b"\0" + frame[at + 2 :]
-    packet, _ = mqtt5.read(memoryview(frame[:1] + write_varint(len(body)) + body))
+    first = frame[0] & ~0x08  # DUP, which MQTT 3.1 has here
+    packet, _ = mqtt5.read(memoryview(bytes((first,)) + write_varint(len(body)) + body))
     return packet
 
 

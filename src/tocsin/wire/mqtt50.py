@@ -35,8 +35,16 @@ from mqtt5 import (
 
 from tocsin.errors import Malformed, ProtocolViolation, WireError
 from tocsin.wire.connect import check_connect_flags, check_will_topic
-from tocsin.wire.fields import VARINT_MAX, read_binary, read_string, read_u8, read_u16, read_varint
-from tocsin.wire.topics import check_topic
+from tocsin.wire.fields import (
+    VARINT_MAX,
+    read_binary,
+    read_filter,
+    read_string,
+    read_u8,
+    read_u16,
+    read_varint,
+)
+from tocsin.wire.topics import TopicInvalid, check_topic
 
 PROPERTIES_MAX = 1_000  # in one packet: a bound on the time that a hostile one costs
 _FIXED_HEADER_MAX_BYTES = 5
@@ -89,7 +97,8 @@ def _complaint(words: str) -> WireError:
         "Receive maximum",
         "Maximum packet size",
     )
-    if words.startswith((*protocol_error, "Invalid boolean", "Invalid RetainHandling")):
+    unknown = ("Invalid boolean", "Invalid RetainHandling", "Invalid QoS")
+    if words.startswith((*protocol_error, *unknown)) or "ReasonCode value" in words:
         return ProtocolViolation(words[0].lower() + words[1:])
     return Malformed(words[0].lower() + words[1:])
 
@@ -149,7 +158,7 @@ def _walk_listing(frame: bytes, at: int) -> None:
 def _walk_subscribe(frame: bytes, at: int) -> None:
     at, end = _walk_properties(frame, at + 2, len(frame)), len(frame)
     while at < end:
-        _, at = read_string(frame, at, end, "a topic filter")
+        at = read_filter(frame, at, end)
         options, at = read_u8(frame, at, end, "the subscription options")
         if options & 0xC0:
             raise Malformed(f"reserved bits of the subscription options {options:#04x} are set")
@@ -158,7 +167,7 @@ def _walk_subscribe(frame: bytes, at: int) -> None:
 def _walk_unsubscribe(frame: bytes, at: int) -> None:
     at = _walk_properties(frame, at + 2, len(frame))
     while at < len(frame):
-        _, at = read_string(frame, at, len(frame), "a topic filter")
+        at = read_filter(frame, at, len(frame))
 
 
 def _walk_nothing(frame: bytes, at: int) -> None:
@@ -244,12 +253,22 @@ def _check_message(message: PublishPacket | Will) -> None:
             f"the payload format indicator is {message.payload_format_indicator}; 0 and 1 are possible"
         )
     if message.response_topic is not None:
-        check_topic(message.response_topic)
+        _check_response_topic(message.response_topic)
     if message.content_type is not None and "\0" in message.content_type:
         raise Malformed("the content type holds the character U+0000")
     for name, value in message.user_properties:
         if "\0" in name or "\0" in value:
             raise Malformed("a user property holds the character U+0000")
+
+
+def _check_response_topic(topic: str) -> None:
+    """A response topic is a topic name (3.3.2.3.5). What is wrong with it is no fault of the message's own topic."""
+    if "\0" in topic:
+        raise Malformed("the response topic holds the character U+0000")
+    try:
+        check_topic(topic)
+    except TopicInvalid as error:
+        raise ProtocolViolation(f"the response {error.problem}") from None
 
 
 def _check_list(field: str) -> Callable[[Any], None]:

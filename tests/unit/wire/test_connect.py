@@ -5,29 +5,32 @@ from __future__ import annotations
 import pytest
 
 from tocsin.errors import Malformed, ProtocolViolation, UnsupportedVersion
-from tocsin.wire.connect import V5, V311, check_connect_flags, check_will_topic, version_of
-
-
-@pytest.mark.parametrize(("level", "version"), [(4, V311), (5, V5)])
-def test_the_version_is_the_protocol_level(level: int, version: int) -> None:
-    assert version_of(b"\x10\x0a\x00\x04MQTT" + bytes((level,)), 2) == version
+from tocsin.wire.connect import V5, V31, V311, check_connect_flags, check_will_topic, level_of, version_of
 
 
 @pytest.mark.parametrize(
-    ("name", "level"), [(b"MQIsdp", 3), (b"MQTT", 3), (b"MQTT", 6), (b"mqtt", 4), (b"", 5), (b"\xff" * 99, 5)]
+    ("name", "level", "version"), [(b"MQIsdp", V31, V311), (b"MQTT", V311, V311), (b"MQTT", V5, V5)]
+)
+def test_the_version_is_the_protocol_level(name: bytes, level: int, version: int) -> None:
+    found = level_of(b"\x10\x0a" + len(name).to_bytes(2, "big") + name + bytes((level,)), 2)
+    assert (found, version_of(found)) == (level, version)
+
+
+@pytest.mark.parametrize(
+    ("name", "level"), [(b"MQIsdp", 4), (b"MQTT", 3), (b"MQTT", 6), (b"mqtt", 4), (b"", 5), (b"\xff" * 99, 5)]
 )
 def test_another_version_is_named_in_the_error(name: bytes, level: int) -> None:
     with pytest.raises(UnsupportedVersion) as caught:
-        version_of(len(name).to_bytes(2, "big") + name + bytes((level,)), 0)
+        level_of(len(name).to_bytes(2, "big") + name + bytes((level,)), 0)
     assert caught.value.level == level
     assert len(caught.value.name) <= 16
-    assert "use MQTT 5 (level 5) or MQTT 3.1.1 (level 4)" in str(caught.value)
+    assert "use MQTT 5, 3.1.1 or 3.1 (levels 5, 4, 3)" in str(caught.value)
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00", b"\x00\x04MQT", b"\x00\x04MQTT"])
 def test_a_connect_that_ends_before_its_level_is_malformed(body: bytes) -> None:
     with pytest.raises(Malformed):
-        version_of(body, 0)
+        level_of(body, 0)
 
 
 def test_flags_are_legal_or_malformed() -> None:

@@ -87,10 +87,10 @@ def test_what_version_3_has_no_words_for_is_left_out() -> None:
 
 
 def test_a_filter_that_is_not_valid_can_still_be_read() -> None:
-    packet = decode(b"\x82\x0a\x00\x01\x00\x02a#\x01\x00\x00\x00", 2)
+    packet = decode(b"\x82\x0b\x00\x01\x00\x02a#\x01\x00\x01b\x00", 2)
     assert isinstance(packet, SubscribePacket)
     first, second = packet.topic_filters
-    assert (first.pattern, first.max_qos, second.pattern) == ("a#", QoS.AT_LEAST_ONCE, "")
+    assert (first.pattern, first.max_qos, second.pattern) == ("a#", QoS.AT_LEAST_ONCE, "b")
     assert (first.no_local, first.retain_as_published) == (False, False)
     assert first.retain_handling == RetainHandling.SEND_ALWAYS
     gone = decode(b"\xa2\x06\x00\x01\x00\x02+a", 2)

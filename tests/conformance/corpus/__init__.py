@@ -1,0 +1,1 @@
+"""A corpus of wire sequences: packets from a grammar, each broken in one way, and what becomes of each."""
