@@ -7,7 +7,13 @@ The store is one substrate seen three ways:
 - a **Bus** carries messages that need not be kept, and questions that want an answer.
 
 ``store.jetstream`` implements them on NATS JetStream and ``store.memory`` in memory; one contract suite holds
-both to what is written here. Whatever goes wrong is a ``StoreError`` (or ``NoResponder``/``DeadlineExceeded``
+both to what is written here.
+
+**Fresh reads.** A server that was deposed as leader and does not know it yet may answer a read with old news. Whoever
+decides by a read, with no compare-and-set behind the decision, asks for a ``fresh`` one: its answer has everything that
+was acknowledged to anybody before it was asked for. It costs a write where there are several servers.
+
+Whatever goes wrong is a ``StoreError`` (or ``NoResponder``/``DeadlineExceeded``
 from the bus); exceptions of the library beneath never pass.
 
 Positions and revisions are positive and grow; 0 means "before the first". Times are integer microseconds.
@@ -97,8 +103,10 @@ class Log(Protocol):
         """
         ...
 
-    async def read(self, subject: str, start: int, *, limit: int = READ_MAX) -> Page:
+    async def read(self, subject: str, start: int, *, limit: int = READ_MAX, fresh: bool = False) -> Page:
         """Entries whose subject matches (``*`` one token, ``>`` the rest) from position ``start`` on, oldest first.
+
+        With ``fresh``, a page that says that nothing follows (``next > last``) has everything that was appended before.
 
         ``Trimmed`` if ``start`` is older than what the log still keeps and is not 0; start 0 means the oldest kept.
         Not so in a log with ``max_per_subject``: there holes are the purpose, and the reader goes on behind them.
@@ -109,8 +117,11 @@ class Log(Protocol):
         """Entries from ``start`` on, without gaps, repeats or end; waits for new ones and rides out reconnects."""
         ...
 
-    async def last(self, subject: str | None = None) -> int:
-        """The newest position, of the log or of one subject (no wildcards); 0 if there is none."""
+    async def last(self, subject: str | None = None, *, fresh: bool = False) -> int:
+        """The newest position, of the log or of one subject (no wildcards); 0 if there is none.
+
+        With ``fresh``, no entry that was appended before is newer; a log's may then be beyond its newest entry.
+        """
         ...
 
     async def trim(
@@ -154,7 +165,9 @@ class Change(msgspec.Struct, frozen=True):
 class Table(Protocol):
     """The newest value of each key. Keys: dot-separated tokens of ``A–Z a–z 0–9 _ - /  =``."""
 
-    async def get(self, key: str) -> Cell | None: ...
+    async def get(self, key: str, *, fresh: bool = False) -> Cell | None:
+        """The key's value; with ``fresh``, no write that was acknowledged before is missing from it."""
+        ...
 
     async def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> int:
         """Write whatever was there; the new revision. With ``ttl_s`` (whole seconds, at least 1) the key expires."""
@@ -170,8 +183,8 @@ class Table(Protocol):
         """Remove; no error if absent. With ``revision``, only if it is that one, else ``Conflict``."""
         ...
 
-    async def keys(self, prefix: str = "") -> tuple[str, ...]:
-        """The keys that begin with these characters, sorted."""
+    async def keys(self, prefix: str = "", *, fresh: bool = False) -> tuple[str, ...]:
+        """The keys that begin with these characters, sorted; ``fresh`` as for ``get``."""
         ...
 
     def watch(self, prefix: str = "") -> AsyncIterator[Change]: ...

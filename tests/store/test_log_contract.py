@@ -274,3 +274,20 @@ async def test_closing_the_store_ends_a_follower_in_words(
     with pytest.raises(StoreUnavailable):
         async with asyncio.timeout(20):
             await waiting
+
+
+async def test_fresh_reads_say_what_plain_ones_say(log: Log, subject: Subject) -> None:
+    assert (await log.read(subject(">"), 0, fresh=True)).entries == ()
+    assert await log.last(fresh=True) >= 0
+    assert await log.last(subject("a"), fresh=True) == 0
+    await log.append(records(subject("a"), "1", "2"))
+    await log.append(records(subject("b.c"), "3"))
+    for pattern in (subject("a"), subject("b.*"), subject(">"), ">"):
+        page = await log.read(pattern, 0, fresh=True)
+        assert page.entries == (await log.read(pattern, 0)).entries
+        assert page.next > page.last >= 3, "nothing follows"
+        assert len((await log.read(pattern, 0, limit=1, fresh=True)).entries) == 1
+    assert await log.last(subject("a"), fresh=True) == 2
+    assert await log.last(fresh=True) >= 3
+    await log.append(records(subject("a"), "4"))
+    assert [entry.id for entry in (await log.read(subject("a"), 3, fresh=True)).entries] == ["4"]

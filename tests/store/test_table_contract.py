@@ -317,3 +317,15 @@ async def test_a_watch_goes_on_while_what_fills_its_pulls_is_written(table: Tabl
             await table.put("k", i.to_bytes(4, "big") * (PAYLOAD_MAX_BYTES // 4))
             (change,) = await take(changes, 1)
             assert (change.kind, change.value[:4]) == ("put", i.to_bytes(4, "big"))
+
+
+async def test_fresh_reads_say_what_plain_ones_say(table: Table) -> None:
+    assert await table.get("a", fresh=True) is None
+    assert await table.keys(fresh=True) == ()
+    revision = await table.put("a.b", b"1")
+    assert await table.get("a.b", fresh=True) == Cell("a.b", b"1", revision)
+    assert await table.keys(fresh=True) == await table.keys("a", fresh=True) == ("a.b",)
+    assert await table.keys("b", fresh=True) == ()
+    await table.delete("a.b")
+    assert await table.get("a.b", fresh=True) is None
+    assert await table.keys(fresh=True) == ()

@@ -481,7 +481,7 @@ class Durability:
         session: StoredSession | None = None
         while True:
             try:
-                cell = await self.sessions.table.get(session_key(client))
+                cell = await self.sessions.table.get(session_key(client), fresh=True)
                 session = None if cell is None else decode_session(cell.value)
                 break
             except TocsinError as error:

@@ -265,7 +265,7 @@ class Holding:
         self._post(looked)
 
     async def _looked(self, asked: LookAt) -> Looked:
-        session = _decoded(await self._sessions.get(session_key(asked.client)))
+        session = _decoded(await self._sessions.get(session_key(asked.client), fresh=True))
         home: Literal["here", "elsewhere", "nowhere"] = "nowhere"
         names: tuple[str, ...] = ()
         ready, expiry_s = True, 0
@@ -299,10 +299,10 @@ class Holding:
     async def _scan(self, asked: Scan) -> None:
         cells, suffixes = self._tables[SUBSCRIPTIONS], (f".{self._broker}", f".{self._broker}.{STANDBY}")
         try:
-            own = [key for key in await cells.keys() if key.endswith(suffixes)]
+            own = [key for key in await cells.keys(fresh=True) if key.endswith(suffixes)]
             async for cell in _cells(cells, own):
                 self._post(CellFound(key=cell.key, revision=cell.revision, cause=asked.cause))
-            async for cell in _cells(self._sessions, await self._sessions.keys()):
+            async for cell in _cells(self._sessions, await self._sessions.keys(fresh=True)):
                 session = _decoded(cell)
                 self._found(session, asked.cause)
                 if session is not None:
@@ -349,6 +349,7 @@ async def _cells(table: Table, keys: Collection[str]) -> AsyncIterator[Cell]:
     left = list(keys)
     while left:
         some, left = left[:LOOKS], left[LOOKS:]
-        for cell in await asyncio.gather(*map(table.get, some)):
-            if cell is not None:
-                yield cell
+        for key, cell in zip(some, await asyncio.gather(*map(table.get, some)), strict=True):
+            found = cell if cell is not None else await table.get(key, fresh=True)
+            if found is not None:
+                yield found

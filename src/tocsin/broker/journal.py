@@ -91,12 +91,12 @@ class Journal:
     async def open(self) -> None:
         """Find where the log ends: what comes after is dispatched."""
         self.tail = await self._log.last()
-        critical = await self._log.read(all_of(self._network, CRITICAL_MESSAGES), 0, limit=1)
+        critical = await self._log.read(all_of(self._network, CRITICAL_MESSAGES), 0, limit=1, fresh=True)
         self.critical_tail = self.tail if critical.entries else 0
 
     async def end(self) -> int:
-        """The newest position of the log, as the log has it: what was dispatched here may be behind."""
-        return await self._log.last()
+        """A position that everything acknowledged so far is at or before: what was dispatched here may be behind."""
+        return await self._log.last(fresh=True)
 
     # ── committing ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -254,7 +254,7 @@ class Journal:
         (pattern,), start = patterns_of(topic, self._network), since + 1
         while True:
             try:
-                page = await self._log.read(pattern, start)
+                page = await self._log.read(pattern, start, fresh=True)  # a "no" has it sent once more
             except Trimmed as error:
                 start = error.oldest
                 continue

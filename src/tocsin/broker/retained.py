@@ -102,7 +102,7 @@ class Retained:
         elif revision:
             await self._table.delete(key, revision=revision)
             self._forget(key)
-        elif (cell := await self._table.get(key)) is not None:
+        elif (cell := await self._table.get(key, fresh=True)) is not None:
             raise Conflict("remove", 0, cell.revision)
         else:
             self._forget(key)

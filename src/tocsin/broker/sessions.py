@@ -109,7 +109,9 @@ class Sessions:
                 if before is not None and not may_take(before.owner, owner):
                     raise NotYours(client)
             if before is None and not expiry_s:
-                return None
+                if (cell := await self.table.get(key, fresh=True)) is None:
+                    return None
+                continue
             epoch = 1 if before is None else before.epoch + 1
             contested = contested or (before is not None and before.contested)
             if before is None or clean:

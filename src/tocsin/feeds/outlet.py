@@ -68,7 +68,7 @@ class Outlet:
         start = intent.after + 1
         while True:
             try:
-                page = await self._log.read(self._subject, start)
+                page = await self._log.read(self._subject, start, fresh=True)  # a "no" has it appended again
             except Trimmed as error:
                 self._logger.error(
                     "records may come twice: the log was trimmed behind an append that was cut short",

@@ -96,7 +96,7 @@ class Ticker:
         await self._progress.write()
 
     async def _last_told(self) -> int:
-        position = await self._notices.last(self._subject)
+        position = await self._notices.last(self._subject, fresh=True)
         if not position:
             return 0
         page = await self._notices.read(self._subject, position, limit=1)

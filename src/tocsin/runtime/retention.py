@@ -17,7 +17,7 @@ from tocsin.core.stored_session import StoredSession, decode_session
 from tocsin.errors import Malformed
 from tocsin.model.feeding import PREFIX, FeedCell, decode_cell, floor
 from tocsin.model.results import position_of
-from tocsin.ports import Log, Table
+from tocsin.ports import Cell, Log, Table
 
 LOOKS: Final = 16  # cells that are asked for at once: it is in no hurry
 
@@ -28,13 +28,19 @@ async def retention_floor(sessions: Table, notices: Log) -> int:
     Whoever subscribes later needs nothing that was there before, so that what is below stays so.
     """
     floor = await notices.last() + 1  # first: a session that is stored meanwhile is not below it
-    left = list(await sessions.keys())
+    left = list(await sessions.keys(fresh=True))  # who is not seen here loses what it needs
     while left:
         some, left = left[:LOOKS], left[LOOKS:]
-        for cell in await asyncio.gather(*map(sessions.get, some)):
+        for cell in await asyncio.gather(*(_found(sessions, key) for key in some)):
             if cell is not None:
                 floor = min(floor, needed(cell.value))
     return floor
+
+
+async def _found(table: Table, key: str) -> Cell | None:
+    """A cell that was listed. An older one needs more, so that any will do; but that it is gone has to be true."""
+    cell = await table.get(key)
+    return cell if cell is not None else await table.get(key, fresh=True)
 
 
 def needed(value: bytes) -> int:
@@ -64,8 +70,8 @@ async def feeds_floor(cells: Table, end: int) -> int:
     ``end`` is asked for first, so that whatever lies before it was intended by now.
     """
     found: list[FeedCell] = []
-    for key in await cells.keys(PREFIX):
-        cell = await cells.get(key)
+    for key in await cells.keys(PREFIX, fresh=True):
+        cell = await _found(cells, key)
         if cell is None:
             continue
         try:

@@ -15,7 +15,7 @@ from tocsin.ports import READ_MAX, Entry, LogSpec, Page, Record
 from tocsin.store import rules
 from tocsin.store.feed import Feed
 from tocsin.store.jetstream_append import Append
-from tocsin.store.stream import Stored, Stream, persist
+from tocsin.store.stream import Stored, Stream, is_mark, marks_of, own_marks, persist
 
 IN_FLIGHT_MAX: Final = 16  # appends under way in one log; the server stages at most 50 batches of a stream
 SUBJECTS_CHECKED_MAX: Final = 65_536  # subjects remembered as good, so that a busy one is checked once
@@ -34,7 +34,7 @@ def stream_config(spec: LogSpec, name: str, replicas: int) -> dict[str, Any]:
     """The stream of a log; ``docs/reference/store.md`` says why each setting is as it is."""
     return {
         "name": name,
-        "subjects": list(spec.subjects),
+        "subjects": [*spec.subjects, *_beside(spec)],
         "storage": "file",
         "num_replicas": replicas,
         "retention": "limits",
@@ -45,7 +45,14 @@ def stream_config(spec: LogSpec, name: str, replicas: int) -> dict[str, Any]:
         "duplicate_window": int(spec.dedupe_window_s * 1e9),
         "allow_direct": True,
         "allow_atomic": True,
+        "allow_rollup_hdrs": True,  # marks replace each other
     }
+
+
+def _beside(spec: LogSpec) -> list[str]:
+    """The subject of marks, where those of the log do not cover it."""
+    marks = own_marks(spec.subjects)
+    return [] if any(rules.covers(each, marks) for each in spec.subjects) else [marks]
 
 
 class JetStreamLog:
@@ -98,12 +105,20 @@ class JetStreamLog:
 
     # ── read ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def read(self, subject: str, start: int, *, limit: int = READ_MAX) -> Page:
+    async def read(self, subject: str, start: int, *, limit: int = READ_MAX, fresh: bool = False) -> Page:
         operation = f"read log {self._spec.name!r}"
         rules.check_read(operation, subject, start, limit)
-        found = await self._stream.slice(operation, subject, start, limit)
-        self._check_kept(start, found.oldest)
-        return Page(tuple(map(_entry, found.messages)), found.next, found.newest)
+        while True:
+            if fresh:
+                marks = marks_of(subject, self._spec.subjects)
+                found = await self._stream.fresh_slice(operation, subject, start, limit, marks)
+            else:
+                found = await self._stream.slice(operation, subject, start, limit)
+            self._check_kept(start, found.oldest)
+            entries = tuple([_entry(each) for each in found.messages if not is_mark(each.subject)])
+            if entries or not found.messages or found.next > found.newest:
+                return Page(entries, found.next, found.newest)
+            start = found.next  # a page of marks
 
     def _check_kept(self, start: int, oldest: int) -> None:
         """A log that keeps so many per subject has holes by design: there, a later entry stands for an older one."""
@@ -116,15 +131,21 @@ class JetStreamLog:
         feed = Feed(self._stream, operation, subject, start, self._check_kept)
         async with aclosing(feed.messages()) as messages:
             async for message in messages:
-                if isinstance(message, Stored):
+                if isinstance(message, Stored) and not is_mark(message.subject):
                     yield _entry(message)
 
-    async def last(self, subject: str | None = None) -> int:
+    async def last(self, subject: str | None = None, *, fresh: bool = False) -> int:
         operation = f"last of log {self._spec.name!r}"
+        marks = own_marks(self._spec.subjects)
         if subject is None:
+            if fresh and self._stream.replicas > 1:
+                return await self._stream.mark(operation, marks)
             return (await self._stream.bounds(operation)).newest
         rules.check_subject(operation, subject)
-        found = await self._stream.last_for(operation, subject)
+        if fresh:
+            found = await self._stream.fresh_last_for(operation, subject, marks)
+        else:
+            found = await self._stream.last_for(operation, subject)
         return 0 if found is None else found.position
 
     # ── trim ────────────────────────────────────────────────────────────────────────────────────────────────

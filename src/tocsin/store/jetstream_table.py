@@ -19,7 +19,7 @@ from tocsin.errors import Conflict
 from tocsin.ports import READ_MAX, Cell, Change, TableSpec
 from tocsin.store import rules
 from tocsin.store.feed import Begun, Feed
-from tocsin.store.stream import Stored, Stream, persist
+from tocsin.store.stream import MARK, Stored, Stream, is_mark, marks_of, persist
 from tocsin.store.verdict import WRONG_LAST_SEQUENCE, Passing, judge, read_answer
 
 # How long an absent key is remembered; a watch that was away tells by a reset anyway.
@@ -56,10 +56,10 @@ class JetStreamTable:
         self._connection = stream.connection
         self._prefix = f"$KV.{spec.name}."
 
-    async def get(self, key: str) -> Cell | None:
+    async def get(self, key: str, *, fresh: bool = False) -> Cell | None:
         operation = f"get from table {self._spec.name!r}"
         rules.check_key(operation, key)
-        found = await self._stream.last_for(operation, self._prefix + key)
+        found = await self._newest(operation, self._prefix + key, fresh=fresh)
         return None if found is None or _is_marker(found) else self._cell(found)
 
     async def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> int:
@@ -80,6 +80,8 @@ class JetStreamTable:
         if revision is not None:
             rules.check_revision(operation, revision)
         found = await self._stream.last_for(operation, self._prefix + key)
+        if found is None or _is_marker(found):  # then nothing is written, so that it has to be true
+            found = await self._newest(operation, self._prefix + key, fresh=True)
         actual = 0 if found is None or _is_marker(found) else found.position
         if revision is not None and revision != actual:
             raise Conflict(operation, revision, actual)
@@ -87,17 +89,24 @@ class JetStreamTable:
             lines = _DELETION + b"Nats-TTL: %ds\r\n" % MARKER_TTL_S
             await self._write(operation, key, b"", revision, lines)
 
-    async def keys(self, prefix: str = "") -> tuple[str, ...]:
+    async def keys(self, prefix: str = "", *, fresh: bool = False) -> tuple[str, ...]:
         operation = f"keys of table {self._spec.name!r}"
         rules.check_prefix(operation, prefix)
+        pattern = self._pattern(prefix)
+        marks = marks_of(pattern, (pattern,))
         present: set[str] = set()
         start, ended = 0, False
         while (
             not ended
         ):  # a key that is written meanwhile moves behind the end, so it goes on to the end of now
-            found = await self._stream.slice(operation, self._pattern(prefix), start, READ_MAX)
+            if fresh:
+                found = await self._stream.fresh_slice(operation, pattern, start, READ_MAX, marks)
+            else:
+                found = await self._stream.slice(operation, pattern, start, READ_MAX)
             for message in found.messages:
                 key = message.subject[len(self._prefix) :]
+                if is_mark(key):
+                    continue
                 if _is_marker(message):
                     present.discard(key)
                 elif key.startswith(prefix):
@@ -120,7 +129,7 @@ class JetStreamTable:
                 elif isinstance(message, Stored):
                     revision = message.position
                     key = message.subject[len(self._prefix) :]
-                    if not key.startswith(prefix):
+                    if not key.startswith(prefix) or is_mark(key):
                         pass
                     elif not _is_marker(message):
                         if told is not None:
@@ -147,9 +156,11 @@ class JetStreamTable:
         write_id = secrets.token_hex(12)
         lines += b"Nats-Msg-Id: %b\r\n" % write_id.encode()
         over = revision  # the position that the server must find: a marker's, where the key is absent
+        attempts = 0
 
         async def attempt(timeout_s: float) -> int:
-            nonlocal over
+            nonlocal over, attempts
+            attempts += 1
             while True:
                 expectation = b"" if over is None else b"Nats-Expected-Last-Subject-Sequence: %d\r\n" % over
                 reply = await self._connection.ask(subject, value, timeout_s, lines + expectation)
@@ -159,7 +170,7 @@ class JetStreamTable:
                 wrong = over is not None and error.err_code in WRONG_LAST_SEQUENCE
                 if not wrong and not error.full:
                     raise judge(operation, error)
-                found = await self._stream.last_for(operation, subject)
+                found = await self._newest(operation, subject, fresh=wrong and attempts > 1)
                 if found is not None and found.headers.get("Nats-Msg-Id") == write_id:
                     return found.position  # an attempt whose answer was lost did happen
                 if not wrong:
@@ -173,6 +184,11 @@ class JetStreamTable:
                 over = position
 
         return await persist(self._connection, operation, self._stream.deadline_s, attempt, writes=True)
+
+    async def _newest(self, operation: str, subject: str, *, fresh: bool) -> Stored | None:
+        if fresh:
+            return await self._stream.fresh_last_for(operation, subject, self._prefix + MARK)
+        return await self._stream.last_for(operation, subject)
 
     def _cell(self, message: Stored) -> Cell:
         return Cell(message.subject[len(self._prefix) :], message.payload, message.position)

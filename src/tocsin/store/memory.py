@@ -2,7 +2,7 @@
 
 A ``MemoryServer`` holds what several ``MemoryStore`` clients share, as a JetStream server would; it lives as long as
 somebody refers to it. Nothing is durable. Tests and a network without state use it; the contract suite holds it to the
-same promises as JetStream.
+same promises as JetStream. Every read is fresh here.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class MemoryLog:
         self._cell.bell.ring()
         return positions
 
-    async def read(self, subject: str, start: int, *, limit: int = READ_MAX) -> Page:
+    async def read(self, subject: str, start: int, *, limit: int = READ_MAX, fresh: bool = False) -> Page:
         self._cell.state.expire(self._store.now_us("read"))
         return self._cell.state.read(subject, start, limit)
 
@@ -131,7 +131,7 @@ class MemoryLog:
             while self._cell.state.last_position < start:
                 await self._store.until(self._cell.bell)
 
-    async def last(self, subject: str | None = None) -> int:
+    async def last(self, subject: str | None = None, *, fresh: bool = False) -> int:
         self._cell.state.expire(self._store.now_us("last"))
         return self._cell.state.last(subject)
 
@@ -159,7 +159,7 @@ class MemoryTable:
         self._store = store
         self._cell = cell
 
-    async def get(self, key: str) -> Cell | None:
+    async def get(self, key: str, *, fresh: bool = False) -> Cell | None:
         return self._cell.state.get(key, self._store.now_us("get"))
 
     async def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> int:
@@ -181,7 +181,7 @@ class MemoryTable:
         self._cell.state.delete(key, self._store.now_us("delete"), revision)
         self._changed()
 
-    async def keys(self, prefix: str = "") -> tuple[str, ...]:
+    async def keys(self, prefix: str = "", *, fresh: bool = False) -> tuple[str, ...]:
         return self._cell.state.keys(prefix, self._store.now_us("keys"))
 
     async def watch(self, prefix: str = "") -> AsyncIterator[Change]:

@@ -8,19 +8,28 @@ little behind. With one replica, the newest and the oldest message are asked for
 before it, so the server answers all three in that order and what the page does not show up to "newest" does not
 exist. With several replicas the leader is asked for the bounds first, and after a page that is not full whether it
 knows of a further message; only then is the reader sent past the end.
+
+**Fresh reads.** "The leader" is whoever takes itself for it. A server that was deposed, because it was cut off from
+the others or stood still, goes on to answer with what it knew then, until it hears of its successor or has heard of no
+quorum for ten seconds. It cannot write, though: a write needs a quorum. So a fresh read first writes a *mark*, a small
+message on a subject that nobody reads, and then believes only an answer that shows the mark or a later one: it
+shows everything that was acknowledged before the read was asked for. Marks on one subject replace each other. A stream
+with one replica needs none: nobody else can answer for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from tocsin.errors import OutcomeUnknown, StoreUnavailable
+from tocsin.store import rules
 from tocsin.store.connection import Connection, Incoming, Mailbox, NotSent, Unanswered, frame
 from tocsin.store.verdict import NO_MESSAGE, Passing, judge, read_answer
 
@@ -28,6 +37,10 @@ ATTEMPT_S: Final = 2.0  # how long the first attempt waits for its answer; each 
 PAUSE_S: Final = 0.05  # before the second attempt; doubles up to PAUSE_MAX_S
 PAUSE_MAX_S: Final = 1.0
 PAGE_MAX_BYTES: Final = 16 << 20  # what one page may carry; it is cut short there
+MARK: Final = (
+    "$mark"  # the token of a mark's subject in the place of a wildcard: no topic or key of ours has it
+)
+_MARK_LINES: Final = b"Nats-Rollup: sub\r\n"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _HEADERS_BY_SERVER: Final = frozenset(
@@ -157,6 +170,84 @@ class Stream:
         """The first message of a pattern from a position on, as the leader knows it."""
         return await self._leader_one(operation, {"seq": max(1, start), "next_by_subj": pattern})
 
+    async def mark(self, operation: str, subject: str) -> int:
+        """Write a mark: its position is beyond everything that was acknowledged before."""
+
+        async def attempt(timeout_s: float) -> int:
+            assert is_mark(subject), "a mark replaces what is on its subject"
+            reply = await self.connection.ask(subject, b"", timeout_s, _MARK_LINES)
+            answer, error = read_answer(operation, reply.payload)
+            if error is not None:
+                raise judge(operation, error)
+            return int(answer["seq"])
+
+        return await persist(self.connection, operation, self.deadline_s, attempt)  # twice does no harm
+
+    async def fresh_last_for(self, operation: str, pattern: str, marks: str) -> Stored | None:
+        """The newest message of a subject or of a pattern that few subjects match, by one answer that has the mark too.
+
+        ``marks``: the subject of the mark.
+        """
+        if self.replicas == 1:
+            return await self.last_for(operation, pattern)
+        position = await self.mark(operation, marks)
+        request = {"multi_last": [pattern, marks], "max_bytes": PAGE_MAX_BYTES}
+
+        async def attempt(timeout_s: float) -> tuple[Stored | None]:
+            with Mailbox(self.connection) as box:
+                await self.connection.send(self._get_frame(request, box))
+                found, _ = await _take_page(box, timeout_s)
+            if not any(each.subject == marks and each.position >= position for each in found):
+                raise Passing(operation, "the server that answers is behind")
+            others = [each for each in found if not is_mark(each.subject)]
+            return (max(others, key=lambda each: each.position, default=None),)
+
+        return (await persist(self.connection, operation, self.deadline_s, attempt))[0]
+
+    async def fresh_slice(self, operation: str, pattern: str, start: int, limit: int, marks: str) -> Slice:
+        """As ``slice``; that nothing follows is said only by a server that has a mark. ``marks``: its subject."""
+        found = await self.slice(operation, pattern, start, limit)
+        if self.replicas == 1 or found.next <= found.newest:
+            return found  # further ones follow, in any case
+        if rules.covers(pattern, marks):
+            return await self._slice_to_mark(operation, pattern, start, limit, marks)
+
+        async def attempt(timeout_s: float) -> Slice:
+            newest = await self.fresh_last_for(operation, pattern, marks)
+            found = await self._slice_checked(operation, pattern, start, limit)
+            seen = found.messages[-1].position if found.messages else start - 1
+            if newest is not None and seen < newest.position and found.next > newest.position:
+                raise Passing(operation, "the server that answers is behind")
+            return found
+
+        return await persist(self.connection, operation, self.deadline_s, attempt)
+
+    async def _slice_to_mark(self, operation: str, pattern: str, start: int, limit: int, marks: str) -> Slice:
+        position = await self.mark(operation, marks)
+        messages: list[Stored] = []
+        after = start
+
+        async def attempt(timeout_s: float) -> Slice:
+            nonlocal after
+            bounds = await self.bounds(operation)
+            page = await self._page(operation, pattern, after, limit - len(messages) + 1)
+            cut = False
+            for message in page:
+                if len(messages) == limit:
+                    cut = True
+                    break
+                messages.append(message)
+                after = message.position + 1
+            cut = cut or sum(message.bytes for message in messages) >= PAGE_MAX_BYTES
+            if cut:
+                return Slice(tuple(messages), after, bounds.oldest, max(bounds.newest, position))
+            if not any(message.position >= position for message in page):
+                raise Passing(operation, "the server that answers is behind")
+            newest = max(position, after - 1)
+            return Slice(tuple(messages), newest + 1, min(bounds.oldest, newest + 1), newest)
+
+        return await persist(self.connection, operation, self.deadline_s, attempt)
+
     async def first_since(self, operation: str, when: datetime) -> Stored | None:
         """The oldest message that was stored at that time or later."""
         return await self._direct_one(operation, {"start_time": when.isoformat(), "batch": 1})
@@ -235,6 +326,43 @@ class Stream:
 
     def _get_frame(self, request: object, mailbox: Mailbox) -> bytes:
         return frame(f"$JS.API.DIRECT.GET.{self.name}", mailbox.address, b"", msgspec.json.encode(request))
+
+
+def is_mark(subject: str) -> bool:
+    """Whether a subject is one of marks."""
+    return MARK in subject.split(".")
+
+
+def marks_of(pattern: str, subjects: Sequence[str]) -> str:
+    """The subject of marks for readers of a pattern, in a stream of these subjects.
+
+    In the pattern itself, if a wildcard of it can be a mark's token, so that a page of it shows the mark; else beside
+    it: then no more subjects match it than ``subjects`` has.
+    """
+    for each in subjects:
+        common = _both(pattern.split("."), each.split("."))
+        if common is not None and ("*" in common or ">" in common):
+            return ".".join(MARK if token in ("*", ">") else token for token in common)
+    return own_marks(subjects)
+
+
+def _both(one: list[str], other: list[str]) -> list[str] | None:
+    """The pattern of what matches both; None if nothing does."""
+    if one[:1] == [">"] or other[:1] == [">"]:
+        return other if one[:1] == [">"] else one
+    if not one or not other:
+        return [] if one == other else None
+    if one[0] != other[0] and "*" not in (one[0], other[0]):
+        return None
+    rest = _both(one[1:], other[1:])
+    return None if rest is None else [other[0] if one[0] == "*" else one[0], *rest]
+
+
+def own_marks(subjects: Sequence[str]) -> str:
+    """Where the marks of a whole stream are; to be added to its subjects if none of them covers it."""
+    tokens = subjects[0].split(".")
+    literal = list(takewhile(lambda token: token not in ("*", ">"), tokens))
+    return ".".join([*literal, MARK])
 
 
 def _page_request(pattern: str, start: int, limit: int) -> dict[str, object]:

@@ -66,12 +66,12 @@ async def test_nobody_is_a_member_before_the_log_says_where_it_ends(
     asked = 0
     last = MemoryLog.last
 
-    async def unwilling(log: MemoryLog, subject: str | None = None) -> int:
+    async def unwilling(log: MemoryLog, subject: str | None = None, *, fresh: bool = False) -> int:
         nonlocal asked
         asked += 1
         if asked <= 2:
             raise StoreUnavailable("last", "no leader")
-        return await last(log, subject)
+        return await last(log, subject, fresh=fresh)
 
     monkeypatch.setattr(MemoryLog, "last", unwilling)
     member = await door.peer("m")
