@@ -219,7 +219,7 @@ PLANTED: dict[type[Service], tuple[str, ...]] = {
     CompletesEarly: (ACKNOWLEDGED, SETTLED),
     CountsPacketIds: (TAKEN,),
     ForgetsHowFarCriticalOnesAre: (TAKEN,),
-    ForgetsUnknownReleases: (ACKNOWLEDGED,),
+    ForgetsUnknownReleases: (ACKNOWLEDGED, SETTLED),
     KnowsOfNoCriticalOnes: (CRITICAL_FIRST, TAKEN),
     ReadsBothAtOnce: (CRITICAL_FIRST,),
     ReleasesEarly: (TAKEN,),

@@ -210,6 +210,10 @@ class Attendant:
     def record_id(self, packet_id: int, qos: int, topic: str) -> str:
         return self._machine.record_id(packet_id, qos, topic, self._journal.tail)
 
+    def behind(self, packet_id: int) -> int | None:
+        """The position behind which the log may have a QoS 2 message already; None if this is the first try."""
+        return self._machine.behind(packet_id)
+
     def kept(self, packet_id: int) -> None:
         """The log has the client's QoS 2 message."""
         self._post(Kept(packet_id=packet_id, cause=self._cause))

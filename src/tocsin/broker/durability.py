@@ -226,6 +226,7 @@ class Durability:
             group.create_task(self.ownership.run())
             group.create_task(self.journal.commit_all())
             group.create_task(self.journal.follow())
+            group.create_task(self.journal.remember())
             group.create_task(self.retained.watch())
             group.create_task(self.groups.run())
             group.create_task(self.channels.holding.run())
@@ -459,7 +460,10 @@ class Durability:
                     self.retaining.withdraw(place)
                 told()
 
-            self.journal.commit(publication, will.record_id or self.prefix(), stored)
+            shared = (
+                self.journal.past if will.record_id else None
+            )  # whoever stands in here may have been first
+            self.journal.commit(publication, will.record_id or self.prefix(), stored, shared)
         else:
             told()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from heapq import heappop, heappush
 from itertools import count
@@ -35,6 +36,7 @@ from tocsin.model.subjects import (
     subject_of,
 )
 from tocsin.ports import READ_MAX, Entry, Log, Record
+from tocsin.runtime.appended import appended
 from tocsin.runtime.points import AFTER_APPEND, BEFORE_APPEND, reach
 from tocsin.runtime.pump import wall_us
 from tocsin.runtime.resolving import Resolver
@@ -42,6 +44,9 @@ from tocsin.runtime.resolving import Resolver
 EVERYTHING: Final = ">"  # of the log: messages, and the metadata that they refer to
 RESOLVE_AGAIN_S: Final = 0.2
 PATTERNS_MAX: Final = 4  # read one by one and merged; with more, one read of everything is cheaper
+
+MARK_S: Final = 10.0  # between positions that are remembered
+MARKS: Final = 60  # of them: ten minutes in which the broker ran and the log grew
 
 Done = Callable[[TocsinError | None], None]
 Stored = Callable[[TocsinError | None, int], None]  # why a message is not durable, or None and its position
@@ -72,6 +77,7 @@ class Journal:
         self.tail = 0  # the position of the entry that was dispatched last
         self.critical_tail = 0  # up to where there may be critical ones among those; 0: nowhere
         self.newest = 0  # the position of the last entry that was committed here
+        self._marks: deque[int] = deque(maxlen=MARKS)  # tails of the last while, the oldest first
         self._log = log
         self._network = network
         self._dispatch = dispatch
@@ -98,14 +104,31 @@ class Journal:
         """A position that everything acknowledged so far is at or before: what was dispatched here may be behind."""
         return await self._log.last(fresh=True)
 
+    @property
+    def past(self) -> int:
+        """Where the log ended a good while ago: before this broker was cut off or stood still, if it was."""
+        return self._marks[0] if self._marks else self.tail
+
+    async def remember(self) -> None:
+        """Remember where the log ended, for as long as the broker lives."""
+        while True:
+            if not self._marks or self._marks[-1] != self.tail:
+                self._marks.append(self.tail)
+            await asyncio.sleep(MARK_S)
+
     # ── committing ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def commit(self, publication: Publication, record_id: str, stored: Stored) -> None:
-        """Make a message durable; ``stored`` is called with None and its position, or with why it is not."""
+    def commit(
+        self, publication: Publication, record_id: str, stored: Stored, behind: int | None = None
+    ) -> None:
+        """Make a message durable; ``stored`` is called with None and its position, or with why it is not.
+
+        ``behind``: another broker may have put it there under this id, behind that position.
+        """
         subject = subject_of(publication.topic, self._network, critical=publication.critical)
         if publication.keys is not None:
             publication = self._referring(publication)
-        self._queue.add(Record(subject, encode_publication(publication), record_id), stored)
+        self._queue.add(Record(subject, encode_publication(publication), record_id), stored, behind)
         self._filled.set()
         if self._queue.full and not self._pressed:
             self._pressed = True
@@ -132,7 +155,7 @@ class Journal:
         while True:
             await self._filled.wait()
             self._filled.clear()
-            while records := self._queue.start():
+            while records := self._queue.start(max(self.tail, self.newest)):
                 await self._append(records)
                 if self._pressed and self._queue.drained:
                     self._pressed = False
@@ -141,6 +164,10 @@ class Journal:
     async def _append(self, records: Sequence[Record]) -> None:
         while True:
             try:
+                if self._queue.doubted is not None:
+                    records = await self._look(*self._queue.doubted)
+                    if not records:
+                        return
                 reach(BEFORE_APPEND)
                 positions = await self._log.append(records)
                 reach(AFTER_APPEND)
@@ -159,6 +186,16 @@ class Journal:
                 for stored, position in zip(self._queue.succeeded(), positions, strict=True):
                     stored(None, position)
                 return
+
+    async def _look(self, records: Sequence[Record], behind: int) -> Sequence[Record]:
+        """Acknowledge what the log has of these; what is still to be appended."""
+        positions, end = await appended(self._log, records, behind)
+        if positions:
+            self._logger.info("messages were durable already", messages=len(positions))
+        for stored, position in self._queue.found(positions, end):
+            self.newest = max(self.newest, position)
+            stored(None, position)
+        return self._queue.again()
 
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -251,15 +288,5 @@ class Journal:
 
     async def has(self, record_id: str, topic: str, since: int) -> bool:
         """Whether there is an entry of this id on a topic, behind a position."""
-        (pattern,), start = patterns_of(topic, self._network), since + 1
-        while True:
-            try:
-                page = await self._log.read(pattern, start, fresh=True)  # a "no" has it sent once more
-            except Trimmed as error:
-                start = error.oldest
-                continue
-            if any(entry.id == record_id for entry in page.entries):
-                return True
-            if page.next > page.last:
-                return False
-            start = page.next
+        (pattern,) = patterns_of(topic, self._network)
+        return bool((await appended(self._log, [Record(pattern, b"", record_id)], since))[0])

@@ -252,7 +252,8 @@ class Source:
                 return
             del self._saving[packet_id]
         stored = partial(self._stored, publication, packet_id, qos, self._connection.attendant, place)
-        self._durability.journal.commit(publication, record_id, stored)
+        behind = self._connection.attendant.behind(packet_id) if qos == 2 else None
+        self._durability.journal.commit(publication, record_id, stored, behind)
 
     def _stored(
         self,

@@ -164,6 +164,10 @@ class Attendance(TableMachine):
         """Whether the id of one more QoS 2 message of the client can be stored with its session."""
         return self._record_ids.has_room(packet_id, topic)
 
+    def behind(self, packet_id: int) -> int | None:
+        """The position behind which the log may have a QoS 2 message already."""
+        return self._record_ids.behind(packet_id)
+
     def _on_kept(self, event: Kept, now_us: int) -> list[Effect]:
         return self._save_soon(event.cause) if self._record_ids.keep(event.packet_id) else []
 

@@ -8,7 +8,9 @@ belongs to the client's packet id, until that is released:
 
 A repeat finds the id again, on this connection or, because it is stored before the message is appended, on another
 one. Then the log knows whether it has the message. Of a kept one that need not be asked. The log remembers ids for
-minutes and clients stay away for days, so that it is stored as well where to look for the others (``sought``).
+minutes and clients stay away for days, so that it is stored as well where to look for the others (``sought``). They
+are looked for when the session is taken, and again before a repeat is appended (``behind``): the broker that had the
+client may have appended it in between, and the repeat may take its time.
 
 Every id is part of a cell that must fit into one record, so that their bytes are bounded (``has_room``).
 
@@ -86,6 +88,12 @@ class RecordIds:
             self.sought[packet_id] = (tail, topic)
             self._bytes += self._size(packet_id)
         return record_id
+
+    def behind(self, packet_id: int) -> int | None:
+        """The position behind which the log may have a message that an earlier connection took; None: none has."""
+        if packet_id not in self.sought or self.inbound[packet_id].startswith(f"{self._prefix}."):
+            return None
+        return self.sought[packet_id][0]
 
     def keep(self, packet_id: int) -> bool:
         """The log has the message; False if there is none of that packet id."""

@@ -5,8 +5,9 @@ whoever proves no name is let in from where ``access.anonymous`` allows it. Wher
 be allowed to publish to the topic ``$feeds/NAME``. Requests of web pages (with an ``Origin``) are refused: a page that
 is open in somebody's browser must not write into the datasets of the machine that it is on.
 
-**Repeats.** With a header ``Idempotency-Key`` the same request again, within the time for which the log remembers ids,
-is not taken twice. All records of a request are one append: all of them are taken, or none.
+**Repeats.** With a header ``Idempotency-Key`` the same request again is not taken twice, for as long as the feeder runs
+(``feeds.keys``), and within the time for which the log remembers ids if it was restarted. All records of a request are
+one append: all of them are taken, or none.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import binascii
 import re
 import secrets
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -25,13 +26,15 @@ import structlog
 from tocsin.config import Feeds
 from tocsin.core.access import Who
 from tocsin.core.admission import is_loopback
-from tocsin.errors import OperatorError, TocsinError
+from tocsin.errors import OperatorError, OutcomeUnknown, TocsinError
 from tocsin.feeds.agent import Work
 from tocsin.feeds.http import RETRY_AFTER_S, Answer, Asked, Bounds, HttpServer, busy
 from tocsin.feeds.intake import KEY_MAX_BYTES, BodyInvalid, packed, read_records, request_id
+from tocsin.feeds.keys import Keys
 from tocsin.model.catalogue import HttpSource
 from tocsin.model.channel_places import ChannelPlaces
 from tocsin.ports import Log, Record
+from tocsin.runtime.appended import appended
 from tocsin.runtime.guard import Guard
 from tocsin.runtime.points import AFTER_APPEND, reach
 from tocsin.runtime.users import UsersBusy
@@ -67,6 +70,7 @@ class Door:
                 settings.request_deadline_s,
             ),
         )
+        self._keys = Keys()
         self.addresses: list[str] = []  # where it listens
 
     async def open(self) -> None:
@@ -163,13 +167,17 @@ class Door:
             packs = packed(records)
         except BodyInvalid as error:
             return Answer(400, {"error": str(error)})
-        key = asked.header(b"idempotency-key") or secrets.token_bytes(16)
+        key = asked.header(b"idempotency-key")
+        named = secrets.token_bytes(16) if key is None else key
         sender = _basic(asked)
-        prefix = f"{work.outlet.prefix}.http.{request_id(sender[0] if sender else '', key, body)}"
+        prefix = f"{work.outlet.prefix}.http.{request_id(sender[0] if sender else '', named, body)}"
         subject = self._places.feed_subject(work.feed.name)
         batch = [Record(subject, each.payload, f"{prefix}.{number}") for number, each in enumerate(packs)]
         try:
-            await self._log.append(batch)
+            if key is None:
+                await self._log.append(batch)
+            else:
+                await self._append_once(prefix, batch)
         except TocsinError as error:
             work.figures.error = str(error)
             structlog.get_logger().warning(
@@ -183,6 +191,23 @@ class Door:
         reach(AFTER_APPEND)
         work.figures.count(len(records), len(body))
         return Answer(202, {"feed": work.feed.name, "records": len(records)})
+
+    async def _append_once(self, request: str, batch: Sequence[Record]) -> None:
+        """Append a request that may have come before."""
+        if self._keys.taken(request):
+            return
+        behind = self._keys.behind(request)
+        if behind is None:
+            behind = await self._log.last()
+        elif (await appended(self._log, batch, behind))[0]:
+            self._keys.took(request)
+            return
+        try:
+            await self._log.append(batch)
+        except OutcomeUnknown:
+            self._keys.doubt(request, behind)
+            raise
+        self._keys.took(request)
 
 
 def _basic(asked: Asked) -> tuple[str, bytes] | None:

@@ -1,8 +1,9 @@
 """One feed's way into the log of feeds: each record once, whatever is killed in between (``model.feeding`` says how).
 
-A failed append that may succeed later is repeated with the same ids for as long as it takes. If it takes so long that
-the log may have forgotten them, the intent is written again first, so that an outlet whose feed was taken over by
-another process finds out (``Conflict``) before it appends.
+A failed append that may succeed later is repeated with the same ids for as long as it takes. After a try without an
+answer the log is looked at first, which may have taken it and forgotten the ids since. If it takes long, the intent is
+written again first, so that an outlet whose feed was taken over by another process finds out (``Conflict``) before it
+appends.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import Final
 
 import structlog
 
-from tocsin.errors import Malformed, TocsinError, Trimmed
+from tocsin.errors import Malformed, OutcomeUnknown, TocsinError, Trimmed
 from tocsin.model.catalogue import Feed
 from tocsin.model.channel_places import ChannelPlaces
 from tocsin.model.feeding import FeedCell, Intent, Marks, cell_key, decode_cell, encode_cell
 from tocsin.ports import BATCH_MAX, Log, Record, Table
+from tocsin.runtime.appended import appended
 from tocsin.runtime.points import AFTER_APPEND, AFTER_INTENT, BEFORE_APPEND, reach
 
 BATCH_MAX_BYTES: Final = 4 << 20  # of payloads in one append: half of what a store takes at once
@@ -94,19 +96,21 @@ class Outlet:
         await self._write(FeedCell(self.feed.version, self.marks, intent))
         reach(AFTER_INTENT)
         self._unsure = True
-        await self._append(batch)
+        await self._append(batch, intent.after)
         self._unsure = False
         self.marks = dict(marks)
 
-    async def _append(self, batch: Sequence[Record]) -> None:
+    async def _append(self, batch: Sequence[Record], after: int) -> None:
         loop = asyncio.get_running_loop()
-        intended, pause_s = loop.time(), RETRY_FIRST_S
+        intended, pause_s, doubted = loop.time(), RETRY_FIRST_S, False
         while True:
             if loop.time() - intended > RENEW_S:
                 assert self._written is not None
                 await self._write(self._written)
                 intended = loop.time()
             try:
+                if doubted and (await appended(self._log, batch, after))[0]:
+                    return
                 reach(BEFORE_APPEND)
                 await self._log.append(batch)
                 reach(AFTER_APPEND)
@@ -114,6 +118,7 @@ class Outlet:
             except TocsinError as error:
                 if not error.retryable:
                     raise
+                doubted = doubted or isinstance(error, OutcomeUnknown)
                 self._logger.warning("records wait for the store", feed=self.feed.name, problem=str(error))
             await asyncio.sleep(pause_s)
             pause_s = min(RETRY_LONGEST_S, 2 * pause_s)

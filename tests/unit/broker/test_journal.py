@@ -20,11 +20,23 @@ from tocsin.store.memory import MemoryServer, MemoryStore
 DEADLINE_S = 10.0
 
 
+class Jumping:
+    """The store's clock: it jumps after each append, so that the ids in it are forgotten."""
+
+    def __init__(self, jump_us: int) -> None:
+        self.us = 0
+        self.jump_us = jump_us
+
+    def now_us(self) -> int:
+        return self.us
+
+
 class Troubled:
     """A log whose appends fail as told, before or after they took effect."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, clock: Jumping) -> None:
         self._log = log
+        self._clock = clock
         self.before: list[TocsinError] = []
         self.after: list[TocsinError] = []
         self.gate = asyncio.Event()
@@ -39,6 +51,7 @@ class Troubled:
         if self.before:
             raise self.before.pop(0)
         positions = await self._log.append(records, expected=expected)
+        self._clock.us += self._clock.jump_us
         self.batches.append(len(records))
         if self.after:
             raise self.after.pop(0)
@@ -79,11 +92,12 @@ class Bench:
         *,
         priority: str = "",
         keys: dict[str, Value] | None = None,
+        behind: int | None = None,
     ) -> None:
         name = record_id or f"{topic}:{payload.decode()}"
         said = (("priority", priority),) if priority else ()
         publication = Publication(topic, payload, 1, "me", user_properties=said, keys=keys)
-        self.journal.commit(publication, name, self._stored)
+        self.journal.commit(publication, name, self._stored, behind)
 
     async def until(self, condition: object) -> None:
         async with asyncio.timeout(DEADLINE_S):
@@ -92,9 +106,10 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def running(**spec: object) -> AsyncIterator[Bench]:
-    store = MemoryStore(MemoryServer())
-    log = Troubled(await store.log(messages_log("net", None, None)))
+async def running(*, forgetful: bool = False) -> AsyncIterator[Bench]:
+    clock = Jumping(int(3_600e6) if forgetful else 0)
+    store = MemoryStore(MemoryServer(clock))
+    log = Troubled(await store.log(messages_log("net", None, None)), clock)
     bench = Bench(log)
     await bench.journal.open()
     tasks = [asyncio.create_task(bench.journal.commit_all()), asyncio.create_task(bench.journal.follow())]
@@ -142,6 +157,35 @@ async def test_an_append_whose_answer_was_lost_is_repeated_and_written_once() ->
         await bench.until(lambda: bench.dispatched)
         assert bench.outcomes == [None]
         assert bench.dispatched == [(1, b"one")]
+
+
+async def test_an_append_whose_answer_was_lost_is_written_once_however_late_it_is_repeated() -> None:
+    """The store has forgotten the ids: it was away for longer, or its clock jumped."""
+    async with running(forgetful=True) as bench:
+        bench.commit(b"before")
+        await bench.until(lambda: bench.dispatched)
+        bench.log.after.append(OutcomeUnknown("append", 1.0))
+        for number in range(3):
+            bench.commit(b"%d" % number, topic=f"t/{number}")
+        await bench.until(lambda: len(bench.outcomes) == 4)
+        await bench.until(lambda: bench.journal.tail == 4)
+        bench.commit(b"after")
+        await bench.until(lambda: len(bench.dispatched) == 5)
+        assert [payload for _, payload in bench.dispatched] == [b"before", b"0", b"1", b"2", b"after"]
+        assert bench.positions == [1, 2, 3, 4, 5]
+
+
+async def test_a_message_that_another_broker_has_put_there_is_not_put_there_again() -> None:
+    async with running(forgetful=True) as bench:
+        bench.commit(b"will", record_id="will.1")
+        await bench.until(lambda: bench.dispatched)
+        late = Bench(bench.log)
+        late.commit(b"will", record_id="will.1", behind=0)
+        task = asyncio.create_task(late.journal.commit_all())
+        await bench.until(lambda: late.outcomes)
+        task.cancel()
+        assert late.positions == [1]
+        assert await bench.journal.end() == 1
 
 
 async def test_a_full_store_is_told_to_its_publishers_and_the_next_message_is_tried() -> None:

@@ -14,37 +14,43 @@ def record(number: int, size: int = 1) -> Record:
     return Record("m.a", b"x" * size, str(number))
 
 
+def doubted(queue: CommitQueue[str] | CommitQueue[int]) -> tuple[list[str], int] | None:
+    """The ids that are to be looked for, and behind which position."""
+    found = queue.doubted
+    return None if found is None else ([each.id for each in found[0]], found[1])
+
+
 def test_what_comes_during_an_append_is_the_next_one() -> None:
     queue: CommitQueue[int] = CommitQueue(100)
     queue.add(record(1), 1)
-    assert [each.id for each in queue.start()] == ["1"]
+    assert [each.id for each in queue.start(0)] == ["1"]
     queue.add(record(2), 2)
     queue.add(record(3), 3)
-    assert queue.start() == (), "one at a time"
+    assert queue.start(0) == (), "one at a time"
     assert queue.succeeded() == [1]
-    assert [each.id for each in queue.start()] == ["2", "3"]
+    assert [each.id for each in queue.start(0)] == ["2", "3"]
     assert queue.succeeded() == [2, 3]
-    assert queue.start() == ()
+    assert queue.start(0) == ()
 
 
 def test_a_batch_is_bounded_in_records_and_bytes() -> None:
     queue: CommitQueue[int] = CommitQueue(10_000)
     for number in range(BATCH_MAX + 5):
         queue.add(record(number), number)
-    assert len(queue.start()) == BATCH_MAX
+    assert len(queue.start(0)) == BATCH_MAX
     queue.succeeded()
-    assert len(queue.start()) == 5
+    assert len(queue.start(0)) == 5
     queue.succeeded()
     for number in range(3):
         queue.add(record(number, BATCH_MAX_BYTES // 2 + 1), number)
-    assert len(queue.start()) == 1
+    assert len(queue.start(0)) == 1
     assert queue.succeeded() == [0]
 
 
 def test_a_failure_that_may_pass_is_tried_again_with_the_same_records_and_growing_patience() -> None:
     queue: CommitQueue[int] = CommitQueue(100)
     queue.add(record(1), 1)
-    first = queue.start()
+    first = queue.start(0)
     delays = [queue.failed(OutcomeUnknown("append", 5.0))[0] for _ in range(12)]
     assert queue.again() == first
     assert delays == sorted(delays)
@@ -53,13 +59,56 @@ def test_a_failure_that_may_pass_is_tried_again_with_the_same_records_and_growin
     assert queue.succeeded() == [1]
 
 
+def test_after_a_try_without_an_answer_the_log_is_looked_at_before_the_next() -> None:
+    queue: CommitQueue[str] = CommitQueue(100)
+    for number in range(3):
+        queue.add(record(number), f"ticket {number}")
+    queue.start(41)
+    queue.failed(StoreUnavailable("append", "no leader"))
+    assert doubted(queue) is None, "it did not happen"
+    queue.failed(OutcomeUnknown("append", 5.0))
+    assert doubted(queue) == (["0", "1", "2"], 41)
+    queue.failed(StoreUnavailable("read", "no leader"))
+    assert doubted(queue) == (["0", "1", "2"], 41), "the look failed"
+    assert queue.found({"0": 42, "2": 44}, 50) == [("ticket 0", 42), ("ticket 2", 44)]
+    assert doubted(queue) is None
+    assert [each.id for each in queue.again()] == ["1"]
+    queue.failed(OutcomeUnknown("append", 5.0))
+    assert doubted(queue) == (["1"], 50), "up to there it was looked at"
+    assert queue.found({"1": 51}, 51) == [("ticket 1", 51)]
+    assert queue.again() == []
+    assert queue.start(51) == (), "nothing is left"
+
+
+def test_what_somebody_else_may_have_appended_is_looked_for_before_the_first_try() -> None:
+    queue: CommitQueue[int] = CommitQueue(100)
+    queue.add(record(1), 1)
+    queue.add(record(2), 2, behind=7)
+    queue.start(41)
+    assert doubted(queue) == (["2"], 7)
+    assert queue.found({}, 41) == []
+    assert [each.id for each in queue.again()] == ["1", "2"]
+    assert queue.succeeded() == [1, 2]
+
+
+def test_doubt_stays_with_what_is_taken_apart() -> None:
+    queue: CommitQueue[int] = CommitQueue(100)
+    for number in range(4):
+        queue.add(record(number), number)
+    queue.start(5)
+    queue.failed(OutcomeUnknown("append", 5.0))
+    queue.failed(Refused("append", "too large"))
+    assert len(queue.start(9)) == 2
+    assert doubted(queue) == (["0", "1"], 5)
+
+
 def test_a_final_failure_fails_its_messages_and_no_others() -> None:
     queue: CommitQueue[int] = CommitQueue(100)
     queue.add(record(1), 1)
-    queue.start()
+    queue.start(0)
     queue.add(record(2), 2)
     assert queue.failed(StoreFull("append", "disk")) == (0, [1])
-    assert [each.id for each in queue.start()] == ["2"]
+    assert [each.id for each in queue.start(0)] == ["2"]
 
 
 def test_a_message_that_the_store_refuses_fails_alone() -> None:
@@ -68,7 +117,7 @@ def test_a_message_that_the_store_refuses_fails_alone() -> None:
         queue.add(record(number), number)
     outcomes: dict[int, str] = {}
     for _ in range(20):
-        batch = queue.start()
+        batch = queue.start(0)
         if "6" in [each.id for each in batch]:
             delay_us, failed = queue.failed(Refused("append", "too large"))
             assert delay_us == 0
@@ -80,7 +129,7 @@ def test_a_message_that_the_store_refuses_fails_alone() -> None:
     for number in range(BATCH_MAX):
         queue.add(record(100 + number), number)
     sizes = []
-    while batch := queue.start():
+    while batch := queue.start(0):
         sizes.append(len(batch))
         queue.succeeded()
     assert sizes[-2] > sizes[0], "batches grow again"
@@ -91,7 +140,7 @@ def test_publishers_are_held_back_when_it_is_full_and_let_go_when_half_is_gone()
     for number in range(4):
         queue.add(record(number), number)
     assert queue.full
-    queue.start()
+    queue.start(0)
     assert queue.full, "what is under way counts"
     queue.succeeded()
     assert queue.drained
@@ -107,7 +156,7 @@ def test_every_ticket_comes_back_once_and_in_order(story: list[str]) -> None:
             queue.add(record(added), added)
             added += 1
         elif what == "start":
-            under_way = bool(queue.start()) or under_way
+            under_way = bool(queue.start(0)) or under_way
         elif under_way and what == "retry":
             assert queue.failed(StoreUnavailable("append", "x"))[1] == []
         elif under_way and what == "refuse":

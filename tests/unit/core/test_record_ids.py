@@ -154,3 +154,16 @@ def test_what_a_session_has_counts() -> None:
         resumed.give(more, 2, "t" * 500, 7)
         more += 1
     assert len(encode_session(resumed.written_into(session({})))) <= STORED_MAX_BYTES + 200
+
+
+def test_a_repeat_of_what_an_earlier_connection_took_may_be_in_the_log_already() -> None:
+    first = RecordIds("a.1.1")
+    first.give(7, 2, "t", 41)
+    assert first.behind(7) is None, "this is the first try"
+    session = first.written_into(StoredSession("me", uid="u", expiry_s=60))
+    later = RecordIds("b.1.1", session)
+    assert later.give(7, 2, "t", 90) == "a.1.1.1"
+    assert later.behind(7) == 41
+    later.keep(7)
+    assert later.behind(7) is None, "it is there"
+    assert later.behind(8) is None

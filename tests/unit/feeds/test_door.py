@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ import msgspec
 import pytest
 
 from tests.certificates import Authority
-from tests.unit.feeds.desk import PLACES, Desk
+from tests.unit.feeds.desk import PLACES, Desk, HandClock
 from tocsin.config import Access, Feeds, Settings, Tls
-from tocsin.errors import OperatorError, PortTaken, StoreUnavailable
+from tocsin.errors import OperatorError, OutcomeUnknown, PortTaken, StoreUnavailable
 from tocsin.feeds.agent import Work
 from tocsin.feeds.door import Door
 from tocsin.model.catalogue import HttpSource, TopicSource
+from tocsin.ports import Record
 from tocsin.runtime.guard import Guard
 from tocsin.runtime.users import set_password
 
@@ -77,10 +78,12 @@ class House:
 
 
 @asynccontextmanager
-async def house(settings: Settings | None = None, *, log: Any = None, **chosen: Any) -> AsyncIterator[House]:
+async def house(
+    settings: Settings | None = None, *, log: Any = None, clock: HandClock | None = None, **chosen: Any
+) -> AsyncIterator[House]:
     settings = settings or Settings()
     guard = Guard(settings)
-    desk = await Desk.open()
+    desk = await Desk.open(clock)
     works = {"reports": desk.work(HttpSource()), "other": desk.work(TopicSource("a"), name="Other")}
     feeds = Feeds(**{"http_port": 0, "http_host": "127.0.0.1", **chosen})
     door = Door(feeds, guard, PLACES, log or desk.feeds, lambda name: works.get(name.lower()))
@@ -111,6 +114,26 @@ async def test_the_same_request_again_is_taken_once_and_another_under_its_key_is
         for _ in range(2):  # without a key each is new
             assert (await home.post({"n": 3})).status == 202
         assert [each["n"] for each in await home.desk.records()] == [1, 2, 3, 3]
+
+
+async def test_a_request_with_a_key_is_taken_once_also_when_the_log_has_forgotten_its_ids(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = HandClock()
+    async with house(clock=clock) as home:
+        real = home.desk.feeds.append
+
+        async def unanswered(records: Sequence[Record], *, expected: int | None = None) -> tuple[int, ...]:
+            await real(records, expected=expected)
+            raise OutcomeUnknown("append", 5.0)
+
+        with monkeypatch.context() as trouble:
+            trouble.setattr(home.desk.feeds, "append", unanswered)
+            assert (await home.post({"n": 1}, Idempotency_Key="k-1")).status == 503
+        for _ in range(3):
+            clock.us += int(3_600e6)
+            assert (await home.post({"n": 1}, Idempotency_Key="k-1")).status == 202
+        assert [each["n"] for each in await home.desk.records()] == [1]
 
 
 @pytest.mark.parametrize(

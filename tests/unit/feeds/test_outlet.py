@@ -160,9 +160,13 @@ async def test_who_lost_the_feed_to_another_appends_nothing() -> None:
     assert await desk.entries() == []
 
 
-async def test_an_append_that_may_succeed_later_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("later_us", [0, int(3_600e6)], ids=["soon", "when-the-ids-are-forgotten"])
+async def test_an_append_that_may_succeed_later_is_repeated(
+    monkeypatch: pytest.MonkeyPatch, later_us: int
+) -> None:
     monkeypatch.setattr("tocsin.feeds.outlet.RETRY_FIRST_S", 0.001)
-    desk = await Desk.open()
+    clock = HandClock()
+    desk = await Desk.open(clock)
     failures = [StoreUnavailable("append", "no server"), OutcomeUnknown("append", 1.0)]
 
     class Troubled(Fragile):
@@ -171,6 +175,7 @@ async def test_an_append_that_may_succeed_later_is_repeated(monkeypatch: pytest.
                 return await super().append(records)
             if isinstance(failures[0], OutcomeUnknown):
                 await super().append(records)
+                clock.us += later_us
             raise failures.pop(0)
 
     feeds: Any = Troubled(desk.feeds, [])

@@ -7,7 +7,7 @@ its deadline.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -44,6 +44,7 @@ TICK_US = 500_000
 SILENCE_US = 3_000_000  # of a client, before its connection counts as broken
 DEADLINE_US = 6_000_000  # longer than the store's own
 COMMITS_MAX = 1_000
+PAGE = 100  # entries of one read, when a record is looked for
 
 Request = Append | ReadLog | GetKey | PutKey | DeleteKey
 Then = Callable[[Stored | StoreFailed], None]
@@ -173,7 +174,7 @@ class Broker:
         if name == TICK:
             self._tick()
         elif name == "commit":
-            self._append(self._queue.again())
+            self._append()
         elif name == "tail":
             self._find_tail()
         elif name in self._timers:
@@ -224,24 +225,68 @@ class Broker:
         for service in list(self.services.values()):
             service.offer(entry, publication)
 
-    def commit(self, publication: Publication, record_id: str, done: Callable[[], None]) -> None:
+    def commit(
+        self, publication: Publication, record_id: str, done: Callable[[], None], behind: int | None = None
+    ) -> None:
         subject = subject_of(publication.topic, NETWORK, critical=publication.critical)
-        self._queue.add(Record(subject, encode_publication(publication), record_id), done)
-        self._append(self._queue.start())
+        self._queue.add(Record(subject, encode_publication(publication), record_id), done, behind)
+        self._append_next()
 
-    def _append(self, records: Any) -> None:
-        if records:
-            self.ask(
-                Append(request="append", log=LOG.name, records=tuple(records), cause=self._cause),
-                self._on_append,
-            )
+    def _append_next(self) -> None:
+        if self._queue.start(self.tail):
+            self._append()
+
+    def _append(self) -> None:
+        """Append the batch; what of it may be in the log already is looked for first."""
+        doubted = self._queue.doubted
+        if doubted is not None:
+            records, behind = doubted
+            self.find({each.id for each in records}, behind, self._on_found)
+        elif records := self._queue.again():
+            append = Append(request="append", log=LOG.name, records=tuple(records), cause=self._cause)
+            self.ask(append, self._on_append)
+        else:
+            self._append_next()
 
     def _on_append(self, event: Stored | StoreFailed) -> None:
         if isinstance(event, StoreFailed):
-            delay_us, failed = self._queue.failed(event.error)
-            assert not failed, "the simulated store is never full"
-            self._out.append(SetTimer(name="commit", delay_us=delay_us, cause=self._cause))
+            self._fail(event)
             return
         for done in self._queue.succeeded():
             done()
-        self._append(self._queue.start())
+        self._append_next()
+
+    def _on_found(self, found: dict[str, int] | StoreFailed, end: int) -> None:
+        if isinstance(found, StoreFailed):
+            self._fail(found)
+            return
+        for done, _ in self._queue.found(found, end):
+            done()
+        self._append()
+
+    def _fail(self, event: StoreFailed) -> None:
+        delay_us, failed = self._queue.failed(event.error)
+        assert not failed, "the simulated store is never full"
+        self._out.append(SetTimer(name="commit", delay_us=delay_us, cause=self._cause))
+
+    def find(
+        self, ids: set[str], behind: int, then: Callable[[dict[str, int] | StoreFailed, int], None]
+    ) -> None:
+        """Look for records behind a position: what ``runtime.appended`` does."""
+        found: dict[str, int] = {}
+
+        def on_page(event: Stored | StoreFailed) -> None:
+            if isinstance(event, StoreFailed):
+                then(event, behind)
+                return
+            page = event.value
+            found.update((entry.id, entry.position) for entry in page.entries if entry.id in ids)
+            if page.next > page.last:
+                then(found, page.last)
+            else:
+                read(page.next)
+
+        def read(start: int) -> None:
+            self.ask(ReadLog(request="find", log=LOG.name, subject=">", start=start, limit=PAGE), on_page)
+
+        read(behind + 1)

@@ -236,7 +236,8 @@ class Service:
         self.tell(AwaitSave(ticket=self._ticket(lambda: self.commit(publication, packet_id, record_id))))
 
     def commit(self, publication: Publication, packet_id: int, record_id: str) -> None:
-        self._broker.commit(publication, record_id, lambda: self._on_committed(packet_id))
+        behind = self.machine.behind(packet_id) if publication.qos == 2 else None
+        self._broker.commit(publication, record_id, lambda: self._on_committed(packet_id), behind)
 
     def _on_committed(self, packet_id: int) -> None:
         qos = self._inbound.committed(packet_id)
