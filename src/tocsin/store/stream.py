@@ -359,8 +359,11 @@ def _both(one: list[str], other: list[str]) -> list[str] | None:
 
 
 def own_marks(subjects: Sequence[str]) -> str:
-    """Where the marks of a whole stream are; to be added to its subjects if none of them covers it."""
-    tokens = subjects[0].split(".")
+    """Where the marks of a whole stream are; to be added to its subjects if none of them covers it.
+
+    Below a subject with a wildcard, if there is one: beside a literal one another stream may have its subjects.
+    """
+    tokens = next((each for each in subjects if each.endswith((">", "*"))), subjects[0]).split(".")
     literal = list(takewhile(lambda token: token not in ("*", ">"), tokens))
     return ".".join([*literal, MARK])
 
