@@ -76,6 +76,12 @@ class State:
     def positions(self, client: str) -> Positions | None:
         return self.at.get(client)
 
+    def void(self, client: str) -> str:
+        return ""
+
+    def voided(self) -> Iterable[str]:
+        return ()
+
 
 class Network:
     """A primary and two backups, in which every message arrives at once."""

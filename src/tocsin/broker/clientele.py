@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tocsin.broker.attendant import Attendant
 
 AWAY_MAX: Final = 50_000  # some kilobyte each
+VOID_S: Final = 180.0  # longer than any former backup has an old copy, and waits with a will of it
+VOID_MAX: Final = 10_000  # clients whose wills are told to be settled, some 200 B each
 
 
 class Present(Protocol):
@@ -46,6 +48,11 @@ class Present(Protocol):
 
     def bequest(self) -> Bequest | None:
         """Its will."""
+        ...
+
+    @property
+    def will_id(self) -> str:
+        """The id of the will that it came with, also when it is settled; empty: it came without one."""
         ...
 
 
@@ -98,6 +105,24 @@ class Clientele:
         self.people: People[Any] = Nobody()
         self._clock = clock
         self._away: dict[str, _Away] = {}
+        # Client → the id of its newest will that is settled, and until when that is told; oldest first.
+        self._void: dict[str, tuple[str, float]] = {}
+
+    # ── wills that are settled ──────────────────────────────────────────────────────────────────────────────
+
+    def void(self, client: str) -> str:
+        will_id, until_s = self._void.get(client, ("", 0.0))
+        return will_id if until_s >= self._clock() else ""
+
+    def voided(self) -> Iterable[str]:
+        return [client for client in tuple(self._void) if self.void(client)]
+
+    def _note_void(self, client: str, will_id: str) -> None:
+        if will_id:
+            self._void.pop(client, None)
+            self._void[client] = will_id, self._clock() + VOID_S
+            if len(self._void) > VOID_MAX:
+                del self._void[next(iter(self._void))]
 
     # ── as it is read ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -175,6 +200,8 @@ class Clientele:
     def went(self, connection: Present, expiry_s: int, will: Bequest | None) -> str | None:
         """A connection is about to be over; its session is kept for so long, and its will waits. Who is forgotten for
         that."""
+        if will is None:
+            self._note_void(connection.client_id, connection.will_id)
         if not expiry_s and will is None:
             return None
         self._away[connection.client_id] = _Away(
@@ -208,6 +235,7 @@ class Clientele:
         away = self._away.get(client)
         if away is None or away.head.will is None:
             return False
+        self._note_void(client, away.head.will.record_id)
         away.head = msgspec.structs.replace(away.head, will=None)
         if not away.head.expiry_s:
             del self._away[client]

@@ -23,6 +23,7 @@ from tocsin.broker.permitted import Permitted
 from tocsin.broker.provisional import DEGRADED
 from tocsin.broker.sessions import Abandoned, NotYours
 from tocsin.broker.source import Source
+from tocsin.broker.sources import will_id
 from tocsin.broker.subscribing import Subscribing
 from tocsin.core.access import Rights
 from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, TimerFired
@@ -87,6 +88,7 @@ class Connection(Outflow, Permitted):
         self.expiry_s = 0  # how long its session outlives the connection
         self.epoch = 0  # of the connection, as the coordinator knows it
         self._source: Source | None = None  # of messages; made when there are any
+        self._bequeaths = False  # the client came with a will
         self._ended = False
         self._resuming: asyncio.Task[None] | None = None
         self.attendant = self._durability.attend(self, self._cause)
@@ -296,6 +298,7 @@ class Connection(Outflow, Permitted):
     def _welcome(self, accepted: Accepted, *, present: bool) -> None:
         """Send CONNACK; of a new session that leaves something when the backups know of it."""
         greet = partial(self._greet, accepted, present)
+        self._bequeaths = self._session.will is not None
         if self._link_cluster is None:
             waits = not present and (self.expiry_s > 0 or self._session.will is not None)
             self._durability.replicating.came(self.client_id, greet, waits=waits)
@@ -371,6 +374,11 @@ class Connection(Outflow, Permitted):
         self._session.restore(self.attendant.subscriptions, ())
         self.subscribing.restore(channels=False)
         self._welcome(accepted, present=attendant is not None and not accepted.clean_start)
+
+    @property
+    def will_id(self) -> str:
+        """The id of the will that the client came with, also when it is settled; empty: it came without one."""
+        return will_id(self.prefix) if self._bequeaths else ""
 
     def bequest(self) -> Bequest | None:
         """The client's will."""

@@ -26,6 +26,7 @@ from tocsin.broker.sessions import Abandoned, NotYours, Sessions
 from tocsin.broker.standing_by import StandingBy
 from tocsin.broker.standing_in import StandingIn
 from tocsin.broker.wills import Wills
+from tocsin.broker.witnesses import Witnesses
 from tocsin.core.ownership import Claim, may_take
 from tocsin.core.replication.signals import Policy
 from tocsin.core.session import Accepted
@@ -87,6 +88,9 @@ class Durability:
             stored=sessions.owner_of,
         )
         self.ownership.holder = self._holder
+        self._witnesses = Witnesses(
+            bus, replicating.backup.is_void, network=network, broker=broker, others=others
+        )
         self._announce = announce  # sends a QoS 0 message that no connection sends
         self.wills = Wills(self.publish, replicating.will_settled)
         self.standing_in = StandingIn(
@@ -160,7 +164,9 @@ class Durability:
 
         channels = await Channels.open(store, table, network=network, broker=broker, reader=results)
         standing_by = StandingBy(channels.holding)
-        replicating = Replicating(store.bus, standing_by, network=network, broker=broker, policy=replication)
+        replicating = Replicating(
+            store.bus, standing_by, network=network, broker=broker, policy=replication, others=others
+        )
 
         def over(session: StoredSession) -> None:
             groups.session_over(session)
@@ -218,6 +224,7 @@ class Durability:
         subject = self.sessions.hand_over_subject(self._broker)
         async with (
             store.bus.serve(subject, hand_over),
+            store.bus.serve(self._witnesses.subject, self._witnesses.answer),
             store.bus.serve(self.ownership.subject(self._broker), self.ownership.answer),
             store.bus.subscribe(self._arrivals.subject) as arrivals,
             asyncio.TaskGroup() as group,
@@ -402,6 +409,8 @@ class Durability:
         if self.provisional.severed or self.provisional.cut_off:
             self.provisional.left(connection, owner, expiry_s)
         will = self.wills.unsettled(connection.client_id)
+        if will is not None:
+            will = msgspec.structs.replace(will, since=self.journal.tail)
         self.end(connection.client_id, connection.attendant, expiry_s, settled=will is None)
         self.replicating.went(connection, expiry_s, will)
 
@@ -439,10 +448,15 @@ class Durability:
 
     # ── wills ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def publish(self, will: Bequest, told: Told) -> None:
-        """A will that is due. ``told`` when it was sent, or the log has it, or refuses it for good; or if its client
+    def publish(self, will: Bequest, done: Told) -> None:
+        """A will that is due. ``done`` when it was sent, or the log has it, or refuses it for good; or if its client
         may not publish it, by the rules as they are here and now."""
         publication = will.publication
+
+        def told() -> None:
+            self.replicating.backup.note_void(will.record_id)
+            done()
+
         if not self._allows(will):
             told()
         elif publication.qos == 0:
@@ -480,19 +494,28 @@ class Durability:
         self._spawn(self._look_for(client, will, verdict))
 
     async def _look_for(self, client: str, will: Bequest, verdict: Verdict) -> None:
-        """See in the store whether a client has come somewhere since it left this will; the will can wait for that,
-        as what it would be written to is there, too."""
-        session: StoredSession | None = None
+        """See in the store whether a client has come somewhere since it left this will, and ask the other brokers
+        whether the will is settled. It can wait for that, as what it would be written to is in the store, too."""
+        settled = False
         while True:
             try:
-                cell = await self.sessions.table.get(session_key(client), fresh=True)
-                session = None if cell is None else decode_session(cell.value)
+                settled = await self._is_settled(client, will)
                 break
             except TocsinError as error:
                 if not error.retryable:
                     break
                 await asyncio.sleep(LOOK_AGAIN_S)
-        verdict(came_since(will, session))
+        verdict(settled or await self._witnesses.know_settled(will.record_id))
+
+    async def _is_settled(self, client: str, will: Bequest) -> bool:
+        """Whether the store knows that a will is settled: its client has come since, or the log has it."""
+        cell = await self.sessions.table.get(session_key(client), fresh=True)
+        if came_since(will, None if cell is None else decode_session(cell.value)):
+            return True
+        publication = will.publication
+        if not will.since or not publication.qos or not fits(publication.topic):
+            return False
+        return await self.journal.has(will.record_id, publication.topic, will.since)
 
     # ── upkeep ──────────────────────────────────────────────────────────────────────────────────────────────
 

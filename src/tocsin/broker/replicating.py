@@ -77,10 +77,12 @@ class Replicating:
         network: str,
         broker: str,
         policy: Policy | None = None,
+        others: Iterable[str] = (),
     ) -> None:
+        """``others``: the names that other brokers may have."""
         self.active = False  # there are backups
         self.clientele = Clientele(time.monotonic)
-        self.primary = Primary(broker, self.clientele, policy or Policy())
+        self.primary = Primary(broker, self.clientele, policy or Policy(), others)
         self.backup = Backup(broker)
         self._bus = bus
         self._standing_by = standing_by
@@ -189,6 +191,8 @@ class Replicating:
         present = self.clientele.people.present.get(connection.client_id)
         # A newer connection that has not its session yet may never have it: until then the client is away.
         newer = present is not None and present is not connection and present.attendant.here
+        if will is None:
+            self.backup.note_void(connection.will_id)
         if self.active and connection.epoch and not newer:
             forgotten = self.clientele.went(connection, expiry_s, will)
             for client in filter(None, (connection.client_id, forgotten)):
@@ -207,6 +211,7 @@ class Replicating:
     def will_settled(self, client: str) -> None:
         """No will of a client is left here: it is in the log, was sent, or was dropped."""
         if self.active and self.clientele.will_settled(client):
+            self.backup.note_void(self.clientele.void(client))
             self._altered(client)
 
     def rights_changed(self) -> None:

@@ -55,8 +55,8 @@ class _Waiting(NamedTuple):
 def came_since(will: Bequest, session: StoredSession | None) -> bool:
     """Whether a client has come somewhere since it left this will, or went without it, by its stored session as it is
     now."""
-    if session is None or not will.session:
-        return False  # it is over; or nobody knows
+    if session is None or not will.session or not may_take(will.owner, session.owner):
+        return False  # it is over, and another user's may have its place; or nobody knows
     return session.uid != will.session or max(session.epoch, session.left + 1) > will.epoch
 
 
@@ -100,7 +100,8 @@ class WaitingWills:
         alive. ``unless`` may say None: nobody knows yet. ``publish``: in another way than the others. ``of``: it was
         found in the copy of that broker.
 
-        Of too many at once those that find no room are published now: late is what was asked for, lost is not.
+        Of too many at once those that find no room are published now: late is what was asked for, lost is not. One of
+        a copy always finds room: the copy had it already, and its client is most likely alive.
         """
         before = self._waiting.get(client)
         if before is not None and _is_later(before.will, will):
@@ -110,7 +111,7 @@ class WaitingWills:
             del self._waiting[client]
         self._end(client)
         publish = publish or self._publish
-        if len(self._waiting) >= WILLS_MAX:
+        if len(self._waiting) >= WILLS_MAX and not of:
             self.give_out(client, will, publish)
             return
         cancel = self._later(delay_s, lambda: self._fall_due(client))

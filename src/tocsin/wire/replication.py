@@ -54,6 +54,9 @@ class Bequest(msgspec.Struct, frozen=True, array_like=True):
     session: str = ""  # the uid of the stored one that it was left with; empty: none
     epoch: int = 0  # of that, then
     owner: str = ""  # the user whose client left it; empty: none was proven
+    since: int = (
+        0  # if it waits for its delay: the log can have it behind this position only; 0: nobody knows
+    )
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
@@ -77,6 +80,9 @@ class Delta(msgspec.Struct, frozen=True, array_like=True):
     head: Head | None = None  # None: as it was
     subscriptions: tuple[tuple[str, Option | None], ...] = ()  # None: it has that one no longer
     positions: Positions | None = None  # None: as they were
+    void: str = (
+        ""  # the id of its newest will that is settled: its client left in order, or it was told, or dropped
+    )
 
 
 class Update(Message, frozen=True, array_like=True):
@@ -106,6 +112,14 @@ class Dismiss(Message, frozen=True, array_like=True, gc=False):
     stream: Stream
 
 
+class Begun(Message, frozen=True, array_like=True, gc=False):
+    """Broker → all: this process of mine began. Whoever has a copy of an earlier one, and backs me no longer, is the
+    last to know the wills in it."""
+
+    primary: str
+    incarnation: int
+
+
 class Applied(Message, frozen=True, array_like=True, gc=False):
     """Backup → broker: I have everything of this stream up to this number."""
 
@@ -129,7 +143,7 @@ class Declined(Message, frozen=True, array_like=True, gc=False):
     known: Stream | None = None
 
 
-Replication = Update | Probe | Dismiss | Applied | Behind | Declined
+Replication = Update | Probe | Dismiss | Begun | Applied | Behind | Declined
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):

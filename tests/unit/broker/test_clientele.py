@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+import msgspec
 import pytest
 
 from tocsin.broker import clientele as module
@@ -37,6 +38,7 @@ class Connected:
         self.epoch = 1
         self.expiry_s = 60
         self._will = will
+        self.will_id = "north-1.1.1.will"
 
     def bequest(self) -> Bequest | None:
         return self._will
@@ -162,3 +164,16 @@ def test_of_too_many_the_first_that_went_is_forgotten(monkeypatch: pytest.Monkey
     assert list(here.clientele.clients()) == ["b", "c"]
     here.clientele.forget()
     assert len(here.clientele) == 0
+
+
+def test_that_a_will_is_settled_is_told_for_a_while() -> None:
+    here = Here(Connected("polite"), Connected("dead"))
+    here.leave("polite", 0)
+    here.leave("dead", 0, msgspec.structs.replace(WILL, record_id="dead.will"))
+    assert here.clientele.void("polite") == "north-1.1.1.will"
+    assert here.clientele.void("dead") == "", "it waits"
+    here.clientele.will_settled("dead")
+    assert here.clientele.void("dead") == "dead.will"
+    assert list(here.clientele.voided()) == ["polite", "dead"]
+    here.now = module.VOID_S + 1
+    assert list(here.clientele.voided()) == []

@@ -13,11 +13,12 @@ from tests.unit.broker.talk import LASTING, ONE
 from tocsin.broker.durability import Durability
 from tocsin.core.stored_session import StoredSession, decode_session, encode_session, session_key
 from tocsin.model.publication import Publication, encode_publication
-from tocsin.model.subjects import subject_of
+from tocsin.model.subjects import messages_log, subject_of
 from tocsin.ports import LogSpec, Record, Store, TableSpec
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.store.testing import LocalServers
+from tocsin.wire.replication import Bequest
 
 
 async def opened(store: Store, *, keep_s: float | None = None, keep_bytes: int | None = None) -> Durability:
@@ -68,6 +69,27 @@ async def test_a_message_that_is_in_the_log_is_known_however_late_its_publisher_
         taken = await durability.take("me", owner="", clean=False, expiry_s=60)
         assert taken is not None
         assert taken[0].received == (1,), "the second never got there, and is to be appended"
+    finally:
+        await store.close()
+
+
+async def test_a_copys_will_that_the_log_has_is_settled_however_long_ago_it_got_there(tmp_path: Path) -> None:
+    store = MemoryStore(MemoryServer())
+    try:
+        log = await store.log(messages_log("net", None, None))
+        publication = Publication("gone", b"x", 1, "c")
+        record = Record(subject_of("gone", "net"), encode_publication(publication), "b.1.will")
+        await log.append(
+            [Record(subject_of("gone", "net"), encode_publication(publication), "b.0.will"), record]
+        )
+        durability = await opened(store)
+        verdicts = []
+        for record_id, since in (("b.1.will", 1), ("b.2.will", 1), ("b.1.will", 0)):
+            verdict: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            will = Bequest(publication, 600, record_id, since=since)
+            durability._find_out("c", will, verdict.set_result)
+            verdicts.append(await verdict)
+        assert verdicts == [True, False, False], "the last one does not know where to look"
     finally:
         await store.close()
 

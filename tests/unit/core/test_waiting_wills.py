@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tocsin.core import waiting_wills as module
 from tocsin.core.delivery import Progress
 from tocsin.core.stored_session import StoredSession
 from tocsin.core.waiting_wills import (
@@ -132,6 +133,32 @@ def test_a_client_has_come_since_if_its_session_was_taken_since_or_it_went_in_or
 ) -> None:
     assert came_since(WILL, stored) is came
     assert came_since(Bequest(WILL.publication), stored) is False, "nothing is known of its session"
+
+
+def test_another_users_session_under_the_same_id_says_nothing_of_a_client() -> None:
+    hers = msgspec.structs.replace(WILL, owner="alice")
+    his = msgspec.structs.replace(session("another", 1), owner="mallory")
+    assert not came_since(hers, his)
+    assert came_since(hers, msgspec.structs.replace(his, owner="alice"))
+
+
+def test_another_user_that_comes_under_the_same_id_leaves_a_will_waiting() -> None:
+    waits = Waits()
+    waits.wills.delay("c", msgspec.structs.replace(WILL, owner="alice"), 10)
+    for back in (True, False):
+        waits.wills.came("c", "mallory", back=back)
+        waits.wills.came("c", back=back)
+    assert len(waits.wills) == 1 and waits.published == []
+    waits.wills.came("c", "alice", back=True)
+    assert len(waits.wills) == 0 and waits.published == []
+
+
+def test_wills_of_a_copy_wait_however_many_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WILLS_MAX", 1)
+    waits = Waits()
+    for client in "abc":
+        waits.wills.delay(client, WILL, 10, of="north-1")
+    assert len(waits.wills) == 3 and waits.published == []
 
 
 def test_a_will_is_settled_when_it_is_in_the_log_and_not_when_it_is_given_out() -> None:

@@ -16,6 +16,12 @@ one has not, may be dead, and their wills were in no other memory (``WillsLeft``
 not have known. They put a will into the log under one id. One at QoS 0 goes into no log, and would be heard twice: the
 local backup says so of that, or the only one that there is.
 
+**A former backup** is sent nothing more. If its broker's next process says that it began (``Begun``), it may be the
+only one that knows the wills of the one before: it gives them out as well, but for those at QoS 0.
+
+**Wills that are settled** are remembered by their ids (``is_void``), also when the copy that had them has changed:
+whoever finds one of them in an older copy asks the others before publishing it.
+
 **A copy is dropped** some time after this broker was told that it is no backup of that one any more: the word may come
 together with the other's end, and then the copy is what is needed. While this broker stands in for the other it is kept
 (``Kept``).
@@ -45,13 +51,14 @@ from tocsin.core.replication.copy import Copy
 from tocsin.core.replication.gamma import Left, Standing
 from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare, WillsLeft
 from tocsin.model.message import Message, broker_address
-from tocsin.wire.replication import LOCAL, Applied, Behind, Declined, Dismiss, Probe, Update
+from tocsin.wire.replication import LOCAL, Applied, Begun, Behind, Declined, Dismiss, Probe, Update
 
 DROP: Final = "drop"
 DROP_AFTER_US: Final = (
     60_000_000  # for another backup to have everything, and for the word of a failure to come
 )
 COPIES_MAX: Final = 64  # brokers that one backs: a plan gives it a few
+VOID_MAX: Final = 50_000  # wills that are known to be settled: some 150 B each
 COPIES_MAX_BYTES: Final = 1 << 30  # of all copies, about: some 500 000 clients with two subscriptions each
 
 
@@ -73,6 +80,19 @@ class Backup(TableMachine):
             None  # those that this broker backs; None: nobody has said so
         )
         self.declined = 0
+        self._begun: dict[str, int] = {}  # primary → its newest process, as it said itself
+        self._void: dict[str, None] = {}  # the ids of wills that are settled, oldest first
+
+    def is_void(self, will_id: str) -> bool:
+        """Whether a will is known to be settled."""
+        return will_id in self._void
+
+    def note_void(self, will_id: str) -> None:
+        """A will is settled; harmless if it has no id."""
+        if will_id:
+            self._void[will_id] = None
+            if len(self._void) > VOID_MAX:
+                del self._void[next(iter(self._void))]
 
     def statistics(self) -> dict[str, int]:
         copies = self.copies.values()
@@ -122,7 +142,11 @@ class Backup(TableMachine):
                 return self._on_probe(probe, event.cause)
             case Dismiss(primary=primary, stream=stream):
                 copy = self.copies.get(primary)
-                return self._condemn(copy, now_us, event.cause) if copy and copy.stream <= stream else []
+                if copy is None or copy.stream > stream:
+                    return []
+                return self._condemn(primary, copy, now_us, event.cause)
+            case Begun(primary=primary, incarnation=incarnation):
+                return self._on_begun(primary, incarnation, event.cause)
             case other:
                 raise AssertionError(f"{other} is not for a backup")
 
@@ -146,6 +170,8 @@ class Backup(TableMachine):
         if self._bytes >= self._bytes_max:
             return self._decline(update, None, cause)
         before, wills = copy.bytes, list[Left]()
+        for delta in update.deltas:
+            self.note_void(delta.void)
         sensible = all(copy.apply(delta, now_us) for delta in update.deltas)
         if sensible:
             copy.number = update.number
@@ -161,6 +187,26 @@ class Backup(TableMachine):
             self._answer(update.primary, answer, cause),
             *([WillsLeft(primary=update.primary, wills=tuple(left), cause=cause)] if left else []),
         ]
+
+    def _on_begun(self, primary: str, incarnation: int, cause: str) -> list[Effect]:
+        copy = self.copies.get(primary)
+        if copy is not None and copy.stream[1] > incarnation:
+            known = Declined(self._broker, (0, incarnation, 0), copy.stream)
+            return [self._answer(primary, known, cause)]
+        if len(self._begun) < self._copies_max or primary in self._begun:
+            self._begun[primary] = max(incarnation, self._begun.get(primary, 0))
+        return [] if copy is None else self._give_out(primary, copy, cause)
+
+    def _give_out(self, primary: str, copy: Copy, cause: str) -> list[Effect]:
+        """The wills that a copy knows of a process that is over, if nothing more will be heard here of that broker."""
+        if copy.condemned_us is None or copy.kept or copy.used or primary not in self._begun:
+            return []
+        before = copy.bytes
+        wills = copy.over(self._begun[primary])
+        self._bytes += copy.bytes - before
+        left = tuple(each for each in wills if each.will.publication.qos)
+        given: list[Effect] = [WillsLeft(primary=primary, wills=left, cause=cause)] if left else []
+        return [*self._prepare(primary, cause), *given]
 
     def _on_probe(self, probe: Probe, cause: str) -> list[Effect]:
         copy = self.copies.get(probe.primary)
@@ -215,7 +261,7 @@ class Backup(TableMachine):
         if self._primaries is None or primary in self._primaries:
             copy.condemned_us = None
         elif copy.condemned_us is None:
-            return self._condemn(copy, now_us, cause)
+            return self._condemn(primary, copy, now_us, cause)
         return []
 
     def _set_primaries(self, event: PrimariesSet, now_us: int) -> list[Effect]:
@@ -225,12 +271,13 @@ class Backup(TableMachine):
             if primary in event.primaries:
                 copy.condemned_us = None
             elif copy.condemned_us is None:
-                effects += self._condemn(copy, now_us, event.cause)
+                effects += self._condemn(primary, copy, now_us, event.cause)
         return effects
 
-    def _condemn(self, copy: Copy, now_us: int, cause: str) -> list[Effect]:
+    def _condemn(self, primary: str, copy: Copy, now_us: int, cause: str) -> list[Effect]:
         copy.condemned_us = now_us + DROP_AFTER_US
-        return [SetTimer(name=DROP, delay_us=DROP_AFTER_US, cause=cause)]
+        timer = SetTimer(name=DROP, delay_us=DROP_AFTER_US, cause=cause)
+        return [timer, *self._give_out(primary, copy, cause)]
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -258,7 +305,7 @@ class Backup(TableMachine):
         if copy is None:
             return []
         copy.kept = False
-        return self._condemn(copy, now_us, event.cause)
+        return self._condemn(event.primary, copy, now_us, event.cause)
 
     table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {
         ("*", Received): _on_message,

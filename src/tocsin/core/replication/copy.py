@@ -128,6 +128,19 @@ class Copy:
         self.used, self._process = self.kept, self.stream[1]
         return wills
 
+    def over(self, incarnation: int) -> list[Left]:
+        """A younger process began, and sends nothing here: the wills of clients that those before it had. What else
+        is known of these is worth nothing any more."""
+        old = {each: one for each, one in self.clients.items() if one.stream[1] < incarnation}
+        wills = [
+            Left(client, replica.head.will, replica.since_us)
+            for client, replica in old.items()
+            if replica.head.will is not None
+        ]
+        for client in old:
+            self._drop(client)
+        return wills
+
     def _settle(self, client: str, will: Bequest | None) -> None:
         """The process whose stream that is has this will of a client, or none."""
         if will is not None:

@@ -36,6 +36,14 @@ class Gamma(Protocol):
         """None: nothing is delivered to it by position."""
         ...
 
+    def void(self, client: str) -> str:
+        """The id of its newest will that was settled here lately; empty: there is none."""
+        ...
+
+    def voided(self) -> Iterable[str]:
+        """The clients that have one."""
+        ...
+
 
 class Standing(msgspec.Struct, frozen=True):
     """One client, as a backup knows it."""

@@ -15,6 +15,9 @@ sent on, more and more seldom. It counts again when it answers in time, and lack
 One that lacks something, or is new, is sent everything, as a new stream. What is remembered for it meanwhile is which
 clients are dirty, never messages.
 
+**A process that begins** tells all brokers so (``Begun``), several times: one that backed an earlier process, and does
+so no longer, is sent nothing else, and has to give out the wills that it knows.
+
 A backup that is idle is asked now and then whether it still has what it had (``Probe``): it may have been restarted.
 
 Invariants: a ticket is released as *synced* only when every backup of that moment has answered an update that was made
@@ -49,6 +52,7 @@ from tocsin.wire.replication import (
     LOCAL,
     REMOTE,
     Applied,
+    Begun,
     Behind,
     Declined,
     Dismiss,
@@ -61,6 +65,8 @@ FLUSH: Final = "flush"
 WAIT: Final = "wait"
 SCAN: Final = "scan"
 PROBE: Final = "probe"
+BEGUN: Final = "begun"
+BEGUN_MAX_S: Final = 32  # between the last two times: longer than a former backup keeps its copy
 RESEND: Final = "resend "  # before the role
 FLUSH_US: Final = 1  # in the next turn of the loop: what this one brings goes together
 PROBE_US: Final = 2_000_000
@@ -78,8 +84,11 @@ LOOK_CLIENT_US: Final = 100
 class Primary(TableMachine):
     """See the module's text."""
 
-    def __init__(self, broker: str, gamma: Gamma, policy: Policy) -> None:
+    def __init__(self, broker: str, gamma: Gamma, policy: Policy, others: Iterable[str] = ()) -> None:
+        """``others``: the names that other brokers may have."""
         self._broker = broker
+        self._others = tuple(each for each in others if each != broker)
+        self._begun_s = 1  # after which it is said again that this process began
         self._gamma = gamma
         self._policy = policy
         self._incarnation = 0
@@ -116,7 +125,18 @@ class Primary(TableMachine):
 
     def _start(self, event: Started, now_us: int) -> list[Effect]:
         self.state, self._incarnation = "running", event.incarnation
-        return []
+        return self._tell_begun(event.cause)
+
+    def _tell_begun(self, cause: str) -> list[Effect]:
+        if not self._others or self._begun_s > BEGUN_MAX_S:
+            return []
+        word = Begun(self._broker, self._incarnation)
+        told: list[Effect] = [
+            Send(to=broker_address(each), message=word, cause=cause) for each in self._others
+        ]
+        timer = SetTimer(name=BEGUN, delay_us=self._begun_s * 1_000_000, cause=cause)
+        self._begun_s *= 2
+        return [*told, timer]
 
     def _set_backups(self, event: BackupsSet, now_us: int) -> list[Effect]:
         self._epoch = max(self._epoch, event.epoch)
@@ -144,7 +164,7 @@ class Primary(TableMachine):
 
     def _recruit(self, backup: str, role: Role, waiting: Mapping[int, str]) -> Recipient:
         """A new backup, for which those wait who wait already."""
-        recipient = Recipient(backup, role, self._stream(), self._gamma.clients())
+        recipient = Recipient(backup, role, self._stream(), self._known())
         for ticket, client in waiting.items():
             if recipient.wait(client, ticket):
                 self._waiting[ticket] += 1
@@ -155,6 +175,11 @@ class Primary(TableMachine):
         dismissed = self._send(before, Dismiss(self._broker, before.stream), cause)
         timer = CancelTimer(name=RESEND + before.role, cause=cause)
         return [dismissed, timer, *self._done(before.release(), cause)]
+
+    def _known(self) -> Iterable[str]:
+        """The clients of which a stream has to tell: all, and those whose wills are settled."""
+        yield from self._gamma.clients()
+        yield from self._gamma.voided()
 
     def _stream(self) -> Stream:
         self._generation += 1
@@ -273,7 +298,15 @@ class Primary(TableMachine):
                         return self._begin_anew(each, now_us, event.cause)
                     case Declined(known=known):
                         return self._on_declined(each, known, event.cause)
+        if isinstance(message, Declined) and message.known and message.stream == self._named_in_begun():
+            # An earlier process had a clock that was ahead.
+            self._incarnation = max(self._incarnation, message.known[1] + 1)
+            self._begun_s = 1
+            return self._tell_begun(event.cause)
         return []  # of a stream that is over
+
+    def _named_in_begun(self) -> Stream:
+        return 0, self._incarnation, 0
 
     def _on_applied(self, by: Recipient, number: int, now_us: int, cause: str) -> list[Effect]:
         if number != by.number:
@@ -292,7 +325,7 @@ class Primary(TableMachine):
         return effects
 
     def _begin_anew(self, to: Recipient, now_us: int, cause: str) -> list[Effect]:
-        to.restart(self._stream(), self._gamma.clients())
+        to.restart(self._stream(), self._known())
         return self._update(to, now_us, cause)
 
     def _on_declined(self, by: Recipient, known: Stream | None, cause: str) -> list[Effect]:
@@ -321,6 +354,8 @@ class Primary(TableMachine):
                 return self._look(now_us, event.cause)
             case "probe":
                 return self._probe(now_us, event.cause)
+            case "begun":
+                return self._tell_begun(event.cause)
         role: Role = REMOTE if event.name == RESEND + REMOTE else LOCAL
         to = self.recipients.get(role)
         return [] if to is None else self._resend(to, now_us, event.cause)

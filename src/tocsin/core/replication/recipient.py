@@ -143,7 +143,7 @@ class Recipient:
             return None
         room, deltas = UPDATE_MAX_BYTES, list[Delta]()
         for client in self._next():
-            if client in self._pending and gamma.head(client) is None:
+            if client in self._pending and gamma.head(client) is None and not gamma.void(client):
                 del self._pending[client]  # it went: what is not repeated is dropped there
                 continue
             dirt = self._touch(client)
@@ -176,8 +176,9 @@ class Recipient:
     def _delta(self, client: str, dirt: Dirt, gamma: Gamma, room: int) -> tuple[Delta, int, bool]:
         """What there is to say of a client, as far as there is room; its size, more or less; whether it is all."""
         head, size = gamma.head(client), CLIENT_BYTES + len(client.encode())
+        void = gamma.void(client)
         if head is None:
-            return Delta(client, gone=True), size, True
+            return Delta(client, gone=True, void=void), size, True
         begin = dirt.begin
         if begin:
             dirt.begin, dirt.head, dirt.positions = False, True, True
@@ -194,7 +195,8 @@ class Recipient:
             size += NAME_BYTES + len(name.encode())
         # A subscription may be the first of its kind: how far the client is with it goes along.
         positions = gamma.positions(client) if dirt.positions or said else None
-        delta = Delta(client, begin, False, head if dirt.head else None, tuple(said), positions)
+        changed = head if dirt.head else None
+        delta = Delta(client, begin, False, changed, tuple(said), positions, void if dirt.head else "")
         dirt.head = dirt.positions = False
         return delta, size, not dirt.names
 

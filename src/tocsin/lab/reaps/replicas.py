@@ -68,6 +68,12 @@ class Home:
     def positions(self, client: str) -> Positions | None:
         return self.at.get(client)
 
+    def void(self, client: str) -> str:
+        return ""
+
+    def voided(self) -> Iterable[str]:
+        return ()
+
     def deliver(self, k: int, notice: int) -> None:
         """All who have k got the results of that notice."""
         clients = self.by_k.get(k)

@@ -73,6 +73,7 @@ class State:
         self.heads: dict[str, Head] = {}
         self.options: dict[str, dict[str, Option]] = {}
         self.at: dict[str, Positions] = {}
+        self.voids: dict[str, str] = {}
 
     def clients(self) -> Iterable[str]:
         return tuple(self.heads)
@@ -88,6 +89,12 @@ class State:
 
     def positions(self, client: str) -> Positions | None:
         return self.at.get(client)
+
+    def void(self, client: str) -> str:
+        return self.voids.get(client, "")
+
+    def voided(self) -> Iterable[str]:
+        return tuple(self.voids)
 
     def parts(self, client: str) -> Parts | None:
         head = self.heads.get(client)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tocsin.core.machine import Effect, Received, Send, SetTimer, TimerFired
+from tocsin.core.replication import backup as module
 from tocsin.core.replication.backup import DROP, DROP_AFTER_US, Backup
 from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare, WillsLeft
 from tocsin.model.publication import Publication
 from tocsin.wire.replication import (
     Applied,
+    Begun,
     Behind,
     Bequest,
     Declined,
@@ -343,3 +345,63 @@ def test_who_left_a_broker_in_order_that_was_taken_for_lost_is_its_affair_until_
     assert backing.machine.has("p", "a") is True
     backing.update(1, begin("b"), stream=RESTARTED, whole=True)
     assert backing.machine.has("p", "a") is False
+
+
+# ── former backups, and wills that are settled ──────────────────────────────────────────────────────────────
+
+
+def willing(topic: str = "gone", qos: int = 1) -> Head:
+    return Head(True, will=Bequest(Publication(topic, b"x", qos, "c"), record_id=f"{topic}.will"))
+
+
+def former(*, role: Role = "local") -> Backing:
+    """One that knows the wills of two clients, and is no backup any more."""
+    backing = Backing()
+    deltas = (Delta("a", begin=True, head=willing("a")), Delta("b", begin=True, head=willing("b", qos=0)))
+    backing.update(1, *deltas, whole=True, role=role)
+    backing.machine.handle(PrimariesSet(primaries=()), 0)
+    return backing
+
+
+def test_a_former_backup_gives_out_the_wills_that_it_knows_when_its_broker_begins_anew() -> None:
+    backing = former()
+    assert wills(backing.hear(Begun("p", 1))) == [], "that is the process that it knows"
+    assert wills(backing.hear(Begun("p", 2))) == ["a"], "one at QoS 0 could be heard twice"
+    assert backing.clients() == set(), "and is not asked for them again"
+    assert wills(backing.hear(Begun("p", 2))) == []
+
+
+def test_a_backup_waits_for_the_stream_of_the_process_that_began() -> None:
+    backing = Backing()
+    backing.machine.handle(PrimariesSet(primaries=("p",)), 0)
+    backing.update(1, Delta("a", begin=True, head=willing("a")), whole=True)
+    assert wills(backing.hear(Begun("p", 2))) == []
+    assert wills(backing.machine.handle(PrimariesSet(primaries=()), 0)) == ["a"], "or is told that none comes"
+
+
+def test_who_stands_in_has_the_wills_in_hand_already() -> None:
+    backing = former()
+    backing.machine.handle(Kept(primary="p"), 0)
+    assert wills(backing.hear(Begun("p", 2))) == []
+
+
+def test_a_process_whose_clock_is_behind_is_told_so() -> None:
+    backing = former()
+    assert answers(backing.hear(Begun("p", 0))) == [Declined("n", (0, 0, 0), FIRST)]
+
+
+def test_a_will_that_is_settled_is_remembered_when_the_copy_is_another() -> None:
+    backing = Backing()
+    backing.update(1, Delta("a", begin=True, head=willing("a")), whole=True)
+    assert not backing.machine.is_void("a.will")
+    backing.update(2, Delta("a", gone=True, void="a.will"))
+    backing.update(1, stream=(0, 2, 1), whole=True)
+    assert backing.machine.is_void("a.will")
+
+
+def test_no_more_settled_wills_are_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "VOID_MAX", 2)
+    backup = Backup("n")
+    for each in ("a", "b", "", "c"):
+        backup.note_void(each)
+    assert [backup.is_void(each) for each in ("a", "b", "", "c")] == [False, True, False, True]

@@ -8,8 +8,10 @@ import msgspec
 
 from tests.unit.core.replication.network import PRIMARY, State
 from tocsin.core.machine import CancelTimer, Effect, Event, Received, Say, Send, SetTimer, Started, TimerFired
+from tocsin.core.replication.backup import DROP_AFTER_US
 from tocsin.core.replication.position_scan import SCAN_SLICE
 from tocsin.core.replication.primary import (
+    BEGUN,
     FLUSH,
     LOOK_US,
     PROBE,
@@ -26,6 +28,7 @@ from tocsin.core.replication.signals import Altered, Awaited, BackupsSet, Came, 
 from tocsin.model.publication import Publication
 from tocsin.wire.replication import (
     Applied,
+    Begun,
     Behind,
     Bequest,
     Declined,
@@ -393,3 +396,46 @@ def test_a_backup_that_keeps_up_with_what_never_ends_is_degraded_no_longer() -> 
         told.answer(update)
     assert told.machine.problems() == []
     assert told.machine.statistics()["backups_behind"] == 1
+
+
+# ── beginning, and wills that are settled ───────────────────────────────────────────────────────────────────
+
+
+def begun(effects: list[Effect]) -> list[tuple[str, int]]:
+    return [
+        (each.to, each.message.incarnation)
+        for each in effects
+        if isinstance(each, Send) and isinstance(each.message, Begun)
+    ]
+
+
+def test_a_process_that_begins_says_so_to_all_for_longer_than_former_backups_keep_copies() -> None:
+    machine = Primary(PRIMARY, State(), POLICY, ("x", PRIMARY, "y"))
+    effects = machine.handle(Started(incarnation=5), 0)
+    said = waited_us = 0
+    while timers := [each for each in effects if isinstance(each, SetTimer) and each.name == BEGUN]:
+        assert begun(effects) == [("broker/x", 5), ("broker/y", 5)]
+        said, waited_us = said + 1, waited_us + timers[0].delay_us
+        effects = machine.handle(TimerFired(name=BEGUN), waited_us)
+    assert said == 6 and waited_us >= DROP_AFTER_US
+
+
+def test_a_process_whose_clock_is_behind_begins_as_a_younger_one() -> None:
+    machine = Primary(PRIMARY, State(), POLICY, ("x",))
+    machine.handle(Started(incarnation=5), 0)
+    declined = Declined("x", (0, 5, 0), (0, 9, 3))
+    effects = machine.handle(Received(sender="broker/x", message=declined), 1)
+    assert begun(effects) == [("broker/x", 10)]
+    assert begun(machine.handle(Received(sender="broker/x", message=declined), 2)) == []
+
+
+def test_that_a_will_is_settled_is_told_also_of_a_client_that_the_backup_never_knew() -> None:
+    told = Told()
+    told.answer(told.update())
+    told.state.voids["a"] = "a.will"
+    told.tell(Altered(client="a"))
+    assert [(each.client, each.gone, each.void) for each in told.update().deltas] == [("a", True, "a.will")]
+    told.tell(BackupsSet(local="m", remote=None))
+    assert [(each.client, each.void) for each in told.update().deltas] == [("a", "a.will")], (
+        "a new backup, too"
+    )

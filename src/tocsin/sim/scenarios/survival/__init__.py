@@ -170,7 +170,7 @@ def build(
         world.table(table)
     add_coordinators(world, coordinator, COORDINATORS, OPTIONS)
     world.add(PIPELINE, lambda _disk: Pipeline(PIPELINE, RESULTS_US))
-    ledger = Ledger(world)
+    ledger = Ledger(world, NODES)
     for info in (*BROKERS, SPARE):
         make = partial(_make, broker, info, ledger)
         world.add(info.id, make, restart_after_us=RESTART_US)

@@ -12,14 +12,17 @@ from tocsin.core.replication.gamma import Left
 from tocsin.core.standing_in import AwaitWill, ClientCame, ReleaseCopy, StandIns
 from tocsin.core.stored_session import decode_session, session_key
 from tocsin.core.waiting_wills import Cancel, Told, Verdict, WaitingWills, came_since
+from tocsin.model.message import broker_address
 from tocsin.sim.chance import MILLION
 from tocsin.sim.scenarios.durable.wire import SESSIONS
 from tocsin.sim.scenarios.survival.part import Part
+from tocsin.sim.scenarios.survival.wire import Inquest
 from tocsin.wire.replication import Bequest
 
 if TYPE_CHECKING:
     from tocsin.sim.scenarios.survival.broker import SurvivalBroker
 
+ANSWER_S: Final = 1  # for others to say that a will is settled
 GRACE_S: Final = 5  # for a client to notice that its broker is gone, before its will is published
 WILLS: Final = "wills/"  # the topics on which they are published begin so
 
@@ -33,12 +36,17 @@ class Bequeathing:
         self.machine = StandIns(broker.replicating, GRACE_S)
         self._part = Part(broker, "standing in", self.machine, self._on_effect)
         self._alarms = 0
+        self._asked: dict[str, list[Verdict]] = {}  # the ids of wills of which others are asked
 
     def publish(self, will: Bequest) -> None:
         """Without delay: its client's connection has just ended."""
         self.wills.give_out(will.publication.topic.removeprefix(WILLS), will)
 
-    def _commit(self, will: Bequest, told: Told) -> None:
+    def _commit(self, will: Bequest, done: Told) -> None:
+        def told() -> None:
+            self._broker.replicating.backup.note_void(will.record_id)
+            done()
+
         self._broker.ledger.publishes_will(self._broker, will.publication)
         self._broker.commit(will.publication, self.record_id(will), told)
 
@@ -84,10 +92,33 @@ class Bequeathing:
             if isinstance(event, StoreFailed):
                 self._later(1, lambda: self._find_out(client, will, verdict))
                 return
-            verdict(came_since(will, None if event.value is None else decode_session(event.value.value)))
+            if came_since(will, None if event.value is None else decode_session(event.value.value)):
+                verdict(True)
+            else:
+                self._ask_others(will.record_id, verdict)
 
         asked = GetKey(request="will", table=SESSIONS.name, key=session_key(client))
         self._broker.ask(asked, look)
+
+    def _ask_others(self, will_id: str, verdict: Verdict) -> None:
+        """Whether somebody knows that a will is settled; who is silent knows nothing."""
+        if self._broker.replicating.backup.is_void(will_id):
+            verdict(True)
+            return
+        waiting = self._asked.setdefault(will_id, [])
+        waiting.append(verdict)
+        if len(waiting) == 1:
+            for other in self._broker.others:
+                self._broker.send(broker_address(other), Inquest(will_id))
+            self._later(ANSWER_S, lambda: self._answered(will_id, False))
+
+    def heard_settled(self, will_id: str) -> None:
+        """Another broker knows that a will is settled."""
+        self._answered(will_id, True)
+
+    def _answered(self, will_id: str, settled: bool) -> None:
+        for verdict in self._asked.pop(will_id, ()):
+            verdict(settled)
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -50,9 +50,8 @@ class WillsOnce(Invariant):
 
 
 class NotOfTheLiving(Invariant):
-    """A broker that was told that a client came again, and got its session there, does not publish an older will of it.
-    Of one that left in order nobody does who knew: its broker, and the backups that this one had then. A former backup
-    may have a copy from before, and nobody may be left who knew better."""
+    """A broker that was told that a client came again, and got its session there, does not publish an older will of it;
+    and nobody does of one that left in order, once every backup knew, while one of those who knew it is left."""
 
     name = "no will is published of a client that is known to live, or to have left in order"
 
@@ -89,7 +88,8 @@ class NotOfTheLiving(Invariant):
                 f"{broker.node} published the will of {client} on its connection {connection}, and had heard that "
                 f"it came on its connection {heard}"
             )
-        if broker in self._left.get((client, connection), ()):
+        running = self._ledger.brokers()
+        if any(each in running for each in self._left.get((client, connection), ())):
             self.broken(
                 f"{broker.node} published the will of {client}, and it left connection {connection} in order"
             )
@@ -136,14 +136,14 @@ class _Witness(NamedTuple):
     def follows(self) -> bool:
         """Whether it has the copy of that process still, and so must know the will."""
         copy = self.broker.replicating.backup.copies.get(self.primary)
-        return copy is not None and copy.condemned_us is None and copy.stream[1] == self.process
+        return copy is not None and copy.stream[1] == self.process
 
 
 class WillsAreTold(Invariant):
     """Of a client that dies the will is published, though one of those who knew it ends: its broker, or who waits.
 
     That it had it in its queue for the log does not matter: until the log has it, backups that knew it when it went
-    there must know it. If a second one ends as well, or is backup no longer, or nobody else knew, it may be lost.
+    there must know it. If a second one ends as well, or nobody else knew, it may be lost.
     """
 
     name = "whoever dies has its will published"
@@ -156,7 +156,6 @@ class WillsAreTold(Invariant):
         self._ended: Counter[Life] = Counter()  # → processes that knew it and ended before it was told
         self._witnesses: dict[Life, list[_Witness]] = {}  # → who knew it when it went to the log
         ledger.on_will.append(self._on_will)
-        ledger.on_replaced.append(self._on_replaced)
 
     def attach(self, world: World) -> None:
         world.observers.on_say("dies", self._on_death)
@@ -185,11 +184,6 @@ class WillsAreTold(Invariant):
         for life in self._dead:
             self._look(life)
 
-    def _on_replaced(self, copy: Copy) -> None:
-        for life in self._dead:
-            if _copied(copy, life):
-                self._look(life)
-
     def _look(self, life: Life) -> None:
         """Whether nobody knows it, of those that have to publish it."""
         self._dead[life] = self._dead[life] or not (life in self._once.told or self._is_known(life))
@@ -211,7 +205,7 @@ def _lives(broker: SurvivalBroker, client: str) -> list[Life]:
     service, waits = broker.services.get(client), broker.bequeathing.wills.unsettled(client)
     known = [None if waits is None else waits.publication]
     for copy in broker.replicating.backup.copies.values():
-        if client in copy.clients and (copy.kept or copy.condemned_us is None):
+        if client in copy.clients:
             will = copy.clients[client].head.will
             known.append(None if will is None else will.publication)
     lives = [life_of(each) for each in known if each is not None]

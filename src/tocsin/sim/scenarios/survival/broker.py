@@ -57,11 +57,13 @@ from tocsin.sim.scenarios.survival.wire import (
     EndWatch,
     HandedOver,
     HandOver,
+    Inquest,
     Knock,
     Opened,
     SentOn,
+    Settled,
 )
-from tocsin.wire.replication import Applied, Behind, Declined, Dismiss, Probe, Update
+from tocsin.wire.replication import Applied, Begun, Behind, Declined, Dismiss, Probe, Update
 
 if TYPE_CHECKING:
     from tocsin.sim.scenarios.survival.ledger import Ledger
@@ -70,7 +72,7 @@ HEARTBEAT_US: Final = 1_000_000
 SUSPECT_AFTER_US: Final = 3_000_000
 HAND_OVER_US: Final = 2_000_000  # for who has a client to let it go; then it is taken
 
-_REPLICATION: Final = (Update, Probe, Dismiss, Applied, Behind, Declined)
+_REPLICATION: Final = (Update, Probe, Dismiss, Begun, Applied, Behind, Declined)
 
 
 class StandbyKeeper(Keeper):
@@ -111,6 +113,7 @@ class SurvivalBroker(ChannelBroker):
         self.node = node
         self.info = info
         self.ledger = ledger
+        self.others = tuple(each for each in ledger.names if each != info.id)
         ledger.begins(self)
         self._disk = disk
         self._stopping = ""  # why this process is to begin anew, once it has said so
@@ -178,6 +181,11 @@ class SurvivalBroker(ChannelBroker):
                     self._let_go(client)
                     self.bequeathing.came(client, broker)
                     self.replicating.moved(client)
+            case Inquest(will_id=will_id):
+                if self.replicating.backup.is_void(will_id):
+                    self.send(event.sender, Settled(will_id))
+            case Settled(will_id=will_id):
+                self.bequeathing.heard_settled(will_id)
             case _ if isinstance(message, _REPLICATION):
                 self.replicating.hear(event)
             case _:
@@ -198,7 +206,6 @@ class SurvivalBroker(ChannelBroker):
         return tuple(self.membership.all_elsewhere(Scheme.MQTT, len(self.services), self.now_us))
 
     def announce(self, client: str, connection: int, now_us: int) -> None:
-        self.presence.came(client, now_us)
         arrived = Arrived(self.address, client, now_us, connection)
         self.heard_of[client] = max(connection, self.heard_of.get(client, 0))
         self.do(Send(to=ARRIVALS, message=arrived, cause=self._cause))
@@ -263,6 +270,7 @@ class SurvivalBroker(ChannelBroker):
         service = self.services[client]
         service.home = call.home
         if call.will_s is not None:
+            service.bequeaths = True
             payload = str(frame.connection).encode()
             service.will = Will(
                 WILLS + client, payload=payload, qos=QoS.AT_LEAST_ONCE, will_delay_interval=call.will_s

@@ -34,8 +34,6 @@ class BackupsKnow(Invariant):
             return
         if self._ledger.world.machine(promise.broker.node) is not promise.broker:
             return
-        if len(self._ledger.processes(promise.broker.address)) > 1:
-            return
         for backup in promise.broker.replicating.primary.recipients.values():
             if self._ledger.ended_us.get(backup.backup, -1) >= promise.since_us:
                 continue

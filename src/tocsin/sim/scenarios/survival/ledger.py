@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tocsin.core.replication.copy import Copy
 from tocsin.model.message import Address
 from tocsin.model.publication import Publication
 from tocsin.sim.scenarios.durable.wire import Packet
@@ -41,13 +40,13 @@ class Promise(NamedTuple):
 class Ledger:
     """See the module's text."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, names: tuple[str, ...] = ()) -> None:
         self.world = world
+        self.names = names  # that brokers may have
         self.on_send: list[Callable[[SurvivalBroker, SurvivalService, Packet], None]] = []
         self.on_acknowledged: list[Callable[[Promise, bool], None]] = []
         self.on_stands_in: list[Callable[[SurvivalBroker, str, int], None]] = []
         self.on_will: list[Callable[[SurvivalBroker, Publication], None]] = []
-        self.on_replaced: list[Callable[[Copy], None]] = []
         self.on_left: list[Callable[[SurvivalBroker, str, int], None]] = []
         self.ended_us: dict[str, int] = {}  # broker → when a process of that name ended last
         self.newest: dict[Address, SurvivalBroker] = {}  # node → the process that runs there, or did last
@@ -108,11 +107,6 @@ class Ledger:
         """A client has disconnected in order, and every backup that its broker has knows."""
         for hook in self.on_left:
             hook(broker, client, connection)
-
-    def replaced(self, copy: Copy) -> None:
-        """A backup was told that it is none any more; whose copy that is."""
-        for hook in self.on_replaced:
-            hook(copy)
 
     def takes_place(self, broker: SurvivalBroker) -> None:
         self.world.reach(PLACE_TAKEN, broker.node)

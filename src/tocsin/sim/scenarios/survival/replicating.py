@@ -12,7 +12,7 @@ import msgspec
 
 from tocsin.core.coordination.signals import BackupsKnown
 from tocsin.core.forwarding import Subscription
-from tocsin.core.machine import Effect, Event, Received, Started
+from tocsin.core.machine import Effect, Received, Started
 from tocsin.core.replication.backup import Backup
 from tocsin.core.replication.gamma import Standing, option_of
 from tocsin.core.replication.primary import Primary
@@ -59,6 +59,7 @@ class Clientele:
     def __init__(self, services: Mapping[str, SurvivalService]) -> None:
         self._services = services
         self.away: dict[str, Away] = {}
+        self.settled: dict[str, str] = {}  # client → the id of its newest will that is
 
     def _one(self, client: str) -> SurvivalService | Away | None:
         service = self._services.get(client)
@@ -91,6 +92,12 @@ class Clientele:
         one = self._one(client)
         return None if one is None else one.positions
 
+    def void(self, client: str) -> str:
+        return self.settled.get(client, "")
+
+    def voided(self) -> Iterable[str]:
+        return tuple(self.settled)
+
 
 class Replicating:
     """See the module's text."""
@@ -99,7 +106,7 @@ class Replicating:
         self._broker = broker
         self.active = False  # there are backups
         self.clientele = Clientele(broker.attended)
-        self.primary = primary(broker.address, self.clientele, POLICY)
+        self.primary = primary(broker.address, self.clientele, POLICY, broker.others)
         self.backup = backup(broker.address)
         self._sending = Part(broker, "primary", self.primary, self._on_primary)
         self._keeping = Part(broker, "backup", self.backup, self._on_backup)
@@ -115,7 +122,7 @@ class Replicating:
         if to_primary:
             self._sending.tell(event)
         else:
-            self._keep(event)
+            self._keeping.tell(event)
 
     def know(self, known: BackupsKnown) -> None:
         """Who backs this broker, and whom it backs."""
@@ -124,7 +131,7 @@ class Replicating:
         if not self.active:
             self.clientele.away.clear()
         self._sending.tell(BackupsSet(local=local, remote=remote, cause=known.cause))
-        self._keep(PrimariesSet(primaries=(*known.locally, *known.remotely), cause=known.cause))
+        self._keeping.tell(PrimariesSet(primaries=(*known.locally, *known.remotely), cause=known.cause))
 
     def take_over(self, primary: str) -> Iterator[Standing]:
         """What is known of the clients of a broker that is gone; kept until ``release``."""
@@ -138,16 +145,7 @@ class Replicating:
         return self.backup.settled(primary, client)
 
     def release(self, primary: str) -> None:
-        self._keep(Forgotten(primary=primary, cause=f"{self._broker.address}:{primary}"))
-
-    def _keep(self, event: Event) -> None:
-        """Tell the keeping side; the ledger hears which copies are not a backup's any more."""
-        copies = self.backup.copies
-        before = [each for each in copies.values() if each.condemned_us is None]
-        self._keeping.tell(event)
-        for copy in before:
-            if copy.condemned_us is not None:
-                self._broker.ledger.replaced(copy)
+        self._keeping.tell(Forgotten(primary=primary, cause=f"{self._broker.address}:{primary}"))
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,8 +166,10 @@ class Replicating:
         """A connection is over; its session is kept for ever."""
         present = self._broker.services.get(service.client)
         newer = present is not None and present is not service and present.here
+        will = self._broker.bequeathing.wills.unsettled(service.client)
+        if will is None and service.will_id:
+            self._note_void(service.client, service.will_id)
         if self.active and not newer:
-            will = self._broker.bequeathing.wills.unsettled(service.client)
             self.clientele.away[service.client] = Away(service, will)
             self._sending.tell(Altered(client=service.client, cause=service.client))
 
@@ -182,8 +182,13 @@ class Replicating:
         """No will of a client is left here: it is in the log, or was dropped."""
         away = self.clientele.away.get(client)
         if self.active and away is not None and away.head.will is not None:
+            self._note_void(client, away.head.will.record_id)
             away.head = msgspec.structs.replace(away.head, will=None)
             self._sending.tell(Altered(client=client, cause=client))
+
+    def _note_void(self, client: str, will_id: str) -> None:
+        self.clientele.settled[client] = will_id
+        self.backup.note_void(will_id)
 
     def when_synced(self, client: str, act: Act) -> None:
         if not self.active:

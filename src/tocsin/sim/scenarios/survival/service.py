@@ -43,6 +43,7 @@ class SurvivalService(ChannelService):
 
     _broker: SurvivalBroker
     home = ""  # where the client says that it is at home
+    bequeaths = False  # the client came with a will
     will: Will | None = None  # until it is no longer the client's wish, or somebody else's affair
     _moving = False  # it was sent to another broker
     greeted = False  # it was told that it is in
@@ -69,6 +70,11 @@ class SurvivalService(ChannelService):
         uid = "" if self._taking is None else self._taking.uid
         return head_of(uid, self.epoch, connected=connected, will=will)
 
+    @property
+    def will_id(self) -> str:
+        """Of the will that it came with; empty: it had none."""
+        return f"{self.name}.will" if self.bequeaths else ""
+
     def bequest(self) -> Bequest | None:
         if self.will is None:
             return None
@@ -94,6 +100,7 @@ class SurvivalService(ChannelService):
             self._announced = True
             self._broker.bequeathing.came(self.client, self._broker.address)
             self.arrived_us = self._broker.now_us
+            self._broker.presence.came(self.client, self.arrived_us)
         self._asked = False
         super().take()
 

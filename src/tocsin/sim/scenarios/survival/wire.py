@@ -77,6 +77,18 @@ class Arrived(Message, frozen=True):
     connection: int  # which the real ones do not say: for those who look
 
 
+class Inquest(Message, frozen=True):
+    """Broker → all: do you know this will to be settled?"""
+
+    will_id: str
+
+
+class Settled(Message, frozen=True):
+    """Broker → broker: it is."""
+
+    will_id: str
+
+
 class Ring(Effect, frozen=True, kw_only=True):
     """A client dials a machine: one on which nothing listens refuses, and breaks when its process ends."""
 

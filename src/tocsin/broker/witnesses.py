@@ -1,0 +1,93 @@
+"""Whether a will is settled, as the other brokers know: asked before a will is published that was found in a copy.
+
+A copy may be old. That its client said goodbye since, or that somebody else has published the will, is known to the
+client's broker and to its backups of that time (``core.replication``). So all brokers are asked, and one that knows
+suffices. Who does not answer within ANSWER_S knows nothing: it may be the one that is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+import structlog
+
+from tocsin.errors import TocsinError
+from tocsin.ports import Bus, Delivery
+
+ANSWER_S: Final = 2.0
+GATHER_S: Final = 0.01  # wills of one broker fall due together, and go together
+WILLS_MAX: Final = 2_000  # in one request: their ids have some hundred bytes
+
+
+class Witnesses:
+    """``is_void``: whether this broker knows a will to be settled, by its id."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        is_void: Callable[[str], bool],
+        *,
+        network: str,
+        broker: str,
+        others: Iterable[str],
+        answer_s: float = ANSWER_S,
+    ) -> None:
+        self.subject = self._subject(network, broker)
+        self._bus = bus
+        self._is_void = is_void
+        self._subjects = tuple(self._subject(network, each) for each in others if each != broker)
+        self._answer_s = answer_s
+        self._gathered: dict[str, asyncio.Future[bool]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._log = structlog.get_logger()
+
+    @staticmethod
+    def _subject(network: str, broker: str) -> str:
+        return f"{network}.wills.{broker}"
+
+    async def know_settled(self, will_id: str) -> bool:
+        """Whether anybody knows that a will is settled."""
+        if not will_id or self._is_void(will_id):
+            return bool(will_id)
+        if not self._gathered:
+            asyncio.get_running_loop().call_later(GATHER_S, self._ask)
+        future = self._gathered.get(will_id)
+        if future is None:
+            future = self._gathered[will_id] = asyncio.get_running_loop().create_future()
+        return await future
+
+    def _ask(self) -> None:
+        gathered, self._gathered = list(self._gathered.items()), {}
+        for first in range(0, len(gathered), WILLS_MAX):
+            asked = dict(gathered[first : first + WILLS_MAX])
+            task = asyncio.get_running_loop().create_task(self._ask_all(asked))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _ask_all(self, asked: dict[str, asyncio.Future[bool]]) -> None:
+        payload = msgspec.msgpack.encode(list(asked))
+        answers = await asyncio.gather(*(self._ask_one(each, payload) for each in self._subjects))
+        known = {will_id for answer in answers for will_id in answer}
+        for will_id, future in asked.items():
+            if not future.done():
+                future.set_result(will_id in known)
+
+    async def _ask_one(self, subject: str, payload: bytes) -> list[str]:
+        try:
+            answer = await self._bus.request(subject, payload, deadline_s=self._answer_s)
+            return msgspec.msgpack.decode(answer, type=list[str])
+        except (TocsinError, msgspec.DecodeError) as error:
+            self._log.debug("a broker does not say which wills are settled", problem=str(error))
+            return []
+
+    async def answer(self, request: Delivery) -> bytes:
+        """Of the wills that a request names those that are settled."""
+        try:
+            asked = msgspec.msgpack.decode(request.payload, type=list[str])
+        except msgspec.DecodeError as error:
+            self._log.warning("a question about wills is unreadable", problem=str(error))
+            asked = []
+        return msgspec.msgpack.encode([each for each in asked if self._is_void(each)])

@@ -1,0 +1,52 @@
+"""Before a copy's will is published the other brokers are asked whether it is settled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from tocsin.broker.witnesses import Witnesses
+from tocsin.ports import Delivery
+from tocsin.store.memory import MemoryServer, MemoryStore
+
+NAMES = ("north-1", "north-2", "south-1")
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[MemoryStore]:
+    made = MemoryStore(MemoryServer())
+    yield made
+    await made.close()
+
+
+def witnesses(store: MemoryStore, broker: str, *settled: str) -> Witnesses:
+    return Witnesses(
+        store.bus, set(settled).__contains__, network="net", broker=broker, others=NAMES, answer_s=1.0
+    )
+
+
+async def test_one_that_knows_suffices_and_one_that_is_gone_knows_nothing(store: MemoryStore) -> None:
+    asking, knowing = witnesses(store, "north-1", "own"), witnesses(store, "south-1", "a")
+    async with store.bus.serve(knowing.subject, knowing.answer):
+        known = await asyncio.gather(*(asking.know_settled(each) for each in ("a", "b", "a", "own", "")))
+    assert known == [True, False, True, True, False]
+
+
+async def test_wills_that_fall_due_together_are_asked_about_together(store: MemoryStore) -> None:
+    asking, questions = witnesses(store, "north-1"), list[Delivery]()
+
+    async def answer(request: Delivery) -> bytes:
+        questions.append(request)
+        return b"nonsense"
+
+    async with store.bus.serve("net.wills.south-1", answer):
+        known = await asyncio.gather(*(asking.know_settled(f"w{each}") for each in range(500)))
+    assert len(questions) == 1 and not any(known)
+
+
+async def test_an_unreadable_question_is_answered_with_nothing(store: MemoryStore) -> None:
+    asked = witnesses(store, "north-1", "a")
+    assert msgspec.msgpack.decode(await asked.answer(Delivery("x", b"nonsense"))) == []
