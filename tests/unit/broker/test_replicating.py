@@ -184,7 +184,9 @@ async def test_backups_know_a_will_until_it_is_in_the_log(
         three.back()
         stored: list[Stored] = []
         journal = three.own.exchange.durability.journal
-        monkeypatch.setattr(journal, "commit", lambda publication, record_id, done: stored.append(done))
+        monkeypatch.setattr(
+            journal, "commit", lambda publication, record_id, done, shared: stored.append(done)
+        )
         will = Will(topic="gone/c", payload=b"bye", qos=QoS.AT_LEAST_ONCE, will_delay_interval=delay_s)
         connect = ConnectPacket("c", clean_start=True, session_expiry_interval=100, will=will)
         peer = await three.own.peer(connect=connect)
