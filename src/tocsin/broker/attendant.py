@@ -78,6 +78,11 @@ if TYPE_CHECKING:
 class Connected(Recipient, Protocol):
     """The connection, as it is seen from here."""
 
+    @property
+    def heard_us(self) -> int:
+        """When the client was heard last, by the machines' clock."""
+        ...
+
     def post(self, event: Event) -> None: ...
 
     def queue(self, *frames: bytes) -> None:
@@ -278,6 +283,7 @@ class Attendant:
     async def end(self, expiry_s: int, *, settled: bool = False) -> bool:
         """The connection is over; whether what it leaves was stored, or cannot be. ``settled``: no will is left."""
         self._gone = asyncio.get_running_loop().create_future()
+        self._machine.heard_us = self._connection.heard_us
         self._post(Ended(expiry_s=expiry_s, settled=settled, cause=self._cause))
         stored = await self._gone
         self._timers.close()
@@ -332,6 +338,7 @@ class Attendant:
     def _on_timer(self, name: str, cause: str) -> None:
         if not self._departed:
             self._pass()  # so that what is stored does not lag behind a quiet client
+        self._machine.heard_us = self._connection.heard_us
         self._post(TimerFired(name=name, cause=cause))
 
     # ── the machine's effects ───────────────────────────────────────────────────────────────────────────────

@@ -310,6 +310,10 @@ class Connection(Outflow, Permitted):
         self.tell(Resumed(present=present, user_properties=told, cause=self._cause))
 
     @property
+    def heard_us(self) -> int:
+        return self._session.heard_us
+
+    @property
     def user(self) -> str:
         """The name that was proven; empty if none was."""
         return self._listener.who(self).user

@@ -338,10 +338,9 @@ def _channels(session: StoredSession) -> tuple[str, ...]:
 
 def _decoded(cell: Cell | None) -> StoredSession | None:
     try:
-        session = None if cell is None else decode_session(cell.value)
+        return None if cell is None else decode_session(cell.value)
     except Malformed:
         return None  # whoever takes it says so
-    return None if session is None or session.over else session
 
 
 async def _cells(table: Table, keys: Collection[str]) -> AsyncIterator[Cell]:

@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
-from tocsin.broker.sessions import remove
 from tocsin.core.stored_session import StoredSession, decode_session, encode_session, kept_s, session_key
 from tocsin.errors import Conflict, Malformed, TocsinError
 from tocsin.ports import Cell, Table
@@ -99,11 +98,11 @@ class Orphans:
             return  # whoever takes it says so
         if cell is None or session is None or (session.uid, session.epoch) != (orphan.uid, orphan.epoch):
             return
-        if session.broker != self._broker or session.over:
+        if session.broker != self._broker:
             return
         self.released += 1
         if orphan.expiry_s == 0:
-            await remove(self._table, cell, session)
+            await self._table.delete(cell.key, revision=cell.revision)
             self._over(session)
             return
         expiry_s = session.expiry_s if orphan.expiry_s is None else orphan.expiry_s

@@ -19,7 +19,7 @@ import structlog
 from tocsin.broker.attendant import Attendant
 from tocsin.broker.frames import Frames
 from tocsin.broker.retained import Kept as Remembered
-from tocsin.broker.sessions import NotYours, remove
+from tocsin.broker.sessions import NotYours
 from tocsin.core.forwarding import Subscription
 from tocsin.core.grant import Grant
 from tocsin.core.provisional import Record, admit, recorded, settle
@@ -305,13 +305,11 @@ class Provisional:
             stored = None if cell is None else decode_session(cell.value)
         except Malformed:
             return "let go"  # who takes it says so
-        if stored is not None and stored.over:
-            stored = None
         uid = secrets.token_hex(8)
         found = settle(record, stored, here=here, broker=self._broker, uid=uid)
         revision = 0 if cell is None else cell.revision
-        if found == "forget" and cell is not None:
-            await remove(self._table, cell, stored)
+        if found == "forget":
+            await self._table.delete(key, revision=revision)
         if isinstance(found, str):
             return found
         ttl_s = kept_s(found)

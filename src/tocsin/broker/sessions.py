@@ -17,7 +17,6 @@ from tocsin.core.stored_session import (
     decode_session,
     encode_session,
     kept_s,
-    removal,
     session_key,
 )
 from tocsin.errors import Conflict, Malformed, TocsinError
@@ -94,7 +93,7 @@ class Sessions:
         must not lose its session to a connection that it has given up. ``entitled`` is asked before anybody lets
         anything go, and raises if the client id is another's; it is told whether the stored session is the owner's.
         """
-        key, contested = session_key(client), False
+        key = session_key(client)
         for attempt in range(TAKE_ATTEMPTS):
             cell = await self.table.get(key)
             before = self._decoded(cell)
@@ -103,7 +102,7 @@ class Sessions:
             if entitled is not None and not attempt:
                 await entitled(before is not None and bool(owner) and before.owner == owner)
             if before is not None and before.broker not in ("", self._broker):
-                contested = not await self._ask_for(before, came_us) or contested
+                await self._ask_for(before, came_us)
                 cell = await self.table.get(key)
                 before = self._decoded(cell)
                 if before is not None and not may_take(before.owner, owner):
@@ -113,7 +112,6 @@ class Sessions:
                     return None
                 continue
             epoch = 1 if before is None else before.epoch + 1
-            contested = contested or (before is not None and before.contested)
             if before is None or clean:
                 session = StoredSession(
                     client=client,
@@ -124,7 +122,6 @@ class Sessions:
                     owner=owner,
                     progress=Progress(tail + 1),
                     home=self._broker,
-                    contested=contested,
                 )
             else:
                 session = msgspec.structs.replace(
@@ -133,7 +130,6 @@ class Sessions:
                     broker=self._broker,
                     home=self._broker,
                     expiry_s=expiry_s,
-                    contested=contested,
                     owner=owner or before.owner,
                 )
             try:
@@ -184,10 +180,8 @@ class Sessions:
         if before is not None and not may_take(before.owner, owner):
             return
         if cell is not None and (before is None or before.broker in ("", self._broker)):
-            if before is None and _is_tombstone(cell):
-                return
             try:
-                await remove(self.table, cell, before)
+                await self.table.delete(session_key(client), revision=cell.revision)
             except Conflict:
                 return  # somebody has just taken it
             if before is not None:
@@ -197,14 +191,12 @@ class Sessions:
         if cell is None:
             return None
         try:
-            session = decode_session(cell.value)
-            return None if session.over else session
+            return decode_session(cell.value)
         except Malformed as error:
             self._log.error("a stored session is unreadable and is replaced", problem=str(error))
             return None
 
-    async def _ask_for(self, session: StoredSession, came_us: int) -> bool:
-        """Whether the broker that has a session answers: then it has let it go, or the client has come there since."""
+    async def _ask_for(self, session: StoredSession, came_us: int) -> None:
         try:
             await self._bus.request(
                 self.hand_over_subject(session.broker),
@@ -219,8 +211,6 @@ class Sessions:
                 broker=session.broker,
                 problem=str(error),
             )
-            return False
-        return True
 
     def hand_over_subject(self, broker: str) -> str:
         """Where a broker is asked to let a client go."""
@@ -231,20 +221,3 @@ class Sessions:
         """The client that a hand-over request names, and when it came to who asks."""
         came, _, client = request.payload.decode(errors="replace").partition(" ")
         return client, int(came) if came.isdecimal() else 0
-
-
-def _is_tombstone(cell: Cell) -> bool:
-    try:
-        return decode_session(cell.value).over
-    except Malformed:
-        return False
-
-
-async def remove(table: Table, cell: Cell, session: StoredSession | None) -> None:
-    """A session has ended: remove its cell, or leave a tombstone there; ``Conflict`` if somebody has written it."""
-    tombstone = None if session is None else removal(session)
-    if tombstone is None:
-        await table.delete(cell.key, revision=cell.revision)
-    else:
-        value, ttl_s = encode_session(tombstone), kept_s(tombstone)
-        await table.compare_and_set(cell.key, value, revision=cell.revision, ttl_s=ttl_s)

@@ -77,6 +77,7 @@ class Attendance(TableMachine):
     def __init__(self) -> None:
         self.subscriptions: dict[str, Subscription] = {}
         self.congested = False  # set by the shell: the connection takes no more for now
+        self.heard_us = 0  # set by the shell before a timer: when the client was heard last
         self._receive_max = 1
         self.results = ResultsTrack()
         self.messages = MessagesTrack(self.results)
@@ -295,14 +296,14 @@ class Attendance(TableMachine):
 
     def _on_stored(self, event: Stored, now_us: int) -> list[Effect]:
         assert self._custody is not None, "nothing else asks the store"
-        outcome, effects = self._custody.stored(event)
+        outcome, effects = self._custody.stored(event, now_us)
         if outcome == "written":
             return self._on_written(self._custody, event.cause)
         return effects if outcome == "under way" else self._lose(event.cause)
 
     def _on_store_failure(self, event: StoreFailed, now_us: int) -> list[Effect]:
         assert self._custody is not None, "nothing else asks the store"
-        outcome, effects = self._custody.failed(event)
+        outcome, effects = self._custody.failed(event, now_us)
         if outcome in ("lost", "forgotten"):
             return self._lose(event.cause)
         if outcome == "failed" and self.state == "ending":
@@ -354,7 +355,7 @@ class Attendance(TableMachine):
 
     def _try_again(self, event: TimerFired, now_us: int) -> list[Effect]:
         custody = self._custody if event.name == SAVE_AGAIN else None
-        return [] if custody is None else custody.again(event.cause)
+        return [] if custody is None else custody.again(self.heard_us, event.cause)
 
     # ── ending ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -363,6 +364,9 @@ class Attendance(TableMachine):
         self._expiry_s, self._settled = event.expiry_s, event.settled
         if self._custody is None:
             return self._vanish(event.cause)
+        if self._custody.missing:
+            again = self._custody.again(self.heard_us, event.cause)
+            return again if not self._custody.missing else self._vanish(event.cause)
         return [] if self._custody.busy else self._leave(self._custody, event.cause)
 
     def _leave(self, custody: Custody, cause: str) -> list[Effect]:

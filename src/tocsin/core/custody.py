@@ -8,18 +8,20 @@ its revision is the past's.
     idle ──write──► put ──Stored──────────────────────────────────────► idle     "written"
                      │  ──StoreUnavailable──► (a while) ──► put
                      │  ──OutcomeUnknown────► (a while) ──► check          from now on it is *unsure*
-                     │  ──Conflict, sure: there is none ──► put, where none is
+                     │  ──Conflict, sure: there is none ──► missing
                      │  ──Conflict, sure────────────────────────────────► "lost"
                      └  ──Conflict, unsure──► check
         check: the revision that was expected ──► put; another one, with our bytes ──► "written"
-               none ──► put, where none is; else ──► "lost"
-    idle ──forget─► delete, or a tombstone ──Stored or Conflict──► "forgotten"
+               none ──► missing; else ──► "lost"
+        missing ──(a while)──► the client was heard since ──► put, where none is
+    idle ──forget─► delete ──Stored or Conflict──► "forgotten"
 
 Our bytes are nobody else's: they name the broker and the epoch.
 
-**A missing cell has expired**: the store was away for longer than a cell is kept, or its clock jumped. Nobody else has
-the session then, for whoever takes it leaves a cell of its own, and whoever ends one that was taken without a word a
-tombstone. The client is connected, and its session does not expire while it is: the cell is written anew.
+**A missing cell** has expired, because the store was away for longer than it is kept, or its clock jumped: then the
+session is written anew, as it does not expire while its client is connected. Or the client went elsewhere, while this
+broker was cut off, and its session ended there: then it must not come back. A client has one connection. So the cell
+is written anew once the client was *heard* on this one, after the cell was found missing; and only where none is.
 
 Whoever waits for something to be durable leaves a **ticket**. Tickets wait for the next write that begins, because
 one that is under way may not contain what they stand for. A change that nobody waits for is written within
@@ -30,10 +32,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-import msgspec
-
 from tocsin.core.machine import DeleteKey, Effect, GetKey, PutKey, Say, SetTimer, Stored, StoreFailed
-from tocsin.core.stored_session import StoredSession, encode_session, kept_s, removal, session_key
+from tocsin.core.stored_session import StoredSession, encode_session, kept_s, session_key
 from tocsin.errors import Conflict, OutcomeUnknown
 from tocsin.ports import Cell
 
@@ -57,6 +57,7 @@ class Custody:
         "_bytes",
         "_forgetting",
         "_key",
+        "_missing_us",
         "_overdue",
         "_revision",
         "_soon",
@@ -76,6 +77,7 @@ class Custody:
         self._bytes = b""  # of ``writing``
         self._ttl_us: int | None = None
         self._unsure = False  # a try of the write under way may have taken effect, or still will
+        self._missing_us: int | None = None  # when the cell of the write under way was found missing
         self._forgetting = False
         self._soon = False  # the SAVE_SOON timer runs
         self._overdue = False  # … or ran out during a write
@@ -127,26 +129,31 @@ class Custody:
         return self._put(cause)
 
     def forget(self, cause: str) -> Effect:
-        """Remove the cell, if it is still ours, or leave a tombstone there."""
+        """Remove the cell, if it is still ours."""
         assert self.writing is None, "one write at a time"
         self._forgetting = True
-        tombstone = removal(self.session)
-        if tombstone is None:
-            return DeleteKey(
-                request=FORGET, table=SESSIONS, key=self._key, revision=self._revision, cause=cause
-            )
-        self._bytes, self._ttl_us = encode_session(tombstone), _kept_us(tombstone)
-        return msgspec.structs.replace(self._put(cause), request=FORGET)
+        return DeleteKey(request=FORGET, table=SESSIONS, key=self._key, revision=self._revision, cause=cause)
 
-    def again(self, cause: str) -> list[Effect]:
-        """What failed, once more."""
+    def again(self, heard_us: int, cause: str) -> list[Effect]:
+        """What failed, once more; what is missing anew, if its client was heard since."""
+        if self._missing_us is not None:
+            if heard_us <= self._missing_us:
+                return [SetTimer(name=SAVE_AGAIN, delay_us=AGAIN_US, cause=cause)]
+            self._revision, self._missing_us = 0, None
+            text = "a connected client's session had expired in the store, and is written anew"
+            return [Say(text=text, level="warning", cause=cause), self._put(cause)]
         if self._forgetting:
             return [self.forget(cause)]
         if self.writing is None:
             return []
         return [self._check(cause) if self._unsure else self._put(cause)]
 
-    def _put(self, cause: str) -> PutKey:
+    @property
+    def missing(self) -> bool:
+        """Whether there is no cell, and it is not known why."""
+        return self._missing_us is not None
+
+    def _put(self, cause: str) -> Effect:
         return PutKey(
             request=SAVE,
             table=SESSIONS,
@@ -162,28 +169,26 @@ class Custody:
 
     # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def stored(self, event: Stored) -> tuple[Outcome, list[Effect]]:
+    def stored(self, event: Stored, now_us: int) -> tuple[Outcome, list[Effect]]:
         if event.request == FORGET:
             return "forgotten", []
         if self.writing is None:
             return "under way", []
         if event.request == CHECK:
-            return self._checked(event.value, event.cause)
+            return self._checked(event.value, now_us, event.cause)
         return self._written(event.value)
 
-    def _checked(self, cell: Cell | None, cause: str) -> tuple[Outcome, list[Effect]]:
+    def _checked(self, cell: Cell | None, now_us: int, cause: str) -> tuple[Outcome, list[Effect]]:
         if self._revision == (0 if cell is None else cell.revision):
             # No try has taken effect, though one still may: so it stays unsure, and this one comes first or conflicts.
             return "under way", [self._put(cause)]
         if cell is None:
-            return "under way", self._anew(cause)
+            return "under way", self._miss(now_us, cause)
         return self._written(cell.revision) if cell.value == self._bytes else ("lost", [])
 
-    def _anew(self, cause: str) -> list[Effect]:
-        """The cell has expired: write it where none is."""
-        self._revision = 0
-        text = "a connected client's session had expired in the store, and is written anew"
-        return [Say(text=text, level="warning", cause=cause), self._put(cause)]
+    def _miss(self, now_us: int, cause: str) -> list[Effect]:
+        self._missing_us = now_us
+        return [SetTimer(name=SAVE_AGAIN, delay_us=AGAIN_US, cause=cause)]
 
     def _written(self, revision: int) -> tuple[Outcome, list[Effect]]:
         assert self.writing is not None
@@ -196,7 +201,7 @@ class Custody:
         tickets, self._tickets_written = self._tickets_written, ()
         return tickets
 
-    def failed(self, event: StoreFailed) -> tuple[Outcome, list[Effect]]:
+    def failed(self, event: StoreFailed, now_us: int) -> tuple[Outcome, list[Effect]]:
         error = event.error
         if isinstance(error, Conflict) and event.request == FORGET:
             return "forgotten", []
@@ -205,8 +210,8 @@ class Custody:
         if isinstance(error, Conflict) and event.request == SAVE:
             if self._unsure:
                 return "under way", [self._check(event.cause)]
-            expired = error.actual == 0 and self._revision
-            return ("under way", self._anew(event.cause)) if expired else ("lost", [])
+            absent = error.actual == 0 and self._revision
+            return ("under way", self._miss(now_us, event.cause)) if absent else ("lost", [])
         if isinstance(error, OutcomeUnknown) and event.request == SAVE:
             self._unsure = True
         facts = {"problem": str(error)}

@@ -122,6 +122,11 @@ class Session(TableMachine):
         """The client's, also while it is not welcomed yet."""
         return self._will if self._arrival is None else self._arrival.packet.will
 
+    @property
+    def heard_us(self) -> int:
+        """When a packet came last."""
+        return self._heard_us
+
     def heard(self, now_us: int) -> None:
         """The client gave a sign of life. The hot path's other half is ``check_publish`` or ``takes``."""
         self._heard_us = now_us

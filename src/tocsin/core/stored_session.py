@@ -16,9 +16,6 @@ cell of a session that a broker serves is kept for SERVED_S longer: whether the 
 not the store's. The broker that closes the connection names itself no longer, and from then on the expiry counts
 (``kept_s``). Of a broker that died, its next run does that (``broker.orphans``).
 
-A session may be **contested**: it was taken from a broker that did not answer, and may serve it still. When it ends, a
-**tombstone** stays for as long as that broker could take the missing cell for one that has expired (``removal``).
-
 Messages carry what was said of their stream (decision 022). A broker to which the client comes while no coordinator
 answers knows that from ``streams``; it may be older than what the coordinator will say.
 
@@ -80,26 +77,13 @@ class StoredSession(msgspec.Struct, frozen=True):
     streams: dict[str, dict[str, Value]] = {}  # what was said of the streams that the client publishes on
     # Of critical messages; ``progress`` is then of the others alone. None: it is of both, and no critical one was sent.
     critical_messages: Progress | None = None
-    contested: bool = False  # it was taken from a broker that did not let it go
-    over: bool = False  # a tombstone: there is no session, and the one that was must not be written anew
 
 
 def kept_s(session: StoredSession) -> int | None:
     """How long a cell is kept if nobody writes it again; None: for ever."""
-    if session.over:
-        return SERVED_S
     if session.expiry_s >= FOREVER_S:
         return None
     return max(1, session.expiry_s) + (SERVED_S if session.broker else 0)
-
-
-def removal(session: StoredSession) -> StoredSession | None:
-    """What is to be in the place of a session that has ended: a tombstone, or nothing."""
-    if not session.contested:
-        return None
-    return StoredSession(
-        session.client, session.uid, 0, session.epoch, owner=session.owner, left=session.left, over=True
-    )
 
 
 _encoder = msgspec.msgpack.Encoder()

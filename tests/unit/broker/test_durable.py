@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -10,6 +11,7 @@ from mqtt5 import (
     ConnectPacket,
     DisconnectPacket,
     Packet,
+    PingReqPacket,
     PubAckPacket,
     PubCompPacket,
     PublishPacket,
@@ -17,11 +19,13 @@ from mqtt5 import (
     PubRelPacket,
     QoS,
     RetainHandling,
+    SubAckPacket,
+    SubscribePacket,
     TopicFilter,
     Will,
 )
 
-from tests.unit.broker.door import Door, until
+from tests.unit.broker.door import DEADLINE_S, Door, until
 from tests.unit.broker.talk import LASTING, ONE, TWO, lasting, nothing_more, publish, receive, retained
 from tocsin.config import Limits
 from tocsin.core import waiting_wills
@@ -99,11 +103,17 @@ async def test_a_connected_client_keeps_its_session_and_backlog_when_the_stores_
         await publish(publisher, "a", b"%d" % number)
     held = await subscriber.receive(PublishPacket)
     await door.exchange.durability.sessions.table.delete(session_key("s"))
-    await subscriber.subscribe(TopicFilter("b", max_qos=ONE))  # which has to be stored
-    assert await door.exchange.durability.sessions.table.get(session_key("s")) is not None
-    assert held.packet_id is not None
-    subscriber.send(PubAckPacket(held.packet_id))
-    assert [(await receive(subscriber)).payload for _ in range(3)] == [b"1", b"2", b"3"]
+    subscriber.send(SubscribePacket(2, [TopicFilter("b", max_qos=ONE)]))  # which has to be stored
+    async with asyncio.timeout(DEADLINE_S):
+        while await door.exchange.durability.sessions.table.get(session_key("s")) is None:
+            subscriber.send(PingReqPacket())  # it is there
+            await asyncio.sleep(0.1)
+    await subscriber.first(SubAckPacket)
+    for payload in (b"1", b"2", b"3"):
+        assert held.packet_id is not None
+        subscriber.send(PubAckPacket(held.packet_id))
+        held = await subscriber.first(PublishPacket)
+        assert held.payload == payload
     subscriber.close()
     again = await door.peer(connect=ConnectPacket("s", session_expiry_interval=5), accepted=False)
     assert (await again.receive(ConnAckPacket)).session_present

@@ -171,33 +171,6 @@ async def stored(network: Network) -> StoredSession | None:
     return None if cell is None else decode_session(cell.value)
 
 
-async def test_a_session_taken_from_a_broker_that_does_not_answer_is_contested_for_good(
-    network: Network,
-) -> None:
-    await take(network.broker("north-1"))
-    hold, _ = await take(network.broker("south-1"))
-    assert hold.session.contested
-    await hold.write(msgspec.structs.replace(hold.session, broker=""))
-    later, _ = await take(network.broker("north-1"))
-    assert later.session.contested
-
-
-async def test_the_end_of_a_contested_session_is_known_and_the_next_one_is_new(network: Network) -> None:
-    await take(network.broker("north-1"))
-    sessions = network.broker("south-1")
-    hold, _ = await take(sessions)
-    await hold.write(msgspec.structs.replace(hold.session, broker=""))
-    for _ in range(2):  # also for a client that wants none and comes again
-        await sessions.discard("me", "")
-        tombstone = await stored(network)
-        assert tombstone is not None
-        assert tombstone.over
-    anew, resumed = await take(sessions)
-    assert not resumed
-    assert anew.session.uid != hold.session.uid
-    assert not anew.session.over
-
-
 class Hands:
     """The store's clock."""
 

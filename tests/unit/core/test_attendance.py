@@ -226,14 +226,37 @@ def test_a_check_that_fails_is_tried_again() -> None:
     assert one(some.fire(SAVE_AGAIN), GetKey).request == CHECK
 
 
-def test_a_cell_that_has_expired_under_a_connected_client_is_written_anew() -> None:
+def without_a_cell() -> tuple[Attended, PutKey]:
+    """Attended, and the write that found none."""
     some = Attended(msgspec.structs.replace(SESSION, expiry_s=5))
     put = one(some.tell(AwaitSave(ticket=1)), PutKey)
     some.failed(UNKNOWN)
     some.fire(SAVE_AGAIN)
-    anew = one(some.tell(Stored(request=CHECK, value=None)), PutKey)
+    assert one(some.tell(Stored(request=CHECK, value=None)), SetTimer).name == SAVE_AGAIN
+    return some, put
+
+
+def test_a_cell_that_has_expired_under_a_connected_client_is_written_anew() -> None:
+    some, put = without_a_cell()
+    assert of(some.fire(SAVE_AGAIN), PutKey) == [], "it was not heard since"
+    some.machine.heard_us = 1
+    anew = one(some.fire(SAVE_AGAIN), PutKey)
     assert (anew.value, anew.revision) == (put.value, 0)
     assert one(some.stored(9), Durable).tickets == (1,)
+
+
+def test_a_client_that_ends_before_it_was_heard_does_not_get_its_cell_back() -> None:
+    some, _ = without_a_cell()
+    assert some.tell(Ended(expiry_s=5)) == [Gone()]
+
+
+def test_a_client_that_says_goodbye_does() -> None:
+    some, _ = without_a_cell()
+    some.machine.heard_us = 1
+    assert one(some.tell(Ended(expiry_s=5)), PutKey).revision == 0
+    last = one(some.stored(9), PutKey)
+    assert (decode_session(last.value).broker, last.revision, last.ttl_us) == ("", 9, 5_000_000)
+    assert some.stored(10) == [Gone()]
 
 
 def test_a_cell_that_is_anothers_ends_everything() -> None:

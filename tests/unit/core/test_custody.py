@@ -15,7 +15,7 @@ from tocsin.core.custody import (
     Custody,
 )
 from tocsin.core.machine import DeleteKey, GetKey, PutKey, SetTimer, Stored, StoreFailed
-from tocsin.core.stored_session import FOREVER_S, SERVED_S, StoredSession, decode_session, encode_session
+from tocsin.core.stored_session import FOREVER_S, SERVED_S, StoredSession, encode_session
 from tocsin.errors import Conflict, OutcomeUnknown, Refused, StoreFull, StoreUnavailable, TocsinError
 from tocsin.ports import Cell
 
@@ -54,7 +54,7 @@ def test_a_write_expects_the_revision_of_the_last_and_is_kept_for_as_long_as_the
 def test_a_write_that_happened_frees_the_way_and_its_tickets() -> None:
     custody = writing()
     custody.wait(2)
-    assert custody.stored(Stored(request=SAVE, value=8)) == ("written", [])
+    assert custody.stored(Stored(request=SAVE, value=8), 0) == ("written", [])
     assert (custody.busy, custody.session) == (False, AFTER)
     assert custody.take_tickets() == (1,)
     assert custody.take_tickets() == ()
@@ -74,7 +74,7 @@ def test_what_is_due_during_a_write_is_overdue_until_the_next_begins() -> None:
     custody = writing()
     custody.soon("")
     assert not custody.due()
-    custody.stored(Stored(request=SAVE, value=8))
+    custody.stored(Stored(request=SAVE, value=8), 0)
     assert custody.awaited
     custody.write(BEFORE, "")
     assert not custody.awaited
@@ -97,21 +97,21 @@ def test_two_writes_at_a_time_are_a_mistake() -> None:
     "error", [StoreUnavailable("put", "x"), StoreFull("put", "x"), Refused("put", "x"), UNKNOWN], ids=str
 )
 def test_a_failure_is_told_and_tried_again_later(error: TocsinError) -> None:
-    outcome, effects = writing().failed(failed(error))
+    outcome, effects = writing().failed(failed(error), 0)
     assert outcome == "failed"
     assert [each.name for each in effects if isinstance(each, SetTimer)] == [SAVE_AGAIN]
 
 
 def test_the_next_try_puts_the_same_or_looks_first_if_something_may_have_happened() -> None:
     custody = writing()
-    custody.failed(failed(StoreUnavailable("put", "x")))
-    (again,) = custody.again("")
+    custody.failed(failed(StoreUnavailable("put", "x")), 0)
+    (again,) = custody.again(0, "")
     assert isinstance(again, PutKey)
     assert again.value == OURS
-    custody.failed(failed(UNKNOWN))
-    (look,) = custody.again("")
+    custody.failed(failed(UNKNOWN), 0)
+    (look,) = custody.again(0, "")
     assert isinstance(look, GetKey)
-    assert Custody(BEFORE, 7).again("") == []
+    assert Custody(BEFORE, 7).again(0, "") == []
 
 
 @pytest.mark.parametrize(
@@ -125,68 +125,69 @@ def test_the_next_try_puts_the_same_or_looks_first_if_something_may_have_happene
 )
 def test_a_look_tells_whose_the_cell_is(cell: Cell, outcome: str) -> None:
     custody = writing()
-    custody.failed(failed(UNKNOWN))
-    found, effects = custody.stored(Stored(request=CHECK, value=cell))
+    custody.failed(failed(UNKNOWN), 0)
+    found, effects = custody.stored(Stored(request=CHECK, value=cell), 0)
     assert found == outcome
     assert [type(each) for each in effects] == ([PutKey] if outcome == "under way" else [])
 
 
-@pytest.mark.parametrize("unsure", [False, True])
-def test_a_cell_that_has_expired_is_written_anew_with_the_same_bytes(unsure: bool) -> None:
+def missing(*, unsure: bool = False) -> Custody:
+    """A write under way that found no cell, at 100."""
     custody = writing()
     if unsure:
-        custody.failed(failed(UNKNOWN))
-        outcome, (_, put) = custody.stored(Stored(request=CHECK, value=None))
+        custody.failed(failed(UNKNOWN), 50)
+        outcome, effects = custody.stored(Stored(request=CHECK, value=None), 100)
     else:
-        outcome, (_, put) = custody.failed(failed(Conflict("put", 7, 0)))
-    assert outcome == "under way"
+        outcome, effects = custody.failed(failed(Conflict("put", 7, 0)), 100)
+    assert (outcome, [type(each) for each in effects]) == ("under way", [SetTimer])
+    assert custody.missing
+    return custody
+
+
+@pytest.mark.parametrize("unsure", [False, True])
+def test_a_cell_that_is_missing_is_written_anew_once_its_client_was_heard(unsure: bool) -> None:
+    custody = missing(unsure=unsure)
+    (wait,) = custody.again(100, "")
+    assert isinstance(wait, SetTimer), "it may have gone elsewhere, and ended its session"
+    _, put = custody.again(101, "")
     assert isinstance(put, PutKey)
-    assert (put.value, put.revision) == (OURS, 0)
-    assert custody.stored(Stored(request=SAVE, value=9)) == ("written", [])
+    assert (put.value, put.revision, custody.missing) == (OURS, 0, False)
+    assert custody.stored(Stored(request=SAVE, value=9), 102) == ("written", [])
 
 
 def test_a_cell_that_is_written_anew_twice_is_there_once() -> None:
-    custody = writing()
-    custody.failed(failed(Conflict("put", 7, 0)))
-    custody.failed(failed(UNKNOWN))
-    outcome, (put,) = custody.stored(Stored(request=CHECK, value=None))
+    custody = missing()
+    custody.again(101, "")
+    custody.failed(failed(UNKNOWN), 102)
+    outcome, (put,) = custody.stored(Stored(request=CHECK, value=None), 103)
     assert (outcome, type(put)) == ("under way", PutKey), "still none there"
-    assert custody.failed(failed(Conflict("put", 0, 9)))[0] == "under way"
-    assert custody.stored(Stored(request=CHECK, value=Cell("k", OURS, 9)))[0] == "written"
+    assert custody.failed(failed(Conflict("put", 0, 9)), 104)[0] == "under way"
+    assert custody.stored(Stored(request=CHECK, value=Cell("k", OURS, 9)), 105)[0] == "written"
 
 
 def test_a_cell_that_somebody_else_makes_meanwhile_is_theirs() -> None:
-    custody = writing()
-    custody.failed(failed(Conflict("put", 7, 0)))
-    assert custody.failed(failed(Conflict("put", 0, 9))) == ("lost", [])
-
-
-def test_a_contested_session_leaves_a_tombstone() -> None:
-    contested = StoredSession("me", uid="u", expiry_s=60, broker="here", epoch=3, contested=True)
-    put = Custody(contested, 7).forget("")
-    assert isinstance(put, PutKey)
-    assert (put.request, put.revision, put.ttl_us) == (FORGET, 7, SERVED_S * 1_000_000)
-    tombstone = decode_session(put.value)
-    assert (tombstone.over, tombstone.uid, tombstone.epoch, tombstone.broker) == (True, "u", 3, "")
+    custody = missing()
+    custody.again(101, "")
+    assert custody.failed(failed(Conflict("put", 0, 9)), 102) == ("lost", [])
 
 
 def test_a_conflict_is_final_unless_it_may_be_with_oneself() -> None:
-    assert writing().failed(failed(CONFLICT)) == ("lost", [])
+    assert writing().failed(failed(CONFLICT), 0) == ("lost", [])
     custody = writing()
-    custody.failed(failed(UNKNOWN))
-    outcome, (look,) = custody.failed(failed(CONFLICT))
+    custody.failed(failed(UNKNOWN), 0)
+    outcome, (look,) = custody.failed(failed(CONFLICT), 0)
     assert outcome == "under way"
     assert isinstance(look, GetKey)
 
 
 def test_a_write_stays_unsure_until_it_has_happened_and_the_next_one_is_sure() -> None:
     custody = writing()
-    custody.failed(failed(UNKNOWN))
-    custody.stored(Stored(request=CHECK, value=Cell("k", b"old", 7)))
-    assert custody.failed(failed(CONFLICT))[0] == "under way"
-    custody.stored(Stored(request=CHECK, value=Cell("k", OURS, 8)))
+    custody.failed(failed(UNKNOWN), 0)
+    custody.stored(Stored(request=CHECK, value=Cell("k", b"old", 7)), 0)
+    assert custody.failed(failed(CONFLICT), 0)[0] == "under way"
+    custody.stored(Stored(request=CHECK, value=Cell("k", OURS, 8)), 0)
     custody.write(BEFORE, "")
-    assert custody.failed(failed(CONFLICT))[0] == "lost"
+    assert custody.failed(failed(CONFLICT), 0)[0] == "lost"
 
 
 def test_forgetting_is_done_when_the_cell_is_gone_or_anothers() -> None:
@@ -195,13 +196,13 @@ def test_forgetting_is_done_when_the_cell_is_gone_or_anothers() -> None:
     assert isinstance(delete, DeleteKey)
     assert (delete.request, delete.revision) == (FORGET, 7)
     assert custody.busy
-    assert custody.failed(failed(UNKNOWN, FORGET))[0] == "failed"
-    assert custody.again("") == [delete]
-    assert custody.failed(failed(CONFLICT, FORGET)) == ("forgotten", [])
-    assert custody.stored(Stored(request=FORGET)) == ("forgotten", [])
+    assert custody.failed(failed(UNKNOWN, FORGET), 0)[0] == "failed"
+    assert custody.again(0, "") == [delete]
+    assert custody.failed(failed(CONFLICT, FORGET), 0) == ("forgotten", [])
+    assert custody.stored(Stored(request=FORGET), 0) == ("forgotten", [])
 
 
 def test_an_answer_that_nobody_waits_for_is_nothing() -> None:
     custody = Custody(BEFORE, 7)
-    assert custody.stored(Stored(request=SAVE, value=9)) == ("under way", [])
-    assert custody.failed(failed(CONFLICT)) == ("under way", [])
+    assert custody.stored(Stored(request=SAVE, value=9), 0) == ("under way", [])
+    assert custody.failed(failed(CONFLICT), 0) == ("under way", [])

@@ -290,6 +290,7 @@ class Service:
     # ── the attendance ──────────────────────────────────────────────────────────────────────────────────────
 
     def tell(self, event: Event) -> None:
+        self.machine.heard_us = self.heard_us
         for effect in self.machine.handle(event, self._broker.now_us):
             self._carry_out(effect)
 
