@@ -236,14 +236,14 @@ class LocalGroup:
         journal = self._world.journal
         try:
             batch = await journal.read((self.filter,), asked.start, limit=asked.limit)
+            matched = [
+                Matched(entry, publication)
+                for entry in batch.entries
+                if (publication := journal.publication(entry)) is not None
+            ]
         except TocsinError as error:
             self.post(PartFailed(error=error, cause=asked.cause))
             return
-        matched = [
-            Matched(entry, publication)
-            for entry in batch.entries
-            if (publication := journal.publication(entry)) is not None
-        ]
         self.post(PartRead(matched=matched, next=batch.next, tail=journal.tail, cause=asked.cause))
 
     async def _find_end(self, asked: FindEnd) -> None:

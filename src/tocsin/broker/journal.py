@@ -23,7 +23,7 @@ import structlog
 
 from tocsin.core.commit import CommitQueue
 from tocsin.core.references import Writing
-from tocsin.errors import TocsinError, Trimmed
+from tocsin.errors import Malformed, TocsinError, Trimmed
 from tocsin.model.publication import Publication, decode_publication, encode_publication
 from tocsin.model.subjects import (
     CRITICAL_MESSAGES,
@@ -247,10 +247,13 @@ class Journal:
             heappop(self._awaited)[2]()
 
     def publication(self, entry: Entry) -> Publication | None:
-        """What an entry says; None for one that is damaged, which nobody can deliver."""
+        """What an entry says; None for one that is damaged, which nobody can deliver.
+
+        ``FormatNewer`` if a newer broker can: whoever reads stops there, for what was acknowledged is not passed over.
+        """
         try:
             return decode_publication(entry.payload)
-        except TocsinError as error:
+        except Malformed as error:
             self._logger.error(
                 "an entry of the log is unreadable", position=entry.position, problem=str(error)
             )

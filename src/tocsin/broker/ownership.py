@@ -22,6 +22,7 @@ import structlog
 
 from tocsin.core.ownership import Claim, may_take, prevails
 from tocsin.errors import TocsinError
+from tocsin.model.versions import UNREADABLE, Packed
 from tocsin.ports import Bus, Delivery
 
 ANSWER_S: Final = 2.0  # for another broker, or the store; as for a session to be handed over
@@ -30,6 +31,9 @@ GATHER_S: Final = 0.002  # claims of this time go together; the first goes at on
 CLAIMS_MAX: Final = 500  # in one request: some 250 kB, if every id and name is as long as it may be
 DOUBTFUL_MAX: Final = 10_000  # clients of which a silent broker is asked again; the oldest go first
 STORE: Final = ""  # among the names of brokers, which are not empty
+
+CLAIMS: Final = Packed("claims to client ids", msgspec.msgpack.Decoder(list[Claim]), spoken=True)
+REFUSED: Final = Packed("client ids that are others'", msgspec.msgpack.Decoder(list[str]), spoken=True)
 
 Holder = Callable[[str], Claim | None]  # the claim of whoever is in here under a client id
 Expel = Callable[[str], None]  # ends a client's connection: its id is another user's
@@ -143,10 +147,10 @@ class Ownership:
         """The client ids that a broker has for others; None if it does not answer."""
         try:
             answer = await self._bus.request(
-                self.subject(broker), msgspec.msgpack.encode(claims), deadline_s=self._answer_s
+                self.subject(broker), CLAIMS.write(claims), deadline_s=self._answer_s
             )
-            refused = msgspec.msgpack.decode(answer, type=list[str])
-        except (TocsinError, msgspec.DecodeError) as error:
+            refused = REFUSED.read(answer)
+        except TocsinError as error:
             self._falls_silent(broker, str(error))
             return None
         self.silent.discard(broker)
@@ -164,11 +168,11 @@ class Ownership:
     async def answer(self, request: Delivery) -> bytes:
         """The client ids of a request that are another user's here."""
         try:
-            claims = msgspec.msgpack.decode(request.payload, type=list[Claim])
-        except msgspec.DecodeError as error:
+            claims = CLAIMS.read(request.payload)
+        except UNREADABLE as error:
             self._log.warning("a question about client ids is unreadable", problem=str(error))
-            return msgspec.msgpack.encode([])
-        return msgspec.msgpack.encode([claim.client for claim in claims if self.objects(claim)])
+            return REFUSED.write([])
+        return REFUSED.write([claim.client for claim in claims if self.objects(claim)])
 
     def objects(self, theirs: Claim) -> bool:
         """Whether a client id is another user's here. If not, whoever has it here for another gives way."""

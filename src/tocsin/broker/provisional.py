@@ -25,7 +25,8 @@ from tocsin.core.grant import Grant
 from tocsin.core.provisional import Record, admit, recorded, settle
 from tocsin.core.replication.gamma import Standing
 from tocsin.core.stored_session import decode_session, encode_session, kept_s, session_key
-from tocsin.errors import Conflict, Malformed, TocsinError
+from tocsin.errors import Conflict, TocsinError
+from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Entry, Table
 from tocsin.wire.replication import Positions
 
@@ -303,7 +304,7 @@ class Provisional:
         cell = await self._table.get(key)
         try:
             stored = None if cell is None else decode_session(cell.value)
-        except Malformed:
+        except UNREADABLE:
             return "let go"  # who takes it says so
         uid = secrets.token_hex(8)
         found = settle(record, stored, here=here, broker=self._broker, uid=uid)

@@ -74,10 +74,10 @@ async def read_messages(
     try:
         batch = await journal.read(_read_for(asked.filters), asked.start, critical=critical)
         entries = await journal.resolved(batch.entries) if _judges(asked.filters) else batch.entries
+        each = (_offered(entry, journal, recipient, subscriptions) for entry in entries)
+        offered = [one for one in each if one is not None]
     except TocsinError as error:
         return ReadFailed(error=error, critical=critical, cause=asked.cause)
-    each = (_offered(entry, journal, recipient, subscriptions) for entry in entries)
-    offered = [one for one in each if one is not None]
     tail = journal.critical_tail if critical else journal.tail
     return BatchRead(entries=offered, next=batch.next, tail=tail, critical=critical, cause=asked.cause)
 

@@ -20,9 +20,10 @@ import msgspec
 import structlog
 
 from tocsin.core.retained import RetainedTopics
-from tocsin.errors import Conflict, StoreUnavailable
+from tocsin.errors import Conflict, Malformed, StoreUnavailable
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import tokens_of
+from tocsin.model.versions import UNREADABLE, Packed
 from tocsin.ports import Change, Table
 
 
@@ -38,17 +39,16 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return max(0.0, time.time() - self.at_s)
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Kept)
+KEPT: Final = Packed("a retained message", msgspec.msgpack.Decoder(Kept))
 
 PUT_ATTEMPTS: Final = 8  # against other brokers that write the same topic
 
 
 def _position(value: bytes) -> int:
     try:
-        return _decoder.decode(value).position
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return 0  # unreadable: whatever replaces it is better
+        return KEPT.read(value).position
+    except Malformed:
+        return 0  # damaged: whatever replaces it is better
 
 
 class Retained:
@@ -96,7 +96,7 @@ class Retained:
         publication = kept.publication
         if publication.payload:
             ttl_s = None if publication.expiry_s is None else float(max(1, publication.expiry_s))
-            value = _encoder.encode(kept)
+            value = KEPT.write(kept)
             revision = await self._table.compare_and_set(key, value, revision=revision, ttl_s=ttl_s)
             self._keep(key, kept, revision)
         elif revision:
@@ -146,8 +146,8 @@ class Retained:
                 self._stale = set(self._by_key)
             case "put":
                 try:
-                    self._keep(change.key, _decoder.decode(change.value), change.revision)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    self._keep(change.key, KEPT.read(change.value), change.revision)
+                except UNREADABLE as error:  # it stays in the table
                     self._log.error("a retained message is unreadable", key=change.key, problem=str(error))
             case "delete":
                 self._forget(change.key)

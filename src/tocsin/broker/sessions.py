@@ -19,9 +19,11 @@ from tocsin.core.stored_session import (
     kept_s,
     session_key,
 )
-from tocsin.errors import Conflict, Malformed, TocsinError
+from tocsin.errors import Conflict, TocsinError
+from tocsin.model.versions import UNREADABLE, Format
 from tocsin.ports import Bus, Cell, Delivery, Table
 
+HAND_OVER: Final = Format("a request for a session", spoken=True)
 HAND_OVER_DEADLINE_S: Final = 2.0  # for the broker that has the client to let it go; then it is taken
 TAKE_ATTEMPTS: Final = 5  # against other brokers that want the same client at the same time
 
@@ -42,6 +44,15 @@ class Lost(TocsinError):
     def __init__(self, client: str) -> None:
         self.client = client
         super().__init__(f"the session of {client!r} was taken by another broker")
+
+
+class Unreadable(TocsinError):
+    """The client has a session that cannot be read here. It is not replaced: it may have messages still to come."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        self.key = key
+        self.problem = problem
+        super().__init__(f"the stored session of this client id (cell {key}) cannot be read here: {problem}")
 
 
 class Abandoned(TocsinError):
@@ -192,15 +203,17 @@ class Sessions:
             return None
         try:
             return decode_session(cell.value)
-        except Malformed as error:
-            self._log.error("a stored session is unreadable and is replaced", problem=str(error))
-            return None
+        except UNREADABLE as error:
+            self._log.error(
+                "a stored session cannot be read, and stays as it is", key=cell.key, problem=str(error)
+            )
+            raise Unreadable(cell.key, str(error)) from None
 
     async def _ask_for(self, session: StoredSession, came_us: int) -> None:
         try:
             await self._bus.request(
                 self.hand_over_subject(session.broker),
-                f"{came_us} {session.client}".encode(),
+                HAND_OVER.seal(f"{came_us} {session.client}".encode()),
                 deadline_s=HAND_OVER_DEADLINE_S,
             )
         except TocsinError as error:
@@ -219,5 +232,5 @@ class Sessions:
     @staticmethod
     def wanted(request: Delivery) -> tuple[str, int]:
         """The client that a hand-over request names, and when it came to who asks."""
-        came, _, client = request.payload.decode(errors="replace").partition(" ")
+        came, _, client = HAND_OVER.open(request.payload).decode(errors="replace").partition(" ")
         return client, int(came) if came.isdecimal() else 0

@@ -25,13 +25,16 @@ import msgspec
 
 from tocsin.core.session import Accepted, Authenticate, Rejected
 from tocsin.model.network import Scheme
+from tocsin.model.versions import speaks
 
 LINK_USER: Final = "$link"
 LINK_PREFIX: Final = "$link/"  # of a link's client id; the rest is its broker's id
 PROPERTY_BROKER: Final = "broker"
 PROPERTY_CLUSTER: Final = "cluster"
+PROPERTY_LEVELS: Final = "levels"
 PARSED_MAX: Final = 1_024  # addresses whose meaning is remembered: most clients come back, or from behind one
 
+UNSUPPORTED_VERSION: Final = 0x84
 CLIENT_ID_NOT_VALID: Final = 0x85
 BAD_USER_NAME_OR_PASSWORD: Final = 0x86
 NOT_AUTHORIZED: Final = 0x87
@@ -96,7 +99,10 @@ class Admission:
         if asked.username == LINK_USER:
             proven = hmac.compare_digest(asked.password or b"", self._secret)
             if proven and link_cluster(asked) is not None:
-                return Admitted(link=True)
+                problem = _unspoken(asked)
+                return (
+                    Admitted(link=True) if problem is None else _rejected(asked, UNSUPPORTED_VERSION, problem)
+                )
             return _rejected(asked, BAD_USER_NAME_OR_PASSWORD, "not a link of this network")
         if asked.client_id.startswith(LINK_PREFIX):
             reason = f"client ids that begin with {LINK_PREFIX} are for links between brokers"
@@ -161,3 +167,11 @@ def link_cluster(peer: Authenticate | Accepted) -> str | None:
     if peer.username != LINK_USER:
         return None
     return dict(peer.user_properties).get(PROPERTY_CLUSTER)
+
+
+def _unspoken(link: Authenticate) -> str | None:
+    """Why a link's broker and this one do not understand each other; None if they do."""
+    said, own = dict(link.user_properties).get(PROPERTY_LEVELS, ""), speaks()
+    if not said or own.shares(said):
+        return None
+    return f"this broker speaks the levels {own.text} of the protocol, and the link {said[:16]}"

@@ -114,6 +114,9 @@ class Sharing(TableMachine):
         return [*effects, *self.handle(event, now_us)]
 
     def _join(self, event: Join, now_us: int) -> list[Effect]:
+        if self._cell.problem:
+            reason = self._cell.problem
+            return [Turned(client=event.client, session=event.session, reason=reason, cause=event.cause)]
         before = self._holders.get(event.client)
         if before is not None and (before.session, before.epoch) == (event.session, event.epoch):
             before.quits, before.told = False, False  # it subscribes again, and is told again
@@ -191,7 +194,18 @@ class Sharing(TableMachine):
         if event.request.startswith(LIFE):
             return self._on_life(event, now_us)
         known, effects = self._cell.stored(event)
+        if self._cell.problem:
+            return [*effects, *self._turn_away(event.cause, self._cell.problem)]
         return [*effects, *self._learn(event.cause, now_us)] if known else effects
+
+    def _turn_away(self, cause: str, reason: str) -> list[Effect]:
+        """Those who wait to be told that they are members."""
+        waiting = [holder for holder in self._holders.values() if not holder.told]
+        for holder in waiting:
+            del self._holders[holder.client]
+        return [
+            Turned(client=each.client, session=each.session, reason=reason, cause=cause) for each in waiting
+        ]
 
     def _on_store_failure(self, event: StoreFailed, now_us: int) -> list[Effect]:
         if event.request.startswith(LIFE):

@@ -33,6 +33,7 @@ from tocsin.feeds.intake import KEY_MAX_BYTES, BodyInvalid, packed, read_records
 from tocsin.feeds.keys import Keys
 from tocsin.model.catalogue import HttpSource
 from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.feeding import RECORDS
 from tocsin.ports import Log, Record
 from tocsin.runtime.appended import appended
 from tocsin.runtime.guard import Guard
@@ -172,7 +173,10 @@ class Door:
         sender = _basic(asked)
         prefix = f"{work.outlet.prefix}.http.{request_id(sender[0] if sender else '', named, body)}"
         subject = self._places.feed_subject(work.feed.name)
-        batch = [Record(subject, each.payload, f"{prefix}.{number}") for number, each in enumerate(packs)]
+        batch = [
+            Record(subject, RECORDS.seal(each.payload), f"{prefix}.{number}")
+            for number, each in enumerate(packs)
+        ]
         try:
             if key is None:
                 await self._log.append(batch)
