@@ -1,8 +1,8 @@
 """Make the state directory of a network, for tests that later releases must pass: ``make_state.py TREE NAME``.
 
-TREE is a checkout of the release whose state it is to be, such as ``git worktree add /tmp/old COMMIT``. The network runs
-from there, with the interpreter that runs this, is filled, and is stopped in order. What comes of it are two files beside
-this one: ``NAME.tar.xz``, the state directory, and ``NAME.json``, what must be found in it. Nothing in it expires.
+TREE is a checkout of the release whose state it is to be, such as ``git worktree add /tmp/old COMMIT``. The network
+runs from there, with the interpreter that runs this, is filled, and is stopped in order. What comes of it are two files
+beside this one: ``NAME.tar.xz``, the state directory, and ``NAME.json``, what must be found in it. Nothing expires.
 
 Where pyspark is installed the state has a dataset, a feed and a channel too.
 """

@@ -113,7 +113,7 @@ class StatusLine(asyncio.Protocol):
             self._transport.close()
 
 
-SETTINGS: Final = Format("the settings of a parent", spoken=True)
+SETTINGS: Final = Format("the settings of a parent")
 
 
 def inherited_settings() -> Settings | None:
