@@ -286,8 +286,7 @@ class Connection(Outflow, Permitted):
             self.account.belong(self.user)
             self.rights_changed()
             self.epoch = self._exchange.sources.came(self.client_id)
-        lasting = accepted.session_expiry_s or not accepted.clean_start
-        if self._link_cluster is None and (lasting or self._durability.ownership.asks):
+        if self._link_cluster is None and (accepted.session_expiry_s or not accepted.clean_start):
             self._resuming = asyncio.get_running_loop().create_task(self._resume(accepted))
             return
         if self._link_cluster is None:

@@ -131,7 +131,15 @@ class Listener:
         self._links: dict[str, Connection] = {}  # the same for peers' links, which are no clients
         self._elsewhere = elsewhere
         sent_on = visitors.sent_on if visitors is not None else _nowhere
-        self._doorkeeper = Doorkeeper(admission, self.guard, self._clients, elsewhere, sent_on)
+        self._doorkeeper = Doorkeeper(
+            admission,
+            self.guard,
+            self._clients,
+            elsewhere,
+            sent_on,
+            asks=lambda: self.exchange.durability.ownership.asks,
+            entitled=lambda client, user: self.exchange.durability.entitled(client, user),
+        )
         self._count = 0  # connections ever made
         self._turned_away = 0  # of them, by the bounds
         self._servers: list[asyncio.Server] = []

@@ -67,7 +67,7 @@ class Ownership:
         self._stored = stored
         self._answer_s = answer_s
         self._again_s = again_s
-        self._pending: dict[str, Claim] = {}  # those that knock here
+        self._pending: dict[str, list[Claim]] = {}  # those that knock here, by client id
         self._beaten: set[Claim] = set()  # of them: another broker was told that it wins
         self._gathered: list[tuple[Claim, asyncio.Future[bool]]] = []
         self._asked_at = 0.0  # when the others were asked last, by the loop's clock
@@ -98,7 +98,7 @@ class Ownership:
         if not self.asks:
             return True
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._pending[claim.client] = claim
+        self._pending.setdefault(claim.client, []).append(claim)
         if not self._gathered:
             asyncio.get_running_loop().call_at(self._asked_at + GATHER_S, self._ask)
         self._gathered.append((claim, future))
@@ -107,7 +107,8 @@ class Ownership:
             won = free and claim not in self._beaten
         finally:
             self._beaten.discard(claim)
-            if self._pending.get(claim.client) is claim:
+            self._pending[claim.client].remove(claim)
+            if not self._pending[claim.client]:
                 del self._pending[claim.client]
         if won:
             self._doubt(claim, self.silent if store_knows else {*self.silent, STORE})
@@ -176,13 +177,11 @@ class Ownership:
 
     def objects(self, theirs: Claim) -> bool:
         """Whether a client id is another user's here. If not, whoever has it here for another gives way."""
-        inside, pending = self.holder(theirs.client), self._pending.get(theirs.client)
-        for ours in (inside, pending):
-            if ours is not None and prevails(ours, theirs):
-                self.objections += 1
-                return True
-        if pending is not None and not may_take(pending.owner, theirs.owner):
-            self._beaten.add(pending)
+        inside, pending = self.holder(theirs.client), self._pending.get(theirs.client, ())
+        if any(prevails(ours, theirs) for ours in (inside, *pending) if ours is not None):
+            self.objections += 1
+            return True
+        self._beaten.update(ours for ours in pending if not may_take(ours.owner, theirs.owner))
         if inside is not None and not may_take(inside.owner, theirs.owner):
             self.expel(theirs.client)
         return False
@@ -244,6 +243,6 @@ class Ownership:
             self._doubtful.pop(broker, None)
 
     def _is_inside(self, claim: Claim) -> bool:
-        """Whether a client is still here, on the connection on which it was let in."""
+        """Whether a client of that user is still here."""
         holder = self.holder(claim.client)
-        return holder is not None and holder.came_us == claim.came_us
+        return holder is not None and holder.owner == claim.owner

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -94,24 +94,20 @@ class Sessions:
         tail: int,
         came_us: int = 0,
         wanted: Callable[[], bool] = lambda: True,
-        entitled: Callable[[bool], Awaitable[None]] | None = None,
     ) -> tuple[StoredSession, int, bool] | None:
         """Make a client's session ours, resumed or (``clean``, or there is none) new: with its cell's revision, and
         whether it was resumed. None if there is none, and none is to last (``expiry_s`` 0).
 
         Whoever has the client now is asked to let it go, so that nothing that it knows is lost, unless it came there
         after it came here (``came_us``). ``Abandoned`` if it is no longer ``wanted`` here: a client that has gone on
-        must not lose its session to a connection that it has given up. ``entitled`` is asked before anybody lets
-        anything go, and raises if the client id is another's; it is told whether the stored session is the owner's.
+        must not lose its session to a connection that it has given up.
         """
         key = session_key(client)
-        for attempt in range(TAKE_ATTEMPTS):
+        for _ in range(TAKE_ATTEMPTS):
             cell = await self.table.get(key)
             before = self._decoded(cell)
             if before is not None and not may_take(before.owner, owner):
                 raise NotYours(client)
-            if entitled is not None and not attempt:
-                await entitled(before is not None and bool(owner) and before.owner == owner)
             if before is not None and before.broker not in ("", self._broker):
                 await self._ask_for(before, came_us)
                 cell = await self.table.get(key)
