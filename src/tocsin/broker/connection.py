@@ -317,6 +317,11 @@ class Connection(Outflow, Permitted):
         """The name that was proven; empty if none was."""
         return self._listener.who(self).user
 
+    @property
+    def page(self) -> str | None:
+        """The origin of the web page that opened the connection, once it has said CONNECT; None: no page."""
+        return None if self._transport is None else self._transport.get_extra_info("origin")
+
     def rights(self) -> Rights:
         return self._listener.rights(self)
 

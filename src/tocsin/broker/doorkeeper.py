@@ -17,6 +17,7 @@ from tocsin.core.access import Access, Rights, Who
 from tocsin.core.admission import (
     CLIENT_ID_NOT_VALID,
     NOT_AUTHORIZED,
+    RATE_EXCEEDED,
     SERVER_BUSY,
     USE_ANOTHER_SERVER,
     Admission,
@@ -133,7 +134,7 @@ class Doorkeeper:
         assert users is not None, "as authenticate() has seen"
         answer: Authenticated | Rejected
         try:
-            good = await users.verify(check.user, check.password)
+            good = await users.verify(check.user, check.password, origin.address)
             again = self._admission.decide(asked, len(self._clients), origin, self._elsewhere)
             if isinstance(again, Rejected):  # the broker has filled up meanwhile
                 answer = self._refuse(again, asked)
@@ -141,9 +142,9 @@ class Doorkeeper:
                 answer = await self._let_in_as_owner(asked, connection, origin, Admitted(check.user))
             else:
                 answer = self._refuse(password_refused(asked), asked)
-        except UsersBusy:
-            reason = "too many clients wait for their password to be checked"
-            answer = self._refuse(_rejected(asked, SERVER_BUSY, reason), asked)
+        except UsersBusy as busy:
+            code = RATE_EXCEEDED if busy.turned.why == "failures" else SERVER_BUSY
+            answer = self._refuse(_rejected(asked, code, str(busy)), asked)
         del self._checks[connection]
         connection.post(answer)
 

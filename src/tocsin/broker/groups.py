@@ -154,12 +154,14 @@ class Groups:
         taker: Taker,
         subscription: Subscription,
         *,
+        entitled: bool,
         session: str,
         epoch: int,
         expiry_s: int,
         cause: str,
     ) -> tuple[Claim, ...]:
-        """Make a client a member, after ``live``; what it has from earlier connections.
+        """Make a client a member, after ``live``; what it has from earlier connections. ``entitled``: a rule lets it
+        into the group, whosever that is.
 
         ``NoMember`` if it cannot be one.
         """
@@ -167,7 +169,13 @@ class Groups:
             raise NoMember(name, f"a broker may have members of at most {self._groups_max} groups")
         group = self._group(name)
         return await group.join(
-            taker, subscription, session=session, epoch=epoch, expiry_s=expiry_s, cause=cause
+            taker,
+            subscription,
+            entitled=entitled,
+            session=session,
+            epoch=epoch,
+            expiry_s=expiry_s,
+            cause=cause,
         )
 
     def _group(self, name: str) -> LocalGroup:

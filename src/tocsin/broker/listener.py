@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Final
 
+import msgspec
 import structlog
 
 from tocsin.broker.connection import Connection
@@ -291,7 +292,10 @@ class Listener:
     def authenticate(self, asked: Authenticate, connection: Connection) -> Authenticated | Rejected | None:
         """Whether a connection may come in. None: that takes a while, and the connection will be told."""
         self._half_open.pop(connection, None)
-        return self._doorkeeper.authenticate(asked, connection, self._connections[connection])
+        origin = self._connections[connection]
+        if (page := connection.page) is not None:
+            origin = self._connections[connection] = msgspec.structs.replace(origin, page=page)
+        return self._doorkeeper.authenticate(asked, connection, origin)
 
     # ── who is in ───────────────────────────────────────────────────────────────────────────────────────────
 

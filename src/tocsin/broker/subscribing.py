@@ -12,7 +12,7 @@ from itertools import count
 from typing import Protocol
 
 import msgspec
-from mqtt5 import RetainHandling, SubAckPacket
+from mqtt5 import RetainHandling, SubAckPacket, SubAckReasonCode
 
 from tocsin.broker.channelling import Channelling
 from tocsin.broker.exchange import Exchange, Subscriber
@@ -36,6 +36,9 @@ class Client(Subscriber, Protocol):
 
     @property
     def expiry_s(self) -> int: ...
+
+    @property
+    def user(self) -> str: ...
 
     def rights(self) -> Rights: ...
 
@@ -71,7 +74,8 @@ class Subscribing:
         self._client = client
         self._exchange = exchange
         self._cause = cause
-        self._excess: dict[int, tuple[str, str]] = {}  # of one SUBSCRIBE: filters for which there is no room
+        # Of one SUBSCRIBE: filters for which there is no room.
+        self._excess: dict[int, tuple[str, str, SubAckReasonCode]] = {}
         # Made when needed: most clients need neither.
         self._part: Partaking | None = None
         self._inquiring: Inquiring | None = None
@@ -147,7 +151,8 @@ class Subscribing:
             subscription = msgspec.structs.replace(subscription, since=before.since)
         if not self._exchange.subscribe(self._client, name, subscription):
             most = self._exchange.interests.most
-            self._excess[asked.index] = (name, f"this broker's clients have {most} different filters already")
+            reason = f"this broker's clients have {most} different filters already"
+            self._excess[asked.index] = (name, reason, SubAckReasonCode.QUOTA_EXCEEDED)
             return
         attendant.subscribed(name, subscription)
         wanted = asked.retain_handling == RetainHandling.SEND_ALWAYS or (
@@ -234,7 +239,7 @@ class Subscribing:
 
     def withdraw(self, refused: Refused) -> None:
         """The client cannot have some subscriptions after all."""
-        for name, _ in refused.values():
+        for name, _, _ in refused.values():
             self._exchange.unsubscribe(self._client, name)
             self._client.attendant.unsubscribed(name)
             if self._channelling is not None:

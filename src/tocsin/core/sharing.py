@@ -122,7 +122,15 @@ class Sharing(TableMachine):
             before.quits, before.told = False, False  # it subscribes again, and is told again
             effects = before.learn(self._cell.group, event.cause) if self._cell.known else []
             return [*effects, *self._go_on(event.cause, now_us)]
-        holder = Holder(event.client, event.session, event.epoch, event.expiry_s, self._life)
+        holder = Holder(
+            event.client,
+            event.session,
+            event.epoch,
+            event.expiry_s,
+            self._life,
+            user=event.user,
+            entitled=event.entitled,
+        )
         if before is not None and before.session == event.session:
             holder.settled = before.settled
         elif before is not None:
@@ -342,7 +350,10 @@ class Sharing(TableMachine):
         effects: list[Effect] = []
         for client, holder in list(self._holders.items()):
             fresh = client not in draft.members and not holder.gone
-            if fresh and len(draft.members) >= self._members_max:
+            foreign = not holder.admitted(draft)
+            if foreign:
+                reason = "not authorized: the group belongs to another user, and no rule lets this one in"
+            elif fresh and len(draft.members) >= self._members_max:
                 reason = f"a group may have at most {self._members_max} members"
             elif fresh and not draft.has_room(client, holder.member(), MEMBERS_MAX_BYTES):
                 reason = f"the members of a group may take {MEMBERS_MAX_BYTES} bytes together"
@@ -351,7 +362,9 @@ class Sharing(TableMachine):
             else:
                 continue
             del self._holders[client]
-            effects.append(Turned(client=client, session=holder.session, reason=reason, cause=cause))
+            effects.append(
+                Turned(client=client, session=holder.session, reason=reason, foreign=foreign, cause=cause)
+            )
         return effects
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -77,6 +77,9 @@ class StoredGroup(msgspec.Struct, frozen=True):
     claims: dict[str, tuple[Claim, ...]] = {}  # by client id, in the order in which they were claimed
     free: dict[int, tuple[str, ...]] = {}  # position → the lives that have nobody who could take it
     first: int = 0  # where it began: no other group of its name has had anything from there on
+    owner: str | None = (
+        None  # the user who made it, empty if that has no name; None: it was made before groups had owners
+    )
 
     @property
     def begun(self) -> bool:

@@ -68,6 +68,7 @@ class Door:
                 settings.body_max_bytes,
                 max(settings.waiting_max_bytes, settings.body_max_bytes),
                 settings.connections_max,
+                settings.connections_per_address,
                 settings.request_deadline_s,
             ),
         )
@@ -127,8 +128,8 @@ class Door:
         given = _basic(asked)
         try:
             user = await self._user(asked, given)
-        except UsersBusy:
-            return busy("too many passwords wait to be checked")
+        except UsersBusy as error:
+            return busy(str(error), error.turned.after_s)
         if user is None:
             problem = "the user name or the password is wrong" if given else "say who you are"
             return Answer(
@@ -152,7 +153,7 @@ class Door:
             return asked.certificate_name
         users, anonymous = self._guard.users, self._guard.policy.anonymous
         if given is not None and users is not None:
-            return given[0] if await users.verify(*given) else None
+            return given[0] if await users.verify(*given, asked.address) else None
         if anonymous == "always" or (anonymous == "loopback" and is_loopback(asked.address)):
             return ""
         return None
