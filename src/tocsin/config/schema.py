@@ -151,6 +151,14 @@ class Limits(Section, frozen=True, kw_only=True):
             "loses QoS 0 messages.",
         ),
     ] = 8 << 20
+    unread_deadline_s: Annotated[
+        float,
+        Meta(
+            ge=1.0,
+            le=3_600.0,
+            description="A client that reads nothing for so long while something waits for it is disconnected.",
+        ),
+    ] = 60.0
     keep_alive_max_s: Annotated[
         int,
         Meta(ge=1, le=65_535, description="Longest keep-alive; clients that ask for more are given this."),

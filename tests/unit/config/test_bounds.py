@@ -53,6 +53,7 @@ from tocsin.config import SETTINGS
         ("limits.retained_max", [-1, 10_000_001]),
         ("limits.groups_max", [0, 100_001]),
         ("limits.group_members_max", [0, 1_001]),
+        ("limits.unread_deadline_s", [0.9, 3_601]),
         ("budgets.outbound_bytes", [(16 << 20) - 1, (1 << 40) + 1]),
         ("budgets.commits_bytes", [(16 << 20) - 1, (1 << 40) + 1]),
         ("budgets.held_bytes", [(16 << 20) - 1, (1 << 40) + 1]),
