@@ -72,8 +72,6 @@ class Join(Event, frozen=True, kw_only=True):
     """A client here subscribed, or came back → ``Joined`` or ``Turned``."""
 
     client: str
-    user: str = ""  # whose the client is; empty: nobody's in particular
-    entitled: bool = False  # a rule lets it into the group, whosever that is
     session: str
     epoch: int
     expiry_s: int
@@ -169,13 +167,11 @@ class Joined(Effect, frozen=True, kw_only=True):
 
 
 class Turned(Effect, frozen=True, kw_only=True):
-    """A client cannot be a member: there are too many, a later connection of its has joined elsewhere, or the group is
-    another user's."""
+    """A client cannot be a member: there are too many, or a later connection of its has joined elsewhere."""
 
     client: str
     session: str
     reason: str
-    foreign: bool = False  # it is another user's
 
 
 class Give(Effect, frozen=True, kw_only=True):

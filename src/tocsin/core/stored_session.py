@@ -41,8 +41,8 @@ import msgspec
 
 from tocsin.core.delivery import Progress
 from tocsin.core.forwarding import Subscription
+from tocsin.errors import Malformed
 from tocsin.model.stream import Value, size_of
-from tocsin.model.versions import Packed
 
 FOREVER_S = 0xFFFFFFFF  # an expiry that never comes
 # How much longer than its expiry the cell of a served session is kept: so that a store may be away, or a clock jump,
@@ -86,7 +86,8 @@ def kept_s(session: StoredSession) -> int | None:
     return max(1, session.expiry_s) + (SERVED_S if session.broker else 0)
 
 
-SESSION: Final = Packed("a stored session", msgspec.msgpack.Decoder(StoredSession))
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(StoredSession)
 
 
 def session_key(client: str) -> str:
@@ -107,9 +108,12 @@ def within(streams: dict[str, dict[str, Value]]) -> dict[str, dict[str, Value]]:
 
 
 def encode_session(session: StoredSession) -> bytes:
-    return SESSION.write(session)
+    return _encoder.encode(session)
 
 
 def decode_session(data: bytes) -> StoredSession:
     """The session, or ``Malformed`` for whatever is none."""
-    return SESSION.read(data)
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"not a stored session: {error}") from None

@@ -7,14 +7,12 @@ names a record of the same log that has them (``model.said``).
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 from mqtt5 import PublishPacket, QoS
 
+from tocsin.errors import Malformed
 from tocsin.model.priority import CRITICAL, priority_of
 from tocsin.model.stream import Metadata, Value
-from tocsin.model.versions import Packed
 
 _QOS = (QoS.AT_MOST_ONCE, QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE)
 
@@ -123,13 +121,17 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.expiry_s is not None and waited_s >= self.expiry_s
 
 
-MESSAGE: Final = Packed("a stored message", msgspec.msgpack.Decoder(Publication))
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Publication)
 
 
 def encode_publication(publication: Publication) -> bytes:
-    return MESSAGE.write(publication)
+    return _encoder.encode(publication)
 
 
 def decode_publication(data: bytes) -> Publication:
     """The publication, or ``Malformed`` for whatever is none."""
-    return MESSAGE.read(data)
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"not a publication: {error}") from None

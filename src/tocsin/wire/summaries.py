@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from tocsin.model.versions import Packed
+from tocsin.errors import Malformed
 
 PAGE: Final = 20_000  # subscriptions; some 240 kB
 
@@ -36,8 +36,9 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
     delays: dict[str, int] = {}  # round trips to the brokers that it has links to, in microseconds
 
 
-ASK: Final = Packed("a question for a summary", msgspec.msgpack.Decoder(Ask), spoken=True)
-SUMMARY: Final = Packed("a summary", msgspec.msgpack.Decoder(Summary), spoken=True)
+_encoder = msgspec.msgpack.Encoder()
+_ask = msgspec.msgpack.Decoder(Ask)
+_summary = msgspec.msgpack.Decoder(Summary)
 
 
 def subject(network: str, broker: str) -> str:
@@ -50,12 +51,18 @@ def name_of(subscription: str) -> int:
 
 
 def encode(message: Ask | Summary) -> bytes:
-    return (ASK if isinstance(message, Ask) else SUMMARY).write(message)
+    return _encoder.encode(message)
 
 
 def decode_ask(data: bytes) -> Ask:
-    return ASK.read(data)
+    try:
+        return _ask.decode(data)
+    except (msgspec.DecodeError, RecursionError, OverflowError) as error:
+        raise Malformed(f"not a question for a summary: {error}") from None
 
 
 def decode_summary(data: bytes) -> Summary:
-    return SUMMARY.read(data)
+    try:
+        return _summary.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise Malformed(f"not a summary: {error}") from None

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.errors import Malformed
-from tocsin.model.versions import UNREADABLE
 from tocsin.wire.words import BROKERS_MAX, SLICE, Word, decode_word, encode_word
 
 WORD = Word(
@@ -22,7 +21,7 @@ def test_a_word_is_read_as_it_was_said() -> None:
 
 @given(st.binary(max_size=64))
 def test_whatever_is_none_is_refused(data: bytes) -> None:
-    with pytest.raises(UNREADABLE):
+    with pytest.raises(Malformed):
         decode_word(data)
 
 

@@ -59,8 +59,9 @@ class Attention:
         if (refuges, homes, noticed) == (None, None, member.noticed) and 0 <= now_us - told_us < PULSE_US:
             return []
         self._told[broker] = (now_us, member.noticed)
-        state, number = self._state, max(0, beat.number)
-        pulse = Pulse(state.epoch, member.incarnation, member.noticed, refuges, homes, number, state.level)
+        pulse = Pulse(
+            self._state.epoch, member.incarnation, member.noticed, refuges, homes, max(0, beat.number)
+        )
         return [Send(cause=cause, to=broker_address(broker), message=pulse)]
 
     def greet(self, cause: str) -> list[Effect]:
@@ -69,7 +70,7 @@ class Attention:
             Send(
                 cause=cause,
                 to=broker_address(broker),
-                message=Pulse(self._state.epoch, member.incarnation, member.noticed, level=self._state.level),
+                message=Pulse(self._state.epoch, member.incarnation, member.noticed),
             )
             for broker, member in self._state.members.items()
         ]

@@ -20,14 +20,12 @@ from typing import Final
 
 from tocsin.core.coordination.detours import Detours
 from tocsin.core.coordination.interest import Interest
-from tocsin.core.coordination.levels import common, fits
 from tocsin.core.coordination.matching import Matching, Turn
 from tocsin.core.coordination.presence import Keys, Presence
 from tocsin.core.coordination.survival import Backups, Survival
 from tocsin.core.parts import split
 from tocsin.model.network import BrokerInfo
 from tocsin.model.stream import LISTING, SYSTEM_KEYS
-from tocsin.model.versions import LEVEL_0_1_0, Levels
 from tocsin.wire import notices
 from tocsin.wire.commands import (
     Batch,
@@ -45,7 +43,6 @@ from tocsin.wire.commands import (
     Planned,
     Promoted,
     Queries,
-    Raised,
     Refreshed,
     Rerouted,
     Said,
@@ -60,11 +57,10 @@ LIVES_MAX: Final = 4_096
 class Member:
     """A broker that is there."""
 
-    __slots__ = ("applied", "filters", "incarnation", "info", "noticed", "queries", "speaks")
+    __slots__ = ("applied", "filters", "incarnation", "info", "noticed", "queries")
 
-    def __init__(self, info: BrokerInfo, incarnation: int, speaks: Levels = LEVEL_0_1_0) -> None:
+    def __init__(self, info: BrokerInfo, incarnation: int) -> None:
         self.info = info
-        self.speaks = speaks
         self.incarnation = incarnation
         self.applied = 0  # number of the last of its commands
         self.noticed = 0  # number of the last of its notices
@@ -92,8 +88,6 @@ class State:
         self.clock_us = 0  # the network's time
         self.commands = 0  # that were ever applied
         self.limits = Limits()
-        self.level = 0  # of the protocol; grows
-        self.led = LEVEL_0_1_0  # what the leader speaks
         self.members: dict[str, Member] = {}
         self.lives: dict[str, int] = {}  # broker → its newest incarnation, also of those that are gone
         self.presence = Presence()
@@ -127,11 +121,8 @@ class State:
                         if self._is_next(command.broker, command.incarnation, number, each):
                             self._apply_said(outcome, command.broker, command.incarnation, number, each)
                             self._settle(outcome, command.broker)
-                case Elected(limits=limits, level=level, speaks=speaks):
-                    self.limits, self.led = limits, speaks
-                    self.level = max(self.level, level)
-                case Raised(level=level):
-                    self.level = max(self.level, level)
+                case Elected(limits=limits):
+                    self.limits = limits
                 case Lost(broker=broker, incarnation=incarnation):
                     if self.is_member(broker, incarnation):
                         self._part(broker)
@@ -169,11 +160,6 @@ class State:
         member = self.members.get(broker)
         return member is not None and member.incarnation == incarnation
 
-    def spoken(self, newcomer: str = "") -> Levels:
-        """The levels that the leader and every broker speak, but for one that is about to join."""
-        members = (each.speaks for name, each in self.members.items() if name != newcomer)
-        return common(self.level, (self.led, *members))
-
     def next_due_us(self) -> int | None:
         """When something ends by itself, in the network's time; None if nothing does."""
         return self.presence.next_due_us(self.limits)
@@ -183,8 +169,7 @@ class State:
     def _is_next(self, broker: str, incarnation: int, number: int, command: BrokerCommand) -> bool:
         """Whether a command is the one that comes next: a repeat, and what an earlier life said, has no effect."""
         if isinstance(command, Joined):
-            new = number == 1 and command.info.id == broker and incarnation > self.lives.get(broker, -1)
-            return new and fits(command.speaks, self.spoken(broker))
+            return number == 1 and command.info.id == broker and incarnation > self.lives.get(broker, -1)
         member = self.members.get(broker)
         return member is not None and (member.incarnation, member.applied) == (incarnation, number - 1)
 
@@ -192,7 +177,7 @@ class State:
         self, outcome: Outcome, broker: str, incarnation: int, number: int, command: BrokerCommand
     ) -> None:
         if isinstance(command, Joined):
-            self._join(outcome, command.info, incarnation, command.speaks)
+            self._join(outcome, command.info, incarnation)
         member = self.members[broker]
         member.applied = number
         presence, now_us = self.presence, self.clock_us
@@ -212,12 +197,12 @@ class State:
             case Left():
                 self._part(broker)
 
-    def _join(self, outcome: Outcome, info: BrokerInfo, incarnation: int, speaks: Levels) -> None:
+    def _join(self, outcome: Outcome, info: BrokerInfo, incarnation: int) -> None:
         before = self.members.get(info.id)
         if before is not None:
             self.presence.broker_gone(info.id, self.clock_us)
             self._drop_queries(info.id, list(before.queries), release=False)
-        self.members[info.id] = Member(info, incarnation, speaks)
+        self.members[info.id] = Member(info, incarnation)
         self.lives.pop(info.id, None)
         self.lives[info.id] = incarnation
         self.interest.join(info)
