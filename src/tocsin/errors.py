@@ -11,7 +11,9 @@
     │   ├── WeightInvalid          a weight of a score cannot be used
     │   ├── SchemaInvalid          a dataset cannot be stored as it is defined
     │   ├── DatasetMissing         there is no dataset of that name
-    │   └── FileUnreadable         a file cannot be loaded into a dataset
+    │   ├── FileUnreadable         a file cannot be loaded into a dataset
+    │   ├── FormatNewer            what is stored or said is of a version that this process cannot read
+    │   └── LevelUnspoken          the network speaks no version that this process speaks
     ├── StoreError
     │   ├── StoreUnavailable       retryable: no server, no leader, or no quorum just now; nothing was written
     │   ├── OutcomeUnknown         retryable with the same message ids: the answer did not arrive
@@ -159,6 +161,40 @@ class FileUnreadable(OperatorError):
     def __init__(self, path: str, problem: str, remedy: str) -> None:
         self.path = path
         super().__init__(f"{path}: {problem}", remedy)
+
+
+class FormatNewer(OperatorError):
+    """A value is of a version that this process cannot read. Leave the value where it is: it is somebody's."""
+
+    def __init__(self, what: str, version: int, newest: int, where: str = "") -> None:
+        self.what = what
+        self.version = version
+        self.newest = newest
+        self.where = where
+        at = f" ({where})" if where else ""
+        super().__init__(
+            f"{what}{at} is of format version {version}, and this process reads up to version {newest}",
+            "Upgrade this process; nothing was changed",
+        )
+
+
+class LevelUnspoken(OperatorError):
+    """A process cannot join, because it and the network have no version of the protocol in common."""
+
+    def __init__(self, own: tuple[int, int], network: tuple[int, int]) -> None:
+        self.own = own
+        self.network = network
+        newer = own[0] > network[1]
+        super().__init__(
+            f"this process speaks {_levels(*own)} of the protocol, and the network speaks {_levels(*network)}",
+            "Upgrade the other processes of the network first, one release at a time"
+            if newer
+            else "Upgrade this process",
+        )
+
+
+def _levels(oldest: int, newest: int) -> str:
+    return f"level {newest}" if oldest == newest else f"levels {oldest} to {newest}"
 
 
 class StorageUnusable(TocsinError):

@@ -29,6 +29,7 @@ import msgspec
 
 BATCH_MAX = 1_000  # records in one append: JetStream's own bound on an atomic batch
 READ_MAX = 1_000  # records in one read
+READ_MAX_BYTES = 16 << 20  # of their payloads, but for the last one
 PAYLOAD_MAX_BYTES = 1 << 20  # one record's payload: the server's default max_payload
 SUBJECT_MAX_BYTES = 1_024
 
@@ -103,9 +104,18 @@ class Log(Protocol):
         """
         ...
 
-    async def read(self, subject: str, start: int, *, limit: int = READ_MAX, fresh: bool = False) -> Page:
+    async def read(
+        self,
+        subject: str,
+        start: int,
+        *,
+        limit: int = READ_MAX,
+        max_bytes: int = READ_MAX_BYTES,
+        fresh: bool = False,
+    ) -> Page:
         """Entries whose subject matches (``*`` one token, ``>`` the rest) from position ``start`` on, oldest first.
 
+        The page ends with the entry that reaches ``max_bytes``, so that one is read however large it is.
         With ``fresh``, a page that says that nothing follows (``next > last``) has everything that was appended before.
 
         ``Trimmed`` if ``start`` is older than what the log still keeps and is not 0; start 0 means the oldest kept.

@@ -19,7 +19,7 @@ import msgspec
 from tocsin.errors import DeadlineExceeded, NoResponder
 from tocsin.model.catalogue import Definition, encode_definition, key_of
 from tocsin.model.channel_places import ChannelPlaces
-from tocsin.model.feeding import status_subject
+from tocsin.model.feeding import RECORDS, status_subject
 from tocsin.model.publication import Publication, encode_publication
 from tocsin.model.subjects import messages_log, subject_of
 from tocsin.ports import Entry, Log, Record
@@ -137,7 +137,7 @@ class Town:
     async def records(self, feed: str) -> list[Any]:
         found: list[Any] = []
         for entry in await self.entries(feed):
-            said = json.loads(entry.payload)
+            said = json.loads(RECORDS.open(entry.payload))
             found += said if isinstance(said, list) else [said]
         return found
 

@@ -136,3 +136,25 @@ async def test_nobody_silences_the_delayed_will_of_another_users_client(
             mallory.close()
         message = await anext(aiter(told))
         assert (message.topic, message.payload) == ("wills/alice", b"dead")
+
+
+async def test_nobody_keeps_another_user_out_by_knocking_under_its_id(clients: Clients) -> None:
+    async with asyncio.timeout(READY_DEADLINE_S):
+        hers, code = await clients.come("north-1", "alice", expiry_s=600)
+        assert code == 0
+
+        async def knock() -> None:
+            while True:
+                peer, code = await clients.come("north-2", "mallory")
+                assert code == NOT_VALID
+                peer.close()
+
+        async with asyncio.TaskGroup() as group:
+            knocking = [group.create_task(knock()) for _ in range(5)]
+            for _ in range(ROUNDS):
+                hers, code = await clients.come("north-2", "alice", expiry_s=600, clean=False)
+                assert code == 0
+            for each in knocking:
+                each.cancel()
+        hers.send(DisconnectPacket(session_expiry_interval=0))
+        assert await hers.closed()

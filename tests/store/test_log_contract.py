@@ -176,6 +176,25 @@ async def test_pages_go_on_where_they_say(log: Log, subject: Subject) -> None:
     assert (page.entries, page.next, page.last) == ((), 11, 10)
 
 
+async def test_a_page_ends_with_the_entry_that_fills_it_and_the_next_goes_on_there(
+    log: Log, subject: Subject
+) -> None:
+    for i in range(9):
+        await log.append([Record(subject("big" if i % 3 else "small"), b"x" * 20_000, str(i))])
+    found: list[int] = []
+    start, pages = 0, 0
+    while True:
+        page = await log.read(subject(">"), start, max_bytes=50_000)
+        if not page.entries:
+            break
+        assert len(page.entries) <= 3
+        found += [entry.position for entry in page.entries]
+        start, pages = page.next, pages + 1
+    assert found == list(range(1, 10)) and pages >= 3
+    alone = await log.read(subject("big"), 0, max_bytes=1)
+    assert ([entry.position for entry in alone.entries], alone.next) == ([2], 3)
+
+
 async def test_a_page_without_matches_goes_on_behind_the_end(log: Log, subject: Subject) -> None:
     await log.append(records(subject("a"), "1", "2", "3"))
     page = await log.read(subject("b"), 1)

@@ -27,6 +27,7 @@ from tocsin.broker.sessions import Sessions
 from tocsin.core.ownership import Claim
 from tocsin.core.presence import Presence
 from tocsin.errors import TocsinError
+from tocsin.model.versions import UNREADABLE, Packed
 from tocsin.ports import PAYLOAD_MAX_BYTES, Bus, Delivery
 
 TELL_S: Final = 0.002  # shorter than most clients take to another broker
@@ -42,6 +43,9 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True):
 
     claim: Claim
     back: bool
+
+
+ARRIVALS: Final = Packed("who has come to a broker", msgspec.msgpack.Decoder(list[Arrival]), spoken=True)
 
 
 class Arrivals:
@@ -120,8 +124,8 @@ class Arrivals:
     def elsewhere(self, word: Delivery) -> list[Arrival]:
         """The clients that have come to another broker, and not here since."""
         try:
-            arrivals = msgspec.msgpack.decode(word.payload, type=list[Arrival])
-        except msgspec.DecodeError as error:
+            arrivals = ARRIVALS.read(word.payload)
+        except UNREADABLE as error:
             self._log.warning("a word of clients that came is unreadable", problem=str(error))
             return []
         return [
@@ -183,8 +187,8 @@ def _payloads(arrivals: list[Arrival]) -> Iterator[bytes]:
     for each in arrivals:
         length = len(each.claim.client.encode()) + len(each.claim.owner.encode()) + MARGIN_BYTES
         if named and size + length > PAYLOAD_MAX_BYTES // 2:
-            yield msgspec.msgpack.encode(named)
+            yield ARRIVALS.write(named)
             named, size = [], 0
         named.append(each)
         size += length
-    yield msgspec.msgpack.encode(named)
+    yield ARRIVALS.write(named)

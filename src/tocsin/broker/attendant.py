@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket
@@ -14,12 +14,14 @@ from tocsin.broker.journal import Journal
 from tocsin.broker.reading import (
     Recipient,
     message_frame,
+    read_for,
     read_messages,
     read_results,
     result_frame,
     too_large,
 )
-from tocsin.broker.replay import Copy, Pages, Replay
+from tocsin.broker.replay import Replay
+from tocsin.broker.retained import Kept as Remembered
 from tocsin.broker.tickets import Tickets
 from tocsin.core.attendance import (
     SESSIONS,
@@ -44,6 +46,7 @@ from tocsin.core.attendance import (
     Writable,
 )
 from tocsin.core.attendance_signals import DeliverResult, ReadResults
+from tocsin.core.budget import Account, Kind
 from tocsin.core.delivery import Delivery
 from tocsin.core.forwarding import Subscription
 from tocsin.core.grant import Grant
@@ -74,12 +77,20 @@ if TYPE_CHECKING:
     from tocsin.broker.channels import Channels
 
 
+RESULTS_BYTES: Final = 2 << 20  # of a page of results
+
+
 class Connected(Recipient, Protocol):
     """The connection, as it is seen from here."""
 
     @property
     def heard_us(self) -> int:
         """When the client was heard last, by the machines' clock."""
+        ...
+
+    @property
+    def account(self) -> Account:
+        """Of the bytes that the client makes the broker hold."""
         ...
 
     def post(self, event: Event) -> None: ...
@@ -228,7 +239,6 @@ class Attendant:
 
     def unsubscribed(self, topic_filter: str) -> None:
         self._post(Unsubscribed(topic_filter=topic_filter, cause=self._cause))
-        self._forget_replay(topic_filter)
         self._changed(self._connection.client_id, topic_filter)
 
     def when_durable(self, act: Callable[[], None]) -> None:
@@ -329,15 +339,11 @@ class Attendant:
             self._channels.sent += 1
             self._connection.queue(frames.of(self._connection.version, granted, packet_id, repeat))
 
-    def replay(self, name: str, pages: Pages, copy: Copy) -> None:
-        """Send the retained messages of a subscription, as fast as the client takes them."""
+    def replay(self, kept: Iterable[tuple[Remembered, Grant]]) -> None:
+        """Send retained messages: at QoS 0 at once, above as the window has room."""
         if self._replay is None:
-            self._replay = Replay(self._connection, self._machine, copy)
-        self._replay.add(name, pages)
-
-    def _forget_replay(self, name: str) -> None:
-        if self._replay is not None:
-            self._replay.cancel(name)
+            self._replay = Replay(self._connection, self._machine)
+        self._replay.add(kept)
 
     def _on_timer(self, name: str, cause: str) -> None:
         if not self._departed:
@@ -383,12 +389,43 @@ class Attendant:
         self._post(await outcome(request, {}, self._tables))
 
     async def _read(self, asked: ReadBatch | ReadResults) -> None:
+        """Read a page when there is room for it, and have it sent."""
         connection, subscriptions = self._connection, self.subscriptions
+        size = self._page_bytes(asked)
+        await self._room(size)
+        try:
+            if isinstance(asked, ReadBatch):
+                self._post(await read_messages(asked, self._journal, connection, subscriptions))
+            else:
+                self._post(await read_results(asked, self._channels, connection, subscriptions))
+        finally:
+            connection.account.give(Kind.PAGES, size)
+        self._look()
+
+    def _page_bytes(self, asked: ReadBatch | ReadResults) -> int:
+        size = RESULTS_BYTES
         if isinstance(asked, ReadBatch):
-            self._post(await read_messages(asked, self._journal, connection, subscriptions))
-            self._look()
-        else:
-            self._post(await read_results(asked, self._channels, connection, subscriptions))
+            _, size = self._journal.pages_of(read_for(asked.filters), asked.critical)
+        return min(size, self._connection.account.limit(Kind.PAGES))
+
+    async def _room(self, size: int) -> None:
+        """Take so many bytes for a page; wait while there is no room for it, or for what would be sent of it."""
+        account = self._connection.account
+        while True:
+            if account.over(Kind.OUTBOUND):
+                await self._when_room(Kind.OUTBOUND, 1)
+            elif account.room(Kind.PAGES) < size:
+                await self._when_room(Kind.PAGES, size)
+            else:
+                refusal = account.take(Kind.PAGES, size)
+                if refusal is None:
+                    return
+                await asyncio.get_running_loop().create_future()  # the connection is over, and so is this
+
+    async def _when_room(self, kind: Kind, size: int) -> None:
+        room = asyncio.Event()
+        self._connection.account.when_room(kind, size, room.set)
+        await room.wait()
 
     def _deliver(self, effect: Deliver | DeliverResult) -> None:
         reach(IN_REPLAY)

@@ -19,7 +19,7 @@ from mqtt5 import PublishPacket, QoS
 
 from tocsin.broker.links import Link
 from tocsin.broker.waiting import Waiting
-from tocsin.errors import WireError
+from tocsin.model.versions import UNREADABLE
 from tocsin.wire.carriage import TOPIC, Ticket, pieces, ticket_of, wrap
 from tocsin.wire.codec import V5, Decoder, PublishRun
 
@@ -86,7 +86,7 @@ class Carriage:
         """What another broker has sent us to carry, or has had carried to us."""
         try:
             ticket = ticket_of(packet)
-        except WireError as error:
+        except UNREADABLE as error:
             self._log.warning("a peer sent what cannot be carried", problem=str(error))
             self._lost(1)
             return

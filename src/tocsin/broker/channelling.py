@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mqtt5 import SubAckPacket
+from mqtt5 import SubAckPacket, SubAckReasonCode
 
 from tocsin.broker.partaking import Refused
 from tocsin.core.forwarding import Subscription
@@ -72,7 +72,7 @@ class Channelling:
         asked: dict[int, tuple[Subscribe, str | None]],
         send: Send,
     ) -> None:
-        own: dict[int, tuple[str, str]] = {}
+        own: dict[int, tuple[str, str, SubAckReasonCode]] = {}
         for index, (each, problem) in asked.items():
             if problem is not None:
                 await self._channels.holding.refresh(each.name)
@@ -81,7 +81,8 @@ class Channelling:
                     self._add(each)
                     await self._durable()
                 else:
-                    own[index] = (each.name, problem)
+                    # It does not exist, or has other parameters.
+                    own[index] = (each.name, problem, SubAckReasonCode.TOPIC_FILTER_INVALID)
         held, self._held = self._held, []
         if held:
             await asyncio.wait(held)

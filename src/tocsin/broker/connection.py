@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, cast
 from mqtt5 import Packet, PublishPacket, QoS, SubAckPacket, UnsubAckPacket
 
 from tocsin.broker.links import PACKET_MARGIN_BYTES
-from tocsin.broker.outflow import Outflow
-from tocsin.broker.pace import HELD_BACK, NOT_CLEAR, UNDER_WAY, Pace
+from tocsin.broker.outflow import ANSWERS_BYTES, Outflow
+from tocsin.broker.pace import HELD_BACK, NO_ROOM, NOT_CLEAR, TURN, UNDER_WAY, UNREAD, Pace
 from tocsin.broker.partaking import Refused
 from tocsin.broker.permitted import Permitted
 from tocsin.broker.provisional import DEGRADED
@@ -25,7 +25,9 @@ from tocsin.broker.sessions import Abandoned, NotYours
 from tocsin.broker.source import Source
 from tocsin.broker.sources import will_id
 from tocsin.broker.subscribing import Subscribing
+from tocsin.broker.turns import MUCH_BYTES, SLICE
 from tocsin.core.access import Rights
+from tocsin.core.budget import Kind, Refusal
 from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, TimerFired
 from tocsin.core.session import (
     Accepted,
@@ -50,7 +52,7 @@ from tocsin.core.session import (
 )
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
-from tocsin.errors import TocsinError, WireError
+from tocsin.errors import ProtocolViolation, TocsinError, WireError
 from tocsin.runtime.pump import Pump, now_us
 from tocsin.runtime.timers import Timers
 from tocsin.wire.codec import V5, Decoder, PublishRun, Version, encode
@@ -58,6 +60,11 @@ from tocsin.wire.replication import Bequest
 
 LINGER_S: Final = 5.0  # for a closed connection's last bytes
 AT_MOST_ONCE: Final = QoS.AT_MOST_ONCE
+ALL: Final = 1 << 40  # items in a slice
+FREE_BYTES: Final = 4 << 10  # of an incomplete packet that every connection may have
+QUOTA_EXCEEDED: Final = 0x97
+
+Item = Packet | PublishRun | WireError
 CLIENT_ID_NOT_VALID: Final = 0x85
 SERVER_UNAVAILABLE: Final = 0x88
 SESSION_TAKEN_OVER: Final = 0x8E  # the session is another connection's to keep or to forget
@@ -80,11 +87,13 @@ class Connection(Outflow, Permitted):
         self._session = Session(limits)
         self._decoder = Decoder(limits.packet_max_bytes)
         self.post = Pump(self._session, self._carry_out).post  # hand an event to the session
-        self._timers = Timers(lambda name, cause: self.post(TimerFired(name=name, cause=cause)))
+        self._timers = Timers(self._on_timer)
         self._link_cluster: str | None = None  # the peer's, if this is a link
         self._commits = False  # it has published above QoS 0
-        self._pace = Pace(listener.publish_bucket())
-        self.account = listener.exchange.budget.account(None)  # of the bytes that it makes us hold
+        self._pace = Pace(listener.publish_bucket(), self._freed)
+        self._turns = listener.turns
+        self._later: Sequence[Item] = ()  # decoded, and waits for its turn
+        self._packets = 0  # bytes of packets that the budget knows of
         self.expiry_s = 0  # how long its session outlives the connection
         self.epoch = 0  # of the connection, as the coordinator knows it
         self._source: Source | None = None  # of messages; made when there are any
@@ -106,20 +115,42 @@ class Connection(Outflow, Permitted):
         self.post(Opened(assigned_client_id=f"tocsin-{secrets.token_hex(8)}", cause=self._cause))
 
     def data_received(self, data: bytes) -> None:
+        pace = self._pace
+        if pace.paused or (len(data) > MUCH_BYTES and len(self._turns) and self._link_cluster is None):
+            self._decoder.put(data)  # a transport may have had it in its hands
+            self._take_turns()
+            return
+        items = self._decode(data)
+        self._handle(items)
+        if self._decoder.held_bytes > FREE_BYTES or self._later or self._packets:
+            self._keep_rest()
+
+    def _decode(self, data: bytes) -> Sequence[Item]:
+        """The next slice; of a link all, which speaks for many."""
         session = self._session
-        items: Sequence[Packet | PublishRun | WireError]
+        most = SLICE if self._link_cluster is None else ALL
+        items: Sequence[Item]
         if session.state == "connected":
-            items = self._decoder.feed_runs(data)
+            items = self._decoder.feed_runs(data, most)
             if items:
                 session.heard(now_us())
         else:
-            items = self._decoder.feed(data)
+            items = self._decoder.feed(data, most)
         if self._pace.limited and self._link_cluster is None:
             self._pace.published(items)
-        for item in items:
+        return items
+
+    def _handle(self, items: Sequence[Item]) -> None:
+        session = self._session
+        for index, item in enumerate(items):
             if self._transport is None:
                 return
             if type(item) is PublishRun:
+                if item.count > SLICE and self._parts(item):
+                    first, rest = item.parted(SLICE)
+                    self._publish_run(first)
+                    self._later = [rest, *items[index + 1 :]]
+                    return
                 self._publish_run(item)
             elif type(item) is PublishPacket and item.qos == AT_MOST_ONCE and session.state == "connected":
                 self._publish(item)
@@ -129,6 +160,113 @@ class Connection(Outflow, Permitted):
                 version = self._decoder.version
                 assert version is not None, "a packet was decoded, so that its version is known"
                 self.post(PacketArrived(packet=item, version=version, cause=self._cause))
+
+    def _parts(self, run: PublishRun) -> bool:
+        """Whether the messages of a long run cost what as many packets do."""
+        return self._link_cluster is None and not self._exchange.passes_whole(self, run)
+
+    def work(self) -> bool:
+        """It is this connection's turn: handle a slice of what waits; whether more can be handled now."""
+        if self._transport is None or self._pace.blocked:
+            return False
+        if self._later:
+            later, self._later = self._later, ()
+            self._handle(later)
+        else:
+            self._handle(self._decode(b""))
+        return self._is_left()
+
+    def _is_left(self) -> bool:
+        if self._transport is None:
+            return False
+        self._count_packets()
+        if self._later or self._decoder.more:
+            return not self._pace.blocked
+        self._pace.wait(TURN, False)
+        return False
+
+    def _keep_rest(self) -> None:
+        """Something is left of what was read: packets that wait for their turn, or a part of one."""
+        if self._transport is None:
+            return
+        if self._later or self._decoder.more:
+            self._take_turns()
+        else:
+            self._count_packets()
+
+    def _take_turns(self) -> None:
+        self._pace.wait(TURN, True)
+        self._count_packets()
+        if not self._pace.blocked and self._transport is not None:
+            self._turns.add(self)
+
+    def _freed(self) -> None:
+        """Nothing is in the way any more of what was read."""
+        if self._transport is not None:
+            self._turns.add(self)
+
+    def _count_packets(self) -> None:
+        """Have the budget know what is kept of packets."""
+        held = self._decoder.held_bytes
+        size = held if held > FREE_BYTES else 0
+        before, self._packets = self._packets, size
+        if size > before:
+            refusal = self._listener.packets.grow(self, size - before)
+            if refusal is not None:
+                self._packets = before
+                self.exhausted(refusal)
+        elif size < before:
+            self.account.give(Kind.PACKETS, before - size)
+        if size < before or not size:  # a packet was finished
+            self._listener.packets.done(self)
+
+    @property
+    def kept_waiting(self) -> bool:
+        """Whether it is we who do not read on."""
+        return self._pace.paused
+
+    def drop_packets(self, refusal: Refusal) -> None:
+        """Somebody else needs the room of a packet that is never finished."""
+        self._decoder = Decoder(0)
+        self.account.give(Kind.PACKETS, self._packets)
+        self._packets = 0
+        self.exhausted(refusal)
+
+    def stalled(self, seconds: float) -> None:
+        """The client reads nothing of what waits for it."""
+        self._listener.note_exhausted(self, f"nothing that was sent was read for {seconds:.0f} s")
+        problem = f"nothing that was sent to you was read for {seconds:.0f} s (limits.unread_deadline_s)"
+        error = ProtocolViolation(problem, QUOTA_EXCEEDED)
+        self.post(WireFailed(error=error, version=self._decoder.version, cause=self._cause))
+
+    def unread(self, refusal: Refusal) -> None:
+        """More waits for the client than may: words would wait behind that."""
+        self._listener.note_exhausted(self, str(refusal))
+        self.sever()
+
+    # ── budgets ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def exhausted(self, refusal: Refusal) -> None:
+        """A budget of bytes has no room for what is here already: the client has to go."""
+        self._listener.note_exhausted(self, str(refusal))
+        error = ProtocolViolation(str(refusal), QUOTA_EXCEEDED)
+        self.post(WireFailed(error=error, version=self._decoder.version, cause=self._cause))
+
+    def spend(self, kind: Kind, size: int) -> bool:
+        """Count bytes that the client made us hold; False if it has to go for it. It is not read while it is over."""
+        refusal = self.account.charge(kind, size)
+        if refusal is not None:
+            self.exhausted(refusal)
+            return False
+        if self.account.over(kind) and not self._pace.waits(NO_ROOM):
+            self._pace.wait(NO_ROOM, True)
+            self.account.when_room(kind, 1, partial(self._pace.wait, NO_ROOM, False))
+        return True
+
+    def _on_timer(self, name: str, cause: str) -> None:
+        if self._pace.paused:
+            self._session.heard(now_us())  # who is not read cannot be heard
+        self.post(TimerFired(name=name, cause=cause))
 
     def _publish(self, packet: PublishPacket) -> None:
         try:
@@ -165,10 +303,13 @@ class Connection(Outflow, Permitted):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        self._listener.unread.began(self)
         self.attendant.congested(True)
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._listener.unread.ended(self)
+        self._pace.wait(UNREAD, False)
         self.attendant.congested(False)
         self._exchange.queries.listings.recover(self)
         self.subscribing.room_made()
@@ -179,6 +320,7 @@ class Connection(Outflow, Permitted):
             self._transport = None
             self.post(PeerClosed(cause=self._cause))
             self._end(0)
+        self.account.retire()  # what waited in the transport is gone with it
 
     # ── the exchange tells ──────────────────────────────────────────────────────────────────────────────────
 
@@ -255,7 +397,9 @@ class Connection(Outflow, Permitted):
 
     def send(self, packet: Packet) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(encode(packet, self._session.version))
+            self._answer(encode(packet, self._session.version))
+            if self.answers_waiting > ANSWERS_BYTES:
+                self._pace.wait(UNREAD, True)
 
     def tell(self, event: Event) -> None:
         """Hand an outcome to the session, if it is still there to hear it."""
@@ -286,8 +430,7 @@ class Connection(Outflow, Permitted):
             self.account.belong(self.user)
             self.rights_changed()
             self.epoch = self._exchange.sources.came(self.client_id)
-        lasting = accepted.session_expiry_s or not accepted.clean_start
-        if self._link_cluster is None and (lasting or self._durability.ownership.asks):
+        if self._link_cluster is None and (accepted.session_expiry_s or not accepted.clean_start):
             self._resuming = asyncio.get_running_loop().create_task(self._resume(accepted))
             return
         if self._link_cluster is None:
@@ -317,6 +460,11 @@ class Connection(Outflow, Permitted):
     def user(self) -> str:
         """The name that was proven; empty if none was."""
         return self._listener.who(self).user
+
+    @property
+    def page(self) -> str | None:
+        """The origin of the web page that opened the connection, once it has said CONNECT; None: no page."""
+        return None if self._transport is None else self._transport.get_extra_info("origin")
 
     def rights(self) -> Rights:
         return self._listener.rights(self)
@@ -408,7 +556,7 @@ class Connection(Outflow, Permitted):
             if self.attendant.begun:
                 self._durability.left(self, expiry_s, self.user)
             self._listener.release(self)
-            self.account.retire()
+            self._later = ()
         if self._transport is not None:
             transport, self._transport = self._transport, None
             transport.close()

@@ -7,7 +7,7 @@ connection is told later. What it has proven then is kept here for as long as it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import structlog
@@ -17,6 +17,7 @@ from tocsin.core.access import Access, Rights, Who
 from tocsin.core.admission import (
     CLIENT_ID_NOT_VALID,
     NOT_AUTHORIZED,
+    RATE_EXCEEDED,
     SERVER_BUSY,
     USE_ANOTHER_SERVER,
     Admission,
@@ -39,7 +40,8 @@ _NOTHING: Final = Access(()).rights(_NOBODY)
 
 class Doorkeeper:
     """See the module's text. ``clients`` are those who are in, by client id, as the listener keeps them; ``elsewhere``
-    is where clients of a scheme can go if there are too many, ``sent_on`` where one is waited for."""
+    is where clients of a scheme can go if there are too many, ``sent_on`` where one is waited for. If it ``asks``,
+    whoever comes has to be ``entitled`` to its client id, as a user."""
 
     def __init__(
         self,
@@ -48,6 +50,9 @@ class Doorkeeper:
         clients: Mapping[str, Connection],
         elsewhere: Callable[[Scheme], str | None],
         sent_on: Callable[[Authenticate, Scheme], str | None] = lambda asked, scheme: None,
+        *,
+        asks: Callable[[], bool] = lambda: False,
+        entitled: Callable[[str, str], Awaitable[bool]] | None = None,
     ) -> None:
         self.refused = 0  # clients that were turned away
         self._admission = admission
@@ -55,6 +60,8 @@ class Doorkeeper:
         self._clients = clients
         self._elsewhere = elsewhere
         self._sent_on = sent_on
+        self._asks = asks
+        self._entitled = entitled or _everybody
         self._who: dict[Connection, Who] = {}  # of all that have proven who they are
         self._rights: dict[Connection, Rights] = {}  # of the same
         self._checks: dict[Connection, asyncio.Task[None]] = {}  # of those whose password is looked at
@@ -98,7 +105,27 @@ class Doorkeeper:
             answer = Admitted(answer.user)
         if isinstance(answer, Rejected):
             return self._refuse(answer, asked)
-        return self._let_in(asked, connection, answer, origin)
+        if answer.link or not self._asks():
+            return self._let_in(asked, connection, answer, origin)
+        proof = self._prove(asked, connection, origin, answer)
+        self._checks[connection] = asyncio.get_running_loop().create_task(proof)
+        return None
+
+    async def _prove(
+        self, asked: Authenticate, connection: Connection, origin: Origin, admitted: Admitted
+    ) -> None:
+        """Let a client in if its id is its user's to have, in the whole network."""
+        answer = await self._let_in_as_owner(asked, connection, origin, admitted)
+        del self._checks[connection]
+        connection.post(answer)
+
+    async def _let_in_as_owner(
+        self, asked: Authenticate, connection: Connection, origin: Origin, admitted: Admitted
+    ) -> Authenticated | Rejected:
+        if self._asks() and not await self._entitled(asked.client_id, admitted.user):
+            reason = "this client id belongs to another user"
+            return self._refuse(_rejected(asked, CLIENT_ID_NOT_VALID, reason), asked)
+        return self._let_in(asked, connection, admitted, origin)
 
     async def _check_password(
         self, asked: Authenticate, connection: Connection, origin: Origin, check: CheckPassword
@@ -107,17 +134,17 @@ class Doorkeeper:
         assert users is not None, "as authenticate() has seen"
         answer: Authenticated | Rejected
         try:
-            good = await users.verify(check.user, check.password)
+            good = await users.verify(check.user, check.password, origin.address)
             again = self._admission.decide(asked, len(self._clients), origin, self._elsewhere)
             if isinstance(again, Rejected):  # the broker has filled up meanwhile
                 answer = self._refuse(again, asked)
             elif good:
-                answer = self._let_in(asked, connection, Admitted(check.user), origin)
+                answer = await self._let_in_as_owner(asked, connection, origin, Admitted(check.user))
             else:
                 answer = self._refuse(password_refused(asked), asked)
-        except UsersBusy:
-            reason = "too many clients wait for their password to be checked"
-            answer = self._refuse(_rejected(asked, SERVER_BUSY, reason), asked)
+        except UsersBusy as busy:
+            code = RATE_EXCEEDED if busy.turned.why == "failures" else SERVER_BUSY
+            answer = self._refuse(_rejected(asked, code, str(busy)), asked)
         del self._checks[connection]
         connection.post(answer)
 
@@ -168,6 +195,10 @@ class Doorkeeper:
                 connection.post(WireFailed(error=error, cause=f"user:{who.user}"))
             elif changed.access and self._rights.get(connection) is not _EVERYTHING:
                 self._rights[connection] = self._guard.access.rights(who)
+
+
+async def _everybody(client: str, user: str) -> bool:
+    return True
 
 
 def _rejected(asked: Authenticate, code: int, reason: str, reference: str | None = None) -> Rejected:

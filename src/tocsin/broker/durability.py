@@ -36,6 +36,7 @@ from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import fits, messages_log
 from tocsin.ports import Bus, Delivery, Entry, Log, LogSpec, Store, TableSpec
+from tocsin.runtime.pump import wall_us
 from tocsin.store.results import ResultsReader
 from tocsin.wire.replication import Bequest
 
@@ -294,17 +295,13 @@ class Durability:
         wanted: Callable[[], bool] = lambda: True,
     ) -> tuple[StoredSession, int, bool] | None:
         """Make a client's session ours, after whatever an earlier connection of it here still has to store; unless it
-        is no longer ``wanted`` (``Abandoned``), or the client id is another user's (``NotYours``).
-
-        Nobody is told that the client came, and nobody lets anything go, before that is known.
+        is no longer ``wanted`` (``Abandoned``), or the session is another user's (``NotYours``). The other brokers are
+        told after that.
         """
         if not wanted():
             raise Abandoned(client)
         came_us = self._arrivals.came(client)
         claim = Claim(client, owner, self._broker, came_us)
-        if clean and not expiry_s:
-            await self._begin_anew(claim, wanted)
-            return None
         self._has_come(claim, back=not clean)
         if self.provisional.cut_off:
             raise CutOff(client)
@@ -319,7 +316,6 @@ class Durability:
             tail=self.journal.tail,
             came_us=came_us,
             wanted=wanted,
-            entitled=lambda stored: self._entitle(claim, stored=stored),
         )
         if wanted():
             stored = taken is not None and bool(owner)
@@ -339,33 +335,23 @@ class Durability:
         ]
         return msgspec.structs.replace(session, received=(*session.received, *found)) if found else session
 
-    async def _entitle(self, claim: Claim, *, stored: bool, store_knows: bool = True) -> None:
-        """Raise ``NotYours`` if a client id is another user's, at another broker. One that has a stored session need
-        not ask."""
-        if not stored and not await self.ownership.claim(claim, store_knows=store_knows):
-            raise NotYours(claim.client)
-
-    async def _begin_anew(self, claim: Claim, wanted: Callable[[], bool]) -> None:
-        """A client came that wants no session, where users are told from each other."""
+    async def entitled(self, client: str, user: str) -> bool:
+        """Whether a client id is this user's to have: nobody else has a session under it, or is connected with it.
+        Asked before the client is let in, where users are told from each other."""
+        claim = Claim(client, user, self._broker, wall_us())
         if self.provisional.cut_off:
-            self.provisional.began_anew(claim.client, claim.owner)
+            known = self.replicating.known(client)
             self.ownership.came_unasked(claim)
-            self._has_come(claim, back=False)
-            return
-        owner, known = await self.ownership.owner_of(claim.client)
-        if owner is not None and not may_take(owner, claim.owner):
-            raise NotYours(claim.client)
-        stored = owner is not None and bool(claim.owner) and owner == claim.owner
-        await self._entitle(claim, stored=stored, store_knows=known)
-        if not wanted():
-            raise Abandoned(claim.client)
-        self._has_come(claim, back=False)
-        self._arrivals.tell(msgspec.structs.replace(claim, stored=stored, inside=True), back=False)
-        if owner is not None or not known:
-            self._arrivals.begins_anew(claim.client, claim.owner)
+            return known is None or may_take(known.head.owner, user)
+        owner, store_knows = await self.ownership.owner_of(client)
+        if owner is not None and not may_take(owner, user):
+            return False
+        if owner:
+            return True  # its own: nobody need be asked
+        return await self.ownership.claim(claim, store_knows=store_knows)
 
     def client_came(self, client: str, owner: str) -> None:
-        """A client came that wants no session, and nobody need be asked: an old one is forgotten, by the way."""
+        """A client came that wants no session: an old one is forgotten, by the way."""
         claim = Claim(client, owner, self._broker, self._arrivals.came(client), inside=True)
         self._has_come(claim, back=False)
         if (
@@ -378,10 +364,10 @@ class Durability:
             self._arrivals.begins_anew(client, owner)
 
     def _holder(self, client: str) -> Claim | None:
-        """The claim of whoever is in here under a client id."""
+        """The claim of whoever was let in here under a client id."""
         people = self.replicating.clientele.people
         connection = people.present.get(client)
-        if connection is None or not connection.attendant.here:
+        if connection is None:
             return None
         attendant = connection.attendant
         owner = people.who(connection).user

@@ -99,7 +99,7 @@ class Exchange:
         self.apart: Callable[[], dict[str, int]] = dict  # figures of a broker that no leader hears
         self.carriage = Carriage(cluster, self.links, self, self.lose)
         self._shares = Shares(cluster, secret, self.links, self._add_each, self.lose)
-        self._outbox = outbox
+        self.outbox = outbox
         self.interests = Interests(self._table, interests_changed, filters_max)
         self._log = structlog.get_logger()
 
@@ -127,7 +127,7 @@ class Exchange:
         self.counts.relayed += 1
         fanout = self._table.resolve(topic)
         if packet.user_properties and (name := self._shares.marked(packet)) is not None:
-            self._outbox.begin()
+            self.outbox.begin()
             self._shares.pass_on(fanout.shares, name, cluster, packet)
             return
         onward = [peer for peer in fanout.transit if self.links[peer].info.cluster != cluster]
@@ -145,7 +145,7 @@ class Exchange:
         wanted = self.queries.wanted(publication)
         if not wanted or publication.expired(waited_s):
             return
-        self._outbox.begin()
+        self.outbox.begin()
         frames = Frames(publication, waited_s)
         critical = is_critical(entry.subject)
         for target, subscriptions in wanted:
@@ -159,7 +159,7 @@ class Exchange:
 
     def _forward_retained(self, client: str, topic: str, packet: PublishPacket, peers: Sequence[str]) -> None:
         """A QoS 0 message to be retained: some subscribers want to see that it is."""
-        self._outbox.begin()
+        self.outbox.begin()
         publication = Publication.of(packet, topic, client)
         frames = Frames(publication, 0)
         for target, subscriptions in self._table.wanted(topic):
@@ -177,7 +177,7 @@ class Exchange:
         if type(only) is not Only:
             only = fanout.view = Only(fanout)
         if len(run.frames) <= only.send_max_bytes and run.version == only.version:
-            outbox = self._outbox
+            outbox = self.outbox
             outbox.begin()
             outbox.add(only.group, run.frames, run.count)
             self.counts.published += run.count
@@ -188,6 +188,16 @@ class Exchange:
         else:
             for packet in run.packets():
                 self.publish(source, run.topic, packet)
+
+    def passes_whole(self, source: Subscriber, run: PublishRun) -> bool:
+        """Whether the bytes of a run go on as they are, so that it costs no more than one message."""
+        fanout = self._table.resolve(run.topic)
+        view = view_of(fanout.audience)
+        if source in fanout.no_local or fanout.shares or fanout.identified or view.aliased:
+            return False
+        if fanout.origin and run.version != V5:
+            return False
+        return all(version == run.version for version, _, _ in view.groups)
 
     def relay_run(self, cluster: str, run: PublishRun) -> None:
         """Messages on one topic that came over a link."""
@@ -212,7 +222,7 @@ class Exchange:
             return False
         if peers and (own != V5 or any(size > self.links[peer].send_max_bytes for peer in peers)):
             return False
-        outbox = self._outbox
+        outbox = self.outbox
         outbox.begin()
         for _, group, _ in groups:
             outbox.add(group, frames, count)
@@ -227,7 +237,7 @@ class Exchange:
         excluded: Subscriber | None,
         peers: Sequence[str],
     ) -> None:
-        outbox = self._outbox
+        outbox = self.outbox
         outbox.begin()
         view = view_of(fanout.audience)
         frame_v5: bytes | None = None
@@ -256,7 +266,7 @@ class Exchange:
             if len(frame) > outlet.send_max_bytes:
                 self.counts.dropped += 1
             else:
-                self._outbox.add(outlet.group, outlet.aliased(frame))
+                self.outbox.add(outlet.group, outlet.aliased(frame))
 
     def lose(self, messages: int) -> None:
         """Messages found nobody."""
@@ -279,7 +289,7 @@ class Exchange:
 
     def _tell(self, target: Subscriber, name: str, payload: bytes) -> None:
         """A message of ours to one client, under the name of one of its subscriptions."""
-        self._outbox.begin()
+        self.outbox.begin()
         subscription = target.attendant.subscriptions.get(name)
         identifier = None if subscription is None else subscription.identifier
         granted = Grant(0, () if identifier is None else (identifier,), False)
@@ -288,12 +298,12 @@ class Exchange:
 
     def queue(self, group: Group, frames: bytes, messages: int) -> None:
         """Frames for one client, with this tick's others."""
-        self._outbox.begin()
-        self._outbox.add(group, frames, messages)
+        self.outbox.begin()
+        self.outbox.add(group, frames, messages)
 
     def outlet_changed(self) -> None:
         """An outlet has another descriptor than before, or none."""
-        self._outbox.outlet_changed()
+        self.outbox.outlet_changed()
 
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────
 

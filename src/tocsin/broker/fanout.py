@@ -92,6 +92,7 @@ class Outbox:
         self._bytes = 0
         self._scheduled = False
         self._changes = 0  # of any outlet's descriptor
+        self.flushes = 0  # that were begun
 
     def outlet_changed(self) -> None:
         """An outlet has another descriptor than before, or none. To be said before it can be another outlet's."""
@@ -120,6 +121,7 @@ class Outbox:
     def flush(self) -> None:
         """Write everything that was added."""
         active, self._active, self._bytes = self._active, [], 0
+        self.flushes += 1
         gathered: list[_Gathered] = []
         for group in active:
             gathered.append((group, group.frames, group.messages))

@@ -8,12 +8,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 import structlog
+from mqtt5 import SubAckReasonCode
 
 from tocsin.broker.attendant import Attendant
 from tocsin.broker.frames import Frames
 from tocsin.broker.journal import Journal
 from tocsin.broker.links import NO_MAXIMUM
 from tocsin.broker.reading import Recipient
+from tocsin.core.access import Rights
 from tocsin.core.delivery import WAIT, Delivery
 from tocsin.core.forwarding import Subscription
 from tocsin.core.grant import Grant
@@ -38,6 +40,7 @@ from tocsin.core.sharing_signals import (
     Vanished,
 )
 from tocsin.core.stored_group import GROUPS, Claim
+from tocsin.core.subscriptions import REFUSED
 from tocsin.errors import TocsinError
 from tocsin.model.publication import Publication
 from tocsin.ports import Table
@@ -52,8 +55,11 @@ class NoMember(TocsinError):
 
     fault = "peer"
 
-    def __init__(self, name: str, reason: str) -> None:
+    def __init__(
+        self, name: str, reason: str, code: SubAckReasonCode = SubAckReasonCode.QUOTA_EXCEEDED
+    ) -> None:
         self.name = name
+        self.code = code
         super().__init__(f"no subscription to {name!r}: {reason}")
 
 
@@ -65,6 +71,11 @@ class Taker(Recipient, Protocol):
 
     @property
     def attendant(self) -> Attendant: ...
+
+    @property
+    def user(self) -> str: ...
+
+    def rights(self) -> Rights: ...
 
     def queue(self, frame: bytes) -> None: ...
 
@@ -101,7 +112,15 @@ class LocalGroup:
         self._log = structlog.get_logger()
 
     async def join(
-        self, taker: Taker, subscription: Subscription, *, session: str, epoch: int, expiry_s: int, cause: str
+        self,
+        taker: Taker,
+        subscription: Subscription,
+        *,
+        entitled: bool,
+        session: str,
+        epoch: int,
+        expiry_s: int,
+        cause: str,
     ) -> tuple[Claim, ...]:
         """Make a client a member; what it has from earlier connections. ``NoMember`` if it cannot be one."""
         client = taker.client_id
@@ -109,7 +128,17 @@ class LocalGroup:
         joined = self._joining.get((client, session))
         if joined is None or joined.done():
             joined = self._joining[client, session] = asyncio.get_running_loop().create_future()
-        self.post(Join(client=client, session=session, epoch=epoch, expiry_s=expiry_s, cause=cause))
+        self.post(
+            Join(
+                client=client,
+                user=taker.user,
+                entitled=entitled,
+                session=session,
+                epoch=epoch,
+                expiry_s=expiry_s,
+                cause=cause,
+            )
+        )
         return await asyncio.shield(joined)
 
     def leave(self, taker: Taker, session: str) -> None:
@@ -180,10 +209,11 @@ class LocalGroup:
                 joining = self._joining.pop((client, session), None)
                 if joining is not None:
                     joining.set_result(claims)
-            case Turned(client=client, session=session, reason=reason):
+            case Turned(client=client, session=session, reason=reason, foreign=foreign):
                 joining = self._joining.pop((client, session), None)
                 if joining is not None:
-                    joining.set_exception(NoMember(self.name, reason))
+                    code = REFUSED if foreign else SubAckReasonCode.QUOTA_EXCEEDED
+                    joining.set_exception(NoMember(self.name, reason, code))
             case PutKey() | GetKey() | DeleteKey():
                 self._spawn(self._ask(effect))
             case ReadPart():
@@ -236,14 +266,14 @@ class LocalGroup:
         journal = self._world.journal
         try:
             batch = await journal.read((self.filter,), asked.start, limit=asked.limit)
+            matched = [
+                Matched(entry, publication)
+                for entry in batch.entries
+                if (publication := journal.publication(entry)) is not None
+            ]
         except TocsinError as error:
             self.post(PartFailed(error=error, cause=asked.cause))
             return
-        matched = [
-            Matched(entry, publication)
-            for entry in batch.entries
-            if (publication := journal.publication(entry)) is not None
-        ]
         self.post(PartRead(matched=matched, next=batch.next, tail=journal.tail, cause=asked.cause))
 
     async def _find_end(self, asked: FindEnd) -> None:

@@ -29,7 +29,16 @@ from tocsin.core.sharing_signals import (
     SessionOver,
     Settle,
 )
-from tocsin.core.stored_group import GROUPS, LIVES, Claim, group_key, life_key
+from tocsin.core.stored_group import (
+    GROUPS,
+    LIVES,
+    UNKNOWN_LIFE,
+    Claim,
+    decode_life,
+    encode_life,
+    group_key,
+    life_key,
+)
 from tocsin.core.stored_session import StoredSession
 from tocsin.errors import TocsinError
 from tocsin.model.publication import Publication
@@ -75,7 +84,7 @@ class Groups:
 
     async def open(self) -> None:
         """Begin this broker's life; members at its last one are away from now on."""
-        await self.table.put(life_key(self.life), self.life.encode(), ttl_s=LIFE_TTL_S)
+        await self.table.put(life_key(self.life), encode_life(self.life), ttl_s=LIFE_TTL_S)
         self._written_s = asyncio.get_running_loop().time()
 
     async def live(self) -> None:
@@ -127,7 +136,7 @@ class Groups:
                 for group in tuple(self._groups.values()):
                     group.post(OutOfSight(cause="groups are watched"))
             case "put" if change.key.startswith(LIVES):
-                self._alive[change.key] = change.value.decode(errors="replace")
+                self._alive[change.key] = decode_life(change.value)
             case "delete" if change.key.startswith(LIVES):
                 self._alive.pop(change.key, None)
             case _ if change.key in self._by_key:
@@ -135,7 +144,7 @@ class Groups:
                 self._by_key[change.key].post(Watched(table=GROUPS, change=change, cause=cause))
 
     def alive(self, life: str) -> bool:
-        return not self._watching or self._alive.get(life_key(life)) == life
+        return not self._watching or self._alive.get(life_key(life)) in (life, UNKNOWN_LIFE)
 
     # ── members ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -145,12 +154,14 @@ class Groups:
         taker: Taker,
         subscription: Subscription,
         *,
+        entitled: bool,
         session: str,
         epoch: int,
         expiry_s: int,
         cause: str,
     ) -> tuple[Claim, ...]:
-        """Make a client a member, after ``live``; what it has from earlier connections.
+        """Make a client a member, after ``live``; what it has from earlier connections. ``entitled``: a rule lets it
+        into the group, whosever that is.
 
         ``NoMember`` if it cannot be one.
         """
@@ -158,7 +169,13 @@ class Groups:
             raise NoMember(name, f"a broker may have members of at most {self._groups_max} groups")
         group = self._group(name)
         return await group.join(
-            taker, subscription, session=session, epoch=epoch, expiry_s=expiry_s, cause=cause
+            taker,
+            subscription,
+            entitled=entitled,
+            session=session,
+            epoch=epoch,
+            expiry_s=expiry_s,
+            cause=cause,
         )
 
     def _group(self, name: str) -> LocalGroup:

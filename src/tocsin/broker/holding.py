@@ -38,12 +38,14 @@ from tocsin.core.stored_session import StoredSession, decode_session, session_ke
 from tocsin.errors import Malformed, TocsinError
 from tocsin.model.catalogue import Channel, decode_definition
 from tocsin.model.results import STANDBY, SUBSCRIPTIONS, BackendSubscription
+from tocsin.model.versions import UNREADABLE, Format
 from tocsin.ports import Bus, Cell, Change, Delivery, Table
 from tocsin.runtime.pump import Pump
 from tocsin.runtime.requests import outcome
 from tocsin.runtime.timers import Timers
 from tocsin.wire.topics import FilterInvalid
 
+OVER: Final = Format("word of a session that is over", spoken=True)
 PREFIX: Final = "channel."  # of the keys of channels in the catalogue
 LOOKS: Final = 16  # cells that a scan asks for at once: it is in no hurry
 
@@ -144,7 +146,7 @@ class Holding:
     def _define(self, key: str, value: bytes) -> None:
         try:
             channel = decode_definition(value)
-        except Malformed as error:
+        except UNREADABLE as error:
             self._log.error("a channel's definition is unreadable", key=key, problem=str(error))
             return
         known = self.machine.channels.get(channel.name.lower())
@@ -219,13 +221,18 @@ class Holding:
 
     async def _say(self, subject: str, words: str) -> None:
         try:
-            await self._bus.publish(subject, words.encode())
+            await self._bus.publish(subject, OVER.seal(words.encode()))
         except TocsinError as error:  # the hourly scan there finds it
             self._log.info("a broker was not told of a session", subject=subject, problem=str(error))
 
     async def _hear(self, words: AsyncIterator[Delivery]) -> None:
         async for word in words:
-            uid, _, client = word.payload.decode(errors="replace").partition(" ")
+            try:
+                said = OVER.open(word.payload)
+            except UNREADABLE as error:  # the hourly scan finds it
+                self._log.warning("a session is over elsewhere", problem=str(error))
+                continue
+            uid, _, client = said.decode(errors="replace").partition(" ")
             self._post(Doubted(session=uid, client=client, cause=f"{self._broker}:told {uid}"))
 
     def _subject(self, broker: str) -> str:

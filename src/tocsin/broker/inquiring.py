@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from mqtt5 import SubAckPacket
+from mqtt5 import SubAckPacket, SubAckReasonCode
 
 from tocsin.broker.partaking import Refused
 from tocsin.broker.queries import Queries
@@ -68,7 +68,8 @@ class Inquiring:
         problems: dict[str, str],
         send: Send,
     ) -> None:
-        own = {index: (name, problems[name]) for index, (name, _) in asked.items() if name in problems}
+        full = SubAckReasonCode.QUOTA_EXCEEDED
+        own = {index: (name, problems[name], full) for index, (name, _) in asked.items() if name in problems}
         send(packet, {**refused, **own})
         for name, then in asked.values():
             if name not in problems:

@@ -23,7 +23,7 @@ import structlog
 
 from tocsin.core.commit import CommitQueue
 from tocsin.core.references import Writing
-from tocsin.errors import TocsinError, Trimmed
+from tocsin.errors import Malformed, TocsinError, Trimmed
 from tocsin.model.publication import Publication, decode_publication, encode_publication
 from tocsin.model.subjects import (
     CRITICAL_MESSAGES,
@@ -43,6 +43,12 @@ from tocsin.runtime.resolving import Resolver
 
 EVERYTHING: Final = ">"  # of the log: messages, and the metadata that they refer to
 RESOLVE_AGAIN_S: Final = 0.2
+PAGE_BYTES: Final = (
+    512 << 10
+)  # read at once for a client that is behind, but for the last entry of each pattern
+RECORD_MAX_BYTES: Final = (
+    9 << 17
+)  # of one entry: the largest packet, its names and what is said of its stream
 PATTERNS_MAX: Final = 4  # read one by one and merged; with more, one read of everything is cheaper
 
 MARK_S: Final = 10.0  # between positions that are remembered
@@ -247,16 +253,28 @@ class Journal:
             heappop(self._awaited)[2]()
 
     def publication(self, entry: Entry) -> Publication | None:
-        """What an entry says; None for one that is damaged, which nobody can deliver."""
+        """What an entry says; None for one that is damaged, which nobody can deliver.
+
+        ``FormatNewer`` if a newer broker can: whoever reads stops there, for what was acknowledged is not passed over.
+        """
         try:
             return decode_publication(entry.payload)
-        except TocsinError as error:
+        except Malformed as error:
             self._logger.error(
                 "an entry of the log is unreadable", position=entry.position, problem=str(error)
             )
             return None
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def pages_of(self, filters: Collection[str], critical: bool | None = None) -> tuple[list[str], int]:
+        """What is read for these filters, and how many bytes that may bring at once."""
+        kind = kind_of(critical)
+        patterns = list(dict.fromkeys(p for each in filters for p in patterns_of(each, self._network, kind)))
+        if len(patterns) > PATTERNS_MAX:
+            patterns = [all_of(self._network, kind)]
+        # Each page may end with a largest record; one more is in the hands of who reads it.
+        return patterns, PAGE_BYTES + (len(patterns) + 1) * RECORD_MAX_BYTES
 
     async def read(
         self, filters: Collection[str], start: int, *, critical: bool | None = None, limit: int = READ_MAX
@@ -265,11 +283,9 @@ class Journal:
 
         With ``critical`` only those that are critical, or are not.
         """
-        kind = kind_of(critical)
-        patterns = list(dict.fromkeys(p for each in filters for p in patterns_of(each, self._network, kind)))
-        if len(patterns) > PATTERNS_MAX:
-            patterns = [all_of(self._network, kind)]
-        pages = [await self._log.read(pattern, start, limit=limit) for pattern in patterns]
+        patterns, _ = self.pages_of(filters, critical)
+        most = PAGE_BYTES // len(patterns)
+        pages = [await self._log.read(each, start, limit=limit, max_bytes=most) for each in patterns]
         end = min(page.next for page in pages)
         found = {entry.position: entry for page in pages for entry in page.entries if entry.position < end}
         return Batch([found[position] for position in sorted(found)], end)

@@ -21,10 +21,11 @@ from mqtt5 import ConnAckPacket, ConnectPacket, Packet, PingRespPacket
 from tocsin.broker.direct import NOWHERE
 from tocsin.broker.fanout import Group
 from tocsin.broker.waiting import Waiting
-from tocsin.core.admission import LINK_PREFIX, LINK_USER, PROPERTY_BROKER, PROPERTY_CLUSTER
+from tocsin.core.admission import LINK_PREFIX, LINK_USER, PROPERTY_BROKER, PROPERTY_CLUSTER, PROPERTY_LEVELS
 from tocsin.core.dialler import Down
 from tocsin.core.passage import STRAIGHT, Passage
 from tocsin.model.network import BrokerInfo
+from tocsin.model.versions import speaks
 from tocsin.runtime.line import Endpoint, Line
 from tocsin.runtime.pump import now_us
 
@@ -70,7 +71,11 @@ class Link:
             password=secret,
             clean_start=True,
             keep_alive=KEEP_ALIVE_S,
-            user_properties=[(PROPERTY_BROKER, own.id), (PROPERTY_CLUSTER, own.cluster)],
+            user_properties=[
+                (PROPERTY_BROKER, own.id),
+                (PROPERTY_CLUSTER, own.cluster),
+                (PROPERTY_LEVELS, speaks().text),
+            ],
         )
         at = Endpoint(info.host, info.port)
         self._line = Line([at], greeting, self, redial=True, packet_max_bytes=ANSWER_MAX_BYTES)

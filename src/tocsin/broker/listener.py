@@ -15,15 +15,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Final
 
+import msgspec
 import structlog
 
 from tocsin.broker.connection import Connection
 from tocsin.broker.doorkeeper import Doorkeeper, origin_of
 from tocsin.broker.exchange import Exchange
+from tocsin.broker.overdue import Packets, Unread
+from tocsin.broker.turns import Turns
 from tocsin.broker.visitors import Visitors
 from tocsin.config import Limits
 from tocsin.core.access import Rights, Who
@@ -53,6 +57,7 @@ LINKS_MAX: Final = 1_000  # sockets beyond the clients and the half-open ones
 ADDRESSES_MAX: Final = 10_000  # whose rate is remembered; at about 300 B each, 3 MB
 BURST_S: Final = 10  # an address may open as many connections at once as it may in this time
 ACCEPT_PAUSE_S: Final = 0.1  # when the process has no descriptor left
+EXHAUSTED_SAID_S: Final = 10.0  # between two lines of the log that say the same of clients
 TLS_CLOSE_S: Final = 5.0  # for the peer's last word in TLS
 
 Wrap = Callable[[Connection], asyncio.Protocol]
@@ -131,11 +136,24 @@ class Listener:
         self._links: dict[str, Connection] = {}  # the same for peers' links, which are no clients
         self._elsewhere = elsewhere
         sent_on = visitors.sent_on if visitors is not None else _nowhere
-        self._doorkeeper = Doorkeeper(admission, self.guard, self._clients, elsewhere, sent_on)
+        self._doorkeeper = Doorkeeper(
+            admission,
+            self.guard,
+            self._clients,
+            elsewhere,
+            sent_on,
+            asks=lambda: self.exchange.durability.ownership.asks,
+            entitled=lambda client, user: self.exchange.durability.entitled(client, user),
+        )
+        self.turns = Turns(lambda act: asyncio.get_running_loop().call_soon(act))
+        self.packets = Packets(time.monotonic)
+        self.unread = Unread(limits.unread_deadline_s, time.monotonic)
+        self._exhausted_said = -EXHAUSTED_SAID_S
         self._count = 0  # connections ever made
+        self.cut_short = 0  # clients that had to go for what they made us hold
         self._turned_away = 0  # of them, by the bounds
         self._servers: list[asyncio.Server] = []
-        self._is_closed = False
+        self._opened = self._is_closed = False
         self._tasks: set[asyncio.Task[None]] = set()  # accepting and watching
         self._log = structlog.get_logger()
 
@@ -160,8 +178,11 @@ class Listener:
         ``tls`` needs the guard's certificates; ``wrap`` puts something between the socket and a connection.
         """
         wrap = wrap or _bare
-        if self.guard.has_files and not self._tasks and not self._servers:
-            self._spawn(self.guard.watch(self.guard_changed))
+        if not self._opened:
+            self._opened = True
+            self._spawn(self.unread.run())
+            if self.guard.has_files:
+                self._spawn(self.guard.watch(self.guard_changed))
         if tls:
             assert self.guard.certificates is not None, (
                 "the settings ask for certificates wherever they ask for TLS"
@@ -283,7 +304,10 @@ class Listener:
     def authenticate(self, asked: Authenticate, connection: Connection) -> Authenticated | Rejected | None:
         """Whether a connection may come in. None: that takes a while, and the connection will be told."""
         self._half_open.pop(connection, None)
-        return self._doorkeeper.authenticate(asked, connection, self._connections[connection])
+        origin = self._connections[connection]
+        if (page := connection.page) is not None:
+            origin = self._connections[connection] = msgspec.structs.replace(origin, page=page)
+        return self._doorkeeper.authenticate(asked, connection, origin)
 
     # ── who is in ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -389,6 +413,20 @@ class Listener:
             error = ProtocolViolation("this client id is in use by another user", NOT_AUTHORIZED)
             connection.post(WireFailed(error=error, cause=f"{self.own.id}:owner"))
 
+    def note_exhausted(self, connection: Connection, problem: str) -> None:
+        """A client has to go because a budget has no room for it, or because it does not read."""
+        self.cut_short += 1
+        now = time.monotonic()
+        if now - self._exhausted_said >= EXHAUSTED_SAID_S:
+            self._exhausted_said = now
+            self._log.warning(
+                "a client is disconnected: it makes this broker hold too much",
+                subscriber=connection.client_id,
+                user=self.who(connection).user,
+                problem=problem,
+                so_far=self.cut_short,
+            )
+
     def closed(self, connection: Connection, close: Close) -> None:
         """Keep a note of how a connection ended."""
         self._log.debug(
@@ -404,6 +442,9 @@ class Listener:
         """A connection is over; forget all that it held. Harmless when repeated."""
         self._connections.pop(connection, None)
         self._half_open.pop(connection, None)
+        self.turns.remove(connection)
+        self.packets.done(connection)
+        self.unread.ended(connection)
         self._doorkeeper.forget(connection)
         for holders in (self._clients, self._links):
             if holders.get(connection.client_id) is connection:

@@ -32,9 +32,10 @@ from tocsin.core.landmark import (
     WantsChanged,
 )
 from tocsin.core.machine import CancelTimer, Effect, Received, Say, Send, SetTimer, TimerFired
-from tocsin.errors import Malformed, TocsinError
+from tocsin.errors import TocsinError
 from tocsin.model.message import broker_address
 from tocsin.model.network import BrokerInfo, Route
+from tocsin.model.versions import UNREADABLE, Packed
 from tocsin.ports import Change, Table
 from tocsin.runtime.pump import Pump, wall_us
 from tocsin.runtime.timers import Timers
@@ -47,7 +48,7 @@ REPLICATION: Final = f"{PREFIX}replication"
 AGAIN_S: Final = 5.0  # before an entry that could not be written is tried once more
 MARK: Final = [("near", "1")]  # a property: so that the packet is read by itself, and not as one of a run
 
-_decoder = msgspec.msgpack.Decoder(BrokerInfo)
+ENTRY: Final = Packed("a broker of a cluster", msgspec.msgpack.Decoder(BrokerInfo))
 
 
 class Surroundings(Protocol):
@@ -93,7 +94,7 @@ class Neighbourhood:
         self._writing = asyncio.Event()
         self._prefix = f"near.{_digest(own.cluster)}."
         self._key = self._prefix + _digest(own.id)
-        self._entry = msgspec.msgpack.encode(own)
+        self._entry = ENTRY.write(own)
         self.sent = 0  # words …
         self.sent_bytes = 0
         self._log = structlog.get_logger()
@@ -153,7 +154,7 @@ class Neighbourhood:
             return
         try:
             word = decode_word(payload)
-        except Malformed as error:
+        except UNREADABLE as error:
             self._log.warning("a word of another broker is unreadable", problem=str(error))
             return
         self._post(Received(sender=broker_address(word.sender), message=word, cause=f"{word.sender}:word"))
@@ -262,6 +263,6 @@ def _note(entries: dict[str, BrokerInfo], change: Change) -> None:
         entries.pop(change.key, None)
     elif change.kind == "put":
         try:
-            entries[change.key] = _decoder.decode(change.value)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            entries[change.key] = ENTRY.read(change.value)
+        except UNREADABLE:
             entries.pop(change.key, None)

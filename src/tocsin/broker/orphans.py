@@ -21,7 +21,8 @@ import msgspec
 import structlog
 
 from tocsin.core.stored_session import StoredSession, decode_session, encode_session, kept_s, session_key
-from tocsin.errors import Conflict, Malformed, TocsinError
+from tocsin.errors import Conflict, TocsinError
+from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Cell, Table
 
 GRACE_S: Final = (
@@ -94,7 +95,7 @@ class Orphans:
         cell = await self._table.get(session_key(client))
         try:
             session = None if cell is None else decode_session(cell.value)
-        except Malformed:
+        except UNREADABLE:
             return  # whoever takes it says so
         if cell is None or session is None or (session.uid, session.epoch) != (orphan.uid, orphan.epoch):
             return

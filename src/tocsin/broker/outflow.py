@@ -1,18 +1,25 @@
 """What leaves a connection: frames for its client, in few and cheap writes, and never more of them than are bounded.
 
 Bytes are written past the transport while nothing waits in it (``broker.direct``). Once the kernel takes no more they
-wait in the transport, and beyond ``outbound_max_bytes`` messages at QoS 0 are dropped and counted.
+wait in the transport, and are counted against the budget of the client, its user and the broker. Beyond
+``outbound_max_bytes``, or without room in the budget, messages at QoS 0 are dropped and counted. Answers are not
+dropped: a client that has ANSWERS_BYTES of them waiting is read no more until it has read them.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from tocsin.broker.aliases import NONE, Aliases
 from tocsin.broker.direct import NOWHERE, descriptor_of, write
 from tocsin.broker.exchange import Exchange
 from tocsin.broker.fanout import Group
 from tocsin.broker.links import NO_MAXIMUM
+from tocsin.core.budget import Kind, Refusal
+
+ANSWERS_BYTES: Final = 64 << 10  # ten thousand answers that a client did not read
+FLOOR_BYTES: Final = 16 << 10  # may wait for every connection, whatever the others have
 
 
 class Outflow(asyncio.Protocol):
@@ -27,6 +34,11 @@ class Outflow(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None  # None before the connection and after its end
         self._aliases = NONE  # topics that the client takes by number
         self._congested = False  # the kernel takes no more for now
+        self.account = exchange.budget.account(None)  # of the bytes that the client makes us hold
+        self.answers_waiting = 0  # bytes of answers that were written since the kernel took all
+        self._outbound = 0  # bytes that wait, as the budget knows them
+        self._owed = -2  # how many flushes were before the one that brings what must not be dropped
+        self._written = 0  # bytes that were ever written while some waited
 
     def _bound(self, send_max_bytes: int | None, topic_alias_max: int) -> None:
         """What the client takes, as it says itself."""
@@ -51,6 +63,10 @@ class Outflow(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._congested = False
+        self.answers_waiting = 0
+        if self._outbound:
+            self.account.give(Kind.OUTBOUND, self._outbound)
+            self._outbound = 0
         self._go_direct(self._transport)
 
     # ── the exchange tells ──────────────────────────────────────────────────────────────────────────────────
@@ -62,11 +78,46 @@ class Outflow(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self.full:
+        if self.full and self._owed != self._exchange.outbox.flushes - 1:
             self._exchange.counts.dropped += messages
             self._lost()
         else:
-            transport.write(data)
+            self._put(transport, data)
+
+    def _answer(self, data: bytes) -> None:
+        """Send an answer, which is never dropped."""
+        transport = self._transport
+        assert transport is not None, "there is somebody to answer to"
+        if self._congested:
+            self.answers_waiting += len(data)
+        self._put(transport, data)
+
+    def _put(self, transport: asyncio.Transport, data: bytes) -> None:
+        transport.write(data)
+        if self._congested:
+            self._written += len(data)
+            self.count_outbound()
+
+    def count_outbound(self) -> int:
+        """Have the budget know how much waits; how much the kernel has taken, of a client that is behind."""
+        transport = self._transport
+        if transport is None:
+            return self._written
+        waiting = transport.get_write_buffer_size()
+        size = waiting if waiting > FLOOR_BYTES else 0
+        before, self._outbound = self._outbound, size
+        if size > before:
+            refusal = self.account.charge(Kind.OUTBOUND, size - before)
+            if refusal is not None:
+                self._outbound = before
+                self.unread(refusal)
+        elif size < before:
+            self.account.give(Kind.OUTBOUND, before - size)
+        return self._written - waiting
+
+    def unread(self, refusal: Refusal) -> None:
+        """More waits for the client than may."""
+        self.sever()
 
     def _lost(self) -> None:
         """Some of what was to be delivered was dropped."""
@@ -74,13 +125,18 @@ class Outflow(asyncio.Protocol):
     @property
     def full(self) -> bool:
         transport = self._transport
-        return transport is None or (
-            self._congested and transport.get_write_buffer_size() > self._outbound_max_bytes
-        )
+        if transport is None:
+            return True
+        if not self._congested:
+            return False
+        waiting = transport.get_write_buffer_size()
+        if waiting > FLOOR_BYTES and self.account.over(Kind.OUTBOUND):
+            return True
+        return waiting > self._outbound_max_bytes
 
     def spill(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+            self._put(self._transport, data)
 
     def sever(self) -> None:
         """Break the connection: the client cannot be served as it was promised, and knows that best in this way."""
@@ -88,6 +144,8 @@ class Outflow(asyncio.Protocol):
             self._transport.abort()
 
     def queue(self, *frames: bytes) -> None:
+        """Send frames with this tick's others; they are owed to the client, and never dropped."""
+        self._owed = self._exchange.outbox.flushes
         data = b"".join(map(self.aliased, frames) if self._aliases else frames)
         self._exchange.queue(self.group, data, len(frames))
 

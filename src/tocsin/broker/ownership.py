@@ -22,6 +22,7 @@ import structlog
 
 from tocsin.core.ownership import Claim, may_take, prevails
 from tocsin.errors import TocsinError
+from tocsin.model.versions import UNREADABLE, Packed
 from tocsin.ports import Bus, Delivery
 
 ANSWER_S: Final = 2.0  # for another broker, or the store; as for a session to be handed over
@@ -30,6 +31,9 @@ GATHER_S: Final = 0.002  # claims of this time go together; the first goes at on
 CLAIMS_MAX: Final = 500  # in one request: some 250 kB, if every id and name is as long as it may be
 DOUBTFUL_MAX: Final = 10_000  # clients of which a silent broker is asked again; the oldest go first
 STORE: Final = ""  # among the names of brokers, which are not empty
+
+CLAIMS: Final = Packed("claims to client ids", msgspec.msgpack.Decoder(list[Claim]), spoken=True)
+REFUSED: Final = Packed("client ids that are others'", msgspec.msgpack.Decoder(list[str]), spoken=True)
 
 Holder = Callable[[str], Claim | None]  # the claim of whoever is in here under a client id
 Expel = Callable[[str], None]  # ends a client's connection: its id is another user's
@@ -63,7 +67,7 @@ class Ownership:
         self._stored = stored
         self._answer_s = answer_s
         self._again_s = again_s
-        self._pending: dict[str, Claim] = {}  # those that knock here
+        self._pending: dict[str, list[Claim]] = {}  # those that knock here, by client id
         self._beaten: set[Claim] = set()  # of them: another broker was told that it wins
         self._gathered: list[tuple[Claim, asyncio.Future[bool]]] = []
         self._asked_at = 0.0  # when the others were asked last, by the loop's clock
@@ -94,7 +98,7 @@ class Ownership:
         if not self.asks:
             return True
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._pending[claim.client] = claim
+        self._pending.setdefault(claim.client, []).append(claim)
         if not self._gathered:
             asyncio.get_running_loop().call_at(self._asked_at + GATHER_S, self._ask)
         self._gathered.append((claim, future))
@@ -103,7 +107,8 @@ class Ownership:
             won = free and claim not in self._beaten
         finally:
             self._beaten.discard(claim)
-            if self._pending.get(claim.client) is claim:
+            self._pending[claim.client].remove(claim)
+            if not self._pending[claim.client]:
                 del self._pending[claim.client]
         if won:
             self._doubt(claim, self.silent if store_knows else {*self.silent, STORE})
@@ -143,10 +148,10 @@ class Ownership:
         """The client ids that a broker has for others; None if it does not answer."""
         try:
             answer = await self._bus.request(
-                self.subject(broker), msgspec.msgpack.encode(claims), deadline_s=self._answer_s
+                self.subject(broker), CLAIMS.write(claims), deadline_s=self._answer_s
             )
-            refused = msgspec.msgpack.decode(answer, type=list[str])
-        except (TocsinError, msgspec.DecodeError) as error:
+            refused = REFUSED.read(answer)
+        except TocsinError as error:
             self._falls_silent(broker, str(error))
             return None
         self.silent.discard(broker)
@@ -164,21 +169,19 @@ class Ownership:
     async def answer(self, request: Delivery) -> bytes:
         """The client ids of a request that are another user's here."""
         try:
-            claims = msgspec.msgpack.decode(request.payload, type=list[Claim])
-        except msgspec.DecodeError as error:
+            claims = CLAIMS.read(request.payload)
+        except UNREADABLE as error:
             self._log.warning("a question about client ids is unreadable", problem=str(error))
-            return msgspec.msgpack.encode([])
-        return msgspec.msgpack.encode([claim.client for claim in claims if self.objects(claim)])
+            return REFUSED.write([])
+        return REFUSED.write([claim.client for claim in claims if self.objects(claim)])
 
     def objects(self, theirs: Claim) -> bool:
         """Whether a client id is another user's here. If not, whoever has it here for another gives way."""
-        inside, pending = self.holder(theirs.client), self._pending.get(theirs.client)
-        for ours in (inside, pending):
-            if ours is not None and prevails(ours, theirs):
-                self.objections += 1
-                return True
-        if pending is not None and not may_take(pending.owner, theirs.owner):
-            self._beaten.add(pending)
+        inside, pending = self.holder(theirs.client), self._pending.get(theirs.client, ())
+        if any(prevails(ours, theirs) for ours in (inside, *pending) if ours is not None):
+            self.objections += 1
+            return True
+        self._beaten.update(ours for ours in pending if not may_take(ours.owner, theirs.owner))
         if inside is not None and not may_take(inside.owner, theirs.owner):
             self.expel(theirs.client)
         return False
@@ -240,6 +243,6 @@ class Ownership:
             self._doubtful.pop(broker, None)
 
     def _is_inside(self, claim: Claim) -> bool:
-        """Whether a client is still here, on the connection on which it was let in."""
+        """Whether a client of that user is still here."""
         holder = self.holder(claim.client)
-        return holder is not None and holder.came_us == claim.came_us
+        return holder is not None and holder.owner == claim.owner

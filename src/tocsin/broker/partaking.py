@@ -1,26 +1,32 @@
 """One client's part in groups, from its connection's side: joining, being answered, leaving.
 
 A client joins when its subscription is durable, and SUBACK waits until it is durable that it is a member. A group that
-takes no more is refused there (0x97). A client that comes back is a member again before it is welcomed, so that the
-packet ids of what it has of each group are known before any is used.
+takes no more is refused there (0x97), and one that is another user's (0x80), unless a rule lets the client in. A client
+that comes back is a member again before it is welcomed, so that the packet ids of what it has of each group are known
+before any is used.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import structlog
-from mqtt5 import SubAckPacket
+from mqtt5 import SubAckPacket, SubAckReasonCode
 
 from tocsin.broker.group import NoMember, Taker
 from tocsin.broker.groups import Groups
 from tocsin.core.forwarding import Subscription
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
+from tocsin.core.subscriptions import REFUSED
 from tocsin.wire.topics import SHARE_PREFIX
 
-Refused = Mapping[int, tuple[str, str]]  # by index in the SUBACK: the subscription, and why
+NOT_AUTHORIZED: Final = "not authorized: the rules do not let the client into this group"
+
+# By index in the SUBACK: the subscription, why, and the code.
+Refused = Mapping[int, tuple[str, str, SubAckReasonCode]]
 
 
 class Partaking:
@@ -74,11 +80,16 @@ class Partaking:
         if self._ended:
             return NoMember(name, "the connection is over")
         self._names[name] = None
+        may = self._taker.rights().may_join(name)
+        if may is False:
+            self._names.pop(name, None)
+            return NoMember(name, NOT_AUTHORIZED, REFUSED)
         try:
             return await self._groups.join(
                 name,
                 self._taker,
                 subscription,
+                entitled=may is True,
                 session=self._session,
                 epoch=self._epoch,
                 expiry_s=self._expiry_s,
@@ -125,7 +136,7 @@ class Partaking:
             send(
                 packet,
                 {
-                    index: (name, str(why))
+                    index: (name, str(why), why.code)
                     for (index, (name, _)), why in outcomes
                     if isinstance(why, NoMember)
                 },

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -18,15 +18,15 @@ import structlog
 
 from tocsin.broker.attendant import Attendant
 from tocsin.broker.frames import Frames
-from tocsin.broker.replay import Copy, Pages
-from tocsin.broker.retained import Kept
+from tocsin.broker.retained import Kept as Remembered
 from tocsin.broker.sessions import NotYours
 from tocsin.core.forwarding import Subscription
 from tocsin.core.grant import Grant
 from tocsin.core.provisional import Record, admit, recorded, settle
 from tocsin.core.replication.gamma import Standing
 from tocsin.core.stored_session import decode_session, encode_session, kept_s, session_key
-from tocsin.errors import Conflict, Malformed, TocsinError
+from tocsin.errors import Conflict, TocsinError
+from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Entry, Table
 from tocsin.wire.replication import Positions
 
@@ -101,7 +101,6 @@ class ProvisionalAttendant(Attendant):
 
     def unsubscribed(self, topic_filter: str) -> None:
         self._held.pop(topic_filter, None)
-        self._forget_replay(topic_filter)
         self._changed(self._connection.client_id, topic_filter)
 
     def when_durable(self, act: Act) -> None:
@@ -116,14 +115,9 @@ class ProvisionalAttendant(Attendant):
     def offer_result(self, place: int, critical: bool, granted: Grant, frames: Frames) -> None:
         """The same."""
 
-    def replay(self, name: str, pages: Pages, copy: Copy) -> None:
+    def replay(self, kept: Iterable[tuple[Remembered, Grant]]) -> None:
         """Retained messages, at QoS 0."""
-
-        def at_qos_0(after: str | None) -> Iterator[tuple[Kept, Grant | None]]:
-            for kept, granted in pages(after):
-                yield kept, None if granted is None else msgspec.structs.replace(granted, qos=0)
-
-        super().replay(name, at_qos_0, copy)
+        super().replay((each, msgspec.structs.replace(granted, qos=0)) for each, granted in kept)
 
 
 class Provisional:
@@ -310,7 +304,7 @@ class Provisional:
         cell = await self._table.get(key)
         try:
             stored = None if cell is None else decode_session(cell.value)
-        except Malformed:
+        except UNREADABLE:
             return "let go"  # who takes it says so
         uid = secrets.token_hex(8)
         found = settle(record, stored, here=here, broker=self._broker, uid=uid)

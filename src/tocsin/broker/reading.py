@@ -72,12 +72,12 @@ async def read_messages(
     """The next batch of the log."""
     critical = asked.critical
     try:
-        batch = await journal.read(_read_for(asked.filters), asked.start, critical=critical)
+        batch = await journal.read(read_for(asked.filters), asked.start, critical=critical)
         entries = await journal.resolved(batch.entries) if _judges(asked.filters) else batch.entries
+        each = (_offered(entry, journal, recipient, subscriptions) for entry in entries)
+        offered = [one for one in each if one is not None]
     except TocsinError as error:
         return ReadFailed(error=error, critical=critical, cause=asked.cause)
-    each = (_offered(entry, journal, recipient, subscriptions) for entry in entries)
-    offered = [one for one in each if one is not None]
     tail = journal.critical_tail if critical else journal.tail
     return BatchRead(entries=offered, next=batch.next, tail=tail, critical=critical, cause=asked.cause)
 
@@ -121,7 +121,7 @@ def _judges(names: Sequence[str]) -> bool:
     return any(map(is_inquiry, names))
 
 
-def _read_for(names: Sequence[str]) -> Sequence[str]:
+def read_for(names: Sequence[str]) -> Sequence[str]:
     """The filters to read the log for: whether a query concerns an entry, only the entry tells."""
     return ("#",) if _judges(names) else names
 

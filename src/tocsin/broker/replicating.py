@@ -38,9 +38,10 @@ from tocsin.core.replication.signals import (
     WillsLeft,
 )
 from tocsin.core.stored_session import StoredSession
-from tocsin.errors import Malformed, TocsinError
+from tocsin.errors import TocsinError
 from tocsin.model.message import broker_address
 from tocsin.model.network import BrokerInfo
+from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Bus, Delivery
 from tocsin.runtime.pump import Pump, wall_us
 from tocsin.runtime.timers import Timers
@@ -261,7 +262,7 @@ class Replicating:
         """A message of another broker's replication."""
         try:
             envelope = decode_replication(payload)
-        except Malformed as error:
+        except UNREADABLE as error:
             self.malformed += 1
             self._log.warning("a message of replication is unreadable", problem=str(error))
             return

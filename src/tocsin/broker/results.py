@@ -34,6 +34,7 @@ from tocsin.ports import Entry, Log
 
 ROWS: Final = 500  # that are read, and dispatched, at once: a few milliseconds of the loop
 BATCH_ROWS: Final = 1_000  # for a client that is behind; no window is larger
+BATCH_BYTES: Final = 1 << 20  # of their payloads, but for the last
 BATCH_NOTICES: Final = 256  # same
 AGAIN_S: Final = 1.0
 
@@ -154,6 +155,7 @@ class Results:
         except Trimmed as error:
             raise Trimmed(error.log, start, place(error.oldest, 0)) from None
         found: list[tuple[int, Notice, Result]] = []
+        size = 0
         for entry in page.entries:
             notice = self._notice(entry)
             if notice is None:
@@ -163,8 +165,10 @@ class Results:
             executed = {each.channel.lower() for each in notice.executions if _has(each, critical)}
             wanted = [k for k, name in ks.items() if name in executed]
             some = await self._found(notice, wanted, first, room, critical)
+            some, cut = _within(some, BATCH_BYTES - size)
+            size += sum(len(each.payload) for each in some)
             found += [(place(entry.position, each.ordinal), notice, each) for each in some]
-            if len(some) == room:
+            if cut or len(some) == room:
                 return ResultBatch(found, found[-1][0] + 1)
         return ResultBatch(found, place(page.next, 0))
 
@@ -183,6 +187,15 @@ class Results:
             words = "results are gone before a client got them"
             self._logger.warning(words, problem=str(error), tick=notice.tick)
             return []
+
+
+def _within(results: list[Result], room: int) -> tuple[list[Result], bool]:
+    """The first ones, up to the one that fills the room; and whether there is one that does."""
+    for index, each in enumerate(results):
+        room -= len(each.payload)
+        if room <= 0:
+            return results[: index + 1], True
+    return results, False
 
 
 def _has(execution: Execution, critical: bool) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -19,9 +19,11 @@ from tocsin.core.stored_session import (
     kept_s,
     session_key,
 )
-from tocsin.errors import Conflict, Malformed, TocsinError
+from tocsin.errors import Conflict, TocsinError
+from tocsin.model.versions import UNREADABLE, Format
 from tocsin.ports import Bus, Cell, Delivery, Table
 
+HAND_OVER: Final = Format("a request for a session", spoken=True)
 HAND_OVER_DEADLINE_S: Final = 2.0  # for the broker that has the client to let it go; then it is taken
 TAKE_ATTEMPTS: Final = 5  # against other brokers that want the same client at the same time
 
@@ -42,6 +44,15 @@ class Lost(TocsinError):
     def __init__(self, client: str) -> None:
         self.client = client
         super().__init__(f"the session of {client!r} was taken by another broker")
+
+
+class Unreadable(TocsinError):
+    """The client has a session that cannot be read here. It is not replaced: it may have messages still to come."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        self.key = key
+        self.problem = problem
+        super().__init__(f"the stored session of this client id (cell {key}) cannot be read here: {problem}")
 
 
 class Abandoned(TocsinError):
@@ -83,24 +94,20 @@ class Sessions:
         tail: int,
         came_us: int = 0,
         wanted: Callable[[], bool] = lambda: True,
-        entitled: Callable[[bool], Awaitable[None]] | None = None,
     ) -> tuple[StoredSession, int, bool] | None:
         """Make a client's session ours, resumed or (``clean``, or there is none) new: with its cell's revision, and
         whether it was resumed. None if there is none, and none is to last (``expiry_s`` 0).
 
         Whoever has the client now is asked to let it go, so that nothing that it knows is lost, unless it came there
         after it came here (``came_us``). ``Abandoned`` if it is no longer ``wanted`` here: a client that has gone on
-        must not lose its session to a connection that it has given up. ``entitled`` is asked before anybody lets
-        anything go, and raises if the client id is another's; it is told whether the stored session is the owner's.
+        must not lose its session to a connection that it has given up.
         """
         key = session_key(client)
-        for attempt in range(TAKE_ATTEMPTS):
+        for _ in range(TAKE_ATTEMPTS):
             cell = await self.table.get(key)
             before = self._decoded(cell)
             if before is not None and not may_take(before.owner, owner):
                 raise NotYours(client)
-            if entitled is not None and not attempt:
-                await entitled(before is not None and bool(owner) and before.owner == owner)
             if before is not None and before.broker not in ("", self._broker):
                 await self._ask_for(before, came_us)
                 cell = await self.table.get(key)
@@ -192,15 +199,17 @@ class Sessions:
             return None
         try:
             return decode_session(cell.value)
-        except Malformed as error:
-            self._log.error("a stored session is unreadable and is replaced", problem=str(error))
-            return None
+        except UNREADABLE as error:
+            self._log.error(
+                "a stored session cannot be read, and stays as it is", key=cell.key, problem=str(error)
+            )
+            raise Unreadable(cell.key, str(error)) from None
 
     async def _ask_for(self, session: StoredSession, came_us: int) -> None:
         try:
             await self._bus.request(
                 self.hand_over_subject(session.broker),
-                f"{came_us} {session.client}".encode(),
+                HAND_OVER.seal(f"{came_us} {session.client}".encode()),
                 deadline_s=HAND_OVER_DEADLINE_S,
             )
         except TocsinError as error:
@@ -219,5 +228,5 @@ class Sessions:
     @staticmethod
     def wanted(request: Delivery) -> tuple[str, int]:
         """The client that a hand-over request names, and when it came to who asks."""
-        came, _, client = request.payload.decode(errors="replace").partition(" ")
+        came, _, client = HAND_OVER.open(request.payload).decode(errors="replace").partition(" ")
         return client, int(came) if came.isdecimal() else 0

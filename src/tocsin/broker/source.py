@@ -20,6 +20,8 @@ from tocsin.broker.durability import Durability
 from tocsin.broker.exchange import Exchange, Subscriber
 from tocsin.broker.retaining import Waiting
 from tocsin.broker.sources import Sources, will_id
+from tocsin.core.budget import OVERHEAD_BYTES as COST_BYTES
+from tocsin.core.budget import Account, Kind
 from tocsin.core.description import DescriptionInvalid, read_payload, read_properties
 from tocsin.core.gate import Action, Declare, Gate
 from tocsin.core.machine import Event
@@ -37,7 +39,16 @@ from tocsin.wire.topics import META_PREFIX
 UNSPECIFIED: Final = 0x80
 TOPIC_NAME_INVALID: Final = 0x90
 QUOTA_EXCEEDED: Final = 0x97
+PAIR_BYTES: Final = 170  # of a user property, beside its characters: a tuple and two texts
 OVERHEAD_BYTES: Final = 200  # of a message that waits, beside its payload
+
+
+def held_bytes(topic: str, packet: PublishPacket) -> int:
+    """What a message costs that waits."""
+    size = COST_BYTES + len(topic) + len(packet.payload)
+    if packet.user_properties:
+        size += sum(PAIR_BYTES + len(name) + len(value) for name, value in packet.user_properties)
+    return size
 
 
 class Publisher(Subscriber, Protocol):
@@ -65,6 +76,15 @@ class Publisher(Subscriber, Protocol):
 
     def wait(self, waits: bool) -> None:
         """Read no more from the client for now, or go on."""
+        ...
+
+    @property
+    def account(self) -> Account:
+        """Of the bytes that the client makes the broker hold."""
+        ...
+
+    def spend(self, kind: Kind, size: int) -> bool:
+        """Count bytes that the client made us hold; False if it has to go for it."""
         ...
 
 
@@ -98,8 +118,8 @@ class Source:
         self._acting = False
         self._full = False  # the connection was asked to wait
         self._known = resumed and self._sources.room  # the coordinator knows of the client
-        # QoS 2 messages whose ids are being stored → the place of one that is to be retained
-        self._saving: dict[int, Place[Waiting] | None] = {}
+        # QoS 2 messages whose ids are being stored → the place of one that is to be retained, and its bytes
+        self._saving: dict[int, tuple[Place[Waiting] | None, int]] = {}
         self._ended = False
         if self._known:
             self._sources.back(connection)
@@ -123,10 +143,15 @@ class Source:
         if problem := self._sources.too_large(topic, diff):
             self._refused(QUOTA_EXCEEDED, problem)
             return
-        go = partial(self.forward, topic, packet)
         if topic in self.gate.ready and diff is None:
-            go()
-        elif not self._enter(go, topic, diff, len(packet.payload), commits=False):
+            self.forward(topic, packet)
+            return
+        size = held_bytes(topic, packet)
+        if not self._connection.spend(Kind.HELD, size):
+            return
+        go = partial(self._forward_held, topic, packet, size)
+        if not self._enter(go, topic, diff, len(packet.payload), commits=False):
+            self._connection.account.give(Kind.HELD, size)
             self._refused(QUOTA_EXCEEDED, f"{topic} is one stream too many to be described")
 
     def publish_run(self, run: PublishRun) -> None:
@@ -135,8 +160,10 @@ class Source:
             for packet in run.packets():
                 self.publish(run.topic, packet)
             return
-        go = partial(self._exchange.publish_run, self._connection, run)
-        self._enter(go, run.topic, None, len(run.frames), commits=False)
+        size = len(run.frames) + COST_BYTES
+        if self._connection.spend(Kind.HELD, size):
+            go = partial(self._forward_run_held, run, size)
+            self._enter(go, run.topic, None, len(run.frames), commits=False)
 
     def bequeath(self, topic: str, packet: PublishPacket) -> None:
         """The client's will. It is its last message, and makes no stream."""
@@ -171,11 +198,15 @@ class Source:
         if problem := self._sources.too_large(topic, diff):
             reject(QUOTA_EXCEEDED, problem)
             return
-        go = partial(self._append, packet, topic, packet_id, qos)
+        size = 2 * held_bytes(topic, packet)  # as a packet, and as a record
+        if not self._connection.spend(Kind.COMMITS, size):
+            return
+        go = partial(self._append, packet, topic, packet_id, qos, size)
         if topic in self.gate.ready and diff is None:
             self.gate.sent()
             go()
         elif not self._enter(go, topic, diff, len(packet.payload), commits=True):
+            self._connection.account.give(Kind.COMMITS, size)
             reject(QUOTA_EXCEEDED, f"{topic} is one stream too many to be described")
 
     def _enter(self, go: Act, topic: str, diff: Diff | None, size: int, *, commits: bool) -> bool:
@@ -193,6 +224,14 @@ class Source:
         size += OVERHEAD_BYTES
         self._do(self.gate.take(go, topic=stream, diff=diff, size=size, commits=commits))
         return True
+
+    def _forward_held(self, topic: str, packet: PublishPacket, size: int) -> None:
+        self._connection.account.give(Kind.HELD, size)
+        self.forward(topic, packet)
+
+    def _forward_run_held(self, run: PublishRun, size: int) -> None:
+        self._connection.account.give(Kind.HELD, size)
+        self._exchange.publish_run(self._connection, run)
 
     def forward(self, topic: str, packet: PublishPacket) -> None:
         """Pass a message at QoS 0 on, now."""
@@ -224,9 +263,10 @@ class Source:
 
     # ── the log ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _append(self, packet: PublishPacket, topic: str, packet_id: int, qos: int) -> None:
+    def _append(self, packet: PublishPacket, topic: str, packet_id: int, qos: int, size: int) -> None:
         attendant = self._connection.attendant
         if qos == 2 and self._ended:  # its id cannot be stored any more; the client sends it again
+            self._connection.account.give(Kind.COMMITS, size)
             self._do(self.gate.settled())
             return
         if qos == 2 and not attendant.has_room(packet_id, topic):
@@ -237,37 +277,46 @@ class Source:
         publication = self.publication(topic, packet)
         record_id = attendant.record_id(packet_id, qos, topic)
         place = self._durability.retaining.expect(topic) if publication.retain else None
-        commit = partial(self._commit, publication, packet_id, qos, record_id, place)
+        commit = partial(self._commit, publication, packet_id, qos, record_id, place, size)
         if qos == 1:
             commit()
         else:  # its repeat must be known as one, so that its id is stored before it is used
-            self._saving[packet_id] = place
+            self._saving[packet_id] = (place, size)
             attendant.when_durable(commit)
 
     def _commit(
-        self, publication: Publication, packet_id: int, qos: int, record_id: str, place: Place[Waiting] | None
+        self,
+        publication: Publication,
+        packet_id: int,
+        qos: int,
+        record_id: str,
+        place: Place[Waiting] | None,
+        size: int,
     ) -> None:
         if qos == 2:
             if self._ended:
                 return
             del self._saving[packet_id]
-        stored = partial(self._stored, publication, packet_id, qos, self._connection.attendant, place)
+        kept = publication if place is not None else None  # else the record is enough
+        stored = partial(self._stored, kept, packet_id, qos, self._connection.attendant, place, size)
         behind = self._connection.attendant.behind(packet_id) if qos == 2 else None
         self._durability.journal.commit(publication, record_id, stored, behind)
 
     def _stored(
         self,
-        publication: Publication,
+        publication: Publication | None,
         packet_id: int,
         qos: int,
         attendant: Attendant,
         place: Place[Waiting] | None,
+        size: int,
         error: TocsinError | None,
         position: int,
     ) -> None:
         self._do(self.gate.settled())
 
         def done(error: TocsinError | None) -> None:
+            self._connection.account.give(Kind.COMMITS, size)
             if error is None:
                 if qos == 2:
                     attendant.kept(packet_id)
@@ -280,7 +329,7 @@ class Source:
                 self._fail(packet_id, code, str(error))
 
         retaining = self._durability.retaining
-        if place is None:
+        if place is None or publication is None:
             done(error)
         elif error is None:
             retaining.keep(publication, done, position=position, place=place)
@@ -350,7 +399,8 @@ class Source:
     def end(self, expiry_s: int) -> None:
         """The connection is over; its session is kept for so long. What waits still goes."""
         self._ended = True
-        for place in self._saving.values():
+        for place, size in self._saving.values():
+            self._connection.account.give(Kind.COMMITS, size)
             if place is not None:
                 self._durability.retaining.withdraw(place)
             self._do(self.gate.settled())

@@ -7,18 +7,17 @@ answered (``broker.inquiring``), a channel is held (``broker.channelling``), and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
 import msgspec
-from mqtt5 import RetainHandling, SubAckPacket
+from mqtt5 import RetainHandling, SubAckPacket, SubAckReasonCode
 
 from tocsin.broker.channelling import Channelling
 from tocsin.broker.exchange import Exchange, Subscriber
 from tocsin.broker.inquiring import Inquiring
 from tocsin.broker.partaking import Partaking, Refused
-from tocsin.broker.retained import Kept
 from tocsin.core.access import Rights
 from tocsin.core.channel_request import is_channel
 from tocsin.core.forwarding import Subscription
@@ -37,6 +36,9 @@ class Client(Subscriber, Protocol):
 
     @property
     def expiry_s(self) -> int: ...
+
+    @property
+    def user(self) -> str: ...
 
     def rights(self) -> Rights: ...
 
@@ -72,7 +74,8 @@ class Subscribing:
         self._client = client
         self._exchange = exchange
         self._cause = cause
-        self._excess: dict[int, tuple[str, str]] = {}  # of one SUBSCRIBE: filters for which there is no room
+        # Of one SUBSCRIBE: filters for which there is no room.
+        self._excess: dict[int, tuple[str, str, SubAckReasonCode]] = {}
         # Made when needed: most clients need neither.
         self._part: Partaking | None = None
         self._inquiring: Inquiring | None = None
@@ -148,7 +151,8 @@ class Subscribing:
             subscription = msgspec.structs.replace(subscription, since=before.since)
         if not self._exchange.subscribe(self._client, name, subscription):
             most = self._exchange.interests.most
-            self._excess[asked.index] = (name, f"this broker's clients have {most} different filters already")
+            reason = f"this broker's clients have {most} different filters already"
+            self._excess[asked.index] = (name, reason, SubAckReasonCode.QUOTA_EXCEEDED)
             return
         attendant.subscribed(name, subscription)
         wanted = asked.retain_handling == RetainHandling.SEND_ALWAYS or (
@@ -159,7 +163,7 @@ class Subscribing:
         elif is_inquiry(name):
             self._inquire(asked, subscription if wanted else None)
         elif wanted:  # a group gets no retained messages (MQTT 5, section 3.3.1.3)
-            attendant.when_durable(lambda: self._replay(name, subscription))
+            attendant.when_durable(lambda: self._replay(asked.pattern, subscription))
 
     def unsubscribe(self, name: str) -> None:
         self._exchange.unsubscribe(self._client, name)
@@ -176,7 +180,8 @@ class Subscribing:
         def answer() -> None:
             queries.listings.begin(self._client, asked.name)
             if subscription is not None:
-                self._replay(asked.name, subscription)
+                for topic in queries.topics(asked.name):
+                    self._replay(topic, subscription)
 
         if self._inquiring is None:
             self._inquiring = Inquiring(queries)
@@ -234,29 +239,18 @@ class Subscribing:
 
     def withdraw(self, refused: Refused) -> None:
         """The client cannot have some subscriptions after all."""
-        for name, _ in refused.values():
+        for name, _, _ in refused.values():
             self._exchange.unsubscribe(self._client, name)
             self._client.attendant.unsubscribed(name)
             if self._channelling is not None:
                 self._channelling.unsubscribe(name)
 
-    def _replay(self, name: str, subscription: Subscription) -> None:
-        """Have the client get what is retained for a filter, or for the streams of a query."""
-        client, retained = self._client, self._exchange.durability.retained
-        if name not in client.attendant.subscriptions:
-            return  # it has unsubscribed meanwhile
+    def _replay(self, topic_filter: str, subscription: Subscription) -> None:
         identifiers = () if subscription.identifier is None else (subscription.identifier,)
         grants = [Grant(qos, identifiers, True) for qos in range(subscription.qos + 1)]
-
-        streams: list[str] | None = None  # of a query, once it has its turn
-
-        def pages(after: str | None) -> Iterator[tuple[Kept, Grant | None]]:
-            nonlocal streams
-            rights = client.rights()
-            if is_inquiry(name) and streams is None:
-                streams = sorted(self._exchange.queries.topics(name))
-            for kept in retained.all(name, after) if streams is None else retained.of(streams, after):
-                wanted = not kept.over and (rights.open or rights.may_receive(kept.publication.topic))
-                yield kept, grants[min(subscription.qos, kept.publication.qos)] if wanted else None
-
-        client.attendant.replay(name, pages, retained)
+        rights = self._client.rights()
+        self._client.attendant.replay(
+            (kept, grants[min(subscription.qos, kept.publication.qos)])
+            for kept in self._exchange.durability.retained.matching(topic_filter)
+            if rights.open or rights.may_receive(kept.publication.topic)
+        )

@@ -11,8 +11,8 @@ Whoever says CLOSE first waits for the other's; we wait no longer than CLOSE_DEA
 bound: the request REQUEST_MAX_BYTES, a frame the largest packet and a margin, what waits for a slow reader what the
 connection allows, pings that it does not read the answers of one owed answer.
 
-The Origin of a web page is not restricted: MQTT has its own credentials, and most clients are no browsers. It is
-handed on (``get_extra_info("origin")``) for those who decide about admission.
+The Origin of a web page is handed on (``get_extra_info("origin")``) to those who decide about admission
+(``core.admission``): it counts where a client proves no name.
 """
 
 from __future__ import annotations

@@ -15,8 +15,10 @@ import msgspec
 import structlog
 
 from tocsin.errors import TocsinError
+from tocsin.model.versions import UNREADABLE, Packed
 from tocsin.ports import Bus, Delivery
 
+WILLS: Final = Packed("the ids of wills", msgspec.msgpack.Decoder(list[str]), spoken=True)
 ANSWER_S: Final = 2.0
 GATHER_S: Final = 0.01  # wills of one broker fall due together, and go together
 WILLS_MAX: Final = 2_000  # in one request: their ids have some hundred bytes
@@ -68,7 +70,7 @@ class Witnesses:
             task.add_done_callback(self._tasks.discard)
 
     async def _ask_all(self, asked: dict[str, asyncio.Future[bool]]) -> None:
-        payload = msgspec.msgpack.encode(list(asked))
+        payload = WILLS.write(list(asked))
         answers = await asyncio.gather(*(self._ask_one(each, payload) for each in self._subjects))
         known = {will_id for answer in answers for will_id in answer}
         for will_id, future in asked.items():
@@ -78,16 +80,16 @@ class Witnesses:
     async def _ask_one(self, subject: str, payload: bytes) -> list[str]:
         try:
             answer = await self._bus.request(subject, payload, deadline_s=self._answer_s)
-            return msgspec.msgpack.decode(answer, type=list[str])
-        except (TocsinError, msgspec.DecodeError) as error:
+            return WILLS.read(answer)
+        except TocsinError as error:
             self._log.debug("a broker does not say which wills are settled", problem=str(error))
             return []
 
     async def answer(self, request: Delivery) -> bytes:
         """Of the wills that a request names those that are settled."""
         try:
-            asked = msgspec.msgpack.decode(request.payload, type=list[str])
-        except msgspec.DecodeError as error:
+            asked = WILLS.read(request.payload)
+        except UNREADABLE as error:
             self._log.warning("a question about wills is unreadable", problem=str(error))
             asked = []
-        return msgspec.msgpack.encode([each for each in asked if self._is_void(each)])
+        return WILLS.write([each for each in asked if self._is_void(each)])

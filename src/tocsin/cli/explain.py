@@ -20,7 +20,7 @@ from rich.text import Text
 from tocsin.cli.layout import console, lay_out, printable
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
 from tocsin.config import Settings
-from tocsin.coordinator.planning import PREFIX, Explanation, Shown
+from tocsin.coordinator.planning import EXPLANATION, PREFIX, Explanation, Shown
 from tocsin.coordinator.status import Status, read_all
 from tocsin.core.coordination.places import Places
 from tocsin.errors import OperatorError
@@ -97,7 +97,7 @@ async def look_up(table: Table, broker: str) -> Found:
     names = sorted(key.removeprefix(PREFIX) for key in await table.keys(PREFIX))
     cell = await table.get(f"{PREFIX}{broker}") if broker in names else None
     return Found(
-        None if cell is None else msgspec.json.decode(cell.value, type=Explanation),
+        None if cell is None else EXPLANATION.read(cell.value),
         tuple(names),
         tuple(await read_all(table)),
     )

@@ -38,13 +38,27 @@ class Feeds(Section, frozen=True, kw_only=True):
         Meta(
             ge=1 << 20,
             le=1 << 32,
-            description="Bodies of all requests that may be read, or wait for the store, at once; at least one body. "
+            description="Bytes of bodies that have come and wait for their rest, or for the store; at least one body. "
             "Further requests are told to come again.",
         ),
     ] = 64 << 20
     connections_max: Annotated[
-        int, Meta(ge=1, le=100_000, description="HTTP connections at once; more are told to come again.")
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description="HTTP connections at once; beyond it the one goes that has been silent for longest.",
+        ),
     ] = 500
+    connections_per_address: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description="HTTP connections at once from one address (IPv6: one /64 network); more are told to come "
+            "again. This machine's own are not counted.",
+        ),
+    ] = 100
     request_deadline_s: Annotated[
         float, Meta(ge=1.0, le=3_600.0, description="How long a request may take to arrive.")
     ] = 30.0

@@ -151,6 +151,14 @@ class Limits(Section, frozen=True, kw_only=True):
             "loses QoS 0 messages.",
         ),
     ] = 8 << 20
+    unread_deadline_s: Annotated[
+        float,
+        Meta(
+            ge=1.0,
+            le=3_600.0,
+            description="A client that reads nothing for so long while something waits for it is disconnected.",
+        ),
+    ] = 60.0
     keep_alive_max_s: Annotated[
         int,
         Meta(ge=1, le=65_535, description="Longest keep-alive; clients that ask for more are given this."),
@@ -207,6 +215,16 @@ class Limits(Section, frozen=True, kw_only=True):
             "this machine's own are not counted. 0: no limit.",
         ),
     ] = 200
+    password_failures: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000,
+            description="Wrong passwords that one address (IPv6: one /64 network) may send at once; one is forgiven "
+            "each second. Beyond it passwords from there are refused unseen, but for users who have logged in to this "
+            "broker before. This machine's own are not refused, and come last.",
+        ),
+    ] = 30
     inflight_commits_max: Annotated[
         int,
         Meta(
@@ -278,6 +296,14 @@ class Access(Section, frozen=True, kw_only=True):
             "Empty: whoever may connect may do everything.",
         ),
     ] = ""
+    origins: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=64,
+            description="Web pages that may connect over WebSocket where being on this machine is the only proof, by "
+            "origin: `https://host` or `http://host:port`; `*`: all. This machine's own (localhost) always may.",
+        ),
+    ] = ()
     anonymous: Annotated[
         Anonymous,
         Meta(

@@ -100,6 +100,8 @@ def _report(process: Process, machine: Coordinator) -> None:
         "cut_links": len(state.detours),
     }
     if machine.state in ("new", "restoring"):
-        process.report("starting", problem="reading the command log", **facts)
+        process.report("starting", problem=machine.problem or "reading the command log", **facts)
     else:
-        process.report("ready", epoch=machine.epoch, leads=machine.leader is not None, **facts)
+        process.report(
+            "ready", epoch=machine.epoch, level=state.level, leads=machine.leader is not None, **facts
+        )

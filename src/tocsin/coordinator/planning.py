@@ -20,6 +20,7 @@ from tocsin.core.distances import Distances
 from tocsin.core.machine import Event
 from tocsin.errors import TocsinError
 from tocsin.model.network import BrokerInfo
+from tocsin.model.versions import Document
 from tocsin.ports import Bus, Table
 from tocsin.wire.summaries import Ask, Summary, decode_summary, encode, subject
 
@@ -71,6 +72,9 @@ class Explanation(msgspec.Struct, frozen=True):
     local: tuple[Shown, ...]
     remote: tuple[Shown, ...]
     shortfalls: tuple[str, ...] = ()
+
+
+EXPLANATION: Final = Document("why a broker has its backups", msgspec.json.Decoder(Explanation))
 
 
 class Planner:
@@ -129,7 +133,7 @@ class Planner:
                 each = await asyncio.to_thread(decision.explained, member.name, at_s)
                 for problem in each.shortfalls:
                     self._log.warning("a broker lacks a backup", broker=each.broker, problem=problem)
-                await self._table.put(f"{PREFIX}{each.broker}", msgspec.json.encode(each))
+                await self._table.put(f"{PREFIX}{each.broker}", EXPLANATION.write(each))
             except TocsinError as error:
                 self._log.info("why a broker has its backups is not written down", problem=str(error))
                 return

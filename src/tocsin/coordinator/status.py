@@ -12,6 +12,7 @@ import msgspec
 from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.coordination.rerouting import told
 from tocsin.errors import TocsinError
+from tocsin.model.versions import Document
 from tocsin.ports import Table
 
 PREFIX: Final = "status."
@@ -60,6 +61,11 @@ class Status(msgspec.Struct, frozen=True):
     cut: tuple[Cut, ...] = ()  # links between brokers that are cut
     shunned: tuple[str, ...] = ()  # routing brokers that other clusters do not reach
     gone: tuple[Gone, ...] = ()  # brokers that are not heard, and who stands in for them
+    level: int = 0  # of the protocol, that the network works at
+    problem: str = ""  # why it cannot follow the network
+
+
+STATUS: Final = Document("the status of a coordinator", msgspec.json.Decoder(Status))
 
 
 def describe(machine: Coordinator, host: str, pid: int) -> Status:
@@ -76,6 +82,8 @@ def describe(machine: Coordinator, host: str, pid: int) -> Status:
         host=host,
         pid=pid,
         cut=tuple(Cut(*each) for each in told(state)),
+        level=state.level,
+        problem=machine.problem,
         shunned=tuple(sorted(state.interest.plan.shunned)),
         gone=tuple(
             Gone(broker, place.info.cluster, place.by) for broker, place in state.survival.places.items()
@@ -86,7 +94,7 @@ def describe(machine: Coordinator, host: str, pid: int) -> Status:
 async def tell(table: Table, status: Status) -> None:
     """Write it down; nothing depends on it, so that a failure is not worth more than the next try."""
     try:
-        await table.put(f"{PREFIX}{status.id}", msgspec.json.encode(status), ttl_s=TTL_S)
+        await table.put(f"{PREFIX}{status.id}", STATUS.write(status), ttl_s=TTL_S)
     except TocsinError:
         return
 
@@ -97,5 +105,5 @@ async def read_all(table: Table) -> list[Status]:
     for key in await table.keys(PREFIX):
         cell = await table.get(key)
         if cell is not None:
-            found.append(msgspec.json.decode(cell.value, type=Status))
+            found.append(STATUS.read(cell.value))
     return found

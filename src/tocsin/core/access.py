@@ -39,12 +39,14 @@ from tocsin.core.access_rules import (
     Rule,
     user_name_problem,
 )
+from tocsin.wire.topics import SHARE_PREFIX
 
 DECISIONS_MAX: Final = 200_000  # answers remembered; at about 150 B each, 30 MB
 COMPARED_MAX: Final = 20_000  # denials held against one subscription: some 5 ms
 _TOPIC_MAX_CHARS: Final = 256  # of a topic whose answer is remembered
 
 # The two wildcards as values that no level of a topic can equal, so that a literal "+" is only a text.
+SHARE: Final = SHARE_PREFIX[:-1]  # the first level of a rule about groups
 _ONE: Final = 1
 _REST: Final = 2
 Levels = tuple[str | int, ...]
@@ -61,12 +63,13 @@ class Who(msgspec.Struct, frozen=True):
 class Rights:
     """What one client, or several alike, may do."""
 
-    __slots__ = ("__weakref__", "_answers", "_memory", "_publish", "_receive", "open")
+    __slots__ = ("__weakref__", "_answers", "_joins", "_memory", "_publish", "_receive", "open")
 
     def __init__(self, publish: tuple[Clause, ...], receive: tuple[Clause, ...], memory: _Memory) -> None:
         self.open = False  # everything is allowed
         self._publish = publish
         self._receive = receive
+        self._joins = tuple(clause for clause in receive if clause[1][0] == SHARE)
         self._memory = memory
         # Answers by topic or filter; a filter for subscribing may read like a topic, hence three tables.
         self._answers: tuple[dict[str, bool], dict[str, bool], dict[str, bool]] = ({}, {}, {})
@@ -94,6 +97,11 @@ class Rights:
             answer = self.open or _reaches(self._receive, _levels(pattern))
             self._remember(2, pattern, answer)
         return answer
+
+    def may_join(self, name: str) -> bool | None:
+        """Whether the rules let this client into a group, ``$share/group/filter``; None if they do not speak of it."""
+        wanted = _levels(name)
+        return next((allow for allow, pattern in self._joins if _meet(pattern, wanted) is not None), None)
 
     def forget(self) -> int:
         """Drop what is remembered; how much it was."""
@@ -206,7 +214,7 @@ class _Clauses:
             for topic in rule.topics
             for placeholder in (USER_PLACEHOLDER, CLIENT_PLACEHOLDER)
         )
-        self._clauses = tuple((rule.allow, _levels(topic)) for topic in rule.topics)
+        self._clauses = tuple((rule.allow, _rule_levels(topic)) for topic in rule.topics)
 
     def about(self, who: Who) -> tuple[Clause, ...]:
         """With the client's names filled in; without those that need a name that there is not."""
@@ -238,6 +246,12 @@ def _replaced(level: str, names: dict[str, str]) -> str:
 
 def _levels(pattern: str) -> Levels:
     return tuple(_ONE if level == "+" else _REST if level == "#" else level for level in pattern.split("/"))
+
+
+def _rule_levels(topic: str) -> Levels:
+    """The levels of a rule's topic; a group without a filter is that group with any."""
+    levels = _levels(topic)
+    return (*levels, _REST) if levels[0] == SHARE and len(levels) == 2 else levels
 
 
 def _first(clauses: tuple[Clause, ...], topic: str) -> bool:

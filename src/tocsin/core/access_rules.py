@@ -6,6 +6,8 @@
     users = ["gateway", "*"]         # "*": every user, "anonymous": whoever has proven no name; left out: everybody
     clients = ["press-1", "lab-*"]   # client ids, or how they begin; left out: every client
 
+A topic ``$share/group`` or ``$share/group/filter`` is about joining that group, whosever it is (``+``: any group).
+
 ``core.access`` decides with them. The file is TOML; whatever is wrong with it is said with the number of the rule.
 """
 
@@ -17,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from tocsin.errors import OperatorError
-from tocsin.wire.topics import FilterInvalid, check_filter
+from tocsin.wire.topics import SHARE_PREFIX, FilterInvalid, check_filter
 
 # Filters of all rules together: a decision that is not remembered looks at each of them, which takes under 2 ms.
 FILTERS_MAX: Final = 4_096
@@ -124,12 +126,14 @@ def _users(table: dict[str, Any], where: str) -> tuple[str, ...] | None:
 
 
 def _check_topic(topic: str, where: str) -> None:
+    if topic.startswith(SHARE_PREFIX):
+        group, slash, inner = topic[len(SHARE_PREFIX) :].partition("/")
+        if not group or (set("+#") & set(group) and group != "+") or (slash and not inner):
+            raise OperatorError(
+                f"{where}: {topic!r} names no group", "Write $share/group, $share/group/filter or $share/+"
+            )
+        topic = inner if slash else "#"
     try:
         check_filter(topic)
     except FilterInvalid as error:
         raise OperatorError(f"{where}: {error.problem}", "Correct the topic filter") from None
-    if topic.startswith("$share/"):
-        raise OperatorError(
-            f"{where}: {topic!r} names a group of a shared subscription",
-            "Write the filter behind the group's name: rules are about topics",
-        )

@@ -9,6 +9,10 @@ that is not a link's, who has
                               that, since it takes long. A wrong one is refused wherever it comes from
     neither                   nobody in particular: let in from where the policy allows it
 
+Where being on this machine is the only proof, a page in a browser of this machine would have it as well, whosever page
+it is. So a WebSocket that names its page (``Origin``) is let in by that proof only if the page is this machine's own,
+or ``access.origins`` has it. Other names of this machine do not count: a name can be made to mean any address.
+
 Where there is no file of users, a user name cannot be proven: the client is treated as one without, and its name counts
 for nothing in the rules.
 """
@@ -20,23 +24,29 @@ import ipaddress
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
 from tocsin.core.session import Accepted, Authenticate, Rejected
 from tocsin.model.network import Scheme
+from tocsin.model.versions import speaks
 
 LINK_USER: Final = "$link"
 LINK_PREFIX: Final = "$link/"  # of a link's client id; the rest is its broker's id
 PROPERTY_BROKER: Final = "broker"
 PROPERTY_CLUSTER: Final = "cluster"
+PROPERTY_LEVELS: Final = "levels"
+EVERY_ORIGIN: Final = "*"
 PARSED_MAX: Final = 1_024  # addresses whose meaning is remembered: most clients come back, or from behind one
 
+UNSUPPORTED_VERSION: Final = 0x84
 CLIENT_ID_NOT_VALID: Final = 0x85
 BAD_USER_NAME_OR_PASSWORD: Final = 0x86
 NOT_AUTHORIZED: Final = 0x87
 SERVER_BUSY: Final = 0x89
 USE_ANOTHER_SERVER: Final = 0x9C
+RATE_EXCEEDED: Final = 0x9F
 
 Anonymous = Literal["loopback", "always", "never"]
 
@@ -47,6 +57,7 @@ class Origin(msgspec.Struct, frozen=True):
     address: str = ""  # the remote IP address; empty: not known, so never this machine's own
     certificate_name: str | None = None  # the common name of a client certificate that was checked
     scheme: Scheme = Scheme.MQTT  # of the listener that it came to
+    page: str | None = None  # the origin of the web page that opened it, as a browser says; None: no page
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -54,6 +65,7 @@ class Policy(msgspec.Struct, frozen=True):
 
     users: bool = False  # there is a file of users
     anonymous: Anonymous = "always"
+    origins: tuple[str, ...] = ()  # of pages that are let in where loopback is the only proof; "*": all
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -96,7 +108,10 @@ class Admission:
         if asked.username == LINK_USER:
             proven = hmac.compare_digest(asked.password or b"", self._secret)
             if proven and link_cluster(asked) is not None:
-                return Admitted(link=True)
+                problem = _unspoken(asked)
+                return (
+                    Admitted(link=True) if problem is None else _rejected(asked, UNSUPPORTED_VERSION, problem)
+                )
             return _rejected(asked, BAD_USER_NAME_OR_PASSWORD, "not a link of this network")
         if asked.client_id.startswith(LINK_PREFIX):
             reason = f"client ids that begin with {LINK_PREFIX} are for links between brokers"
@@ -114,14 +129,30 @@ class Admission:
         if asked.username and self._policy.users:
             return CheckPassword(asked.username, asked.password or b"")
         anonymous = self._policy.anonymous
-        if anonymous == "always" or (anonymous == "loopback" and is_loopback(origin.address)):
+        if anonymous == "always":
             return Admitted()
+        if anonymous == "loopback" and is_loopback(origin.address):
+            if origin.page is None or self._is_trusted(origin.page):
+                return Admitted()
+            reason = f"pages of {origin.page} may not connect without proving a name (access.origins)"
+            return _rejected(asked, NOT_AUTHORIZED, reason)
         if self._policy.users:
             return _rejected(asked, NOT_AUTHORIZED, "a user name and a password are needed")
         if anonymous == "never":
             return _rejected(asked, NOT_AUTHORIZED, "a client certificate is needed")
         reason = "only clients on the broker's own machine may connect without proving who they are"
         return _rejected(asked, NOT_AUTHORIZED, reason)
+
+    def _is_trusted(self, page: str) -> bool:
+        """Whether a page may use the proof that its browser is on this machine."""
+        origins = self._policy.origins
+        if page in origins or EVERY_ORIGIN in origins:
+            return True
+        try:
+            host = urlsplit(page).hostname
+        except ValueError:
+            return False
+        return host is not None and (host == "localhost" or is_loopback(host))
 
 
 def password_refused(asked: Authenticate) -> Rejected:
@@ -161,3 +192,11 @@ def link_cluster(peer: Authenticate | Accepted) -> str | None:
     if peer.username != LINK_USER:
         return None
     return dict(peer.user_properties).get(PROPERTY_CLUSTER)
+
+
+def _unspoken(link: Authenticate) -> str | None:
+    """Why a link's broker and this one do not understand each other; None if they do."""
+    said, own = dict(link.user_properties).get(PROPERTY_LEVELS, ""), speaks()
+    if not said or own.shares(said):
+        return None
+    return f"this broker speaks the levels {own.text} of the protocol, and the link {said[:16]}"

@@ -200,6 +200,11 @@ class Account:
         self.retired = False
         self.waiters: dict[_Waiter, None] = {}  # those who wait on its behalf, at whichever node
 
+    @property
+    def user(self) -> str | None:
+        """Whose it is; None if nobody knows."""
+        return self._user_name
+
     # ── spending ────────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, kind: Kind, size: int) -> Refusal | None:

@@ -31,7 +31,6 @@ from mqtt5 import (
     Will,
 )
 
-from tocsin.core.channel_request import is_channel
 from tocsin.core.handshake import REASON_MAX_CHARS, SessionLimits
 from tocsin.core.inbound import Inbound
 from tocsin.core.machine import Effect, IllegalEvent
@@ -157,14 +156,16 @@ class Conversation:
         return [*effects, *self._answer(full, bare)]
 
     def amended(
-        self, packet: SubAckPacket, refused: Mapping[int, tuple[str, str]], note: str | None = None
+        self,
+        packet: SubAckPacket,
+        refused: Mapping[int, tuple[str, str, SubAckReasonCode]],
+        note: str | None = None,
     ) -> SubAckPacket:
-        """A SUBACK of which the shell cannot serve some, by index: the subscription, and why. ``note`` is of all."""
+        """A SUBACK of which the shell cannot serve some, by index: the subscription, why, and the code. ``note`` is of
+        all."""
         codes, reason = list(packet.reason_codes), packet.reason_str or (note if self._explains else None)
-        for index, (name, why) in refused.items():
-            # A channel that is refused does not exist, or has other parameters; of the rest there are too many.
-            unfit = SubAckReasonCode.TOPIC_FILTER_INVALID
-            codes[index] = unfit if is_channel(name) else SubAckReasonCode.QUOTA_EXCEEDED
+        for index, (name, why, code) in refused.items():
+            codes[index] = code
             self._subscriptions.withdraw(name)
             reason = reason or (why[:REASON_MAX_CHARS] if self._explains else None)
         full = SubAckPacket(packet.packet_id, codes, reason_str=reason)

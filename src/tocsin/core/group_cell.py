@@ -18,12 +18,14 @@ from typing import Final
 
 from tocsin.core.machine import DeleteKey, Effect, GetKey, PutKey, Say, SetTimer, Stored, StoreFailed
 from tocsin.core.stored_group import GROUPS, StoredGroup, decode_group, encode_group, group_key
-from tocsin.errors import Conflict, Malformed
+from tocsin.errors import Conflict
+from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Cell, Change
 
 GET: Final = "get"
 PUT: Final = "put"
 CELL_AGAIN: Final = "cell again"
+UNREADABLE_US: Final = 30_000_000  # before a cell that cannot be read is looked at again: a person has to act
 AGAIN_US: Final = 500_000  # before a failed request is tried once more: no burden on a store in trouble
 
 
@@ -33,6 +35,7 @@ class GroupCell:
     def __init__(self, name: str) -> None:
         self.group: StoredGroup | None = None  # as it is known; None: there is none, or nothing is known yet
         self.known = False
+        self.problem = ""  # why it cannot be read
         self._key = group_key(name)
         self.revision = 0  # of ``group``; none is ever used twice
         self._newest = 0  # the newest revision that was heard of, also of a removal
@@ -90,10 +93,10 @@ class GroupCell:
             cell: Cell | None = event.value
             if self._writing and self.revision == (0 if cell is None else cell.revision):
                 return False, [self._ask(PUT, event.cause)]
-            return True, self._learn(cell)
+            return self._learnt(cell)
         if self._bytes is None:
-            return True, self._learn(None)
-        return True, self._learn(Cell(self._key, self._bytes, event.value))
+            return self._learnt(None)
+        return self._learnt(Cell(self._key, self._bytes, event.value))
 
     def failed(self, event: StoreFailed) -> list[Effect]:
         if event.request != self._asked:
@@ -115,11 +118,15 @@ class GroupCell:
             return False, []
         cell = Cell(change.key, change.value, change.revision) if change.kind == "put" else None
         self._newest = change.revision
-        return True, self._learn(cell)
+        return self._learnt(cell)
+
+    def _learnt(self, cell: Cell | None) -> tuple[bool, list[Effect]]:
+        effects = self._learn(cell)
+        return self.known, effects
 
     def _learn(self, cell: Cell | None) -> list[Effect]:
         self._asked, self._writing, self._bytes = "", False, None
-        self.known = True
+        self.known, self.problem = True, ""
         later, self._watched = self._watched, None
         if later is not None and later.revision > (self._newest if cell is None else cell.revision):
             self._newest = later.revision
@@ -131,13 +138,15 @@ class GroupCell:
         self._newest = max(self._newest, cell.revision)
         try:
             self.group = decode_group(cell.value)
-        except Malformed as error:
-            self.group = None
-            return [
-                Say(
-                    text="a group is unreadable and is made anew",
-                    level="error",
-                    facts={"problem": str(error)},
-                )
-            ]
+        except UNREADABLE as error:
+            return self._unread(str(error))
         return []
+
+    def _unread(self, problem: str) -> list[Effect]:
+        """What the cell says cannot be read: leave it as it is, and look again in a while."""
+        self.group, self.known, self._asked, self.problem = None, False, GET, problem
+        facts = {"problem": problem}
+        return [
+            Say(text="a group cannot be read, and stays as it is", level="error", facts=facts),
+            SetTimer(name=CELL_AGAIN, delay_us=UNREADABLE_US),
+        ]

@@ -30,6 +30,7 @@ class GroupDraft:
     def __init__(self, group: StoredGroup) -> None:
         self.next = group.next
         self.first = group.first
+        self.owner = group.owner
         self.members = dict(group.members)
         self.free = dict(group.free)
         self._name = group.name
@@ -51,13 +52,21 @@ class GroupDraft:
 
     # ── members ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def join(self, client: str, member: Member) -> bool:
+    def admits(self, client: str, session: str, user: str) -> bool:
+        """Whether a client of this user may be a member: in its own user's group, and where it is one already."""
+        member = self.members.get(client)
+        known = member is not None and member.session == session
+        return known or not self.members or self.owner in (None, user)
+
+    def join(self, client: str, member: Member, user: str = "") -> bool:
         """A member is present; False if a later connection of the same session has joined already."""
         before = self.members.get(client)
+        if before is not None and before.session == member.session and before.epoch > member.epoch:
+            return False
+        if not self.members or self.owner is None:
+            self.owner = user
         if before is not None and before.session != member.session:
             self._end(client)
-        elif before is not None and before.epoch > member.epoch:
-            return False
         self.members[client] = member
         self.free = {
             position: tuple(each for each in passed if each != member.life)  # perhaps this one can take it
@@ -172,7 +181,7 @@ class GroupDraft:
             return None
         claims = {client: tuple(claims) for client, claims in self._claims.items() if claims}
         free = dict(sorted(self.free.items()))
-        return StoredGroup(self._name, self.next, self.members, claims, free, self.first)
+        return StoredGroup(self._name, self.next, self.members, claims, free, self.first, self.owner)
 
 
 def _stored_bytes(text: str) -> int:

@@ -27,8 +27,20 @@ FULL: Final = 0  # … some could, and have no room
 class Holder:
     """One member here. ``session`` and ``epoch`` are those of its connection."""
 
-    def __init__(self, client: str, session: str, epoch: int, expiry_s: int, life: str) -> None:
+    def __init__(
+        self,
+        client: str,
+        session: str,
+        epoch: int,
+        expiry_s: int,
+        life: str,
+        *,
+        user: str = "",
+        entitled: bool = False,
+    ) -> None:
         self.client = client
+        self.user = user
+        self.entitled = entitled  # a rule lets it into the group, whosever that is
         self.session = session
         self.epoch = epoch
         self.expiry_s = expiry_s
@@ -83,7 +95,11 @@ class Holder:
             return True
         if stored is not None and self.told and stored.session != self.session:
             return False
-        return draft.join(self.client, self.member())
+        return draft.join(self.client, self.member(), self.user)
+
+    def admitted(self, draft: GroupDraft) -> bool:
+        """Whether it may be a member, as far as the group's owner goes."""
+        return self.gone or self.entitled or draft.admits(self.client, self.session, self.user)
 
     def bereft(self, group: StoredGroup | None) -> bool:
         """Whether its group is over, and it counts on it: the next one of the name does not begin where that ended."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from tocsin.core.machine import GetKey, Stored, StoreFailed
 from tocsin.core.sharing_signals import Hands
-from tocsin.core.stored_group import GROUPS, StoredGroup, life_key
+from tocsin.core.stored_group import GROUPS, UNKNOWN_LIFE, StoredGroup, decode_life, life_key
 
 LIFE: Final = "life "  # the beginning of the names of requests for a life
 
@@ -44,7 +44,7 @@ class Lives:
         """The life that turns out to be over, or nothing."""
         life = event.request.removeprefix(LIFE)
         self._asked.pop(life, None)
-        if event.value is not None and event.value.value == life.encode():
+        if event.value is not None and decode_life(event.value.value) in (life, UNKNOWN_LIFE):
             return ""
         self.over[life] = None
         return life

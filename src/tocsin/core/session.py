@@ -43,7 +43,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
 import msgspec
-from mqtt5 import ConnectPacket, DisconnectPacket, Packet, PublishPacket, SubAckPacket, Will
+from mqtt5 import (
+    ConnectPacket,
+    DisconnectPacket,
+    Packet,
+    PublishPacket,
+    SubAckPacket,
+    SubAckReasonCode,
+    Will,
+)
 
 from tocsin.core import handshake
 from tocsin.core.arrival import Arrival
@@ -163,9 +171,13 @@ class Session(TableMachine):
         self._conversation.permit(publish, subscribe)
 
     def amended(
-        self, packet: SubAckPacket, refused: Mapping[int, tuple[str, str]], note: str | None = None
+        self,
+        packet: SubAckPacket,
+        refused: Mapping[int, tuple[str, str, SubAckReasonCode]],
+        note: str | None = None,
     ) -> SubAckPacket:
-        """A SUBACK of which the shell cannot serve some, by index: the subscription, and why. ``note`` is of all."""
+        """A SUBACK of which the shell cannot serve some, by index: the subscription, why, and the code. ``note`` is of
+        all."""
         return packet if self._conversation is None else self._conversation.amended(packet, refused, note)
 
     def _resuming(self, call: str) -> Conversation:

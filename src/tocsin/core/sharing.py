@@ -114,12 +114,23 @@ class Sharing(TableMachine):
         return [*effects, *self.handle(event, now_us)]
 
     def _join(self, event: Join, now_us: int) -> list[Effect]:
+        if self._cell.problem:
+            reason = self._cell.problem
+            return [Turned(client=event.client, session=event.session, reason=reason, cause=event.cause)]
         before = self._holders.get(event.client)
         if before is not None and (before.session, before.epoch) == (event.session, event.epoch):
             before.quits, before.told = False, False  # it subscribes again, and is told again
             effects = before.learn(self._cell.group, event.cause) if self._cell.known else []
             return [*effects, *self._go_on(event.cause, now_us)]
-        holder = Holder(event.client, event.session, event.epoch, event.expiry_s, self._life)
+        holder = Holder(
+            event.client,
+            event.session,
+            event.epoch,
+            event.expiry_s,
+            self._life,
+            user=event.user,
+            entitled=event.entitled,
+        )
         if before is not None and before.session == event.session:
             holder.settled = before.settled
         elif before is not None:
@@ -191,7 +202,18 @@ class Sharing(TableMachine):
         if event.request.startswith(LIFE):
             return self._on_life(event, now_us)
         known, effects = self._cell.stored(event)
+        if self._cell.problem:
+            return [*effects, *self._turn_away(event.cause, self._cell.problem)]
         return [*effects, *self._learn(event.cause, now_us)] if known else effects
+
+    def _turn_away(self, cause: str, reason: str) -> list[Effect]:
+        """Those who wait to be told that they are members."""
+        waiting = [holder for holder in self._holders.values() if not holder.told]
+        for holder in waiting:
+            del self._holders[holder.client]
+        return [
+            Turned(client=each.client, session=each.session, reason=reason, cause=cause) for each in waiting
+        ]
 
     def _on_store_failure(self, event: StoreFailed, now_us: int) -> list[Effect]:
         if event.request.startswith(LIFE):
@@ -328,7 +350,10 @@ class Sharing(TableMachine):
         effects: list[Effect] = []
         for client, holder in list(self._holders.items()):
             fresh = client not in draft.members and not holder.gone
-            if fresh and len(draft.members) >= self._members_max:
+            foreign = not holder.admitted(draft)
+            if foreign:
+                reason = "not authorized: the group belongs to another user, and no rule lets this one in"
+            elif fresh and len(draft.members) >= self._members_max:
                 reason = f"a group may have at most {self._members_max} members"
             elif fresh and not draft.has_room(client, holder.member(), MEMBERS_MAX_BYTES):
                 reason = f"the members of a group may take {MEMBERS_MAX_BYTES} bytes together"
@@ -337,7 +362,9 @@ class Sharing(TableMachine):
             else:
                 continue
             del self._holders[client]
-            effects.append(Turned(client=client, session=holder.session, reason=reason, cause=cause))
+            effects.append(
+                Turned(client=client, session=holder.session, reason=reason, foreign=foreign, cause=cause)
+            )
         return effects
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -72,6 +72,8 @@ class Join(Event, frozen=True, kw_only=True):
     """A client here subscribed, or came back → ``Joined`` or ``Turned``."""
 
     client: str
+    user: str = ""  # whose the client is; empty: nobody's in particular
+    entitled: bool = False  # a rule lets it into the group, whosever that is
     session: str
     epoch: int
     expiry_s: int
@@ -167,11 +169,13 @@ class Joined(Effect, frozen=True, kw_only=True):
 
 
 class Turned(Effect, frozen=True, kw_only=True):
-    """A client cannot be a member: there are too many, or a later connection of its has joined elsewhere."""
+    """A client cannot be a member: there are too many, a later connection of its has joined elsewhere, or the group is
+    another user's."""
 
     client: str
     session: str
     reason: str
+    foreign: bool = False  # it is another user's
 
 
 class Give(Effect, frozen=True, kw_only=True):

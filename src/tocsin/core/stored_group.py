@@ -32,7 +32,8 @@ from typing import Final
 import msgspec
 
 from tocsin.core.stored_session import SERVED_S
-from tocsin.errors import Malformed
+from tocsin.errors import FormatNewer
+from tocsin.model.versions import Format, Packed
 
 GROUPS: Final = "groups"  # the table
 LONG_S: Final = 5 * 365 * 86_400  # a session that is kept for longer is as good as one that never ends
@@ -76,6 +77,9 @@ class StoredGroup(msgspec.Struct, frozen=True):
     claims: dict[str, tuple[Claim, ...]] = {}  # by client id, in the order in which they were claimed
     free: dict[int, tuple[str, ...]] = {}  # position → the lives that have nobody who could take it
     first: int = 0  # where it began: no other group of its name has had anything from there on
+    owner: str | None = (
+        None  # the user who made it, empty if that has no name; None: it was made before groups had owners
+    )
 
     @property
     def begun(self) -> bool:
@@ -86,8 +90,9 @@ class StoredGroup(msgspec.Struct, frozen=True):
         return sorted({member.life for member in self.members.values() if member.taking})
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(StoredGroup)
+LIFE: Final = Format("the life of a broker")
+UNKNOWN_LIFE: Final = "?"  # no life is called so
+GROUP: Final = Packed("a stored group", msgspec.msgpack.Decoder(StoredGroup))
 
 
 def group_key(name: str) -> str:
@@ -100,6 +105,18 @@ def life_key(life: str) -> str:
     return LIVES + life.rpartition(".")[0]
 
 
+def encode_life(life: str) -> bytes:
+    return LIFE.seal(life.encode())
+
+
+def decode_life(value: bytes) -> str:
+    """The life that a cell names; UNKNOWN_LIFE if only a newer process can tell, for whom it counts as being there."""
+    try:
+        return LIFE.open(value).decode(errors="replace")
+    except FormatNewer:
+        return UNKNOWN_LIFE
+
+
 def ttl_us(group: StoredGroup | None) -> int | None:
     """How long a cell is kept that nobody writes any more: as long as a session of its members can come back."""
     longest_s = 0 if group is None else max(member.expiry_s for member in group.members.values())
@@ -110,12 +127,9 @@ def ttl_us(group: StoredGroup | None) -> int | None:
 
 
 def encode_group(group: StoredGroup) -> bytes:
-    return _encoder.encode(group)
+    return GROUP.write(group)
 
 
 def decode_group(data: bytes) -> StoredGroup:
     """The group, or ``Malformed`` for whatever is none."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"not a stored group: {error}") from None
+    return GROUP.read(data)

@@ -41,8 +41,8 @@ import msgspec
 
 from tocsin.core.delivery import Progress
 from tocsin.core.forwarding import Subscription
-from tocsin.errors import Malformed
 from tocsin.model.stream import Value, size_of
+from tocsin.model.versions import Packed
 
 FOREVER_S = 0xFFFFFFFF  # an expiry that never comes
 # How much longer than its expiry the cell of a served session is kept: so that a store may be away, or a clock jump,
@@ -86,8 +86,7 @@ def kept_s(session: StoredSession) -> int | None:
     return max(1, session.expiry_s) + (SERVED_S if session.broker else 0)
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(StoredSession)
+SESSION: Final = Packed("a stored session", msgspec.msgpack.Decoder(StoredSession))
 
 
 def session_key(client: str) -> str:
@@ -108,12 +107,9 @@ def within(streams: dict[str, dict[str, Value]]) -> dict[str, dict[str, Value]]:
 
 
 def encode_session(session: StoredSession) -> bytes:
-    return _encoder.encode(session)
+    return SESSION.write(session)
 
 
 def decode_session(data: bytes) -> StoredSession:
     """The session, or ``Malformed`` for whatever is none."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"not a stored session: {error}") from None
+    return SESSION.read(data)

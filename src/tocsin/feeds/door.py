@@ -33,6 +33,7 @@ from tocsin.feeds.intake import KEY_MAX_BYTES, BodyInvalid, packed, read_records
 from tocsin.feeds.keys import Keys
 from tocsin.model.catalogue import HttpSource
 from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.feeding import RECORDS
 from tocsin.ports import Log, Record
 from tocsin.runtime.appended import appended
 from tocsin.runtime.guard import Guard
@@ -67,6 +68,7 @@ class Door:
                 settings.body_max_bytes,
                 max(settings.waiting_max_bytes, settings.body_max_bytes),
                 settings.connections_max,
+                settings.connections_per_address,
                 settings.request_deadline_s,
             ),
         )
@@ -126,8 +128,8 @@ class Door:
         given = _basic(asked)
         try:
             user = await self._user(asked, given)
-        except UsersBusy:
-            return busy("too many passwords wait to be checked")
+        except UsersBusy as error:
+            return busy(str(error), error.turned.after_s)
         if user is None:
             problem = "the user name or the password is wrong" if given else "say who you are"
             return Answer(
@@ -151,7 +153,7 @@ class Door:
             return asked.certificate_name
         users, anonymous = self._guard.users, self._guard.policy.anonymous
         if given is not None and users is not None:
-            return given[0] if await users.verify(*given) else None
+            return given[0] if await users.verify(*given, asked.address) else None
         if anonymous == "always" or (anonymous == "loopback" and is_loopback(asked.address)):
             return ""
         return None
@@ -172,7 +174,10 @@ class Door:
         sender = _basic(asked)
         prefix = f"{work.outlet.prefix}.http.{request_id(sender[0] if sender else '', named, body)}"
         subject = self._places.feed_subject(work.feed.name)
-        batch = [Record(subject, each.payload, f"{prefix}.{number}") for number, each in enumerate(packs)]
+        batch = [
+            Record(subject, RECORDS.seal(each.payload), f"{prefix}.{number}")
+            for number, each in enumerate(packs)
+        ]
         try:
             if key is None:
                 await self._log.append(batch)

@@ -1,7 +1,9 @@
 """HTTP/1.1 for a few machines that send records: h11 between a socket and one function that answers.
 
-Everything has a bound: the head of a request, its body, the time for both, connections, and the bytes of all bodies
-that are held at once. Whoever is over one of the latter two is told to come again (503, Retry-After).
+Everything has a bound: the head of a request, its body, the time for both, connections, those of one address, and the
+bytes of all bodies that are held at once, by what has *come* of them. A body for which there is no room is told to come
+again (503, Retry-After). When there are too many connections, the one goes that has been silent for longest; one that
+is being answered stays.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
@@ -16,6 +19,7 @@ import h11
 import msgspec
 import structlog
 
+from tocsin.core.admission import is_loopback, source_of
 from tocsin.errors import OperatorError, PortTaken
 from tocsin.runtime.tls import common_name
 
@@ -53,6 +57,7 @@ class Bounds(msgspec.Struct, frozen=True):
     body_max_bytes: int
     waiting_max_bytes: int
     connections_max: int
+    per_address_max: int  # of those; this machine's own are not counted
     deadline_s: float
 
 
@@ -60,8 +65,8 @@ Judge = Callable[[Asked], Awaitable[Answer | None]]  # looks at the head; None: 
 Act = Callable[[Asked, bytes], Awaitable[Answer]]
 
 
-def busy(why: str) -> Answer:
-    return Answer(503, {"error": f"{why}; try again"}, (("Retry-After", str(RETRY_AFTER_S)),))
+def busy(why: str, after_s: int = RETRY_AFTER_S) -> Answer:
+    return Answer(503, {"error": f"{why}; try again"}, (("Retry-After", str(after_s)),))
 
 
 class HttpServer:
@@ -72,7 +77,8 @@ class HttpServer:
         self._act = act
         self._bounds = bounds
         self._servers: list[asyncio.Server] = []
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], _Conversation] = {}  # the one silent for longest first
+        self._addresses: Counter[str] = Counter()
         self._held_bytes = 0  # of bodies that are being read, or acted upon
 
     async def listen(self, host: str, port: int, setting: str, context: ssl.SSLContext | None = None) -> int:
@@ -103,22 +109,46 @@ class HttpServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        crowded = len(self._connections) >= self._bounds.connections_max
-        self._connections.add(task)
+        source = _source(writer)
+        crowded = not self._make_room() or self._addresses[source] >= self._bounds.per_address_max
+        conversation = self._connections[task] = _Conversation(self, reader, writer)
+        if source:
+            self._addresses[source] += 1
         try:
-            await _Conversation(self, reader, writer).run(crowded)
+            await conversation.run(crowded)
         except (ConnectionError, TimeoutError, ssl.SSLError, asyncio.CancelledError):
             pass
         except Exception:
             structlog.get_logger().error("an HTTP connection failed", exc_info=True)
         finally:
-            self._connections.discard(task)
+            self._connections.pop(task, None)
+            if source:
+                self._addresses[source] -= 1
+                if not self._addresses[source]:
+                    del self._addresses[source]
             writer.close()
             with contextlib.suppress(OSError, ssl.SSLError, asyncio.CancelledError):
                 await writer.wait_closed()
 
+    def _make_room(self) -> bool:
+        """Whether there is room for one more connection, if need be in place of one that says nothing."""
+        if len(self._connections) < self._bounds.connections_max:
+            return True
+        for task, conversation in self._connections.items():
+            if conversation.silent:
+                del self._connections[task]
+                task.cancel()
+                return True
+        return False
+
+    def heard(self) -> None:
+        """The connection at hand has said something."""
+        task = asyncio.current_task()
+        if task is not None and task in self._connections:
+            self._connections[task] = self._connections.pop(task)
+
     def reserve(self, size: int) -> bool:
-        """Whether there is room for a body of that size; then it is taken."""
+        """Whether there is room for so much more of a body; then it is taken."""
         if self._held_bytes and self._held_bytes + size > self._bounds.waiting_max_bytes:
             return False
         self._held_bytes += size
@@ -138,6 +168,17 @@ class HttpServer:
         return await self._act(asked, body)
 
 
+class _NoRoom(Exception):
+    """As many bytes of bodies are held as may be."""
+
+
+def _source(writer: asyncio.StreamWriter) -> str:
+    """What connections from the peer's address are counted under; empty: they are not."""
+    peer = writer.get_extra_info("peername")
+    address = peer[0] if isinstance(peer, tuple) else ""
+    return "" if not address or is_loopback(address) else source_of(address)
+
+
 class _Conversation:
     """Requests and answers on one connection, one after the other."""
 
@@ -148,6 +189,8 @@ class _Conversation:
         self._reader = reader
         self._writer = writer
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_MAX_BYTES)
+        self._held_bytes = 0  # of the body at hand
+        self.silent = False  # it is the sender's turn
 
     async def run(self, crowded: bool) -> None:
         deadline_s = self._server.bounds.deadline_s
@@ -180,7 +223,11 @@ class _Conversation:
             if self._protocol.they_are_waiting_for_100_continue:
                 go_on = h11.InformationalResponse(status_code=100, headers=[])
                 self._writer.write(self._protocol.send(go_on) or b"")
-            self._protocol.receive_data(await self._reader.read(CHUNK_BYTES))
+            self.silent = True
+            data = await self._reader.read(CHUNK_BYTES)
+            self.silent = False
+            self._server.heard()
+            self._protocol.receive_data(data)
 
     async def _answer(self, head: h11.Request) -> Answer:
         peer = self._writer.get_extra_info("peername")
@@ -195,29 +242,28 @@ class _Conversation:
             return refusal
         bounds = self._server.bounds
         said = asked.header(b"content-length")
-        # What says no length may be as long as any.
-        size = int(said) if said is not None and said.isdigit() else bounds.body_max_bytes
         too_large = Answer(
             413,
             {
                 "error": f"the body is over {bounds.body_max_bytes} bytes (feeds.body_max_bytes); send it in parts"
             },
         )
-        if size > bounds.body_max_bytes:
+        if said is not None and said.isdigit() and int(said) > bounds.body_max_bytes:
             return too_large
-        if not self._server.reserve(size):
-            return busy("too many bodies wait for the store")
         try:
             async with asyncio.timeout(bounds.deadline_s):
                 body = await self._body(bounds.body_max_bytes)
             return too_large if body is None else await self._server.act(asked, body)
+        except _NoRoom:
+            return busy("too many bodies wait for the store")
         except TimeoutError:
             return Answer(408, {"error": f"the body did not come within {bounds.deadline_s:g} s"})
         finally:
-            self._server.release(size)
+            self._server.release(self._held_bytes)
+            self._held_bytes = 0
 
     async def _body(self, most: int) -> bytes | None:
-        """The body; None if it is too large."""
+        """The body; None if it is too large, ``_NoRoom`` if there is no room for it."""
         parts: list[bytes] = []
         size = 0
         while True:
@@ -227,6 +273,9 @@ class _Conversation:
                 size += len(event.data)
                 if size > most:
                     return None
+                if not self._server.reserve(len(event.data)):
+                    raise _NoRoom
+                self._held_bytes = size
             elif isinstance(event, h11.EndOfMessage):
                 return b"".join(parts)
             else:

@@ -16,7 +16,8 @@ import msgspec
 
 from tocsin.errors import TocsinError
 from tocsin.feeds.packing import Pack, is_object, pack
-from tocsin.ports import BATCH_MAX, PAYLOAD_MAX_BYTES
+from tocsin.model.feeding import RECORD_MAX_BYTES
+from tocsin.ports import BATCH_MAX
 
 KEY_MAX_BYTES: Final = 255
 ID_BYTES: Final = 16
@@ -49,8 +50,8 @@ def read_records(body: bytes) -> list[bytes]:
     else:
         found, what = [each.strip() for each in text.split(b"\n") if each.strip()], "line"
     for number, record in enumerate(found, 1):
-        if len(record) > PAYLOAD_MAX_BYTES:
-            raise BodyInvalid(f"{what} {number} has {len(record)} bytes; at most {PAYLOAD_MAX_BYTES}")
+        if len(record) > RECORD_MAX_BYTES:
+            raise BodyInvalid(f"{what} {number} has {len(record)} bytes; at most {RECORD_MAX_BYTES}")
         if not is_object(record):
             shown = record[:_SHOWN].decode(errors="backslashreplace")
             raise BodyInvalid(f"{what} {number} is no JSON object: {shown}")

@@ -19,7 +19,7 @@ import structlog
 
 from tocsin.client.address import Server
 from tocsin.config import Settings
-from tocsin.errors import Malformed, OperatorError, StoreError, TocsinError
+from tocsin.errors import FormatNewer, OperatorError, StoreError, TocsinError
 from tocsin.feeds.agent import Agent, Work, together
 from tocsin.feeds.door import Door
 from tocsin.feeds.figures import FeedStatus, Figures, Status, source_words
@@ -42,6 +42,7 @@ from tocsin.model.catalogue import (
 from tocsin.model.channel_places import ChannelPlaces
 from tocsin.model.feeding import PREFIX, cell_key, status_subject, table_spec
 from tocsin.model.subjects import messages_log
+from tocsin.model.versions import UNREADABLE
 from tocsin.pipeline.lease import Lease
 from tocsin.ports import Change, Delivery, Log, Store, Table
 from tocsin.runtime.directory import read_network
@@ -199,8 +200,12 @@ class Feeder:
             case "put":
                 try:
                     found = decode_definition(change.value)
-                except Malformed as error:
+                except UNREADABLE as error:
                     self._log.error("a definition cannot be read", key=change.key, problem=str(error))
+                    if isinstance(
+                        error, FormatNewer
+                    ):  # what was known by that name is no longer what is defined
+                        self._defined.pop(change.key.partition(".")[2], None)
                     return
                 if isinstance(found, Feed):
                     self._defined[found.name.lower()] = found

@@ -17,7 +17,7 @@ import structlog
 from tocsin.errors import Malformed, OutcomeUnknown, TocsinError, Trimmed
 from tocsin.model.catalogue import Feed
 from tocsin.model.channel_places import ChannelPlaces
-from tocsin.model.feeding import FeedCell, Intent, Marks, cell_key, decode_cell, encode_cell
+from tocsin.model.feeding import RECORDS, FeedCell, Intent, Marks, cell_key, decode_cell, encode_cell
 from tocsin.ports import BATCH_MAX, Log, Record, Table
 from tocsin.runtime.appended import appended
 from tocsin.runtime.points import AFTER_APPEND, AFTER_INTENT, BEFORE_APPEND, reach
@@ -52,7 +52,9 @@ class Outlet:
         if cell is not None:
             try:
                 known = decode_cell(cell.value)
-            except Malformed as error:
+            except (
+                Malformed
+            ) as error:  # damaged; one that is newer than we are is left alone (``FormatNewer``)
                 self._logger.error("a feed begins anew", feed=self.feed.name, problem=str(error))
         if known is None or known.version != self.feed.version:
             await self._write(FeedCell(self.feed.version, await beginning()))
@@ -91,7 +93,9 @@ class Outlet:
         if not records:
             self.marks = dict(marks)
             return
-        batch = [Record(self._subject, payload, f"{self.prefix}.{each}") for each, payload in records]
+        batch = [
+            Record(self._subject, RECORDS.seal(payload), f"{self.prefix}.{each}") for each, payload in records
+        ]
         intent = Intent(dict(marks), batch[-1].id, await self._log.last())
         await self._write(FeedCell(self.feed.version, self.marks, intent))
         reach(AFTER_INTENT)

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from tocsin.ports import PAYLOAD_MAX_BYTES
+from tocsin.model.feeding import RECORD_MAX_BYTES
 
 ENTRY_MAX_BYTES: Final = 256 << 10  # of an array: a slice of the pipeline is bounded in entries, not in bytes
 ENTRY_MAX_RECORDS: Final = 500
@@ -49,7 +49,7 @@ def pack(records: Sequence[bytes]) -> list[Pack]:
             continue
         if held and (size + len(record) > ENTRY_MAX_BYTES or len(held) == ENTRY_MAX_RECORDS):
             close()
-        if len(record) > PAYLOAD_MAX_BYTES:
+        if len(record) > RECORD_MAX_BYTES:
             packs.append(Pack(cut(record), 1))
             continue
         held.append(record)
@@ -69,4 +69,4 @@ def is_object(record: bytes) -> bool:
 
 def cut(record: bytes) -> bytes:
     """What the log takes of a record: one that is too large loses its end, so that it fits no dataset but is seen."""
-    return record[:PAYLOAD_MAX_BYTES]
+    return record[:RECORD_MAX_BYTES]

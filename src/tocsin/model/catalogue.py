@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from tocsin.errors import Malformed
+from tocsin.model.versions import Document
 
 CATALOGUE: Final = "catalogue"  # the table's name, after the network's and a hyphen
 
@@ -121,8 +121,8 @@ class Channel(msgspec.Struct, frozen=True, tag_field="kind", tag="channel"):
 
 Definition = Dataset | Feed | Channel
 
-_encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Definition] = msgspec.json.Decoder(Definition)
+DEFINITION: Final = Document("a definition", _decoder)
 
 
 def is_name(text: str) -> bool:
@@ -137,12 +137,9 @@ def key_of(definition: Definition) -> str:
 
 
 def encode_definition(definition: Definition) -> bytes:
-    return _encoder.encode(definition)
+    return DEFINITION.write(definition)
 
 
 def decode_definition(data: bytes) -> Definition:
     """The definition, or ``Malformed`` for whatever is none."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"not a definition: {error}") from None
+    return DEFINITION.read(data)

@@ -22,8 +22,8 @@ from typing import Final
 
 import msgspec
 
-from tocsin.errors import Malformed
-from tocsin.ports import TableSpec
+from tocsin.model.versions import Document, Foreign
+from tocsin.ports import PAYLOAD_MAX_BYTES, TableSpec
 
 FEEDER: Final = "feeder"  # the table's name, after the network's and a hyphen
 PREFIX: Final = "feed."  # of the keys of cells
@@ -65,17 +65,15 @@ def floor(cells: Iterable[FeedCell], end: int) -> int:
     return min((end, *(each.intent.after + 1 for each in cells if each.intent is not None)))
 
 
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(FeedCell)
+RECORDS: Final = Foreign("records of a feed")  # an entry of the log of feeds
+RECORD_MAX_BYTES: Final = PAYLOAD_MAX_BYTES - len(RECORDS.mark)
+CELL: Final = Document("how far a feed is", msgspec.json.Decoder(FeedCell))
 
 
 def encode_cell(cell: FeedCell) -> bytes:
-    return _encoder.encode(cell)
+    return CELL.write(cell)
 
 
 def decode_cell(data: bytes) -> FeedCell:
     """The cell, or ``Malformed`` for whatever is none."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"not how far a feed is: {error}") from None
+    return CELL.read(data)

@@ -7,12 +7,14 @@ names a record of the same log that has them (``model.said``).
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 from mqtt5 import PublishPacket, QoS
 
-from tocsin.errors import Malformed
 from tocsin.model.priority import CRITICAL, priority_of
 from tocsin.model.stream import Metadata, Value
+from tocsin.model.versions import Packed
 
 _QOS = (QoS.AT_MOST_ONCE, QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE)
 
@@ -121,17 +123,13 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.expiry_s is not None and waited_s >= self.expiry_s
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Publication)
+MESSAGE: Final = Packed("a stored message", msgspec.msgpack.Decoder(Publication))
 
 
 def encode_publication(publication: Publication) -> bytes:
-    return _encoder.encode(publication)
+    return MESSAGE.write(publication)
 
 
 def decode_publication(data: bytes) -> Publication:
     """The publication, or ``Malformed`` for whatever is none."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"not a publication: {error}") from None
+    return MESSAGE.read(data)

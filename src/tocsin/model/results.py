@@ -23,8 +23,8 @@ from typing import Final
 
 import msgspec
 
-from tocsin.errors import Malformed
 from tocsin.model.priority import CRITICAL as CRITICAL
+from tocsin.model.versions import Packed
 
 SUBSCRIPTIONS: Final = "channel-subscriptions"  # the table's name, after the network's and a hyphen
 NOTICES: Final = "notices"  # the log's name, likewise; its one subject is ``{network}.notices``
@@ -106,28 +106,21 @@ def position_of(place: int) -> int:
     return place // ORDINALS
 
 
-_encoder = msgspec.msgpack.Encoder()
-_subscriptions = msgspec.msgpack.Decoder(BackendSubscription)
-_notices = msgspec.msgpack.Decoder(Notice)
+SUBSCRIPTION: Final = Packed("a backend subscription", msgspec.msgpack.Decoder(BackendSubscription))
+NOTICE: Final = Packed("a notice of results", msgspec.msgpack.Decoder(Notice))
 
 
 def encode_subscription(subscription: BackendSubscription) -> bytes:
-    return _encoder.encode(subscription)
+    return SUBSCRIPTION.write(subscription)
 
 
 def decode_subscription(data: bytes) -> BackendSubscription:
-    try:
-        return _subscriptions.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"not a backend subscription: {error}") from None
+    return SUBSCRIPTION.read(data)
 
 
 def encode_notice(notice: Notice) -> bytes:
-    return _encoder.encode(notice)
+    return NOTICE.write(notice)
 
 
 def decode_notice(data: bytes) -> Notice:
-    try:
-        return _notices.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"not a notice: {error}") from None
+    return NOTICE.read(data)

@@ -12,26 +12,23 @@ from typing import Final
 
 import msgspec
 
-from tocsin.errors import Malformed
 from tocsin.model.stream import Value
+from tocsin.model.versions import Packed
 
 REFERENCE_BYTES: Final = 16  # nobody finds two metadata with one hash
 INLINE_MAX_BYTES: Final = 64  # what is shorter is in the message itself: a reference would save nothing
 
-_encoder = msgspec.msgpack.Encoder(order="sorted")  # the same metadata are the same bytes, whoever said them
-_decoder = msgspec.msgpack.Decoder(dict[str, Value])
+# The same metadata are the same bytes, whoever said them.
+SAID: Final = Packed("metadata of a stream", msgspec.msgpack.Decoder(dict[str, Value]), ordered=True)
 
 
 def encode_said(keys: dict[str, Value]) -> bytes:
-    return _encoder.encode(keys)
+    return SAID.write(keys)
 
 
 def decode_said(data: bytes) -> dict[str, Value]:
     """The metadata, or ``Malformed`` for whatever is none."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed(f"not metadata of a stream: {error}") from None
+    return SAID.read(data)
 
 
 def reference_of(encoded: bytes) -> bytes:

@@ -53,7 +53,8 @@ class Catalogue:
         self.readers: dict[str, frozenset[str]] = {}  # channel → the datasets that it reads
 
     async def load(self) -> None:
-        """Read the table; a cell that is no definition is said and left alone."""
+        """Read the table; a cell that is no definition is said and left alone. ``FormatNewer`` ends it: what is newer
+        than this process would be replaced by the next definition of its name."""
         async for change in self._table.watch():
             if change.kind == "ready":
                 return

@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from tocsin.errors import DatasetMissing, Malformed, StorageUnusable, StoreError
+from tocsin.errors import DatasetMissing, FormatNewer, Malformed, StorageUnusable, StoreError
 from tocsin.model.results import decode_notice
 from tocsin.pipeline.shop import Shop
 from tocsin.ports import Log, Table
@@ -69,6 +69,7 @@ class Housekeeping:
                 StorageUnusable,
                 StoreError,
                 Malformed,
+                FormatNewer,
             ) as error:  # one may be dropped just now
                 self._log.warning("upkeep was not possible", problem=str(error))
             rounds += 1

@@ -22,6 +22,7 @@ import structlog
 
 from tocsin.errors import StorageUnusable, StoreError, Trimmed
 from tocsin.model.catalogue import Feed
+from tocsin.model.feeding import RECORDS
 from tocsin.pipeline.storage.landing import Landing
 from tocsin.ports import Entry, Log
 from tocsin.runtime import points
@@ -166,7 +167,7 @@ class Ingest:
         records: list[bytes] = []
         positions: list[int] = []
         for entry in entries:
-            for record in split(entry.payload):
+            for record in split(RECORDS.open(entry.payload)):
                 records.append(record)
                 positions.append(entry.position)
         fitted = self._landing.fitter(feed.dataset).fit(records)

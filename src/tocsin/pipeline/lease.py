@@ -17,6 +17,7 @@ import msgspec
 import psutil
 
 from tocsin.errors import Conflict, StoreError, TocsinError
+from tocsin.model.versions import UNREADABLE, Document
 from tocsin.ports import Cell, Table
 
 KEY: Final = "lease"
@@ -94,14 +95,17 @@ class Lease:
             return  # it ends by itself
 
     async def _write(self, revision: int) -> int:
-        value = msgspec.json.encode(self._holder)
+        value = HOLDER.write(self._holder)
         return await self._table.compare_and_set(KEY, value, revision=revision, ttl_s=TTL_S)
+
+
+HOLDER: Final = Document("the lease of the pipeline", msgspec.json.Decoder(Holder))
 
 
 def _holder(cell: Cell) -> Holder:
     try:
-        return msgspec.json.decode(cell.value, type=Holder)
-    except msgspec.DecodeError:
+        return HOLDER.read(cell.value)
+    except UNREADABLE:
         return Holder("", "unknown", 0, 0)
 
 

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from tocsin.errors import StoreError
+from tocsin.model.versions import Document, Format
 from tocsin.ports import Table
 
 CHANNEL: Final = "channel."
@@ -32,6 +33,14 @@ class ChannelProgress(msgspec.Struct, frozen=True):
     execution: int = 0
     read: dict[str, int] = {}  # of each dataset that it reads as NEW: the version up to which it has
     at_us: int = 0  # of the last execution
+
+
+COUNT: Final = Format("a count of the pipeline")
+PROGRESS: Final = Document("how far a channel is", msgspec.json.Decoder(ChannelProgress))
+
+
+def _number(value: bytes) -> int:
+    return int(COUNT.open(value))
 
 
 class Progress:
@@ -54,13 +63,13 @@ class Progress:
 
     def _take(self, key: str, value: bytes) -> None:
         if key.startswith(CHANNEL):
-            self.channels[key.removeprefix(CHANNEL)] = msgspec.json.decode(value, type=ChannelProgress)
+            self.channels[key.removeprefix(CHANNEL)] = PROGRESS.read(value)
         elif key.startswith(VERSION):
-            self._versions[key.removeprefix(VERSION)] = int(value)
+            self._versions[key.removeprefix(VERSION)] = _number(value)
         elif key == TICK:
-            self.tick = int(value)
+            self.tick = _number(value)
         elif key == INGESTED:
-            self.ingested = int(value)
+            self.ingested = _number(value)
 
     # ── what has happened ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -69,16 +78,16 @@ class Progress:
 
     def note_channel(self, name: str, progress: ChannelProgress) -> None:
         self.channels[name.lower()] = progress
-        self._unwritten[f"{CHANNEL}{name.lower()}"] = msgspec.json.encode(progress)
+        self._unwritten[f"{CHANNEL}{name.lower()}"] = PROGRESS.write(progress)
 
     def note_tick(self, tick: int) -> None:
         self.tick = tick
-        self._unwritten[TICK] = str(tick).encode()
+        self._unwritten[TICK] = COUNT.seal(b"%d" % tick)
 
     def note_ingested(self, position: int) -> None:
         if position != self.ingested:
             self.ingested = position
-            self._unwritten[INGESTED] = str(position).encode()
+            self._unwritten[INGESTED] = COUNT.seal(b"%d" % position)
 
     def last_version(self, key: str) -> int:
         """How far the versions of a definition's key were counted."""
@@ -86,7 +95,7 @@ class Progress:
 
     def note_version(self, key: str, version: int) -> None:
         self._versions[key] = version
-        self._unwritten[f"{VERSION}{key}"] = str(version).encode()
+        self._unwritten[f"{VERSION}{key}"] = COUNT.seal(b"%d" % version)
 
     def forget_reading(self, channel: str) -> None:
         """A channel is dropped: one of its name that is made later begins anew. Its executions go on counting."""

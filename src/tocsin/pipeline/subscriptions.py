@@ -5,7 +5,8 @@ for which there are rows: those that hold k in earnest or, if none does, those t
 somebody last asked is remembered by channel, so that the tables that Spark joins with (``pipeline.tables``) follow at
 the cost of the changes. When the watch begins anew, what it does not repeat is gone.
 
-Names of channels are those of keys: in lower case. A cell that cannot be read is left out and counted.
+Names of channels are those of keys: in lower case. A cell that is damaged is left out and counted; at one that only a
+newer process can read, this one ends in words (``FormatNewer``), for its broker would wait for results in vain.
 """
 
 from __future__ import annotations

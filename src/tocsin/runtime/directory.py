@@ -21,12 +21,14 @@ import secrets
 import stat
 import time
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import psutil
 
 from tocsin.config import Role, Settings
-from tocsin.errors import DirectoryUnusable, OperatorError, StateInUse
+from tocsin.errors import DirectoryUnusable, Malformed, OperatorError, StateInUse
+from tocsin.model.versions import Document
 
 REMAINS_WAIT_S = 20.0  # children of a killed parent end within their grace of 10 s
 POLL_S = 0.05
@@ -73,6 +75,9 @@ class NetworkFile(msgspec.Struct, frozen=True):
     brokers: tuple[BrokerAddress, ...]
     feeder: FeederAddress | None = None  # None: this machine has no pipeline, and so no feeder
     storage: str = ""  # where that pipeline keeps datasets
+
+
+NETWORK: Final = Document("the file network.json", msgspec.json.Decoder(NetworkFile))
 
 
 class StateDirectory:
@@ -140,7 +145,7 @@ class StateDirectory:
         return token
 
     def write_network(self, file: NetworkFile) -> None:
-        self._write("network.json", msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n")
+        self._write("network.json", msgspec.json.format(NETWORK.write(file), indent=2) + b"\n")
 
     def _write(self, name: str, data: bytes) -> None:
         """Replace a file whole: a reader, or the next start after a crash, never sees half of it."""
@@ -222,12 +227,12 @@ def read_network(path: Path) -> NetworkFile | None:
     """The addresses kept in a state directory; None if no network was ever started there."""
     try:
         with (path / "network.json").open("rb") as file:
-            return msgspec.json.decode(file.read(NETWORK_FILE_MAX_BYTES), type=NetworkFile)
+            return NETWORK.read(file.read(NETWORK_FILE_MAX_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise DirectoryUnusable(str(path), error.strerror or str(error)) from None
-    except msgspec.DecodeError as error:
+    except Malformed as error:
         raise OperatorError(
             f"{path / 'network.json'} is not the file that `tocsin up` wrote there: {error}", "Delete it"
         ) from None

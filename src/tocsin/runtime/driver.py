@@ -42,8 +42,9 @@ from tocsin.core.machine import (
     Watched,
     WatchTable,
 )
-from tocsin.errors import Malformed, StoreUnavailable, TocsinError, Trimmed
+from tocsin.errors import StoreUnavailable, TocsinError, Trimmed
 from tocsin.model.message import Address
+from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Log, Store, Table
 from tocsin.runtime.pump import Pump
 from tocsin.runtime.requests import Request, outcome
@@ -181,7 +182,7 @@ class Driver:
         async for delivery in messages:
             try:
                 envelope = decode_envelope(delivery.payload)
-            except Malformed as error:
+            except UNREADABLE as error:
                 self.malformed += 1
                 self._log.warning("message ignored", subject=delivery.subject, problem=str(error))
             else:

@@ -49,8 +49,9 @@ class Guard:
         """Read the files; ``OperatorError`` if one cannot be used."""
         settings = settings or Settings()
         files = settings.access
-        self.policy = Policy(users=bool(files.users), anonymous=files.anonymous)
-        self.users = Users(Path(files.users)) if files.users else None
+        self.policy = Policy(users=bool(files.users), anonymous=files.anonymous, origins=files.origins)
+        failures = settings.limits.password_failures
+        self.users = Users(Path(files.users), failures) if files.users else None
         self._rules = Path(files.rules) if files.rules else None
         self._rules_signature = signature(self._rules) if self._rules else None
         self.access = Access(read_rules(self._rules) if self._rules else None)

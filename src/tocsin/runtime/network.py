@@ -28,6 +28,7 @@ from tocsin.runtime.directory import (
 )
 from tocsin.runtime.guard import Guard
 from tocsin.runtime.listening import settle
+from tocsin.runtime.process import SETTINGS
 from tocsin.runtime.supervisor import Plan
 from tocsin.store.server import ServerPlan, find_program, plan_servers, wait_ready
 
@@ -96,7 +97,7 @@ def addresses(settings: Settings) -> NetworkFile:
 
 def plans(settings: Settings, directory: StateDirectory) -> tuple[Plan, ...]:
     """The children, from settings that were prepared; writes the configuration of the embedded servers."""
-    nats, handover = settings.nats, to_json(settings)
+    nats, handover = settings.nats, SETTINGS.seal(to_json(settings))
     servers: tuple[ServerPlan, ...] = ()
     if not nats.urls:
         servers = plan_servers(

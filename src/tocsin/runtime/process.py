@@ -23,14 +23,15 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import msgspec
 import structlog
 import uvloop
 
 from tocsin.config import Settings, from_json
-from tocsin.errors import OperatorError, TocsinError
+from tocsin.errors import Malformed, OperatorError, TocsinError
+from tocsin.model.versions import Format
 from tocsin.runtime import cut_socket, leash, logs
 from tocsin.runtime.cut import CuttableLoop
 
@@ -112,6 +113,9 @@ class StatusLine(asyncio.Protocol):
             self._transport.close()
 
 
+SETTINGS: Final = Format("the settings of a parent")
+
+
 def inherited_settings() -> Settings | None:
     """The settings that a parent handed down, or None in a process that was started by hand. Call it once, first."""
     text = os.environ.get(STATUS_VARIABLE)
@@ -127,8 +131,8 @@ def inherited_settings() -> Settings | None:
             if not chunk:
                 break
             received += chunk
-        return from_json(received)
-    except (OSError, ValueError, msgspec.DecodeError):
+        return from_json(SETTINGS.open(received))
+    except (OSError, ValueError, msgspec.DecodeError, Malformed):
         raise OperatorError(
             f"{STATUS_VARIABLE}={text} does not lead to the settings of a running `tocsin up`",
             "Unset that variable to start this process by hand",
@@ -152,11 +156,26 @@ def run(name: str, settings: Settings, main: Callable[[Process], Awaitable[None]
         log.info("process stopped")
         return code
     except TocsinError as error:
-        print(f"tocsin: {error}", file=sys.stderr, flush=True)
-        return 2 if isinstance(error, OperatorError) else 1
-    except Exception:
+        return _refuse(error)
+    except Exception as error:
+        if isinstance(error, ExceptionGroup) and (known := _operators(error)) is not None:
+            return _refuse(known)
         log.error("process failed", exc_info=True)
         return 1
+
+
+def _refuse(error: TocsinError) -> int:
+    print(f"tocsin: {error}", file=sys.stderr, flush=True)
+    return 2 if isinstance(error, OperatorError) else 1
+
+
+def _operators(group: ExceptionGroup[Exception]) -> OperatorError | None:
+    """What a person can put right, if that is all that went wrong in tasks that ended together."""
+    matched, rest = group.split(OperatorError)
+    if matched is None or rest is not None:
+        return None
+    first = matched.exceptions[0]
+    return first if isinstance(first, OperatorError) else _operators(first)
 
 
 def _raise_file_limit() -> None:

@@ -14,7 +14,7 @@ import structlog
 
 from tocsin.core.channel_request import is_channel
 from tocsin.core.stored_session import StoredSession, decode_session
-from tocsin.errors import Malformed
+from tocsin.errors import FormatNewer, Malformed
 from tocsin.model.feeding import PREFIX, FeedCell, decode_cell, floor
 from tocsin.model.results import position_of
 from tocsin.ports import Cell, Log, Table
@@ -47,9 +47,12 @@ def needed(value: bytes) -> int:
     """The oldest position that one stored session may need."""
     try:
         session = decode_session(value)
-    except Malformed as error:  # it is replaced when its client comes
+    except Malformed as error:  # damaged: nobody can tell what it needs
         structlog.get_logger().warning("a stored session is unreadable", problem=str(error))
         return _NOTHING
+    except FormatNewer as error:  # it may need everything
+        structlog.get_logger().warning("nothing is trimmed: a stored session is newer", problem=str(error))
+        return 0
     return _oldest(session)
 
 
@@ -78,4 +81,9 @@ async def feeds_floor(cells: Table, end: int) -> int:
             found.append(decode_cell(cell.value))
         except Malformed as error:  # its feed begins anew
             structlog.get_logger().warning("a feed's cell is unreadable", key=key, problem=str(error))
+        except FormatNewer as error:  # it may need everything
+            structlog.get_logger().warning(
+                "nothing is trimmed: a feed's cell is newer", key=key, problem=str(error)
+            )
+            return 0
     return floor(found, end)

@@ -3,8 +3,9 @@
     alice:$argon2id$v=19$m=19456,t=2,p=1$…
 
 To check a password costs some 20 ms and 19 MiB on purpose, so it is done in threads of its own, of which there are
-few, and no more than WAITING_MAX wait for them. What was proven once is remembered as a digest under a key that only
-this process has: thousands of devices that reconnect at once, after a broken link say, are let in without a hash.
+few. ``core.logins`` says whose turn it is, and who is refused unseen. What was proven once is remembered as a digest
+under a key that only this process has: thousands of devices that reconnect at once, after a broken link say, are let in
+without a hash.
 
 A broker reads the file again when it changes (``reload``); what was remembered of a user whose line changed counts no
 more. A file that cannot be read then leaves the users as they were, and says so in the log.
@@ -27,8 +28,12 @@ from typing import Final
 from argon2 import PasswordHasher
 from argon2.exceptions import Argon2Error, InvalidHashError, VerificationError
 
+from tocsin.config import Limits
 from tocsin.core.access_rules import user_name_problem
+from tocsin.core.admission import is_loopback, source_of
+from tocsin.core.logins import Logins, Ticket, Turned
 from tocsin.errors import OperatorError
+from tocsin.runtime.pump import now_us
 from tocsin.runtime.signature import signature
 
 # The least that OWASP's password storage guidance names for argon2id (2024): 19 MiB, two passes, one lane. More would
@@ -38,28 +43,32 @@ FILE_MAX_BYTES: Final = 16 << 20
 USERS_MAX: Final = 100_000  # at 110 bytes a line, 11 MB
 PASSWORD_MAX_BYTES: Final = 1_024
 THREADS_MAX: Final = 4  # so 76 MiB of hashing at once
-WAITING_MAX: Final = 1_000  # passwords that wait for a thread: on two cores, some ten seconds' worth
 PROVEN_MAX: Final = 20_000  # passwords remembered; above the default limits.connections_max
 
 
 class UsersBusy(Exception):
-    """Too many passwords wait to be checked; this one is not."""
+    """A password that is not looked at."""
+
+    def __init__(self, turned: Turned) -> None:
+        self.turned = turned
+        super().__init__(str(turned))
 
 
 class Users:
     """The users of a broker."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, failures_max: int = Limits().password_failures) -> None:
         """Read the file; ``OperatorError`` if that is not possible."""
         self.path = path
         self._signature = signature(path)
         self._hashes = read_users(path)
         self._key = secrets.token_bytes(32)
         self._proven: dict[str, tuple[str, bytes]] = {}  # user → the line's hash and the password's digest
-        self._waiting = 0
+        self._logins = Logins(failures_max)
+        self._turns: dict[Ticket, asyncio.Future[None]] = {}  # of those who wait for theirs
         threads = min(THREADS_MAX, os.cpu_count() or 1)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="passwords")
-        self._turns = asyncio.Semaphore(threads)
+        self._free = threads
         self._nobody = _HASHER.hash(secrets.token_bytes(16))  # checked for users that there are not
 
     def __contains__(self, name: str) -> bool:
@@ -75,8 +84,8 @@ class Users:
             return False
         return hmac.compare_digest(known[1], self._digest(name, password))
 
-    async def verify(self, name: str, password: bytes) -> bool:
-        """Whether this is the user's password; ``UsersBusy`` if too many are asked for.
+    async def verify(self, name: str, password: bytes, address: str = "") -> bool:
+        """Whether this is the user's password, as somebody at that address says; ``UsersBusy`` if it is not looked at.
 
         Cancel it for whoever gives up: in a crowd, hashing for those would keep the others until they give up as well.
         """
@@ -84,25 +93,58 @@ class Users:
             return True
         if len(password) > PASSWORD_MAX_BYTES:
             return False
-        if self._waiting >= WAITING_MAX:
-            raise UsersBusy
-        self._waiting += 1
+        local = not address or is_loopback(address)
+        ticket, turned, gone = self._logins.ask(source_of(address), name, now_us(), local=local)
+        for each in gone:
+            self._turns.pop(each).set_exception(UsersBusy(Turned("crowded", 1)))
+        if ticket is None:
+            assert turned is not None, "it is one or the other"
+            raise UsersBusy(turned)
+        turn = self._turns[ticket] = asyncio.get_running_loop().create_future()
+        self._call_next()
         try:
-            async with self._turns:
-                return self.recall(name, password) or await self._hash(name, password)
-        finally:
-            self._waiting -= 1
+            await turn
+        except asyncio.CancelledError:
+            self._logins.forget(ticket)
+            self._turns.pop(ticket, None)
+            if turn.done() and not turn.cancelled():
+                self._over(ticket, good=None)  # it was called in the same moment
+            raise
+        if self.recall(name, password):
+            self._over(ticket, good=None)
+            return True
+        return await self._hash(ticket, password)
 
-    async def _hash(self, name: str, password: bytes) -> bool:
+    async def _hash(self, ticket: Ticket, password: bytes) -> bool:
+        """Check it in a thread. Whoever goes meanwhile has used the thread all the same, and gave a wrong password."""
+        name = ticket.name
         hashed = self._hashes.get(name)
         # A user that there is not takes as long as a wrong password: nobody learns who there is.
-        good = await asyncio.get_running_loop().run_in_executor(
+        job = asyncio.get_running_loop().run_in_executor(
             self._pool, _matches, hashed or self._nobody, password
         )
-        if not good or hashed is None or self._hashes.get(name) != hashed:
-            return False
-        self._remember(name, hashed, password)
-        return True
+        good = False
+        try:
+            good = await asyncio.shield(job) and hashed is not None and self._hashes.get(name) == hashed
+        finally:
+            if job.done():
+                self._over(ticket, good=good)
+            else:
+                job.add_done_callback(lambda _: self._over(ticket, good=False))
+        if good and hashed is not None:
+            self._remember(name, hashed, password)
+        return good
+
+    def _call_next(self) -> None:
+        """Give free threads to those whose turn it is."""
+        while self._free and (ticket := self._logins.next(now_us())) is not None:
+            self._free -= 1
+            self._turns.pop(ticket).set_result(None)
+
+    def _over(self, ticket: Ticket, *, good: bool | None) -> None:
+        self._logins.done(ticket, good, now_us())
+        self._free += 1
+        self._call_next()
 
     def reload(self) -> frozenset[str] | None:
         """Read the file again if it changed: the users whose line is gone or another; None if it did not change.
@@ -115,7 +157,9 @@ class Users:
         self._signature = found  # once a change: a bad file is complained about once
         hashes = read_users(self.path)
         before, self._hashes = self._hashes, hashes
-        return frozenset(name for name, hashed in before.items() if hashes.get(name) != hashed)
+        changed = frozenset(name for name, hashed in before.items() if hashes.get(name) != hashed)
+        self._logins.unprove(changed)
+        return changed
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

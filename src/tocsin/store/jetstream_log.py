@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from tocsin.errors import StoreUnavailable, Trimmed
-from tocsin.ports import READ_MAX, Entry, LogSpec, Page, Record
+from tocsin.ports import READ_MAX, READ_MAX_BYTES, Entry, LogSpec, Page, Record
 from tocsin.store import rules
 from tocsin.store.feed import Feed
 from tocsin.store.jetstream_append import Append
@@ -105,7 +105,15 @@ class JetStreamLog:
 
     # ── read ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def read(self, subject: str, start: int, *, limit: int = READ_MAX, fresh: bool = False) -> Page:
+    async def read(
+        self,
+        subject: str,
+        start: int,
+        *,
+        limit: int = READ_MAX,
+        max_bytes: int = READ_MAX_BYTES,
+        fresh: bool = False,
+    ) -> Page:
         operation = f"read log {self._spec.name!r}"
         rules.check_read(operation, subject, start, limit)
         while True:
@@ -113,7 +121,7 @@ class JetStreamLog:
                 marks = marks_of(subject, self._spec.subjects)
                 found = await self._stream.fresh_slice(operation, subject, start, limit, marks)
             else:
-                found = await self._stream.slice(operation, subject, start, limit)
+                found = await self._stream.slice(operation, subject, start, limit, max_bytes)
             self._check_kept(start, found.oldest)
             entries = tuple([_entry(each) for each in found.messages if not is_mark(each.subject)])
             if entries or not found.messages or found.next > found.newest:

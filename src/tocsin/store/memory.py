@@ -12,7 +12,18 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 from tocsin.errors import Refused, StoreUnavailable
-from tocsin.ports import READ_MAX, Cell, Change, Clock, Entry, LogSpec, Page, Record, TableSpec
+from tocsin.ports import (
+    READ_MAX,
+    READ_MAX_BYTES,
+    Cell,
+    Change,
+    Clock,
+    Entry,
+    LogSpec,
+    Page,
+    Record,
+    TableSpec,
+)
 from tocsin.store import rules
 from tocsin.store.memory_bus import MemoryBus, MemoryExchange
 from tocsin.store.state import LogState, TableState
@@ -118,9 +129,17 @@ class MemoryLog:
         self._cell.bell.ring()
         return positions
 
-    async def read(self, subject: str, start: int, *, limit: int = READ_MAX, fresh: bool = False) -> Page:
+    async def read(
+        self,
+        subject: str,
+        start: int,
+        *,
+        limit: int = READ_MAX,
+        max_bytes: int = READ_MAX_BYTES,
+        fresh: bool = False,
+    ) -> Page:
         self._cell.state.expire(self._store.now_us("read"))
-        return self._cell.state.read(subject, start, limit)
+        return self._cell.state.read(subject, start, limit, max_bytes)
 
     async def follow(self, subject: str, start: int) -> AsyncIterator[Entry]:
         while True:

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tocsin.errors import Conflict, Refused, StoreFull, Trimmed
-from tocsin.ports import READ_MAX, Cell, Change, Entry, LogSpec, Page, Record, TableSpec
+from tocsin.ports import READ_MAX, READ_MAX_BYTES, Cell, Change, Entry, LogSpec, Page, Record, TableSpec
 from tocsin.store import rules
 from tocsin.store.index import SubjectIndex
 
@@ -104,16 +104,17 @@ class LogState:
         if spec.max_bytes is not None:
             self._bound_bytes(spec.max_bytes)
 
-    def read(self, subject: str, start: int, limit: int = READ_MAX) -> Page:
+    def read(self, subject: str, start: int, limit: int = READ_MAX, max_bytes: int = READ_MAX_BYTES) -> Page:
         """As ``ports.Log.read``; call ``expire`` first where age matters."""
         rules.check_read(f"read log {self.spec.name!r}", subject, start, limit)
         if 0 < start < self._oldest and self.spec.max_per_subject is None:
             raise Trimmed(self.spec.name, start, self._oldest)
         entries: list[Entry] = []
-        first = max(start, self._oldest)
+        first, size = max(start, self._oldest), 0
         for position in self._subjects.positions(self._pattern(subject), first):
             entries.append(self._entry(position))
-            if len(entries) == limit:
+            size += len(entries[-1].payload)
+            if len(entries) == limit or size >= max_bytes:
                 return Page(tuple(entries), position + 1, self.last_position)
         return Page(tuple(entries), max(start, self.last_position + 1), self.last_position)
 

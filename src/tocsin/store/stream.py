@@ -239,7 +239,7 @@ class Stream:
                 messages.append(message)
                 after = message.position + 1
             cut = cut or sum(message.bytes for message in messages) >= PAGE_MAX_BYTES
-            if cut:
+            if cut or _is_cut(page, position):
                 return Slice(tuple(messages), after, bounds.oldest, max(bounds.newest, position))
             if not any(message.position >= position for message in page):
                 raise Passing(operation, "the server that answers is behind")
@@ -252,10 +252,13 @@ class Stream:
         """The oldest message that was stored at that time or later."""
         return await self._direct_one(operation, {"start_time": when.isoformat(), "batch": 1})
 
-    async def slice(self, operation: str, pattern: str, start: int, limit: int) -> Slice:
-        """Up to ``limit`` messages of ``pattern`` from position ``start`` on."""
+    async def slice(
+        self, operation: str, pattern: str, start: int, limit: int, max_bytes: int = PAGE_MAX_BYTES
+    ) -> Slice:
+        """Up to ``limit`` messages of ``pattern`` from position ``start`` on; it ends with the one that reaches
+        ``max_bytes``."""
         if self.replicas > 1:
-            return await self._slice_checked(operation, pattern, start, limit)
+            return await self._slice_checked(operation, pattern, start, limit, max_bytes)
 
         async def attempt(timeout_s: float) -> Slice | None:
             with (
@@ -266,24 +269,28 @@ class Stream:
                 await self.connection.send(
                     self._get_frame({"last_by_subj": ">"}, newest)
                     + self._get_frame({"seq": 1, "batch": 1}, oldest)
-                    + self._get_frame(_page_request(pattern, start, limit), page)
+                    + self._get_frame(_page_request(pattern, start, limit, max_bytes), page)
                 )
                 last = _found(await newest.get(timeout_s))
                 first = _found(await oldest.get(timeout_s))
                 messages, _ = await _take_page(page, timeout_s)
             if last is None or first is None:
                 return None  # empty, or its newest message was removed: only the bounds can tell
-            return _slice(messages, start, limit, first.position, last.position)
+            return _slice(messages, start, limit, max_bytes, first.position, last.position)
 
         found = await persist(self.connection, operation, self.deadline_s, attempt)
-        return found if found is not None else await self._slice_checked(operation, pattern, start, limit)
+        if found is not None:
+            return found
+        return await self._slice_checked(operation, pattern, start, limit, max_bytes)
 
-    async def _slice_checked(self, operation: str, pattern: str, start: int, limit: int) -> Slice:
+    async def _slice_checked(
+        self, operation: str, pattern: str, start: int, limit: int, max_bytes: int = PAGE_MAX_BYTES
+    ) -> Slice:
         """A page whose end was checked with the leader."""
         bounds = await self.bounds(operation)
-        messages = await self._page(operation, pattern, start, limit)
+        messages = await self._page(operation, pattern, start, limit, max_bytes)
         taken = sum(message.bytes for message in messages)
-        while len(messages) < limit and taken < PAGE_MAX_BYTES:
+        while len(messages) < limit and taken < max_bytes:
             after = messages[-1].position + 1 if messages else max(1, start)
             if after > bounds.newest:
                 break
@@ -292,12 +299,15 @@ class Stream:
                 break
             messages.append(further)  # the replica that answered was behind
             taken += further.bytes
-        return _slice(messages, start, limit, bounds.oldest, bounds.newest)
+        return _slice(messages, start, limit, max_bytes, bounds.oldest, bounds.newest)
 
-    async def _page(self, operation: str, pattern: str, start: int, limit: int) -> list[Stored]:
+    async def _page(
+        self, operation: str, pattern: str, start: int, limit: int, max_bytes: int = PAGE_MAX_BYTES
+    ) -> list[Stored]:
         async def attempt(timeout_s: float) -> list[Stored]:
             with Mailbox(self.connection) as page:
-                await self.connection.send(self._get_frame(_page_request(pattern, start, limit), page))
+                request = _page_request(pattern, start, limit, max_bytes)
+                await self.connection.send(self._get_frame(request, page))
                 return (await _take_page(page, timeout_s))[0]
 
         return await persist(self.connection, operation, self.deadline_s, attempt)
@@ -368,13 +378,21 @@ def own_marks(subjects: Sequence[str]) -> str:
     return ".".join([*literal, MARK])
 
 
-def _page_request(pattern: str, start: int, limit: int) -> dict[str, object]:
-    return {"seq": max(1, start), "next_by_subj": pattern, "batch": limit, "max_bytes": PAGE_MAX_BYTES}
+def _page_request(pattern: str, start: int, limit: int, max_bytes: int) -> dict[str, object]:
+    return {"seq": max(1, start), "next_by_subj": pattern, "batch": limit, "max_bytes": max_bytes}
 
 
-def _slice(messages: list[Stored], start: int, limit: int, oldest: int, newest: int) -> Slice:
+def _is_cut(page: list[Stored], newest: int) -> bool:
+    """Whether the server ended a page before the newest message: it counts headers of its own in the page's bytes."""
+    if not page or page[-1].position >= newest:
+        return False
+    return int(page[-1].headers.get("Nats-Num-Pending", "0")) > 0
+
+
+def _slice(messages: list[Stored], start: int, limit: int, max_bytes: int, oldest: int, newest: int) -> Slice:
     after = messages[-1].position + 1 if messages else 0
-    cut = len(messages) >= limit or sum(message.bytes for message in messages) >= PAGE_MAX_BYTES
+    cut = len(messages) >= limit or sum(message.bytes for message in messages) >= max_bytes
+    cut = cut or _is_cut(messages, newest)
     newest = max(newest, after - 1)
     return Slice(tuple(messages), after if cut else max(start, newest + 1), min(oldest, newest + 1), newest)
 

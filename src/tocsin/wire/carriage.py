@@ -15,7 +15,7 @@ import msgspec
 from mqtt5 import PublishPacket
 from msgspec import Meta
 
-from tocsin.errors import Malformed
+from tocsin.model.versions import Packed
 from tocsin.wire.codec import V5, encode
 from tocsin.wire.fields import read_varint
 
@@ -27,7 +27,7 @@ PIECE_MAX_BYTES: Final = 64 << 10  # of frames in one packet, unless one frame a
 Name = Annotated[str, Meta(max_length=NAME_MAX)]
 
 
-class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of one packet."""
 
     cluster: Name  # of the broker at which the messages were published
@@ -35,21 +35,17 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unkn
     messages: Annotated[int, Meta(ge=0, le=1 << 32)]
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Ticket)
+TICKET: Final = Packed("a ticket of carried frames", msgspec.msgpack.Decoder(Ticket), spoken=True)
 
 
 def wrap(ticket: Ticket, frames: bytes) -> bytes:
     """The frame of a packet that carries these."""
-    return encode(PublishPacket(TOPIC, frames, correlation_data=_encoder.encode(ticket)), V5)
+    return encode(PublishPacket(TOPIC, frames, correlation_data=TICKET.write(ticket)), V5)
 
 
 def ticket_of(packet: PublishPacket) -> Ticket:
     """The ticket of a packet on ``TOPIC``, or ``Malformed``."""
-    try:
-        return _decoder.decode(packet.correlation_data or b"")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise Malformed(f"not a packet of carried frames: {error}") from None
+    return TICKET.read(packet.correlation_data or b"")
 
 
 def pieces(frames: bytes, most_bytes: int = PIECE_MAX_BYTES) -> Iterator[tuple[bytes, int]]:

@@ -6,6 +6,8 @@
         ...                                                   a WireError is always the last item, and final:
                                                               whatever is fed afterwards gives []
     decoder.feed_runs(data)                                   the same, with runs of plain publishes as PublishRun
+    decoder.feed_runs(data, most)                             no more than so many items; while ``decoder.more``, feed
+                                                              b"" (or what came meanwhile) for the next ones
     decoder.version                                           None until CONNECT said it (server); then 4 or 5;
                                                               MQTT 3.1 is 4 as well: only its CONNECT and DUP differ
     decoder.max_packet_bytes                                  may be raised once the peer is known
@@ -19,8 +21,8 @@ of the traffic, is read here: two slices, a look-up of the topic, and the packet
 of packets that begin as those of the last run did, and have their size, is a run as it is.
 
 Invariants: a packet's type, flags and size are judged as soon as its first bytes say them, before a byte of its
-body is kept; what is kept is less than one packet, so never more than ``max_packet_bytes``; how the bytes were cut into
-chunks never changes what comes out.
+body is kept; what is kept is less than one packet, so never more than ``max_packet_bytes``, beside what ``most`` left;
+how the bytes were cut into chunks never changes what comes out.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ Role = Literal["server", "client"]
 
 _MEMO_MAX = 4_096  # topics remembered by their bytes: they repeat, message after message
 _MEMO_TOPIC_MAX_BYTES = 256  # of one of them; so the memo takes 2 MB at most
+
+_ALL: Final = 1 << 40  # items at once: however many there are
 
 _TWO_BYTES_MAX = (1 << 14) - 1  # the longest remaining length that two bytes can say
 
@@ -118,6 +122,15 @@ class PublishRun(msgspec.Struct, frozen=True, gc=False):
         decoder = Decoder(len(self.frames), version=self.version)
         return [packet for packet in decoder.feed(self.frames) if isinstance(packet, PublishPacket)]
 
+    def parted(self, count: int) -> tuple[PublishRun, PublishRun]:
+        """The first so many of its packets, which has more, and the others."""
+        frames, at = self.frames, 0
+        for _ in range(count):
+            length = frames[at + 1]
+            at += 2 + length if length < 0x80 else 3 + length - 0x80 + (frames[at + 2] << 7)
+        first = PublishRun(self.topic, frames[:at], count, self.version)
+        return first, PublishRun(self.topic, frames[at:], self.count - count, self.version)
+
 
 class Decoder:
     """What arrives on one connection, as packets."""
@@ -131,6 +144,8 @@ class Decoder:
         "_level",
         "_max_packet_bytes",
         "_needed",
+        "_rest",
+        "_rest_at",
         "_role",
         "_version",
     )
@@ -144,6 +159,8 @@ class Decoder:
         self._role: Role = role
         self._speak(version)
         self._held = bytearray()  # the beginning of a packet whose rest has not come
+        self._rest = b""  # what came and was not looked at, from the next index on
+        self._rest_at = 0
         self._needed = 0  # how many bytes must be held before it is worth looking again
         self._failed = False
 
@@ -169,25 +186,48 @@ class Decoder:
 
     @property
     def held_bytes(self) -> int:
-        """How much of an unfinished packet is kept."""
-        return len(self._held)
+        """How much is kept: of an unfinished packet, and of what was not looked at."""
+        return len(self._held) + len(self._rest)
 
-    def feed(self, data: bytes) -> list[Packet | WireError]:
+    @property
+    def more(self) -> bool:
+        """Whether something came that was not looked at."""
+        return self._rest != b""
+
+    def put(self, data: bytes) -> None:
+        """Keep this until the next ``feed``."""
+        if not self._failed:
+            self._rest, self._rest_at = self._rest[self._rest_at :] + data, 0
+
+    def feed(self, data: bytes, most: int = _ALL) -> list[Packet | WireError]:
         """The packets that these bytes complete; a ``WireError`` is the last item, and the decoder's last word."""
-        return cast("list[Packet | WireError]", self._feed(data, runs=False))
+        return cast("list[Packet | WireError]", self._feed(data, runs=False, most=most))
 
-    def feed_runs(self, data: bytes) -> list[Packet | PublishRun | WireError]:
+    def feed_runs(self, data: bytes, most: int = _ALL) -> list[Packet | PublishRun | WireError]:
         """The same, with plain publishes of known topics as runs."""
         head, size, topic, version = self._last
         end = len(data)
         # Nearly all clients send more of the same.
-        if end and end % size == 0 and not self._held and _alike(data, 0, end, head, size) == end:
+        if (
+            end
+            and end % size == 0
+            and not self._held
+            and not self._rest
+            and _alike(data, 0, end, head, size) == end
+        ):
             return [PublishRun(topic, data, end // size, version)]
-        return self._feed(data, runs=True)
+        return self._feed(data, runs=True, most=most)
 
-    def _feed(self, data: bytes, *, runs: bool) -> list[Packet | PublishRun | WireError]:
+    def _feed(self, data: bytes, *, runs: bool, most: int) -> list[Packet | PublishRun | WireError]:
         if self._failed:
             return []
+        at = 0
+        if self._rest:
+            if data or self._held:
+                data = self._rest[self._rest_at :] + data
+            else:
+                data, at = self._rest, self._rest_at
+            self._rest = b""
         if self._held:
             self._held += data
             if len(self._held) < self._needed:
@@ -196,21 +236,27 @@ class Decoder:
             self._held = bytearray()
         items: list[Packet | PublishRun | WireError] = []
         try:
-            rest = self._read(data, items, runs)
+            rest = self._read(data, at, items, runs, most)
         except WireError as error:
             self._failed, self._last = True, _NONE
             items.append(error)
         else:
-            if rest < len(data):
+            if rest < len(data) and len(items) >= most:
+                self._rest, self._rest_at = data, rest
+            elif rest < len(data):
                 self._held += memoryview(data)[rest:]
         return items
 
-    def _read(self, data: bytes, items: list[Packet | PublishRun | WireError], runs: bool) -> int:
-        """Append every whole packet to ``items``; where the first unfinished one begins. The hot loop."""
-        at, end = 0, len(data)
+    def _read(
+        self, data: bytes, at: int, items: list[Packet | PublishRun | WireError], runs: bool, most: int
+    ) -> int:
+        """Append every whole packet to ``items``, up to so many; where the next one begins. The hot loop."""
+        end = len(data)
         last, append, known = end - 1, items.append, _topics
         publish, v5, short = self._hot
-        while at < last:
+        for _ in range(most):
+            if at >= last:
+                break
             first = data[at]
             if first & 0xF0 == publish and at + 5 < end:
                 length, body = data[at + 1], at + 2

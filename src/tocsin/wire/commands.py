@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from tocsin.errors import Malformed
 from tocsin.model.network import BrokerInfo
 from tocsin.model.stream import Value
+from tocsin.model.versions import LEVEL_0_1_0, Levels, Packed
 
 CHANCE_BITS: Final = 20  # of an incarnation; the rest is a position
 
@@ -32,6 +32,7 @@ class Joined(Command, frozen=True, array_like=True, gc=False):
     """The first of an incarnation: what an earlier one had is dropped, and told anew by the commands that follow."""
 
     info: BrokerInfo
+    speaks: Levels = LEVEL_0_1_0
 
 
 class Interests(Command, frozen=True, array_like=True, gc=False):
@@ -123,6 +124,8 @@ class Elected(Command, frozen=True, array_like=True, gc=False):
 
     coordinator: str
     limits: Limits
+    level: int = 0  # of the network, at least
+    speaks: Levels = LEVEL_0_1_0  # the leader
 
 
 class Lost(Command, frozen=True, array_like=True, gc=False):
@@ -167,7 +170,13 @@ class Shunned(Command, frozen=True, array_like=True, gc=False):
     hubs: tuple[str, ...]
 
 
-Logged = Said | Elected | Lost | Refreshed | Planned | Promoted | Rerouted | Shunned
+class Raised(Command, frozen=True, array_like=True, gc=False):
+    """The leader's: every broker speaks this level, and the network works at it from here on."""
+
+    level: int
+
+
+Logged = Said | Elected | Lost | Refreshed | Planned | Promoted | Rerouted | Shunned | Raised
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -183,7 +192,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Batch)
+BATCH: Final = Packed("a batch of commands", msgspec.msgpack.Decoder(Batch))
 
 
 def encode_command(command: Command) -> msgspec.Raw:
@@ -199,12 +208,9 @@ def encode_batch(
     commands: tuple[msgspec.Raw, ...],
     notices: tuple[tuple[str, int], ...],
 ) -> bytes:
-    return _encoder.encode((epoch, at_us, previous, commands, notices))
+    return BATCH.write((epoch, at_us, previous, commands, notices))
 
 
 def decode_batch(data: bytes) -> Batch:
     """The batch, or ``Malformed`` for whatever is none."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise Malformed(f"not a batch of commands: {error}") from None
+    return BATCH.read(data)

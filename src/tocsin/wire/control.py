@@ -13,9 +13,9 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from tocsin.errors import Malformed
 from tocsin.model.message import Address, Message
 from tocsin.model.network import BrokerInfo
+from tocsin.model.versions import Levels, Packed
 from tocsin.wire.commands import BrokerCommand
 
 HOMES_MAX: Final = 64  # that a beat may ask about
@@ -28,7 +28,7 @@ Number = Annotated[int, Meta(ge=0)]
 Home = Annotated[str, Meta(max_length=NAME_MAX)]
 
 
-class ControlMessage(Message, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+class ControlMessage(Message, frozen=True, gc=False, array_like=True):
     """Base of all: a list of its fields behind its tag. What is sent all the time has a short one."""
 
 
@@ -100,6 +100,7 @@ class Pulse(ControlMessage, frozen=True, gc=False, tag="P"):
     # As they were asked about, and who that is. None: you did not ask.
     homes: Annotated[tuple[tuple[Home, BrokerInfo], ...], Meta(max_length=HOMES_MAX)] | None = None
     heard: Number = 0  # the number of the beat that this answers; 0: it answers none
+    level: Number = 0  # that the network works at
 
 
 class Unknown(ControlMessage, frozen=True, gc=False):
@@ -125,10 +126,18 @@ class Clear(ControlMessage, frozen=True, gc=False):
     number: int
 
 
-Control = Beat | Submit | Seen | Refresh | Links | Measure | Pulse | Unknown | Expected | Clear
+class Unspoken(ControlMessage, frozen=True, gc=False):
+    """Leader → broker: you cannot join, because we have no level in common; these are the network's."""
+
+    epoch: int
+    incarnation: int
+    levels: Levels
 
 
-class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+Control = Beat | Submit | Seen | Refresh | Links | Measure | Pulse | Unknown | Expected | Clear | Unspoken
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A control message on the bus, the story that it belongs to, and who sent it. Beats and pulses have neither."""
 
     message: Control
@@ -136,20 +145,16 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_un
     sender: Address = ""
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Envelope)
+ENVELOPE: Final = Packed("a control message", msgspec.msgpack.Decoder(Envelope), spoken=True)
 
 
 def encode_envelope(sender: Address, cause: str, message: Message) -> bytes:
     """The bytes. Of a message that is sent all the time, its own only."""
     if isinstance(message, Beat | Pulse):
-        return _encoder.encode((message,))
-    return _encoder.encode((message, cause, sender))
+        return ENVELOPE.write((message,))
+    return ENVELOPE.write((message, cause, sender))
 
 
 def decode_envelope(data: bytes) -> Envelope:
     """The envelope, or ``Malformed`` for whatever is none."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise Malformed(f"not a control message: {error}") from None
+    return ENVELOPE.read(data)

@@ -6,11 +6,13 @@ leader died between two appends: the broker asks for everything, and gets it in 
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
-from tocsin.errors import Malformed
 from tocsin.model.network import BrokerInfo, Route
 from tocsin.model.stream import Value
+from tocsin.model.versions import Packed
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -144,7 +146,7 @@ class Notice(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Notice)
+NOTICE: Final = Packed("a notice", msgspec.msgpack.Decoder(Notice))
 
 
 def encode_item(item: Item) -> msgspec.Raw:
@@ -164,12 +166,9 @@ def encode_notice(
     ask: bool,
     items: tuple[msgspec.Raw, ...],
 ) -> bytes:
-    return _encoder.encode((incarnation, number, epoch, applied, clear, fresh, more, ask, items))
+    return NOTICE.write((incarnation, number, epoch, applied, clear, fresh, more, ask, items))
 
 
 def decode_notice(data: bytes) -> Notice:
     """The notice, or ``Malformed`` for whatever is none."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise Malformed(f"not a notice: {error}") from None
+    return NOTICE.read(data)

@@ -15,10 +15,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from tocsin.errors import Malformed
 from tocsin.model.message import Address, Message
 from tocsin.model.network import Scheme
 from tocsin.model.publication import Publication
+from tocsin.model.versions import Packed
 
 LOCAL: Final = "local"
 REMOTE: Final = "remote"
@@ -154,8 +154,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     message: Replication
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Envelope)
+ENVELOPE: Final = Packed("a message of replication", msgspec.msgpack.Decoder(Envelope), spoken=True)
 
 
 def subject(network: str, broker: str) -> str:
@@ -164,12 +163,9 @@ def subject(network: str, broker: str) -> str:
 
 
 def encode_replication(sender: Address, cause: str, message: Message) -> bytes:
-    return _encoder.encode((sender, cause, message))
+    return ENVELOPE.write((sender, cause, message))
 
 
 def decode_replication(data: bytes) -> Envelope:
     """The envelope, or ``Malformed`` for whatever is none."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise Malformed(f"not a message of replication: {error}") from None
+    return ENVELOPE.read(data)

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from tocsin.errors import Malformed
+from tocsin.model.versions import Packed
 
 PAGE: Final = 20_000  # subscriptions; some 240 kB
 
@@ -36,9 +36,8 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
     delays: dict[str, int] = {}  # round trips to the brokers that it has links to, in microseconds
 
 
-_encoder = msgspec.msgpack.Encoder()
-_ask = msgspec.msgpack.Decoder(Ask)
-_summary = msgspec.msgpack.Decoder(Summary)
+ASK: Final = Packed("a question for a summary", msgspec.msgpack.Decoder(Ask), spoken=True)
+SUMMARY: Final = Packed("a summary", msgspec.msgpack.Decoder(Summary), spoken=True)
 
 
 def subject(network: str, broker: str) -> str:
@@ -51,18 +50,12 @@ def name_of(subscription: str) -> int:
 
 
 def encode(message: Ask | Summary) -> bytes:
-    return _encoder.encode(message)
+    return (ASK if isinstance(message, Ask) else SUMMARY).write(message)
 
 
 def decode_ask(data: bytes) -> Ask:
-    try:
-        return _ask.decode(data)
-    except (msgspec.DecodeError, RecursionError, OverflowError) as error:
-        raise Malformed(f"not a question for a summary: {error}") from None
+    return ASK.read(data)
 
 
 def decode_summary(data: bytes) -> Summary:
-    try:
-        return _summary.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise Malformed(f"not a summary: {error}") from None
+    return SUMMARY.read(data)

@@ -12,8 +12,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from tocsin.errors import Malformed
 from tocsin.model.message import Message
+from tocsin.model.versions import Packed
 
 BROKERS_MAX: Final = 256  # that a word may name in one list
 SLICE: Final = 1_000  # wants in one word: some 50 kB
@@ -42,17 +42,13 @@ class Word(Message, frozen=True, array_like=True, tag="W"):
     wants: Annotated[tuple[Want, ...], Meta(max_length=SLICE)] = ()
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Word)
+WORD: Final = Packed("a word between brokers", msgspec.msgpack.Decoder(Word), spoken=True)
 
 
 def encode_word(word: Word) -> bytes:
-    return _encoder.encode(word)
+    return WORD.write(word)
 
 
 def decode_word(data: bytes) -> Word:
     """The word, or ``Malformed`` for whatever is none."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise Malformed(f"not a word between brokers: {error}") from None
+    return WORD.read(data)

@@ -20,6 +20,7 @@ from tocsin.broker.sources import Sources
 from tocsin.broker.visitors import Visitors
 from tocsin.config import Limits
 from tocsin.core.admission import Admission
+from tocsin.core.budget import Budget
 from tocsin.core.coordination.participant import Participant
 from tocsin.core.coordination.places import Places
 from tocsin.core.coordination.signals import (
@@ -72,6 +73,7 @@ class Door:
         results: ResultsReader | None = None,
         replication: Policy | None = None,
         visitors: Visitors | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.refuges: dict[Scheme, str] = {}  # where clients are sent that cannot be here
         self._broker = broker
@@ -90,6 +92,7 @@ class Door:
             secret=SECRET,
             queries_changed=self._queries,
             filters_max=limits.filters_max,
+            budget=budget,
         )
         self.exchange.sources = Sources(
             lambda event: self.driver.post(event),

@@ -7,11 +7,10 @@ import contextlib
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-import msgspec
 import pytest
 
 from tocsin.broker import arrivals
-from tocsin.broker.arrivals import Arrival, Arrivals
+from tocsin.broker.arrivals import ARRIVALS, Arrival, Arrivals
 from tocsin.broker.sessions import Sessions
 from tocsin.core.ownership import Claim
 from tocsin.core.stored_session import session_key
@@ -91,12 +90,12 @@ def claimed(client: str, *, broker: str = "north-1", came_us: int = 7) -> Claim:
 
 
 def word(*arrivals: Arrival) -> Delivery:
-    return Delivery("x", msgspec.msgpack.encode(arrivals))
+    return Delivery("x", ARRIVALS.write(arrivals))
 
 
 def told(delivery: Delivery) -> list[str]:
     """The clients of whom a word tells."""
-    return [each.claim.client for each in msgspec.msgpack.decode(delivery.payload, type=list[Arrival])]
+    return [each.claim.client for each in ARRIVALS.read(delivery.payload)]
 
 
 async def test_who_comes_first_is_told_of_alone_and_who_comes_next_together(broker: Broker) -> None:

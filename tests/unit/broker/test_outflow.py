@@ -11,7 +11,8 @@ from tocsin.broker.direct import NOWHERE
 from tocsin.broker.exchange import Exchange
 from tocsin.broker.fanout import Outbox
 from tocsin.broker.links import Link
-from tocsin.broker.outflow import Outflow
+from tocsin.broker.outflow import FLOOR_BYTES, Outflow
+from tocsin.core.budget import Kind
 from tocsin.model.network import BrokerInfo
 from tocsin.wire.codec import V5, encode
 
@@ -49,12 +50,12 @@ class Flow(Outflow):
 
     losses = 0
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, most: int = MOST) -> None:
         outbox = Outbox(lambda act: None)
         exchange = Exchange(
             outbox, _no_link, lambda added, removed: None, filters_max=1, cluster="c", secret=b"s"
         )
-        super().__init__(exchange, MOST)
+        super().__init__(exchange, most)
         self.counts, self.outbox = exchange.counts, outbox
         self._transport = cast(asyncio.Transport, wire)
         self._go_direct(self._transport)
@@ -64,6 +65,9 @@ class Flow(Outflow):
 
     def take(self, *, aliases: int = 0, most: int | None = None) -> None:
         self._bound(most, aliases)
+
+    def answer(self, data: bytes) -> None:
+        self._answer(data)
 
     def gone(self) -> None:
         self._transport = None
@@ -133,3 +137,57 @@ def test_queued_frames_go_with_the_others_of_the_tick() -> None:
     assert wire.written == []
     flow.outbox.flush()
     assert wire.written == [b"onetwo"]
+
+
+def test_what_is_owed_to_a_client_is_not_dropped_and_counts() -> None:
+    wire = Wire()
+    flow = Flow(wire)
+    flow.pause_writing()
+    wire.waiting = FLOOR_BYTES + 1
+    assert flow.full
+    flow.queue(b"owed")
+    flow.outbox.flush()
+    flow.outbox.flush()  # the next one brings nothing that is owed
+    flow.deliver(b"not owed", 1)
+    assert (wire.written, flow.counts.dropped) == ([b"owed"], 1)
+    assert flow.account.used(Kind.OUTBOUND) == FLOOR_BYTES + 1
+    flow.resume_writing()
+    assert flow.account.used(Kind.OUTBOUND) == 0
+
+
+def test_answers_are_not_dropped_and_are_counted_until_the_client_reads() -> None:
+    wire = Wire()
+    flow = Flow(wire)
+    flow.answer(b"at once")
+    assert flow.answers_waiting == 0
+    flow.pause_writing()
+    wire.waiting = 1 << 30
+    flow.answer(b"later")
+    assert (wire.written, flow.answers_waiting) == ([b"at once", b"later"], 5)
+    assert wire.broken  # a gigabyte is beyond any budget
+    flow.resume_writing()
+    assert flow.answers_waiting == 0
+
+
+def test_without_room_in_the_budget_messages_are_dropped_of_those_who_are_behind() -> None:
+    wire = Wire()
+    flow = Flow(wire, most=1 << 30)
+    flow.pause_writing()
+    wire.waiting = FLOOR_BYTES + 1
+    flow.deliver(b"goes", 1)
+    flow.account.charge(Kind.OUTBOUND, flow.account.room(Kind.OUTBOUND))
+    flow.deliver(b"does not", 1)
+    wire.waiting = FLOOR_BYTES
+    flow.deliver(b"within the floor", 1)
+    assert (wire.written, flow.counts.dropped) == ([b"goes", b"within the floor"], 1)
+
+
+def test_what_the_kernel_took_shows_that_a_client_reads() -> None:
+    wire = Wire()
+    flow = Flow(wire, most=1 << 30)
+    flow.pause_writing()
+    wire.waiting = 100
+    flow.deliver(b"x" * 100, 1)
+    before = flow.count_outbound()
+    wire.waiting = 40
+    assert flow.count_outbound() == before + 60

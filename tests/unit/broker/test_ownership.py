@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.unit.broker.door import until
-from tocsin.broker.ownership import Ownership
+from tocsin.broker.ownership import REFUSED, Ownership
 from tocsin.core.ownership import Claim
 from tocsin.errors import DeadlineExceeded
 from tocsin.ports import Delivery
@@ -156,4 +156,4 @@ async def test_an_owner_with_a_stored_session_need_not_ask_and_who_has_its_id_gi
 async def test_an_unreadable_question_is_answered_with_no_objection(store: MemoryStore) -> None:
     broker = Broker("north-1", store)
     answer = await broker.ownership.answer(Delivery("x", b"nonsense"))
-    assert msgspec.msgpack.decode(answer) == []
+    assert REFUSED.read(answer) == []

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from tocsin.broker.sessions import Abandoned, NotYours, Sessions
+from tocsin.broker.sessions import Abandoned, NotYours, Sessions, Unreadable
 from tocsin.core.delivery import Progress
 from tocsin.core.forwarding import Subscription
 from tocsin.core.stored_session import SERVED_S, StoredSession, decode_session, encode_session, session_key
@@ -189,3 +189,26 @@ async def test_a_session_that_is_served_outlives_its_expiry() -> None:
     assert await stored(network) is not None
     clock.s += 2
     assert await stored(network) is None
+
+
+@pytest.mark.parametrize("clean", [False, True])
+async def test_a_session_of_a_newer_release_is_refused_and_never_replaced(
+    network: Network, clean: bool
+) -> None:
+    stored = encode_session(StoredSession("me", "uid", 60))
+    newer = b"\x02" + stored[1:]
+    await network.table.put(session_key("me"), newer)
+    sessions = network.broker("north-1")
+    with pytest.raises(Unreadable, match="Upgrade this process"):
+        await take(sessions, clean=clean)
+    with pytest.raises(Unreadable):
+        await sessions.discard("me", "")
+    cell = await network.table.get(session_key("me"))
+    assert cell is not None and cell.value == newer
+
+
+async def test_a_session_of_release_0_1_0_is_resumed(network: Network) -> None:
+    old = msgspec.msgpack.encode(StoredSession("me", "uid", 60, epoch=3))
+    await network.table.put(session_key("me"), old)
+    hold, resumed = await take(network.broker("north-1"))
+    assert resumed and (hold.session.uid, hold.session.epoch) == ("uid", 4)

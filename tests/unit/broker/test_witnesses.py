@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-import msgspec
 import pytest
 
-from tocsin.broker.witnesses import Witnesses
+from tocsin.broker.witnesses import WILLS, Witnesses
 from tocsin.ports import Delivery
 from tocsin.store.memory import MemoryServer, MemoryStore
 
@@ -49,4 +48,4 @@ async def test_wills_that_fall_due_together_are_asked_about_together(store: Memo
 
 async def test_an_unreadable_question_is_answered_with_nothing(store: MemoryStore) -> None:
     asked = witnesses(store, "north-1", "a")
-    assert msgspec.msgpack.decode(await asked.answer(Delivery("x", b"nonsense"))) == []
+    assert WILLS.read(await asked.answer(Delivery("x", b"nonsense"))) == []

@@ -84,9 +84,25 @@ class Broker:
         return self.machine.handle(event, self.now_us)
 
     def join(
-        self, client: str = "c", *, epoch: int = 1, expiry_s: int = 60, session: str = "s"
+        self,
+        client: str = "c",
+        *,
+        epoch: int = 1,
+        expiry_s: int = 60,
+        session: str = "s",
+        user: str = "",
+        entitled: bool = False,
     ) -> list[Effect]:
-        return self.tell(Join(client=client, session=session, epoch=epoch, expiry_s=expiry_s))
+        return self.tell(
+            Join(
+                client=client,
+                user=user,
+                entitled=entitled,
+                session=session,
+                epoch=epoch,
+                expiry_s=expiry_s,
+            )
+        )
 
     def answer(self, effects: Sequence[Effect]) -> list[Effect]:
         """Let the store do what was asked of the cell and of the end of the log; everything else that happened."""

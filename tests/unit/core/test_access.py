@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -211,3 +212,44 @@ def test_many_denials_are_not_compared_without_end_and_still_hold() -> None:
     assert rights.may_subscribe("a/#"), "it was not looked at to the end"
     assert not rights.may_subscribe("a/1/#")
     assert not any(rights.may_receive(f"a/{n}/x") for n in numbers)
+
+
+# ── groups ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def joins(*rules: Rule) -> Callable[[str, str], bool | None]:
+    access = Access(rules)
+    return lambda user, name: access.rights(Who(user, "c")).may_join(name)
+
+
+def about(allow: bool, *topics: str, users: tuple[str, ...] | None = None) -> Rule:
+    return Rule(allow=allow, publish=False, subscribe=True, topics=topics, users=users)
+
+
+def test_rules_that_name_no_group_do_not_speak_of_joining_one() -> None:
+    may = joins(about(True, "#"), about(False, "secret/#"))
+    assert may("alice", "$share/workers/jobs") is None
+    assert Access().rights(Who("alice", "c")).may_join("$share/workers/jobs") is None
+
+
+def test_a_rule_lets_into_a_group_or_keeps_out_of_it() -> None:
+    may = joins(
+        about(False, "$share/workers/secret/#"),
+        about(True, "$share/workers", users=("bob",)),
+        about(False, "$share/+"),
+    )
+    assert may("bob", "$share/workers/jobs") is True
+    assert may("bob", "$share/workers/secret/plan") is False
+    assert may("bob", "$share/others/jobs") is False
+    assert may("carol", "$share/workers/jobs") is False
+
+
+def test_a_group_may_bear_the_name_of_its_user() -> None:
+    may = joins(about(True, "$share/%u/#"))
+    assert (may("bob", "$share/bob/jobs"), may("bob", "$share/alice/jobs")) == (True, None)
+
+
+def test_a_rule_about_a_group_allows_no_topic() -> None:
+    access = Access((about(True, "$share/workers/jobs"),))
+    assert not access.may_subscribe(Who("bob", "c"), "jobs")
+    assert not access.may_receive(Who("bob", "c"), "jobs")

@@ -149,3 +149,37 @@ def test_addresses_of_other_machines_or_none(address: str) -> None:
 )
 def test_connections_are_counted_by_machine_or_network(address: str, source: str) -> None:
     assert source_of(address) == source
+
+
+@pytest.mark.parametrize(
+    ("page", "trusted"),
+    [
+        (None, True),
+        ("http://localhost:3000", True),
+        ("https://127.0.0.1", True),
+        ("http://[::1]:8080", True),
+        ("https://plant.example", True),
+        ("http://plant.example", False),
+        ("https://evil.example", False),
+        ("https://localhost.evil.example", False),
+        ("null", False),
+        ("http://[", False),
+        ("", False),
+    ],
+)
+def test_a_page_uses_the_proof_of_being_here_only_if_it_is_trusted(page: str | None, trusted: bool) -> None:
+    here = Origin("127.0.0.1", page=page)
+    policy = Policy(anonymous="loopback", origins=("https://plant.example",))
+    answer = Admission(b"s", 10, policy).decide(asks("c"), 0, here)
+    assert isinstance(answer, Admitted if trusted else Rejected)
+    if isinstance(answer, Rejected):
+        assert answer.reason_code == 0x87 and "access.origins" in answer.reason
+    every = Policy(anonymous="loopback", origins=("*",))
+    assert isinstance(Admission(b"s", 10, every).decide(asks("c"), 0, here), Admitted)
+
+
+def test_a_page_may_prove_a_name_like_any_client() -> None:
+    policy = Policy(users=True, anonymous="loopback")
+    asked = Authenticate(client_id="c", username="alice", password=b"p")
+    answer = Admission(b"s", 10, policy).decide(asked, 0, Origin("127.0.0.1", page="https://evil.example"))
+    assert isinstance(answer, CheckPassword)

@@ -58,7 +58,6 @@ from tocsin.wire.codec import V5, V311, Version, encode
         ("a#", 0x8F),
         ("#/a", 0x8F),
         ("a+", 0x8F),
-        ("", 0x8F),
         ("a/b/c/d/e", 0x8F),
         ("a" * 21, 0x8F),
         ("$share/g", 0x8F),

@@ -158,12 +158,15 @@ def test_an_answer_to_a_request_that_was_given_up_means_nothing() -> None:
     assert cell.again("c") == []
 
 
-def test_what_cannot_be_read_is_made_anew() -> None:
+@pytest.mark.parametrize("value", [b"\xff", b"\x02" + encode_group(group(1))[1:]])
+def test_what_cannot_be_read_stays_as_it_is_and_is_looked_at_again(value: bytes) -> None:
     cell = GroupCell(NAME)
     cell.look("c")
-    known, effects = cell.stored(Stored(request=GET, value=Cell(KEY, b"\xff", 7)))
-    assert known
-    assert one(effects, Say).level == "error"
-    asked = cell.write(group(2), TTL_US, "c")
-    assert isinstance(asked, PutKey)
-    assert asked.revision == 7
+    known, effects = cell.stored(Stored(request=GET, value=Cell(KEY, value, 7)))
+    assert not known and not cell.known and cell.busy, "so that nobody writes it"
+    assert one(effects, Say).level == "error" and cell.problem
+    assert one(effects, SetTimer).name == CELL_AGAIN
+    (asked,) = cell.again("c")
+    assert isinstance(asked, GetKey)
+    assert cell.stored(Stored(request=GET, value=cell_of(1, 8))) == (True, [])
+    assert not cell.problem and known_group(cell) == group(1)

@@ -188,3 +188,27 @@ def test_what_is_passed_over_is_counted_in_bytes() -> None:
     size = sum(draft.pass_over(position, life) for position in range(100) for life in ("a" * 70, "b" * 70))
     assert draft.free_bytes() <= size
     assert len(encode_group(done(draft))) <= draft.free_bytes() + 200
+
+
+def test_a_group_is_its_first_members_users_until_nobody_is_left() -> None:
+    draft = draft_of({})
+    assert draft.admits("c", "s", "alice")
+    draft.join("c", member(), "alice")
+    group = done(draft)
+    assert group.owner == "alice"
+    draft = GroupDraft(group)
+    assert draft.admits("d", "t", "alice") and not draft.admits("d", "t", "mallory")
+    assert not draft.admits("c", "another session", "mallory"), "a client id is no proof"
+    assert draft.admits("c", "s", "mallory"), "who is a member already stays one"
+    draft.join("d", member(session="t"), "mallory")  # a rule let it in
+    assert done(draft).owner == "alice"
+    draft.end("c", "s")
+    draft.end("d", "t")
+    assert draft.admits("e", "u", "mallory")
+
+
+def test_a_group_of_before_there_were_owners_is_whose_member_comes_next() -> None:
+    draft = draft_of({"c": member()})
+    assert draft.admits("d", "t", "bob")
+    draft.join("d", member(session="t"), "bob")
+    assert done(draft).owner == "bob"

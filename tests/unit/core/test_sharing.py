@@ -81,6 +81,17 @@ def test_more_members_than_there_may_be_are_told_so() -> None:
     assert sorted(broker.group.members) == ["far"]
 
 
+def test_a_client_of_another_user_is_no_member_unless_a_rule_says_so() -> None:
+    group = StoredGroup(NAME, 1, {"far": Member("s", 5, OTHER, 60)}, owner="alice")
+    broker = Broker(group)
+    turned = one(broker.answer(broker.join(user="mallory")), Turned)
+    assert turned.foreign and "belongs to another user" in turned.reason
+    assert sorted(broker.group.members) == ["far"]
+    broker = Broker(group)
+    broker.answer(broker.join(user="mallory", entitled=True))
+    assert sorted(broker.group.members) == ["c", "far"] and broker.group.owner == "alice"
+
+
 def test_whoever_has_come_back_elsewhere_is_turned_away_here() -> None:
     group = StoredGroup(NAME, 1, {"c": Member("s", 5, OTHER, 60)})
     broker = Broker(group)

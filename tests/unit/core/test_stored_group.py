@@ -19,7 +19,7 @@ from tocsin.core.stored_group import (
     ttl_us,
 )
 from tocsin.core.stored_session import FOREVER_S
-from tocsin.errors import Malformed
+from tocsin.model.versions import UNREADABLE
 from tocsin.store.rules import check_key, ttl_seconds
 
 numbers = st.integers(0, 1 << 62)
@@ -43,7 +43,7 @@ def test_what_is_stored_is_read_again(group: StoredGroup) -> None:
 
 @given(st.binary())
 def test_whatever_is_no_group_is_malformed(data: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(UNREADABLE):
         decode_group(data)
 
 

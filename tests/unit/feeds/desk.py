@@ -13,7 +13,7 @@ from tocsin.feeds.figures import Figures
 from tocsin.feeds.outlet import Outlet
 from tocsin.model.catalogue import Dataset, Feed, FeedSource
 from tocsin.model.channel_places import ChannelPlaces
-from tocsin.model.feeding import FeedCell, cell_key, decode_cell, table_spec
+from tocsin.model.feeding import RECORDS, FeedCell, cell_key, decode_cell, table_spec
 from tocsin.model.publication import Publication, encode_publication
 from tocsin.model.subjects import messages_log, subject_of
 from tocsin.ports import Entry, Log, Record, Table
@@ -78,7 +78,7 @@ class Desk:
         """What a feed brought, record by record, as the pipeline would see it."""
         found: list[Any] = []
         for entry in await self.entries(feed):
-            said = json.loads(entry.payload)
+            said = json.loads(RECORDS.open(entry.payload))
             found += said if isinstance(said, list) else [said]
         return found
 

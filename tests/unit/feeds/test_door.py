@@ -7,7 +7,7 @@ import base64
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tests.certificates import Authority
 from tests.unit.feeds.desk import PLACES, Desk, HandClock
 from tocsin.config import Access, Feeds, Settings, Tls
 from tocsin.errors import OperatorError, OutcomeUnknown, PortTaken, StoreUnavailable
+from tocsin.feeds import http
 from tocsin.feeds.agent import Work
 from tocsin.feeds.door import Door
 from tocsin.model.catalogue import HttpSource, TopicSource
@@ -234,11 +235,56 @@ async def test_a_store_that_is_away_is_said_and_is_no_acknowledgement() -> None:
         assert "no server" in home.works["reports"].figures.error
 
 
-async def test_more_connections_than_allowed_are_told_to_come_again() -> None:
-    async with house(connections_max=1) as home, home.call() as first:
-        assert (await first.post({"n": 1})).status == 202
-        assert (await home.post({"n": 2})).status == 503
-        assert (await first.post({"n": 3})).status == 202
+async def test_of_too_many_connections_the_one_goes_that_has_been_silent_for_longest() -> None:
+    async with house(connections_max=2) as home, home.call() as first, home.call() as second:
+        assert (await second.post({"n": 1})).status == 202
+        assert (await first.post({"n": 2})).status == 202
+        assert (await home.post({"n": 3})).status == 202
+        async with asyncio.timeout(DEADLINE_S):
+            assert await second.reader.read() == b"", "it spoke before the first one did"
+        assert (await first.post({"n": 4})).status == 202
+
+
+async def test_silent_connections_keep_nobody_out() -> None:
+    async with house(connections_max=20) as home, AsyncExitStack() as stack:
+        for _ in range(30):
+            await stack.enter_async_context(home.call())
+        assert (await home.post({"n": 1})).status == 202
+
+
+async def test_bodies_that_only_say_how_long_they_are_keep_nobody_out() -> None:
+    async with house(body_max_bytes=4 << 20, waiting_max_bytes=8 << 20) as home, AsyncExitStack() as stack:
+        head = f"POST /feeds/reports HTTP/1.1\r\nHost: h\r\nContent-Length: {4 << 20}\r\n\r\n{{"
+        for _ in range(17):
+            slow = await stack.enter_async_context(home.call())
+            slow.writer.write(head.encode())
+            await slow.writer.drain()
+        assert (await home.post({"n": 1})).status == 202
+
+
+async def test_a_body_for_which_there_is_no_room_is_told_to_come_again() -> None:
+    async with house(body_max_bytes=1 << 20, waiting_max_bytes=1 << 20) as home, home.call() as large:
+        head = f"POST /feeds/reports HTTP/1.1\r\nHost: h\r\nContent-Length: {1 << 20}\r\n\r\n"
+        large.writer.write(head.encode() + b"[" + b" " * ((1 << 20) - 2))
+        await large.writer.drain()
+        async with asyncio.timeout(DEADLINE_S):
+            while (await home.post(b"[" + b" " * 65_536 + b"]")).status != 503:
+                await asyncio.sleep(0.01)
+        large.writer.write(b"]")
+        assert (await large.reply()).status in (202, 400)
+        assert (await home.post({"n": 1})).status == 202
+
+
+async def test_one_address_has_a_share_of_the_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "is_loopback", lambda address: False)  # as if it came from elsewhere
+    async with house(connections_per_address=2) as home, home.call() as first, home.call() as second:
+        assert (await first.post({"n": 1})).status == (await second.post({"n": 2})).status == 202
+        assert (await home.post({"n": 3})).status == 503
+        second.writer.close()
+        await second.writer.wait_closed()
+        async with asyncio.timeout(DEADLINE_S):
+            while (await home.post({"n": 4})).status != 202:
+                await asyncio.sleep(0.01)
 
 
 async def test_who_says_nothing_or_not_all_of_it_is_not_waited_for() -> None:

@@ -15,6 +15,7 @@ from tocsin.feeds import folder as module
 from tocsin.feeds.agent import Work
 from tocsin.feeds.folder import FolderAgent, Seen, Watch
 from tocsin.model.catalogue import FolderSource
+from tocsin.model.feeding import RECORDS
 from tocsin.ports import BATCH_MAX
 
 
@@ -41,7 +42,7 @@ async def test_files_are_taken_and_moved_to_done(tmp_path: Path) -> None:
         dropped(tmp_path, "two.jsonl", '{"n": 3}\nno JSON\n')
         await until(lambda: (tmp_path / "done" / "two.jsonl").exists(), "the second")
         await until(lambda: work.outlet.marks == {}, "the end")
-    assert [entry.payload for entry in await desk.entries()] == [
+    assert [RECORDS.open(entry.payload) for entry in await desk.entries()] == [
         b'[{"n":"1"},{"n":"2"}]',
         b'{"n": 3}',
         b"no JSON",

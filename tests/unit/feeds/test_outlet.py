@@ -14,7 +14,7 @@ from tests.unit.feeds.desk import PLACES, Desk, HandClock
 from tocsin.errors import Conflict, OutcomeUnknown, StoreFull, StoreUnavailable
 from tocsin.feeds.outlet import Outlet
 from tocsin.model.catalogue import Feed, HttpSource
-from tocsin.model.feeding import FeedCell, Marks
+from tocsin.model.feeding import RECORDS, FeedCell, Marks
 from tocsin.ports import Log, Record, Table
 from tocsin.runtime.retention import feeds_floor
 
@@ -78,7 +78,7 @@ class Reader:
 
     async def take(self) -> None:
         page = await self._log.read(PLACES.feed_subject(FEED.name), self._next)
-        self.read += [int(entry.payload) for entry in page.entries]
+        self.read += [int(RECORDS.open(entry.payload)) for entry in page.entries]
         self._next = page.next
         if page.next:
             await self._log.trim(before=await feeds_floor(self._cells, page.next))

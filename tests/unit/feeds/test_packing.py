@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.feeds.packing import ENTRY_MAX_BYTES, ENTRY_MAX_RECORDS, Pack, is_object, pack
+from tocsin.model.feeding import RECORD_MAX_BYTES
 from tocsin.ports import PAYLOAD_MAX_BYTES
 
 objects = st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=9), max_size=3).map(
@@ -59,7 +60,7 @@ def test_many_small_records_are_few_entries() -> None:
 def test_a_record_that_is_too_large_loses_its_end_and_is_no_record_any_more() -> None:
     large = b'{"x": "%b"}' % (b"a" * PAYLOAD_MAX_BYTES)
     (entry,) = pack([large])
-    assert len(entry.payload) == PAYLOAD_MAX_BYTES
+    assert len(entry.payload) == RECORD_MAX_BYTES
     assert not is_object(entry.payload)
 
 

@@ -43,5 +43,5 @@ def test_expiry_counts_from_when_it_was_taken() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"\x91\xa1a", b"\x80"])
 def test_other_bytes_are_refused(data: bytes) -> None:
-    with pytest.raises(Malformed, match="not a publication"):
+    with pytest.raises(Malformed, match="not a stored message"):
         decode_publication(data)

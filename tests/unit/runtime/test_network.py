@@ -13,6 +13,7 @@ from tocsin.config import Broker, Chaos, Feeds, Nats, Pipeline, Settings, from_j
 from tocsin.errors import ProgramMissing
 from tocsin.runtime import extra, network
 from tocsin.runtime.directory import FeederAddress, StateDirectory
+from tocsin.runtime.process import SETTINGS
 
 BROKERS = (Broker(id="a", cluster="c", host="0.0.0.0"), Broker(id="b", cluster="c", role="routing"))
 
@@ -69,7 +70,7 @@ def test_the_store_comes_before_the_coordinator_before_the_brokers(
         ("broker/b", 2, True),
     ]
     assert plans[0].ready is not None and not plans[0].handover
-    assert all(from_json(plan.handover) == settings for plan in plans[1:])
+    assert all(from_json(SETTINGS.open(plan.handover)) == settings for plan in plans[1:])
 
 
 def test_no_command_holds_the_secret(settings: Settings, directory: StateDirectory) -> None:
@@ -120,7 +121,7 @@ def test_where_spark_is_installed_the_pipeline_needs_only_the_store_and_nobody_w
         ("feeder", network.BROKER_STAGE + 1),
     ]
     assert [plan.argv[-1] for plan in plans[-2:]] == ["pipeline", "feeder"]
-    assert all(from_json(plan.handover) == settings for plan in plans[-2:])
+    assert all(from_json(SETTINGS.open(plan.handover)) == settings for plan in plans[-2:])
     file = network.addresses(settings)
     assert file.feeder == FeederAddress("127.0.0.1", settings.feeds.http_port)
     assert file.storage == str(directory.path / "datasets")

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tocsin.core.logins import Logins
 from tocsin.errors import OperatorError
 from tocsin.runtime import users as module
 from tocsin.runtime.users import Users, UsersBusy, read_users, remove_user, set_password
@@ -112,7 +113,7 @@ async def test_a_user_removed_while_the_password_is_checked_is_not_let_in(
 async def test_no_more_passwords_wait_than_the_bound_and_the_loop_is_free_meanwhile(
     users: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WAITING_MAX", 3)
+    monkeypatch.setattr(users, "_logins", Logins(30, waiting_max=20))  # so two of one source
     go_on = threading.Event()
     monkeypatch.setattr(module, "_matches", lambda hashed, password: go_on.wait(10))
     waiting = [asyncio.create_task(users.verify("alice", str(n).encode())) for n in range(3)]
@@ -134,7 +135,7 @@ async def test_nothing_is_hashed_for_those_who_have_given_up_or_were_proven_mean
         return really(line, password)
 
     monkeypatch.setattr(module, "_matches", counted)
-    monkeypatch.setattr(users, "_turns", asyncio.Semaphore(1))
+    monkeypatch.setattr(users, "_free", 1)
     same = [asyncio.create_task(users.verify("alice", b"wonder")) for _ in range(5)]
     gone = asyncio.create_task(users.verify("bob", b"builder"))
     await asyncio.sleep(0)
@@ -222,3 +223,50 @@ async def test_a_hash_that_argon2_cannot_read_lets_nobody_in(tmp_path: Path) -> 
     users = Users(tmp_path / "users")
     assert not await users.verify("alice", b"x")
     users.close()
+
+
+async def test_a_flood_of_wrong_passwords_keeps_nobody_else_out(
+    users: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[bytes] = []
+    go_on = threading.Event()
+
+    def slow(hashed: str, password: bytes) -> bool:
+        go_on.wait(10)
+        order.append(password)
+        return password == b"right"
+
+    monkeypatch.setattr(module, "_matches", slow)
+    flood = [asyncio.create_task(users.verify(f"guess-{n}", b"wrong", "192.0.2.1")) for n in range(80)]
+    await asyncio.sleep(0)
+    honest = asyncio.create_task(users.verify("alice", b"right", "192.0.2.2"))
+    await asyncio.sleep(0)
+    go_on.set()
+    assert await honest
+    assert order.index(b"right") < 10, "the honest one does not wait for the flood"
+    assert not any(await asyncio.gather(*flood))
+    with pytest.raises(UsersBusy, match="too many wrong passwords"):
+        await users.verify("bob", b"wrong", "192.0.2.1")
+    assert await users.verify("alice", b"right too", "192.0.2.1") is False, "a proven name is still looked at"
+
+
+async def test_whoever_gives_up_pays_for_the_check_that_runs(
+    users: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(module, "_matches", lambda hashed, password: go_on.wait(10) and False)
+    monkeypatch.setattr(users, "_logins", Logins(1))
+    for number in range(3):
+        task = asyncio.create_task(users.verify(f"guess-{number}", b"wrong", "192.0.2.1"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    go_on.set()
+    for _ in range(1_000):
+        if users._free == users._pool._max_workers:
+            break
+        await asyncio.sleep(0.005)
+    with pytest.raises(UsersBusy):
+        await users.verify("bob", b"wrong", "192.0.2.1")

@@ -327,6 +327,31 @@ def test_how_the_bytes_are_cut_changes_nothing(
 
 
 @settings(deadline=None)
+@given(
+    conversations(),
+    st.binary(max_size=8),
+    st.lists(st.integers(0, 30), max_size=12),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_how_many_are_taken_at_once_changes_nothing(
+    conversation: tuple[Version, Role, list[Packet]], tail: bytes, sizes: list[int], most: int, waits: bool
+) -> None:
+    version, role, packets = conversation
+    data = spoken(version, packets) + tail
+    decoder, found = decoder_for(version, role), list[Packet | WireError]()
+    for chunk in cut(data, sizes):
+        if waits:
+            decoder.put(chunk)
+        items = decoder.feed(b"" if waits else chunk, most)
+        assert len(items) <= most + 1  # an error may come with the last
+        found += items
+    while decoder.more:
+        found += decoder.feed(b"", most)
+    assert shown(found) == shown(decoder_for(version, role).feed(data))
+
+
+@settings(deadline=None)
 @given(conversations(), st.data())
 def test_bytes_that_were_changed_give_packets_or_one_last_wire_error(
     conversation: tuple[Version, Role, list[Packet]], data: st.DataObject

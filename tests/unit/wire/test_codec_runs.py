@@ -117,3 +117,16 @@ def test_what_only_begins_with_more_of_the_same_is_read_anew() -> None:
     assert decoder.feed_runs(one) == [PublishRun("runs/a", one, 1, V5)]
     runs = [PublishRun("runs/a", one, 1, V5), PublishRun("runs/b", other, 1, V5)]
     assert decoder.feed_runs(one + other) == runs
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from((0, 1, 120, 130, 17_000)), min_size=2, max_size=30), st.data())
+def test_a_run_can_be_parted_anywhere(sizes: list[int], data: st.DataObject) -> None:
+    frames = [encode(PublishPacket("runs/a", b"p" * size), V5) for size in sizes if size < 16_000]
+    if len(frames) < 2:
+        return
+    run = PublishRun("runs/a", b"".join(frames), len(frames), V5)
+    count = data.draw(st.integers(1, len(frames) - 1))
+    first, rest = run.parted(count)
+    assert (first.count, rest.count) == (count, len(frames) - count)
+    assert (first.frames, rest.frames) == (b"".join(frames[:count]), b"".join(frames[count:]))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.errors import Malformed
+from tocsin.model.versions import UNREADABLE
 from tocsin.wire.words import BROKERS_MAX, SLICE, Word, decode_word, encode_word
 
 WORD = Word(
@@ -21,7 +22,7 @@ def test_a_word_is_read_as_it_was_said() -> None:
 
 @given(st.binary(max_size=64))
 def test_whatever_is_none_is_refused(data: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(UNREADABLE):
         decode_word(data)
 
 

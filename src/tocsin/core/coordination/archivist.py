@@ -19,7 +19,7 @@ from tocsin.core.coordination import snapshot
 from tocsin.core.coordination.places import Options, Places
 from tocsin.core.coordination.state import State
 from tocsin.core.machine import Append, Effect, PutKey, Say, SetTimer, Stored, StoreFailed, TrimLog
-from tocsin.errors import Malformed
+from tocsin.model.versions import UNREADABLE, Document
 from tocsin.ports import Change, Record
 
 KEY: Final = "core.snapshot"
@@ -40,11 +40,11 @@ class Manifest(msgspec.Struct, frozen=True):
     first: int = 0  # position of the first piece
 
 
+MANIFEST: Final = Document("the manifest of a snapshot", msgspec.json.Decoder(Manifest))
+
+
 def decode_manifest(data: bytes) -> Manifest:
-    try:
-        return msgspec.json.decode(data, type=Manifest)
-    except msgspec.DecodeError as error:
-        raise Malformed(f"not a manifest of a snapshot: {error}") from None
+    return MANIFEST.read(data)
 
 
 class Archivist:
@@ -65,12 +65,17 @@ class Archivist:
         self._coming = False  # a snapshot is due, and its timer runs
         self.asked = ""
         self.manifest: Manifest | None = None  # the newest there is
+        self.problem = ""  # why it cannot be read
 
     def watched(self, change: Change) -> None:
         if change.kind == "put":
-            self.manifest, self._revision = decode_manifest(change.value), change.revision
+            self.problem, self._revision = "", change.revision
+            try:
+                self.manifest = decode_manifest(change.value)
+            except UNREADABLE as error:  # there is a snapshot, which is not for us, and must not be replaced
+                self.manifest, self.problem = None, str(error)
         elif change.kind in ("delete", "reset"):
-            self.manifest, self._revision = None, 0
+            self.manifest, self._revision, self.problem = None, 0, ""
 
     def look(self, cause: str, state: State, patience_us: int) -> list[Effect]:
         """Have a snapshot taken in a while, if one is due."""
@@ -81,7 +86,11 @@ class Archivist:
 
     def _is_due(self, state: State) -> bool:
         covered = 0 if self.manifest is None else self.manifest.commands
-        return self._step == "idle" and state.commands - covered >= self._options.snapshot_every
+        return (
+            self._step == "idle"
+            and not self.problem
+            and state.commands - covered >= self._options.snapshot_every
+        )
 
     def take(self, cause: str, state: State, position: int, *, clean: bool) -> list[Effect]:
         """The while has passed: begin, unless nobody needs it any more, or the state is just now ahead of the log."""
@@ -154,7 +163,7 @@ class Archivist:
                 request=self.asked,
                 table=self._places.table.name,
                 key=KEY,
-                value=msgspec.json.encode(self._pending),
+                value=MANIFEST.write(self._pending),
                 revision=self._base,
             )
         elif self._step == "trimming commands":

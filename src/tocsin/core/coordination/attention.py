@@ -59,9 +59,8 @@ class Attention:
         if (refuges, homes, noticed) == (None, None, member.noticed) and 0 <= now_us - told_us < PULSE_US:
             return []
         self._told[broker] = (now_us, member.noticed)
-        pulse = Pulse(
-            self._state.epoch, member.incarnation, member.noticed, refuges, homes, max(0, beat.number)
-        )
+        state, number = self._state, max(0, beat.number)
+        pulse = Pulse(state.epoch, member.incarnation, member.noticed, refuges, homes, number, state.level)
         return [Send(cause=cause, to=broker_address(broker), message=pulse)]
 
     def greet(self, cause: str) -> list[Effect]:
@@ -70,7 +69,7 @@ class Attention:
             Send(
                 cause=cause,
                 to=broker_address(broker),
-                message=Pulse(self._state.epoch, member.incarnation, member.noticed),
+                message=Pulse(self._state.epoch, member.incarnation, member.noticed, level=self._state.level),
             )
             for broker, member in self._state.members.items()
         ]

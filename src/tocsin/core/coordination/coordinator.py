@@ -32,9 +32,10 @@ from tocsin.core.coordination.archivist import Archivist
 from tocsin.core.coordination.election import Election
 from tocsin.core.coordination.leader import Leader
 from tocsin.core.coordination.lease import Lease
+from tocsin.core.coordination.levels import common, fits
 from tocsin.core.coordination.places import Options, Places
 from tocsin.core.coordination.planning import PlanMade
-from tocsin.core.coordination.restorer import AGAIN, AGAIN_US, ANSWER_US, Restored, Restorer
+from tocsin.core.coordination.restorer import AGAIN, AGAIN_US, ANSWER_US, UNREADABLE_US, Restored, Restorer
 from tocsin.core.coordination.state import State
 from tocsin.core.machine import (
     CancelTimer,
@@ -57,8 +58,9 @@ from tocsin.core.machine import (
     Watched,
     WatchTable,
 )
-from tocsin.errors import Conflict, StoreFull, Trimmed
+from tocsin.errors import Conflict, FormatNewer, LevelUnspoken, StoreFull, Trimmed
 from tocsin.model.message import COORDINATOR
+from tocsin.model.versions import speaks
 from tocsin.ports import Entry, Page
 from tocsin.wire.commands import decode_batch
 
@@ -99,10 +101,16 @@ class Coordinator(TableMachine):
         self._count = 0  # of requests and records
         self._claim = ""  # the request for the lease whose answer is awaited
         self._ready = False  # the watch has told everything
+        self._problem = ""  # why the log cannot be followed
         self._lease = Lease(places.table.name, name, options.lease_us)
         self._restorer = Restorer(places.snapshots.name, self._request, options.slice_size)
         self._election = self.electing(name, places, options.limits, self._request, self._record_id)
         self._archivist = Archivist(places, options, self._request, self._record_id)
+
+    @property
+    def problem(self) -> str:
+        """What this coordinator cannot read, and so cannot lead; empty if all is well."""
+        return self._problem or self._archivist.problem or self._restorer.problem
 
     @property
     def epoch(self) -> int:
@@ -144,6 +152,8 @@ class Coordinator(TableMachine):
         self._archivist.stop()
         if not self._ready:
             return []
+        if self._archivist.problem:
+            return self._wait_for_help(cause, self._archivist.problem)
         if self._archivist.manifest is None:
             return self._restored(cause, State(), 0)
         return self._restorer.begin(cause, self._archivist.manifest)
@@ -158,6 +168,7 @@ class Coordinator(TableMachine):
     def _restored(self, cause: str, replica: State, position: int) -> list[Effect]:
         self.replica, self.position, self.state = replica, position, "following"
         self._restorer.stop()
+        self._restorer.problem = ""
         facts = {"position": position, "streams": len(replica.presence.streams), "epoch": replica.epoch}
         log, subject = self._places.commands.name, self._places.commands_subject
         return [
@@ -175,13 +186,29 @@ class Coordinator(TableMachine):
     def _apply(self, cause: str, entry: Entry) -> list[Effect]:
         if entry.position <= self.position:
             return []
-        batch = decode_batch(entry.payload)
+        try:
+            batch = decode_batch(entry.payload)
+        except FormatNewer as error:
+            return self._cannot_read(cause, str(error))
         if batch.previous != self.position:
             self.state = "restoring"  # what lies between is no longer kept
             return self._restorer.later(cause)
         self.replica.follow(batch)
-        self.position = entry.position
+        self.position, self._problem = entry.position, ""
         return self._archivist.look(cause, self.replica, 0)
+
+    def _cannot_read(self, cause: str, problem: str) -> list[Effect]:
+        """What the log has, or the network, is not for us: leave it to others, and look again in a while."""
+        self._problem = problem
+        effects: list[Effect] = []
+        if self.state in HOLDING:
+            effects = [self._lease.resign(cause, self._request("resign")), *self._step_down(cause, problem)]
+        self.state = "restoring"
+        return [*effects, *self._wait_for_help(cause, problem)]
+
+    def _wait_for_help(self, cause: str, problem: str) -> list[Effect]:
+        said = Say(cause=cause, level="error", text="cannot follow the network", facts={"problem": problem})
+        return [said, *self._restorer.later(cause, UNREADABLE_US)]
 
     def _on_entry_leading(self, event: Followed, now_us: int) -> list[Effect]:
         entry = event.entry
@@ -243,8 +270,19 @@ class Coordinator(TableMachine):
                 return effects
         if page.next <= page.last:
             return self._read(cause)
+        if (unspoken := self._unspoken()) is not None:
+            return self._cannot_read(cause, str(unspoken))
         self.state = "opening"
         return self._await(self._election.open(cause, self.replica, self.position, page.last))
+
+    def _unspoken(self) -> LevelUnspoken | None:
+        """Why this process cannot lead the network's brokers, if it cannot."""
+        own = speaks()
+        members = (member.speaks for member in self.replica.members.values())
+        network = common(self.replica.level, members)
+        if fits(own, network):
+            return None
+        return LevelUnspoken((own.oldest, own.newest), (network.oldest, network.newest))
 
     def _opened(self, cause: str, position: int, now_us: int) -> list[Effect]:
         if self.position < position:  # it has not come back by the follow yet

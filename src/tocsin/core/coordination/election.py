@@ -11,6 +11,7 @@ from collections.abc import Callable
 from tocsin.core.coordination.places import Places
 from tocsin.core.coordination.state import State
 from tocsin.core.machine import Append, Effect, ReadLog
+from tocsin.model.versions import speaks
 from tocsin.ports import READ_MAX, Record
 from tocsin.wire.commands import Batch, Elected, Limits, decode_batch, encode_batch, encode_command
 
@@ -53,11 +54,12 @@ class Election:
 
     def open(self, cause: str, state: State, previous: int, end: int) -> Effect:
         """Ask to lead, with the state of the log whose last position is ``end``."""
+        own = speaks()
         data = encode_batch(
             epoch=state.epoch + 1,
             at_us=state.clock_us,
             previous=previous,
-            commands=(encode_command(Elected(self._name, self._limits)),),
+            commands=(encode_command(Elected(self._name, self._limits, max(state.level, own.oldest), own)),),
             notices=(),
         )
         self._record = Record(self._places.commands_subject, data, self._record_id())

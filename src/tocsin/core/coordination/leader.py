@@ -23,6 +23,7 @@ from tocsin.core.coordination.attention import Attention
 from tocsin.core.coordination.clearance import Clear as Cleared
 from tocsin.core.coordination.clearance import Clearance
 from tocsin.core.coordination.drafting import Draft, Drafter
+from tocsin.core.coordination.levels import ANY, fits
 from tocsin.core.coordination.places import Options, Places
 from tocsin.core.coordination.planning import LOOK_US, PLAN, PlanClock, PlanMade, Promotions, WantPlan
 from tocsin.core.coordination.rerouting import Rerouting
@@ -32,19 +33,21 @@ from tocsin.core.coordination.survival import able
 from tocsin.core.machine import Append, Effect, Say, Send, SetTimer
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.message import Message, broker_address
+from tocsin.model.versions import Levels
 from tocsin.ports import Record
 from tocsin.wire.commands import (
     Joined,
     Logged,
     Lost,
     Planned,
+    Raised,
     Refreshed,
     Rerouted,
     Said,
     Shunned,
     encode_command,
 )
-from tocsin.wire.control import Beat, Clear, Expected, Links, Refresh, Seen, Submit, Unknown
+from tocsin.wire.control import Beat, Clear, Expected, Links, Refresh, Seen, Submit, Unknown, Unspoken
 
 CHECK: Final = "check"
 APPEND: Final = "append"
@@ -94,6 +97,8 @@ class Leader:
         self._plans = PlanClock(now_us)
         self._promotions = Promotions(options.promote_after_us)
         self.rerouting = Rerouting(state)
+        self._above_us: int | None = None  # since when everybody speaks a higher level than the network's
+        self._raise_after_us = options.raise_after_us
         self._tick = False  # time has to be written down, whether or not there are commands
 
     @property
@@ -137,10 +142,30 @@ class Leader:
         applied = member.applied if member is not None and member.incarnation == incarnation else 0
         if expected - applied > PENDING_MAX:
             return []
+        if isinstance(fresh[0], Joined) and not fits(fresh[0].speaks, spoken := self.state.spoken(broker)):
+            return self._turn_away(cause, broker, incarnation, fresh[0].speaks, spoken)
         self._waiting.append(Said(broker, incarnation, expected, fresh))
         self._taken[broker] = (incarnation, expected + len(fresh))
         self.attention.sign(broker, now_us)
         return self.pump(cause, now_us)
+
+    def _turn_away(
+        self, cause: str, broker: str, incarnation: int, own: Levels, spoken: Levels
+    ) -> list[Effect]:
+        facts = {"broker": broker, "speaks": f"{own.oldest}-{own.newest}", "level": self.state.level}
+        said = Say(cause=cause, text="a broker of another release cannot join", level="error", facts=facts)
+        return [said, *self._answer(cause, broker, Unspoken(self.state.epoch, incarnation, spoken))]
+
+    def _raise(self, now_us: int) -> None:
+        """Work at the highest level that everybody speaks, when they have done so for a while."""
+        newest = self.state.spoken().newest
+        if not self.state.level < newest < ANY or not self.state.members:
+            self._above_us = None
+        elif self._above_us is None:
+            self._above_us = now_us
+        elif now_us - self._above_us >= self._raise_after_us:
+            self._above_us = None
+            self._waiting.append(Raised(newest))
 
     def _next(self, broker: str, incarnation: int) -> int | None:
         """The number of the command that comes next; None if that incarnation is over."""
@@ -279,6 +304,7 @@ class Leader:
             self._waiting.append(lost)
             effects.append(said)
         self._clearance.forget(now_us)
+        self._raise(now_us)
         self.attention.rank()
         at_us, due_us = self._clock_us + now_us - self._began_us, self.state.next_due_us()
         if due_us is not None and (at_us >= due_us or at_us - self.state.clock_us >= TICK_US):
@@ -333,7 +359,9 @@ class Leader:
 
     # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _answer(self, cause: str, broker: str, message: Unknown | Expected | Clear) -> list[Effect]:
+    def _answer(
+        self, cause: str, broker: str, message: Unknown | Expected | Clear | Unspoken
+    ) -> list[Effect]:
         return [Send(cause=cause, to=broker_address(broker), message=message)] if _is_name(broker) else []
 
 

@@ -13,9 +13,11 @@ from typing import Final
 
 from tocsin.core.machine import DeleteKey, Effect, PutKey, SetTimer, Stored, StoreFailed
 from tocsin.errors import Conflict
+from tocsin.model.versions import Format
 from tocsin.ports import Change
 
 KEY: Final = "core.leader"
+OWNER: Final = Format("the lease of the leader")
 RENEW: Final = "renew"  # timers: to ask for longer
 LAPSE: Final = "lapse"  # … and when it ends; any event at that time would do
 RENEWALS: Final = 3  # in one lease's time: one may be lost
@@ -27,7 +29,7 @@ class Lease:
 
     def __init__(self, table: str, owner: str, ttl_us: int) -> None:
         self._table = table
-        self._owner = owner.encode()
+        self._owner = OWNER.seal(owner.encode())  # only ever compared
         self._ttl_us = ttl_us
         self._revision = 0  # of the key, if it is ours
         self._asked_us: dict[str, int] = {}  # request → when; the newest only

@@ -56,11 +56,13 @@ from tocsin.core.machine import (
     TableMachine,
     TimerFired,
 )
+from tocsin.errors import LevelUnspoken
 from tocsin.model.message import COORDINATOR, Message
 from tocsin.model.network import BrokerInfo, Route, Scheme
 from tocsin.model.stream import Metadata
+from tocsin.model.versions import speaks
 from tocsin.wire.commands import CHANCE_BITS
-from tocsin.wire.control import Clear, Expected, Measure, Pulse, Refresh, Seen, Unknown
+from tocsin.wire.control import Clear, Expected, Measure, Pulse, Refresh, Seen, Unknown, Unspoken
 from tocsin.wire.notices import Notice, decode_notice
 
 ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not there by then never comes
@@ -88,6 +90,7 @@ class Participant(TableMachine):
         self._substitute = substitute
         self.picture = Picture()
         self.epoch = 0  # of the newest leader that was heard of
+        self.level = 0  # of the network, as far as it is known: what needs a higher one is not done
         self._info = info
         self._log = places.commands.name
         self._subject = places.notices_subject(info.id)
@@ -238,7 +241,7 @@ class Participant(TableMachine):
 
     def _on_message(self, event: Received, now_us: int) -> list[Effect]:
         message = event.message
-        if not isinstance(message, Pulse | Unknown | Expected | Clear | Measure):
+        if not isinstance(message, Pulse | Unknown | Expected | Clear | Measure | Unspoken):
             return []
         if message.epoch < self.epoch or message.incarnation != self.incarnation:
             return []
@@ -248,7 +251,11 @@ class Participant(TableMachine):
             self.epoch = message.epoch
             effects += [*self._submission.led_anew(event.cause), *self._show_life(event.cause, now_us)]
         match message:
+            case Unspoken(levels=network):
+                own = speaks()
+                raise LevelUnspoken((own.oldest, own.newest), (network.oldest, network.newest))
             case Pulse(noticed=noticed):
+                self.level = max(self.level, message.level)
                 effects += self._heartbeat.answered(event.cause, message, now_us)
                 return [*effects, *self._compare(event.cause, noticed, now_us)]
             case Unknown():

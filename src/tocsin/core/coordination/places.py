@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from tocsin.core.coordination.levels import RAISE_AFTER_US
 from tocsin.core.detection import Tuning
 from tocsin.ports import LogSpec, TableSpec
 from tocsin.wire.commands import Limits
@@ -57,6 +58,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     margin: int = MARGIN
     slice_size: int = SLICE
     limits: Limits = Limits()
+    raise_after_us: int = (
+        RAISE_AFTER_US  # that every broker speaks a higher level before the network works at it
+    )
     heartbeat_us: int = 500_000  # of brokers that have not said how often they beat
     suspect_least_us: int = 1_000_000  # no shorter silence counts
     phi: float = 6.0  # a broker that is alive counts as lost once in 10**phi beats at most

@@ -18,12 +18,13 @@ from tocsin.core.coordination import snapshot
 from tocsin.core.coordination.archivist import Manifest
 from tocsin.core.coordination.state import State
 from tocsin.core.machine import CancelTimer, Effect, ReadLog, Say, SetTimer, Stored, StoreFailed
-from tocsin.errors import Malformed
+from tocsin.model.versions import UNREADABLE
 from tocsin.ports import READ_MAX, Page
 
 AGAIN: Final = "again"  # timers: to ask again
 REBUILD: Final = "rebuild"  # … and for the next slice
 AGAIN_US: Final = 300_000  # before the store is asked again after a failure
+UNREADABLE_US: Final = 30_000_000  # before what cannot be read is read again: a person has to act
 REST_US: Final = 100  # between two slices, for whatever else there is to do
 ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not there by then never comes
 
@@ -45,6 +46,7 @@ class Restorer:
         self._asked = ""
         # The one that is being read, whatever the table says meanwhile.
         self._manifest: Manifest | None = None
+        self.problem = ""  # why the newest snapshot cannot be read
         self._pieces: list[bytes] = []
         self._rebuilding: Generator[None, None, State] | None = None
 
@@ -61,10 +63,10 @@ class Restorer:
     def stop(self) -> None:
         self._manifest, self._pieces, self._asked, self._rebuilding = None, [], "", None
 
-    def later(self, cause: str) -> list[Effect]:
+    def later(self, cause: str, delay_us: int = AGAIN_US) -> list[Effect]:
         """Let it be, and have it begun again in a while."""
         self.stop()
-        return [SetTimer(cause=cause, name=AGAIN, delay_us=AGAIN_US)]
+        return [SetTimer(cause=cause, name=AGAIN, delay_us=delay_us)]
 
     def answered(self, event: Stored | StoreFailed) -> Restored | list[Effect]:
         """The store has answered somebody, perhaps us."""
@@ -93,8 +95,9 @@ class Restorer:
             next(self._rebuilding)
         except StopIteration as done:
             return Restored(done.value, self._manifest.position)
-        except Malformed as error:
-            return [Say(cause=cause, level="error", text=str(error)), *self.later(cause)]
+        except UNREADABLE as error:
+            self.problem = str(error)
+            return [Say(cause=cause, level="error", text=self.problem), *self.later(cause, UNREADABLE_US)]
         return [SetTimer(cause=cause, name=REBUILD, delay_us=REST_US)]
 
     def _read(self, cause: str, start: int) -> list[Effect]:

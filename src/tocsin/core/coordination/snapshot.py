@@ -25,6 +25,7 @@ from tocsin.core.coordination.survival import Backups, Place
 from tocsin.core.parts import split
 from tocsin.errors import Malformed
 from tocsin.model.network import BrokerInfo
+from tocsin.model.versions import LEVEL_0_1_0, Levels, Packed
 from tocsin.wire.commands import Limits
 
 PIECE_BYTES: Final = 512 << 10  # before the item that passes it
@@ -40,6 +41,8 @@ class _Head(_Item, array_like=True, tag=0, gc=False):
     clock_us: int
     commands: int
     limits: Limits
+    level: int = 0
+    led: Levels = LEVEL_0_1_0
 
 
 class _Life(_Item, array_like=True, tag=1, gc=False):
@@ -85,6 +88,7 @@ class _Member(_Item, array_like=True, tag=6, gc=False):
     incarnation: int
     applied: int
     noticed: int
+    speaks: Levels = LEVEL_0_1_0
 
 
 class _Filters(_Item, array_like=True, tag=7, gc=False):
@@ -156,7 +160,7 @@ _AnyItem = (
 )
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[_AnyItem])
+PIECE: Final = Packed("a piece of a snapshot", msgspec.msgpack.Decoder(list[_AnyItem]))
 
 # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -164,7 +168,9 @@ _decoder = msgspec.msgpack.Decoder(list[_AnyItem])
 def take(state: State) -> list[bytes]:
     """A snapshot, in pieces."""
     encoded = [_encoder.encode(item) for item in _items(state)]
-    head = _Head(len(encoded), state.epoch, state.clock_us, state.commands, state.limits)
+    head = _Head(
+        len(encoded), state.epoch, state.clock_us, state.commands, state.limits, state.level, state.led
+    )
     pieces: list[bytes] = []
     run: list[msgspec.Raw] = []
     size = 0
@@ -172,9 +178,9 @@ def take(state: State) -> list[bytes]:
         run.append(msgspec.Raw(raw))
         size += len(raw)
         if size >= PIECE_BYTES:
-            pieces.append(_encoder.encode(run))
+            pieces.append(PIECE.write(run))
             run, size = [], 0
-    return [*pieces, _encoder.encode(run)] if run else pieces
+    return [*pieces, PIECE.write(run)] if run else pieces
 
 
 def _items(state: State) -> Iterator[_Item]:
@@ -191,7 +197,7 @@ def _items(state: State) -> Iterator[_Item]:
         for run in further:
             yield _Publishers(topic, run)
     for m in state.members.values():
-        yield _Member(m.info, m.incarnation, m.applied, m.noticed)
+        yield _Member(m.info, m.incarnation, m.applied, m.noticed, m.speaks)
     for broker, member in state.members.items():
         for filters in split(list(member.filters), _bytes):
             yield _Filters(broker, filters)
@@ -234,10 +240,11 @@ def rebuild(pieces: Iterable[bytes], size: int) -> Generator[None, None, State]:
     expected: int | None = None
     number = spent = 0
     for piece in pieces:
-        for item in _decoded(piece):
+        for item in PIECE.read(piece):
             if isinstance(item, _Head):
                 expected = item.items
                 state.epoch, state.clock_us, state.commands = item.epoch, item.clock_us, item.commands
+                state.level, state.led = item.level, item.led
                 state.limits = item.limits
                 continue
             number += 1
@@ -252,13 +259,6 @@ def rebuild(pieces: Iterable[bytes], size: int) -> Generator[None, None, State]:
     if number != expected:
         raise Malformed(f"not a snapshot: {number} items of {expected}")
     return state
-
-
-def _decoded(piece: bytes) -> list[_AnyItem]:
-    try:
-        return _decoder.decode(piece)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise Malformed(f"not a snapshot: {error}") from None
 
 
 def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
@@ -278,7 +278,7 @@ def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
         case _Publishers(topic=topic, publishers=publishers):
             state.presence.restore_publishers(topic, publishers)
         case _Member(info=info):
-            member = state.members[info.id] = Member(info, item.incarnation)
+            member = state.members[info.id] = Member(info, item.incarnation, item.speaks)
             member.applied, member.noticed = item.applied, item.noticed
             state.interest.join(info)
         case _Filters(broker=broker, filters=filters):

@@ -20,12 +20,14 @@ from typing import Final
 
 from tocsin.core.coordination.detours import Detours
 from tocsin.core.coordination.interest import Interest
+from tocsin.core.coordination.levels import common, fits
 from tocsin.core.coordination.matching import Matching, Turn
 from tocsin.core.coordination.presence import Keys, Presence
 from tocsin.core.coordination.survival import Backups, Survival
 from tocsin.core.parts import split
 from tocsin.model.network import BrokerInfo
 from tocsin.model.stream import LISTING, SYSTEM_KEYS
+from tocsin.model.versions import LEVEL_0_1_0, Levels
 from tocsin.wire import notices
 from tocsin.wire.commands import (
     Batch,
@@ -43,6 +45,7 @@ from tocsin.wire.commands import (
     Planned,
     Promoted,
     Queries,
+    Raised,
     Refreshed,
     Rerouted,
     Said,
@@ -57,10 +60,11 @@ LIVES_MAX: Final = 4_096
 class Member:
     """A broker that is there."""
 
-    __slots__ = ("applied", "filters", "incarnation", "info", "noticed", "queries")
+    __slots__ = ("applied", "filters", "incarnation", "info", "noticed", "queries", "speaks")
 
-    def __init__(self, info: BrokerInfo, incarnation: int) -> None:
+    def __init__(self, info: BrokerInfo, incarnation: int, speaks: Levels = LEVEL_0_1_0) -> None:
         self.info = info
+        self.speaks = speaks
         self.incarnation = incarnation
         self.applied = 0  # number of the last of its commands
         self.noticed = 0  # number of the last of its notices
@@ -88,6 +92,8 @@ class State:
         self.clock_us = 0  # the network's time
         self.commands = 0  # that were ever applied
         self.limits = Limits()
+        self.level = 0  # of the protocol; grows
+        self.led = LEVEL_0_1_0  # what the leader speaks
         self.members: dict[str, Member] = {}
         self.lives: dict[str, int] = {}  # broker → its newest incarnation, also of those that are gone
         self.presence = Presence()
@@ -121,8 +127,11 @@ class State:
                         if self._is_next(command.broker, command.incarnation, number, each):
                             self._apply_said(outcome, command.broker, command.incarnation, number, each)
                             self._settle(outcome, command.broker)
-                case Elected(limits=limits):
-                    self.limits = limits
+                case Elected(limits=limits, level=level, speaks=speaks):
+                    self.limits, self.led = limits, speaks
+                    self.level = max(self.level, level)
+                case Raised(level=level):
+                    self.level = max(self.level, level)
                 case Lost(broker=broker, incarnation=incarnation):
                     if self.is_member(broker, incarnation):
                         self._part(broker)
@@ -160,6 +169,11 @@ class State:
         member = self.members.get(broker)
         return member is not None and member.incarnation == incarnation
 
+    def spoken(self, newcomer: str = "") -> Levels:
+        """The levels that the leader and every broker speak, but for one that is about to join."""
+        members = (each.speaks for name, each in self.members.items() if name != newcomer)
+        return common(self.level, (self.led, *members))
+
     def next_due_us(self) -> int | None:
         """When something ends by itself, in the network's time; None if nothing does."""
         return self.presence.next_due_us(self.limits)
@@ -169,7 +183,8 @@ class State:
     def _is_next(self, broker: str, incarnation: int, number: int, command: BrokerCommand) -> bool:
         """Whether a command is the one that comes next: a repeat, and what an earlier life said, has no effect."""
         if isinstance(command, Joined):
-            return number == 1 and command.info.id == broker and incarnation > self.lives.get(broker, -1)
+            new = number == 1 and command.info.id == broker and incarnation > self.lives.get(broker, -1)
+            return new and fits(command.speaks, self.spoken(broker))
         member = self.members.get(broker)
         return member is not None and (member.incarnation, member.applied) == (incarnation, number - 1)
 
@@ -177,7 +192,7 @@ class State:
         self, outcome: Outcome, broker: str, incarnation: int, number: int, command: BrokerCommand
     ) -> None:
         if isinstance(command, Joined):
-            self._join(outcome, command.info, incarnation)
+            self._join(outcome, command.info, incarnation, command.speaks)
         member = self.members[broker]
         member.applied = number
         presence, now_us = self.presence, self.clock_us
@@ -197,12 +212,12 @@ class State:
             case Left():
                 self._part(broker)
 
-    def _join(self, outcome: Outcome, info: BrokerInfo, incarnation: int) -> None:
+    def _join(self, outcome: Outcome, info: BrokerInfo, incarnation: int, speaks: Levels) -> None:
         before = self.members.get(info.id)
         if before is not None:
             self.presence.broker_gone(info.id, self.clock_us)
             self._drop_queries(info.id, list(before.queries), release=False)
-        self.members[info.id] = Member(info, incarnation)
+        self.members[info.id] = Member(info, incarnation, speaks)
         self.lives.pop(info.id, None)
         self.lives[info.id] = incarnation
         self.interest.join(info)

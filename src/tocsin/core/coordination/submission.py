@@ -16,6 +16,7 @@ from tocsin.core.coordination.signals import StreamRefused
 from tocsin.core.machine import CancelTimer, Effect, Send, SetTimer
 from tocsin.model.message import COORDINATOR
 from tocsin.model.network import BrokerInfo
+from tocsin.model.versions import speaks
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Joined, Left, Streams
 from tocsin.wire.notices import Item, Refused
 
@@ -54,7 +55,7 @@ class Submission:
 
     def begin(self, cause: str, incarnation: int) -> list[Effect]:
         """A new incarnation: join, and say everything."""
-        self._outgoing.begin(incarnation, [Joined(self._info), *self.roll.all()])
+        self._outgoing.begin(incarnation, [Joined(self._info, speaks()), *self.roll.all()])
         return self._send(cause)
 
     def add(self, command: Streams | ClientAway | ClientBack | ClientGone, ticket: int) -> int:

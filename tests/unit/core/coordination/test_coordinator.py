@@ -41,6 +41,7 @@ from tocsin.core.machine import (
 )
 from tocsin.errors import TocsinError
 from tocsin.model.message import COORDINATOR
+from tocsin.model.versions import speaks
 from tocsin.ports import Entry, Page
 from tocsin.wire.commands import (
     Batch,
@@ -182,7 +183,7 @@ def test_it_leads_once_the_log_has_taken_its_election_at_the_end_that_it_read() 
     desk = Desk()
     effects = desk.lead()
     (batch,) = desk.batches
-    assert (batch.epoch, batch.previous, batch.commands) == (1, 0, (Elected("c1", Limits()),))
+    assert (batch.epoch, batch.previous, batch.commands) == (1, 0, (Elected("c1", Limits(), 1, speaks()),))
     assert [each.name for each in of(SetTimer, effects)] == [CHECK, PLAN]
 
 

@@ -121,26 +121,28 @@ def test_a_beat_is_answered_with_who_leads_and_where_clients_can_go() -> None:
     entrance = (Entrance(Scheme.MQTT, "two:1883"),)
     two = BrokerInfo("two", "n", Role.EDGE, "127.0.0.1", 1, entrance)
     desk.take(desk.take(desk.submit(Joined(NORTH))) or desk.submit(Joined(two), broker="two"))
-    assert sent(Pulse, desk.hear(Beat("north", 7, 1, number=1))) == [Pulse(1, 7, 1, (two,), None, 1)]
+    assert sent(Pulse, desk.hear(Beat("north", 7, 1, number=1))) == [Pulse(1, 7, 1, (two,), None, 1, 1)]
     desk.hear(Beat("two", 7, 1, load=1_000))
     desk.fire(CHECK)
     known = checksum((two,))
     told = sent(Pulse, desk.hear(Beat("north", 7, 1, refuges=known, number=2)))
-    assert told == [Pulse(1, 7, 1, (), None, 2)], "a full one is no refuge"
+    assert told == [Pulse(1, 7, 1, (), None, 2, 1)], "a full one is no refuge"
 
 
 def test_what_a_broker_knows_is_not_told_again_and_seldom_that_there_is_nothing_new() -> None:
     desk = Desk()
     desk.lead()
     desk.take(desk.submit(Joined(NORTH)))
-    assert sent(Pulse, desk.hear(Beat("north", 7, 1, number=1))) == [Pulse(1, 7, 1, heard=1)]
+    assert sent(Pulse, desk.hear(Beat("north", 7, 1, number=1))) == [Pulse(1, 7, 1, heard=1, level=1)]
     assert desk.hear(Beat("north", 7, 1, number=2)) == []
     asked = sent(Pulse, desk.hear(Beat("north", 7, 1, homes=("south",), number=3)))
-    assert asked == [Pulse(1, 7, 1, None, (), 3)], "a question is answered"
+    assert asked == [Pulse(1, 7, 1, None, (), 3, 1)], "a question is answered"
     desk.now_us += PULSE_US
-    assert sent(Pulse, desk.hear(Beat("north", 7, 1, number=4))) == [Pulse(1, 7, 1, heard=4)]
+    assert sent(Pulse, desk.hear(Beat("north", 7, 1, number=4))) == [Pulse(1, 7, 1, heard=4, level=1)]
     desk.take(desk.hear(Refresh("north", 7)))
-    assert sent(Pulse, desk.hear(Beat("north", 7, 1, number=5))) == [Pulse(1, 7, 2, heard=5)], "a new notice"
+    assert sent(Pulse, desk.hear(Beat("north", 7, 1, number=5))) == [Pulse(1, 7, 2, heard=5, level=1)], (
+        "a new notice"
+    )
 
 
 def test_a_broker_that_is_silent_is_lost_and_one_that_beats_is_not() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from tocsin.core.coordination.lease import KEY, MARGIN, Lease
+from tocsin.core.coordination.lease import KEY, MARGIN, OWNER, Lease
 from tocsin.core.machine import DeleteKey, PutKey
 from tocsin.ports import Change
 
 TTL_US = 2_000_000
+
+ME = OWNER.seal(b"me")
 
 
 def lease() -> Lease:
@@ -17,7 +19,7 @@ def test_it_is_taken_only_if_nobody_has_it_and_renewed_only_if_it_is_ours() -> N
     tested = lease()
     asked = tested.ask("", "r1", 100, renew=False)
     assert isinstance(asked, PutKey)
-    assert (asked.key, asked.value, asked.revision, asked.ttl_us) == (KEY, b"me", 0, TTL_US)
+    assert (asked.key, asked.value, asked.revision, asked.ttl_us) == (KEY, ME, 0, TTL_US)
     assert tested.granted("r1", 5)
     again = tested.ask("", "r2", 200, renew=True)
     assert isinstance(again, PutKey) and again.revision == 5
@@ -45,12 +47,12 @@ def test_who_holds_it_is_what_the_table_says() -> None:
     for change in (
         Change("put", KEY, b"other", 3),
         Change("delete", KEY, revision=4),
-        Change("put", KEY, b"me", 7),
+        Change("put", KEY, ME, 7),
         Change("reset"),
     ):
         tested.watched(change)
         holders.append(tested.holder)
-    assert holders == [b"other", None, b"me", None]
+    assert holders == [b"other", None, ME, None]
     renewed = tested.ask("", "r1", 0, renew=True)
     assert isinstance(renewed, PutKey) and renewed.revision == 7, "also if the answer to it was lost"
 

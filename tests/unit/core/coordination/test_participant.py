@@ -36,6 +36,7 @@ from tocsin.core.machine import (
 from tocsin.errors import StoreUnavailable
 from tocsin.model.network import BrokerInfo, Entrance, Role, Route, Scheme, Scope
 from tocsin.model.stream import Value
+from tocsin.model.versions import speaks
 from tocsin.ports import Page
 from tocsin.wire import notices
 from tocsin.wire.commands import ClientBack, Interests, Joined, Streams
@@ -51,7 +52,9 @@ def test_it_finds_the_logs_end_then_joins_with_all_that_it_has_and_follows_from_
     (follow,) = of(FollowLog, effects)
     assert (follow.log, follow.subject, follow.start) == ("net-commands", "net.n.north", 11)
     (submit,) = sent(Submit, effects)
-    assert submit == Submit("north", broker.machine.incarnation, 1, (Joined(NORTH), Interests(("a/#",))))
+    assert submit == Submit(
+        "north", broker.machine.incarnation, 1, (Joined(NORTH, speaks()), Interests(("a/#",)))
+    )
     assert broker.machine.incarnation >> 20 == 11, "a later life has a higher number"
     assert broker.machine.state == "joining"
 
@@ -96,7 +99,7 @@ def test_a_broker_that_was_counted_as_lost_joins_anew_and_says_all_again() -> No
     (submit,) = sent(Submit, effects)
     assert submit.incarnation == broker.machine.incarnation > old
     assert submit.commands == (
-        Joined(NORTH),
+        Joined(NORTH, speaks()),
         Interests(("a",)),
         ClientBack("anna", 60, 3),
         Streams("anna", 60, (("a", {}),), 0, 3),

@@ -1,0 +1,192 @@
+"""Clients that only spend, at a broker's door: what they make it hold is bounded, and others do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+from mqtt5 import (
+    ConnectPacket,
+    PingReqPacket,
+    PingRespPacket,
+    PubAckPacket,
+    PublishPacket,
+    QoS,
+    SubAckPacket,
+    SubscribePacket,
+    TopicFilter,
+)
+
+from tests.unit.broker.door import Door, Peer, until
+from tocsin.config import Budgets, Limits
+from tocsin.core.budget import Budget, Kind, bounds_of
+from tocsin.ports import Log, Record
+from tocsin.wire.codec import V5, encode
+
+SMALL = Budgets(commits_bytes=16 << 20, outbound_bytes=16 << 20, packets_bytes=16 << 20, pages_bytes=32 << 20)
+
+
+def door(settings: Budgets = SMALL, limits: Limits | None = None) -> Door:
+    return Door(limits or Limits(), budget=Budget(bounds_of(settings)))
+
+
+def used(door: Door, kind: Kind) -> int:
+    return door.exchange.budget.figures()[kind].used
+
+
+def most(door: Door, kind: Kind) -> int:
+    return door.exchange.budget.figures()[kind].most
+
+
+class Held:
+    """A log that appends when it is told to."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.go = asyncio.Event()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)
+
+    async def append(self, records: Sequence[Record], *, expected: int | None = None) -> tuple[int, ...]:
+        await self.go.wait()
+        return await self._log.append(records, expected=expected)
+
+
+async def pings(peer: Peer) -> None:
+    peer.send(PingReqPacket())
+    await peer.first(PingRespPacket)
+
+
+async def test_a_client_that_does_not_read_answers_is_not_read_and_others_do_not_notice() -> None:
+    async with door() as here:
+        other, spender = await here.peer("other"), await here.peer("spender")
+        spender.stop_reading()
+        wrong = encode(SubscribePacket(1, [TopicFilter("/".join("a" * 40))]), V5)
+        transport = cast(asyncio.Transport, spender.writer.transport)
+        sent = 0
+        while transport.get_write_buffer_size() < 1 << 20:  # until the broker takes no more
+            spender.writer.write(wrong * 500)
+            sent += 500
+            await asyncio.sleep(0)
+            await pings(other)
+        assert most(here, Kind.OUTBOUND) < 1 << 20
+        spender.resume_reading()
+        for _ in range(100):
+            await spender.receive(SubAckPacket)  # it goes on when it is read
+        await pings(other)
+
+
+async def test_a_client_that_never_reads_is_disconnected_after_the_deadline() -> None:
+    async with door(limits=Limits(unread_deadline_s=1.0)) as here:
+        spender = await here.peer("spender")
+        spender.stop_reading()
+        spender.send(SubscribePacket(1, [TopicFilter("own")]))
+        while here.listener.clients:
+            spender.send(PublishPacket("own", b"x" * 100_000))
+            await asyncio.sleep(0.01)
+        assert here.listener.cut_short == 1
+        await until(lambda: used(here, Kind.OUTBOUND) == 0)
+
+
+async def test_messages_that_wait_for_the_store_are_bounded_and_all_are_acknowledged() -> None:
+    async with door() as here:
+        spender, other = await here.peer("spender"), await here.peer("other")
+        payload, count = b"x" * 900_000, 30
+        for number in range(1, count + 1):
+            spender.send(PublishPacket("big", payload, qos=QoS.AT_LEAST_ONCE, packet_id=number))
+        for number in range(1, count + 1):
+            assert (await spender.first(PubAckPacket)).packet_id == number
+        client = SMALL.commits_bytes * SMALL.client_percent // 100
+        assert 0 < most(here, Kind.COMMITS) <= client * 5 // 4
+        await until(lambda: used(here, Kind.COMMITS) == used(here, Kind.PACKETS) == 0)
+        await pings(other)
+
+
+async def test_messages_in_the_log_queue_count_beyond_their_connection() -> None:
+    async with door() as here:
+        held = Held(here.exchange.durability.journal._log)
+        here.exchange.durability.journal._log = cast(Log, held)
+        for number in range(3):
+            spender = await here.peer(f"spender {number}")
+            spender.send(PublishPacket("a", b"x" * 900_000, qos=QoS.AT_LEAST_ONCE, packet_id=1))
+            least = (number + 1) * 1_800_000
+            while used(here, Kind.COMMITS) < least:
+                await asyncio.sleep(0.005)
+            spender.writer.transport.abort()
+        await until(lambda: here.listener.clients == 0)
+        assert used(here, Kind.COMMITS) > 3 * 1_800_000
+        held.go.set()
+        await until(lambda: used(here, Kind.COMMITS) == 0)
+
+
+async def test_incomplete_packets_are_bounded() -> None:
+    beginning = encode(PublishPacket("part", b"x" * 1_000_000), V5)[:-1]
+    async with door() as here:
+        spenders = []
+        for number in range(30):
+            spender = await here.peer(f"spender {number}")
+            spender.writer.write(beginning)
+            spenders.append(spender)
+        await until(
+            lambda: here.listener.cut_short >= 18
+        )  # their bytes are unread, so that words may be lost
+        limit = SMALL.packets_bytes * SMALL.user_percent // 100
+        assert most(here, Kind.PACKETS) <= limit * 5 // 4
+        for spender in spenders:
+            spender.writer.transport.abort()
+        await until(lambda: used(here, Kind.PACKETS) == 0)
+
+
+@pytest.mark.parametrize("packet", [PingReqPacket(), PublishPacket("flood", b"x")])
+async def test_a_flood_waits_for_its_turn_and_all_of_it_is_handled(
+    packet: PingReqPacket | PublishPacket,
+) -> None:
+    async with door() as here:
+        spender, other = await here.peer("spender"), await here.peer("other")
+        await other.subscribe(TopicFilter("flood"))
+        spender.writer.write(encode(packet, V5) * 20_000)
+        await pings(other)
+        for _ in range(20_000):
+            if isinstance(packet, PublishPacket):
+                await other.first(PublishPacket)
+            else:
+                await spender.first(PingRespPacket)
+        assert used(here, Kind.PACKETS) == 0
+
+
+async def test_sessions_that_come_back_to_large_messages_are_sent_a_page_at_a_time() -> None:
+    async with door() as here:
+        names = [f"session {number}" for number in range(8)]
+        for name in names:
+            peer = await here.peer(connect=_lasting(name, clean=True))
+            await peer.subscribe(TopicFilter("big", max_qos=QoS.AT_LEAST_ONCE))
+            peer.close()
+        publisher = await here.peer("publisher")
+        for number in range(1, 13):
+            publisher.send(PublishPacket("big", b"x" * 1_000_000, qos=QoS.AT_LEAST_ONCE, packet_id=number))
+            await publisher.first(PubAckPacket)
+        back = []
+        for name in names:
+            peer = await here.peer(connect=_lasting(name, clean=False))
+            peer.stop_reading()
+            back.append(peer)
+        await until(lambda: most(here, Kind.PAGES) > 0)
+        for _ in range(20):
+            await pings(publisher)
+        user = SMALL.outbound_bytes * SMALL.user_percent // 100
+        assert most(here, Kind.OUTBOUND) <= user * 5 // 4
+        for peer in back:  # whoever reads gets everything, in order
+            peer.resume_reading()
+        for peer in back:
+            for number in range(12):
+                message = await peer.first(PublishPacket)
+                assert message.packet_id is not None, number
+                peer.send(PubAckPacket(message.packet_id))
+        await until(lambda: used(here, Kind.PAGES) == used(here, Kind.OUTBOUND) == 0)
+
+
+def _lasting(name: str, *, clean: bool) -> ConnectPacket:
+    return ConnectPacket(name, clean_start=clean, session_expiry_interval=600, receive_max=100)
