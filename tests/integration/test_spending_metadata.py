@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mqtt5 import PubAckPacket, PublishPacket, PubRecPacket, QoS, SubAckPacket, SubscribePacket, TopicFilter
+from mqtt5 import (
+    PubAckPacket,
+    PublishPacket,
+    PubRecPacket,
+    QoS,
+    SubAckPacket,
+    SubscribePacket,
+    TopicFilter,
+    UnsubAckPacket,
+    UnsubscribePacket,
+)
 
 from tests.integration.peers import Connect
 from tests.integration.running import up
@@ -21,7 +31,14 @@ BROKERS = '[{"id":"north-1","cluster":"north"},{"id":"north-2","cluster":"north"
 
 @pytest.fixture(scope="module")
 def ready() -> Iterator[dict[str, Any]]:
-    with up("--set", f"brokers={BROKERS}") as told:
+    settings = (
+        f"brokers={BROKERS}",
+        "limits.streams_per_client=200",
+        f"coordinator.streams_max_bytes={4 << 20}",  # so that one user may have 2 MiB
+        f"coordinator.told_burst_bytes={4 << 20}",
+        f"coordinator.told_rate_bytes={1 << 20}",
+    )
+    with up(*(word for each in settings for word in ("--set", each))) as told:
         yield told
 
 
@@ -93,3 +110,49 @@ async def test_a_message_of_a_byte_costs_little_whatever_is_said_of_its_stream(
     assert grown < 100 * 400 + 3 * 5_000, "the metadata are there once, not with each message"
     back = await connect("north-1", "away", expiry_s=3_600)
     assert (await back.first(PublishPacket)).payload == b"2", "judged by what was said when it was published"
+
+
+async def test_descriptions_of_topics_that_nobody_publishes_on_are_bounded(connect: Connect) -> None:
+    many = described(3_900).replace(b"{", b'{"$permanent": true, ', 1)
+    taken = 0
+    for number in range(3):
+        attacker = await connect("north-1", f"describer-{number}")
+        codes: list[int] = []
+        while not codes or codes[-1] == 0:
+            topic = f"$meta/nowhere/{number}/{len(codes)}"
+            attacker.send(PublishPacket(topic, many, qos=ONE, packet_id=1))
+            codes.append(int((await attacker.first(PubAckPacket)).reason_code))
+        assert codes[-1] == QUOTA_EXCEEDED
+        taken += len(codes) - 1
+    assert 0 < taken * 3_900 < 2 << 20, "one user's share, for all of its clients together"
+    for number in range(taken):
+        attacker.send(PublishPacket(f"$meta/nowhere/0/{number}", b"", qos=ONE, packet_id=1))
+        assert int((await attacker.first(PubAckPacket)).reason_code) == 0, "what takes away is never refused"
+    for number in range(201):
+        attacker.send(PublishPacket(f"$meta/few/{number}", b'{"a": 1}', qos=ONE, packet_id=1))
+        code = int((await attacker.first(PubAckPacket)).reason_code)
+    assert code == QUOTA_EXCEEDED, "limits.streams_per_client counts what a client describes"
+
+
+async def test_queries_with_large_answers_cost_whoever_asks_them(
+    ready: dict[str, Any], connect: Connect
+) -> None:
+    publisher = await connect("north-1", "publisher")
+    for number in range(200):
+        said = b'{"kind": "sensor", "words": "%b"}' % (b"w" * 900)
+        publisher.send(PublishPacket(f"$meta/sensors/{number}", said, qos=ONE, packet_id=1))
+        assert int((await publisher.first(PubAckPacket)).reason_code) == 0
+        publisher.send(PublishPacket(f"sensors/{number}", b"1", qos=ONE, packet_id=1))
+        assert int((await publisher.first(PubAckPacket)).reason_code) == 0
+    asker = await connect("north-2", "asker")
+    before = stored(ready, "tocsin-commands")
+    for _ in range(200):
+        asker.send(SubscribePacket(1, [TopicFilter("$streams/kind = 'sensor'")]))
+        answer = await asker.first(SubAckPacket)
+        if int(answer.reason_codes[0]) == QUOTA_EXCEEDED:
+            break
+        asker.send(UnsubscribePacket(2, ["$streams/kind = 'sensor'"]))
+        await asker.first(UnsubAckPacket)
+    assert int(answer.reason_codes[0]) == QUOTA_EXCEEDED
+    assert "try again in" in (answer.reason_str or "")
+    assert stored(ready, "tocsin-commands") - before < 32 << 20

@@ -82,7 +82,7 @@ class Exchange:
         *,
         cluster: str,
         secret: bytes,
-        queries_changed: QueriesChanged = lambda added, removed: None,
+        queries_changed: QueriesChanged = lambda added, removed, user: None,
         filters_max: int,
         budget: Budget | None = None,
     ) -> None:

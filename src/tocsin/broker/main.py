@@ -375,9 +375,11 @@ class _Broker:
         self._driver.post(InterestsChanged(added=added, removed=removed, cause=cause))
         self._apart.wants(added, removed)
 
-    def _queries_changed(self, added: tuple[tuple[str, str], ...], removed: tuple[str, ...]) -> None:
+    def _queries_changed(
+        self, added: tuple[tuple[str, str], ...], removed: tuple[str, ...], user: str
+    ) -> None:
         cause = f"{self._own.id}:query {added[0][0] if added else removed[0]}"
-        self._driver.post(QueriesChanged(added=added, removed=removed, cause=cause))
+        self._driver.post(QueriesChanged(added=added, removed=removed, user=user, cause=cause))
 
     def _make_link(self, peer: BrokerInfo) -> Link:
         return Link(

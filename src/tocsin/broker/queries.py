@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from tocsin.broker.exchange import Subscriber
 
 ANSWER_S: Final = 2.0  # that a SUBACK waits for the answer of the coordinator
+# After which a query is asked again that was refused, and that a session which came back still has.
+REFUSED_AGAIN_S: Final = 30.0
 
-QueriesChanged = Callable[[tuple[tuple[str, str], ...], tuple[str, ...]], None]
+# With the queries that are asked from now on, as (id, text), the ids of those that are not, and whose client it is.
+QueriesChanged = Callable[[tuple[tuple[str, str], ...], tuple[str, ...], str], None]
 
 
 class Queries:
-    """See the module's text. ``changed`` is called with the queries that are asked from now on, as (id, text), and the
-    ids of those that are not."""
+    """See the module's text. ``changed`` is told of queries that come and go."""
 
     def __init__(
         self,
@@ -60,17 +62,17 @@ class Queries:
         else:
             first = self._inquiries.ask(target, name, inquiry.query, subscription)
         if first:
-            self._changed(((inquiry.id, inquiry.query.text),), ())
+            self._changed(((inquiry.id, inquiry.query.text),), (), target.user)
 
     def unsubscribe(self, target: Subscriber, name: str) -> None:
         gone = self._inquiries.withdraw(target, name) or self.listings.withdraw(target, name)
         if gone is not None:
-            self._changed((), (gone,))
+            self._changed((), (gone,), target.user)
 
     def forget(self, target: Subscriber) -> None:
         gone = (*self._inquiries.drop(target), *self.listings.drop(target))
         if gone:
-            self._changed((), gone)
+            self._changed((), gone, target.user)
 
     def topics(self, name: str) -> Collection[str]:
         """The streams of a subscription to messages."""
@@ -118,6 +120,12 @@ class Queries:
         """The coordinator does not take a query."""
         self._log.warning("a query was not taken", query=query, problem=problem)
         self._answer(query, problem)
+        asyncio.get_running_loop().call_later(REFUSED_AGAIN_S, self._ask_again, query)
+
+    def _ask_again(self, query: str) -> None:
+        text = self._inquiries.text(query) if query in self._inquiries.unknown else None
+        if text is not None:
+            self._changed(((query, text),), (query,), "")
 
     def _answer(self, query: str, problem: str | None) -> None:
         for waiting in self._awaited.pop(query, ()):

@@ -98,6 +98,7 @@ class Source:
         "_acting",
         "_actions",
         "_connection",
+        "_described",
         "_durability",
         "_ended",
         "_exchange",
@@ -116,6 +117,7 @@ class Source:
         self.gate: Gate[Act] = Gate(self._sources.streams_max, self._sources.ticket)
         self._actions: deque[Action[Act]] = deque()
         self._acting = False
+        self._described: set[int] = set()  # hashes of topics that it only says something of
         self._full = False  # the connection was asked to wait
         self._known = resumed and self._sources.room  # the coordinator knows of the client
         # QoS 2 messages whose ids are being stored → the place of one that is to be retained, and its bytes
@@ -215,6 +217,7 @@ class Source:
         if topic not in self.gate.topics:
             if self.gate.room and self._sources.room:
                 self._known = True
+                self._described.discard(hash(topic))
                 self._sources.publishes(topic, self, self._connection.attendant.streams.get(topic))
             elif diff is not None:
                 return False
@@ -358,6 +361,9 @@ class Source:
         if problem := self._sources.too_large(described, diff):
             refuse(QUOTA_EXCEEDED, problem)
             return
+        if not self._may_describe(described, diff):
+            refuse(QUOTA_EXCEEDED, f"a client may describe {self._sources.streams_max} streams")
+            return
         if not self._sources.room:
             refuse(QUOTA_EXCEEDED, "no coordinator answers, and too much waits for one already")
             return
@@ -369,6 +375,16 @@ class Source:
                 refuse(QUOTA_EXCEEDED, problem)
 
         self._do(self.gate.describe(described, diff, settled))
+
+    def _may_describe(self, topic: str, diff: Diff | None) -> bool:
+        """Whether the client may say something of one stream more than it has; it may always take everything away."""
+        if topic in self.gate.topics or not diff:
+            return True
+        if hash(topic) not in self._described:
+            if len(self.gate.topics) + len(self._described) >= self._sources.streams_max:
+                return False
+            self._described.add(hash(topic))
+        return True
 
     def _said(self, packet_id: int, qos: int) -> None:
         """What a message above QoS 0 said of a stream is durable."""

@@ -63,6 +63,9 @@ class Client(Protocol):
     @property
     def expiry_s(self) -> int: ...
 
+    @property
+    def user(self) -> str: ...
+
 
 class Sources:
     """See the module's text. ``post`` hands an event to the participant, ``newest`` is the last position of the message
@@ -187,7 +190,14 @@ class Sources:
         changes = ((topic, None if diff is None else dict(diff)),)
         self._say(
             declared.ticket,
-            Streams(name, client.expiry_s, changes, self._newest(), client.epoch if name else 0),
+            Streams(
+                name,
+                client.expiry_s,
+                changes,
+                self._newest(),
+                client.epoch if name else 0,
+                client.user,
+            ),
         )
 
     def _tell(self, learned: Iterable[Learned]) -> None:

@@ -24,6 +24,11 @@ class Subscriber(Outlet, Protocol):
     def client_id(self) -> str: ...
 
     @property
+    def user(self) -> str:
+        """Whose it is; empty if it proved no name."""
+        ...
+
+    @property
     def takes_aliases(self) -> bool: ...
 
     @property

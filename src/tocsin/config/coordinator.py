@@ -28,6 +28,15 @@ class Coordinator(Section, frozen=True, kw_only=True):
             description="Commands after which the state is written down, and the log before it is forgotten.",
         ),
     ] = 50_000
+    snapshot_every_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 << 20,
+            le=1 << 40,
+            description="Bytes of what follows from commands after which the state is written down as well. "
+            "Four times as many, and brokers wait for it.",
+        ),
+    ] = 64 << 20
     streams_max: Annotated[
         int, Meta(ge=1, le=10_000_000, description="Streams of the whole network whose metadata are kept.")
     ] = 1_000_000
@@ -51,3 +60,42 @@ class Coordinator(Section, frozen=True, kw_only=True):
             description="How long metadata are kept of a stream on which nobody publishes any more.",
         ),
     ] = 604_800
+    streams_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 << 20,
+            le=1 << 40,
+            description="Bytes of all streams of the network, with what is said of them and their publishers. "
+            "For more, those go first on which nobody publishes; then new ones are refused.",
+        ),
+    ] = 1 << 30
+    queries_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 << 20,
+            le=1 << 40,
+            description="Bytes of all queries of the network, with the streams that satisfy them.",
+        ),
+    ] = 256 << 20
+    user_percent: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="Percent of `streams_max_bytes` that one user may have: what its clients describe, and "
+            "the topics on which they were the first to publish. Clients without a name are one user.",
+        ),
+    ] = 50
+    told_burst_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 << 20,
+            le=1 << 40,
+            description="Bytes that brokers may have to be told at once because of one user's queries and "
+            "descriptions. Who is over it is refused until `told_rate_bytes` has made up for it.",
+        ),
+    ] = 256 << 20
+    told_rate_bytes: Annotated[
+        int,
+        Meta(ge=0, le=1 << 40, description="Bytes a second of the same, on average. 0: no limit."),
+    ] = 4 << 20

@@ -81,12 +81,19 @@ def options(settings: Settings) -> Options:
         lease_us=chosen.lease_s * 1_000_000,
         promote_after_us=settings.recovery.promote_after_ms * 1_000,
         snapshot_every=chosen.snapshot_every,
+        snapshot_every_bytes=chosen.snapshot_every_bytes,
+        wait_bytes=4 * chosen.snapshot_every_bytes,
         limits=Limits(
             chosen.streams_max,
             chosen.queries_max,
             chosen.keep_s,
             chosen.publishers_max,
             settings.limits.metadata_max_bytes,
+            chosen.streams_max_bytes,
+            chosen.streams_max_bytes * chosen.user_percent // 100,
+            chosen.queries_max_bytes,
+            chosen.told_burst_bytes,
+            chosen.told_rate_bytes,
         ),
     )
 

@@ -61,6 +61,11 @@ class Inquiries(Generic[Target, Options]):
         """The queries that are asked, by id, and by how many."""
         return ((query, len(asked.targets)) for query, asked in self._asked.items())
 
+    def text(self, query: str) -> str | None:
+        """Of a query that is asked here, the canonical text."""
+        asked = self._asked.get(query)
+        return None if asked is None else asked.query.text
+
     def topics(self, query: str) -> Collection[str]:
         """The streams of a query, as far as they are known."""
         asked = self._asked.get(query)

@@ -169,11 +169,12 @@ class FollowLog(Effect, frozen=True, kw_only=True):
 
 
 class TrimLog(Effect, frozen=True, kw_only=True):
-    """Forget a log's entries before a position → ``Stored(value=how many)``."""
+    """Forget a log's entries before a position, or (None) all of a subject → ``Stored(value=how many)``."""
 
     request: str
     log: str
-    before: int
+    before: int | None
+    subject: str | None = None
 
 
 class GetKey(Effect, frozen=True, kw_only=True):

@@ -37,8 +37,8 @@ def _asked(request: Request, logs: Mapping[str, Log], tables: Mapping[str, Table
             return logs[name].append(records, expected=expected)
         case ReadLog(log=name, subject=subject, start=start, limit=limit):
             return logs[name].read(subject, start, limit=limit)
-        case TrimLog(log=name, before=before):
-            return logs[name].trim(before=before)
+        case TrimLog(log=name, before=before, subject=subject):
+            return logs[name].trim(before=before, subject=subject)
         case GetKey(table=name, key=key):
             return tables[name].get(key)
         case DeleteKey(table=name, key=key, revision=revision):

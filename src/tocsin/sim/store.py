@@ -213,7 +213,9 @@ class StoreServer:
         return log.read(effect.subject, effect.start, effect.limit)
 
     def _trim(self, effect: TrimLog) -> int:
-        return self.logs[effect.log].trim(self._world.schedule.now_us, before=effect.before)
+        return self.logs[effect.log].trim(
+            self._world.schedule.now_us, before=effect.before, subject=effect.subject
+        )
 
     def _get(self, effect: GetKey) -> object:
         return self.tables[effect.table].get(effect.key, self._world.schedule.now_us)

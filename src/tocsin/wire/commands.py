@@ -47,6 +47,8 @@ class Queries(Command, frozen=True, array_like=True, gc=False):
 
     added: tuple[tuple[str, str], ...]
     removed: tuple[str, ...] = ()
+    # Of each that is added, the user whose client asks it; none are named of those that a broker says again.
+    users: tuple[str, ...] = ()
 
 
 class Streams(Command, frozen=True, array_like=True, gc=False):
@@ -62,6 +64,7 @@ class Streams(Command, frozen=True, array_like=True, gc=False):
     changes: tuple[tuple[str, dict[str, Value | None] | None], ...]
     after: int = 0
     epoch: int = 0
+    user: str | None = None  # whose client it is; None: a broker says again what was said before
 
 
 class ClientAway(Command, frozen=True, array_like=True, gc=False):
@@ -117,6 +120,13 @@ class Limits(msgspec.Struct, frozen=True, array_like=True, gc=False):
     publishers_max: int = 1_000_000  # clients
     # Of one stream, as ``model.stream.size_of`` counts; 0: no bound, as leaders had it that did not know of this one.
     metadata_max_bytes: int = 0
+    # Of all streams and their publishers (``presence.cost_of``), and of those of one user; 0: no bound, as before.
+    streams_max_bytes: int = 0
+    streams_user_bytes: int = 0
+    queries_max_bytes: int = 0  # of all queries and the streams that satisfy them (``matching``); 0: no bound
+    # What may follow at once from what one user's clients say, and by how much of that a second it is forgiven.
+    told_burst_bytes: int = 0
+    told_rate_bytes: int = 0  # 0: no bound
 
 
 class Elected(Command, frozen=True, array_like=True, gc=False):

@@ -113,8 +113,8 @@ class Door:
         self.interests.append((added, removed))
         self.driver.post(InterestsChanged(added=added, removed=removed))
 
-    def _queries(self, added: tuple[tuple[str, str], ...], removed: tuple[str, ...]) -> None:
-        self.driver.post(QueriesChanged(added=added, removed=removed))
+    def _queries(self, added: tuple[tuple[str, str], ...], removed: tuple[str, ...], user: str) -> None:
+        self.driver.post(QueriesChanged(added=added, removed=removed, user=user))
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:

@@ -72,11 +72,23 @@ def test_options_are_the_settings() -> None:
     settings = msgspec.structs.replace(
         Settings(),
         coordinator=Coordinator(
-            lease_s=3, snapshot_every=500, streams_max=7, queries_max=8, keep_s=9, publishers_max=10
+            lease_s=3,
+            snapshot_every=500,
+            snapshot_every_bytes=1 << 20,
+            streams_max=7,
+            queries_max=8,
+            keep_s=9,
+            publishers_max=10,
+            streams_max_bytes=1 << 21,
+            user_percent=25,
+            queries_max_bytes=1 << 22,
+            told_burst_bytes=1 << 23,
+            told_rate_bytes=11,
         ),
     )
     chosen = options(settings)
     assert (chosen.lease_us, chosen.snapshot_every, chosen.suspect_after_us) == (3_000_000, 500, 5_000_000)
-    assert chosen.limits == Limits(7, 8, 9, 10)
+    assert (chosen.snapshot_every_bytes, chosen.wait_bytes) == (1 << 20, 1 << 22)
+    assert chosen.limits == Limits(7, 8, 9, 10, 4_096, 1 << 21, 1 << 19, 1 << 22, 1 << 23, 11)
     judged = (chosen.heartbeat_us, chosen.phi, chosen.suspect_least_us)
     assert judged == (500_000, 6.0, 1_000_000)

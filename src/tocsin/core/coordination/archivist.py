@@ -4,7 +4,10 @@
 
 A snapshot counts from its **manifest** on, one key of the table. What was written before and never recorded is
 trimmed with the next. Two may write at the same time: the table lets one of them record. The command log keeps
-MARGIN entries before the snapshot, for replicas and brokers that are a little behind.
+MARGIN entries before the snapshot, or as many as take some MARGIN_BYTES, for replicas and brokers that are a little
+behind.
+
+A snapshot is due after so many commands, or after so many bytes of what followed from them (``State.told``).
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ SNAPSHOT: Final = "snapshot"  # … and to begin
 BUSY_US: Final = 1_000  # before a leader looks again for a moment in which nothing is under way
 PIECES_MAX: Final = 8  # in one append: 4 MiB
 ANSWER_US: Final = 6_000_000
+MARGIN_BYTES: Final = 16 << 20  # of entries that are kept before a snapshot
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -38,6 +42,7 @@ class Manifest(msgspec.Struct, frozen=True):
     subject: str  # of its pieces in the log of snapshots; nobody else's
     pieces: int
     first: int = 0  # position of the first piece
+    told: int = 0  # bytes that had followed from the commands until then
 
 
 MANIFEST: Final = Document("the manifest of a snapshot", msgspec.json.Decoder(Manifest))
@@ -61,6 +66,7 @@ class Archivist:
         self._base = 0  # the same when the snapshot was begun: one that is recorded meanwhile is as good
         self._appends: deque[tuple[Record, ...]] = deque()  # pieces that are not written yet
         self._pending: Manifest | None = None  # of what is being written
+        self._margin = options.margin  # entries to keep before the snapshot that is being written
         self._step = "idle"
         self._coming = False  # a snapshot is due, and its timer runs
         self.asked = ""
@@ -85,12 +91,15 @@ class Archivist:
         return [SetTimer(cause=cause, name=SNAPSHOT, delay_us=patience_us)]
 
     def _is_due(self, state: State) -> bool:
+        if self._step != "idle" or self.problem:
+            return False
         covered = 0 if self.manifest is None else self.manifest.commands
-        return (
-            self._step == "idle"
-            and not self.problem
-            and state.commands - covered >= self._options.snapshot_every
-        )
+        many = state.commands - covered >= self._options.snapshot_every
+        return many or self.uncovered_bytes(state) >= self._options.snapshot_every_bytes
+
+    def uncovered_bytes(self, state: State) -> int:
+        """What the log has beyond the newest snapshot, as it is estimated."""
+        return state.told - (0 if self.manifest is None else self.manifest.told)
 
     def take(self, cause: str, state: State, position: int, *, clean: bool) -> list[Effect]:
         """The while has passed: begin, unless nobody needs it any more, or the state is just now ahead of the log."""
@@ -107,11 +116,18 @@ class Archivist:
         self._appends = deque(
             tuple(records[start : start + PIECES_MAX]) for start in range(0, len(records), PIECES_MAX)
         )
-        self._pending = Manifest(position, state.commands, subject, len(pieces))
+        self._margin = self._margin_of(state, position)
+        self._pending = Manifest(position, state.commands, subject, len(pieces), told=state.told)
         self._base = self._revision
         self._step = "writing"
         facts = {"position": position, "bytes": sum(map(len, pieces)), "streams": len(state.presence.streams)}
         return [Say(cause=cause, text="snapshot begins", facts=facts), *self._ask(cause)]
+
+    def _margin_of(self, state: State, position: int) -> int:
+        """The entries to keep before a snapshot: as many as take MARGIN_BYTES, if entries go on as they were."""
+        before = 0 if self.manifest is None else self.manifest.position
+        size = self.uncovered_bytes(state) // max(1, position - before)
+        return min(self._options.margin, MARGIN_BYTES // max(1, size))
 
     def answered(self, event: Stored | StoreFailed) -> list[Effect]:
         """The store has answered somebody, perhaps us."""
@@ -120,9 +136,24 @@ class Archivist:
         if isinstance(event, Stored):
             return self._stored(event.cause, event.value)
         self.asked = ""
-        if not event.error.retryable:
-            return self.stop()  # somebody else has recorded a snapshot
+        if (
+            not event.error.retryable
+        ):  # somebody else has recorded a snapshot, or the log of snapshots is full
+            return [*self._discard(event), *self.stop()]
         return [SetTimer(cause=event.cause, name=ARCHIVE, delay_us=ANSWER_US // 6)]
+
+    def _discard(self, event: StoreFailed) -> list[Effect]:
+        """Forget pieces that nobody will record: with them the log of snapshots might stay full for good."""
+        if self._pending is None or self._step not in ("writing", "recording"):
+            return []
+        facts = {"problem": str(event.error)}
+        log, subject = self._places.snapshots.name, self._pending.subject
+        return [
+            Say(cause=event.cause, text="a snapshot is given up", level="warning", facts=facts),
+            TrimLog(
+                cause=event.cause, request=self._request("discard"), log=log, before=None, subject=subject
+            ),
+        ]
 
     def _stored(self, cause: str, value: object) -> list[Effect]:
         assert self._pending is not None
@@ -167,7 +198,7 @@ class Archivist:
                 revision=self._base,
             )
         elif self._step == "trimming commands":
-            before = max(0, self._pending.position - self._options.margin)
+            before = max(0, self._pending.position - self._margin)
             effect = TrimLog(cause=cause, request=self.asked, log=self._places.commands.name, before=before)
         else:
             effect = TrimLog(

@@ -290,7 +290,14 @@ class Coordinator(TableMachine):
             self.position = position
         self.state = "leading"
         self.leader = self.leading(
-            self.replica, self._places, self._options, self._request, self._record_id, position, now_us
+            self.replica,
+            self._places,
+            self._options,
+            self._request,
+            self._record_id,
+            position,
+            now_us,
+            uncovered=lambda: self._archivist.uncovered_bytes(self.replica),
         )
         facts = {"epoch": self.epoch, "position": position, "coordinator": self.name}
         leads = Say(cause=cause, text="leads", facts=facts)
@@ -376,7 +383,8 @@ class Coordinator(TableMachine):
             case archive.ARCHIVE:
                 return self._archivist.again(cause)
             case lead.CHECK if leader is not None:
-                return leader.check(cause, now_us)
+                archiving = self._archivist.look(cause, self.replica, LEADERS_PATIENCE_US)
+                return [*leader.check(cause, now_us), *archiving]
             case lead.APPEND if leader is not None:
                 return leader.again(cause)
             case planning.PLAN if leader is not None:

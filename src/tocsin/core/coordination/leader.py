@@ -9,6 +9,8 @@ Invariants:
 - one append is under way at most, and it says which position it expects; if that is not the last, somebody else
 leads;
 - the state is ahead of the log by that append and no more. So whoever stops leading has to throw the state away;
+- while the log has much that no snapshot covers brokers' commands are not taken: they are sent again, and wait for one.
+  What the leader says itself (who is lost, who stands in) goes on, in the room that is left;
 - nothing that follows from a command leaves before the command is in the log: notices are in the same append, and
   ``Clear`` waits for it.
 """
@@ -75,12 +77,16 @@ class Leader:
         record_id: Callable[[], str],
         position: int,
         now_us: int,
+        uncovered: Callable[[], int] = lambda: 0,
     ) -> None:
-        """The state is that of the log, whose last entry is ``Elected`` at ``position``."""
+        """The state is that of the log, whose last entry is ``Elected`` at ``position``. ``uncovered``: the bytes of
+        the log that no snapshot covers."""
         self.state = state
         self.previous = position  # of the last batch
         self.asked = ""  # the append whose answer is awaited
         self._log = places.commands.name
+        self._uncovered = uncovered
+        self._wait_bytes = options.wait_bytes
         self._request = request
         self._last = position  # of the log's last entry
         self._drafter = Drafter(places, state.epoch, record_id)
@@ -140,7 +146,7 @@ class Leader:
             return []
         member = self.state.members.get(broker)
         applied = member.applied if member is not None and member.incarnation == incarnation else 0
-        if expected - applied > PENDING_MAX:
+        if expected - applied > PENDING_MAX or self._uncovered() > self._wait_bytes:
             return []
         if isinstance(fresh[0], Joined) and not fits(fresh[0].speaks, spoken := self.state.spoken(broker)):
             return self._turn_away(cause, broker, incarnation, fresh[0].speaks, spoken)

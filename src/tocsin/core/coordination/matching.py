@@ -10,11 +10,16 @@ new query costs the streams that satisfy it. ``docs/explanation`` has the indexe
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tocsin.errors import QueryInvalid
 from tocsin.model.stream import Metadata
 from tocsin.query import QueryIndex, StreamIndex, parse
+
+# What a query costs a coordinator beside its text, its text once it is read, and each stream that satisfies it.
+QUERY_BYTES: Final = 2_000
+TEXT_FACTOR: Final = 10
+PAIR_BYTES: Final = 150
 
 
 class Turn(NamedTuple):
@@ -34,12 +39,19 @@ class Matching:
         self._texts: dict[str, str] = {}
         self._topics: dict[str, set[str]] = {}  # query → the streams that satisfy it
         self._queries: dict[str, set[str]] = {}  # stream → the queries that it satisfies, if there are any
+        self._text_bytes = 0  # of the queries
+        self._pairs = 0  # of a query and a stream that satisfies it
 
     def __len__(self) -> int:
         return len(self._texts)
 
     def __contains__(self, query: str) -> bool:
         return query in self._texts
+
+    @property
+    def cost(self) -> int:
+        """What the queries and their streams count as, in bytes."""
+        return QUERY_BYTES * len(self._texts) + TEXT_FACTOR * self._text_bytes + PAIR_BYTES * self._pairs
 
     def text(self, query: str) -> str:
         return self._texts[query]
@@ -50,6 +62,7 @@ class Matching:
 
     def add(self, query: str, text: str) -> None:
         self._texts[query] = text
+        self._text_bytes += len(text)
         self._topics[query] = found = set()
         try:
             parsed = parse(text)
@@ -57,11 +70,13 @@ class Matching:
             return
         self._index.add(query, parsed)
         found.update(self._streams.find(parsed))
+        self._pairs += len(found)
         for topic in found:
             self._queries.setdefault(topic, set()).add(query)
 
     def remove(self, query: str) -> None:
-        del self._texts[query]
+        self._text_bytes -= len(self._texts.pop(query))
+        self._pairs -= len(self._topics[query])
         self._index.remove(query)
         for topic in self._topics.pop(query):
             self._forget(topic, query)
@@ -79,6 +94,7 @@ class Matching:
             else:
                 change = self._index.change(before, after)
                 turn = Turn(change.entered, change.left, sorted(had.difference(change.left)))
+        self._pairs += len(turn.joined) - len(turn.left)
         for query in turn.joined:
             self._topics[query].add(topic)
             self._queries.setdefault(topic, set()).add(query)

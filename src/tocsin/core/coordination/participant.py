@@ -198,7 +198,7 @@ class Participant(TableMachine):
     def _on_queries(self, event: QueriesChanged, now_us: int) -> list[Effect]:
         for query in event.removed:
             self.picture.forget(query)
-        self._submission.roll.change_queries(event.added, event.removed)
+        self._submission.roll.change_queries(event.added, event.removed, event.user)
         return self._tell(event.cause)
 
     def _on_clients(self, event: ClientsChanged, now_us: int) -> list[Effect]:

@@ -55,6 +55,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     lease_us: int
     promote_after_us: int = 5_000_000  # that a broker is gone before a standby takes its place
     snapshot_every: int  # commands
+    snapshot_every_bytes: int = 64 << 20  # … or so much that followed from them
+    wait_bytes: int = (
+        256 << 20
+    )  # in the command log beyond the last snapshot: then brokers have to wait for one
     margin: int = MARGIN
     slice_size: int = SLICE
     limits: Limits = Limits()

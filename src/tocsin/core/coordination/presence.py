@@ -3,6 +3,9 @@
 A stream is **present** while the session of a client that publishes on it lives (connected, or away within its
 expiry), or while it is permanent. What was said of it outlives its presence by ``keep_s``.
 
+Every stream **costs** bytes: its topic, what is said of it, and its publishers. They count for the user who said
+something of it last, or whose client published on it first; and for the network. Beyond either bound nothing is added.
+
 Every method notes which streams it touched, with what they were before; ``touched`` hands these over. A stream's
 metadata are never changed in place: whoever holds them can compare.
 
@@ -20,6 +23,10 @@ from tocsin.model.stream import KEYS_MAX, PERMANENT, SYSTEM_KEYS, Diff, Value, s
 from tocsin.wire.commands import Limits
 
 SECOND_US: Final = 1_000_000
+# What a coordinator holds beside the texts of a stream, for each of its keys, and for each publisher: rounded.
+STREAM_BYTES: Final = 1_000
+KEY_BYTES: Final = 200
+PUBLISHER_BYTES: Final = 1_000
 
 Keys = dict[str, Value]
 
@@ -41,9 +48,21 @@ class Client:
 class Stream:
     """A topic, and what is said of it."""
 
-    __slots__ = ("absent_us", "after", "keys", "metadata", "origin", "permanent", "publishers")
+    __slots__ = (
+        "absent_us",
+        "after",
+        "cost",
+        "keys",
+        "metadata",
+        "origin",
+        "owner",
+        "permanent",
+        "publishers",
+    )
 
     def __init__(self) -> None:
+        self.owner = ""  # the user for whom it counts
+        self.cost = 0  # as it is counted
         self.keys: Keys = {}  # what clients said
         self.origin: Keys = {}  # client, broker and cluster of the latest publisher; empty: there was none
         self.publishers: dict[str, None] = {}  # the latest last
@@ -63,6 +82,8 @@ class Presence:
         self._ends = Deadlines()  # of clients that are away
         self._absent = Deadlines()  # since when streams are not present
         self._touched: dict[str, tuple[Keys | None, Stream | None]] = {}
+        self.cost = 0  # of all streams
+        self.cost_of_user: dict[str, int] = {}  # the same by owner; never 0
 
     def touched(self) -> dict[str, tuple[Keys | None, Stream | None]]:
         """Topics that were touched since the last call → the metadata before, None if it was not present; and the
@@ -103,8 +124,10 @@ class Presence:
         after: int,
         now_us: int,
         limits: Limits,
+        user: str | None = None,
     ) -> str | None:
-        """What is said of one stream, by a client that publishes on it or by nobody ("").
+        """What is said of one stream, by a client that publishes on it or by nobody (""), of this user (None: nobody
+        knows whose it is).
 
         A problem in words if it is refused.
         """
@@ -122,8 +145,16 @@ class Presence:
         most = limits.metadata_max_bytes
         if most and diff and (size := size_of(keys)) > most and size > size_of(stream.keys):
             return size_problem(size, most)
+        known = topic in self.streams
+        owner = stream.owner if user is None or (known and not diff) else user
+        more = bool(client_id) and client_id not in stream.publishers
+        cost = cost_of(topic, keys, len(stream.publishers) + more)
+        problem = self._no_room(topic, stream, cost, owner, limits)
+        if problem is not None:
+            return problem
         self._touch(topic)
         self.streams[topic] = stream
+        self._count(stream, cost, owner)
         stream.keys = keys
         stream.after = max(stream.after, after)
         stream.permanent = diff is not None and bool(diff.get(PERMANENT, stream.permanent))
@@ -193,6 +224,35 @@ class Presence:
         while (absent := self._absent.first()) and absent[0] + limits.keep_s * SECOND_US <= now_us:
             self._forget(absent[1])
 
+    def _no_room(self, topic: str, stream: Stream, cost: int, owner: str, limits: Limits) -> str | None:
+        """Why a stream cannot cost so much, in words. Those that are absent are forgotten for it, the oldest first."""
+        most, each = limits.streams_max_bytes, limits.streams_user_bytes
+        before = stream.cost if stream.owner == owner else 0
+        if not most or cost <= before:
+            return None
+        if self.cost_of_user.get(owner, 0) - before + cost > each:
+            return f"the streams of one user may take {each} bytes together"
+        if self.cost - stream.cost + cost > most:
+            self._absent.drop(topic)  # itself it is not forgotten
+            while self.cost - stream.cost + cost > most and self._make_room():
+                pass
+            if topic in self.streams and stream.absent_us is not None:
+                self._absent.set(topic, stream.absent_us)
+            if self.cost - stream.cost + cost > most:
+                return f"all streams may take {most} bytes together"
+        return None
+
+    def _count(self, stream: Stream, cost: int, owner: str) -> None:
+        """Have a stream count for so much, for this user; 0: it is forgotten."""
+        self.cost += cost - stream.cost
+        for user, change in ((stream.owner, -stream.cost), (owner, cost)):
+            left = self.cost_of_user.get(user, 0) + change
+            if left:
+                self.cost_of_user[user] = left
+            else:
+                self.cost_of_user.pop(user, None)
+        stream.cost, stream.owner = cost, owner
+
     def _make_room(self) -> bool:
         """Forget the stream that is absent the longest; False if all are present."""
         absent = self._absent.first()
@@ -202,7 +262,8 @@ class Presence:
         return True
 
     def _forget(self, topic: str) -> None:
-        del self.streams[topic]
+        stream = self.streams.pop(topic)
+        self._count(stream, 0, stream.owner)
         self._absent.drop(topic)
 
     # ── parts of these ──────────────────────────────────────────────────────────────────────────────────────
@@ -264,6 +325,7 @@ class Presence:
     def _settle(self, topic: str, stream: Stream, now_us: int) -> None:
         """Whether a stream is present, after something changed."""
         stream.metadata = _metadata(topic, stream)
+        self._count(stream, cost_of(topic, stream.keys, len(stream.publishers)), stream.owner)
         if stream.publishers or stream.permanent:
             stream.absent_us = None
             self._absent.drop(topic)
@@ -288,6 +350,7 @@ class Presence:
     def restore_stream(self, topic: str, stream: Stream) -> None:
         self.streams[topic] = stream
         stream.metadata = _metadata(topic, stream)
+        self._count(stream, cost_of(topic, stream.keys, len(stream.publishers)), stream.owner)
         if stream.absent_us is not None:
             self._absent.set(topic, stream.absent_us)
 
@@ -297,6 +360,7 @@ class Presence:
         for client_id in publishers:
             self.clients[client_id].topics[topic] = None
             stream.publishers[client_id] = None
+        self._count(stream, cost_of(topic, stream.keys, len(stream.publishers)), stream.owner)
 
     def all_present(self) -> Iterator[tuple[str, Keys]]:
         for topic, stream in self.streams.items():
@@ -322,3 +386,9 @@ def _origin(client_id: str, client: Client) -> Keys:
 
 def _metadata(topic: str, stream: Stream) -> Keys:
     return {**stream.keys, "topic": topic, **stream.origin}
+
+
+def cost_of(topic: str, keys: Keys, publishers: int) -> int:
+    """What a stream counts as, in bytes. All replicas count so: it may never count otherwise."""
+    said = size_of(keys) + KEY_BYTES * len(keys)
+    return STREAM_BYTES + len(topic.encode()) + said + PUBLISHER_BYTES * publishers

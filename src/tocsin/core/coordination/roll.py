@@ -42,6 +42,7 @@ class Roll:
         self._clients: dict[str, _Client] = {}  # those that are connected here
         self._filters: dict[str, bool] = {}  # not said yet: wanted, or no longer
         self._queries: dict[str, bool] = {}
+        self._users: dict[str, str] = {}  # of those: query → whose client asks it
 
     def change_filters(self, added: Iterable[str], removed: Iterable[str]) -> None:
         for text in added:
@@ -53,7 +54,9 @@ class Roll:
                 del self.filters[text]
                 _flip(self._filters, text, False)
 
-    def change_queries(self, added: Iterable[tuple[str, str]], removed: Iterable[str]) -> None:
+    def change_queries(
+        self, added: Iterable[tuple[str, str]], removed: Iterable[str], user: str = ""
+    ) -> None:
         for query in removed:
             if query in self.queries:
                 del self.queries[query]
@@ -62,6 +65,7 @@ class Roll:
             if query not in self.queries:
                 self.queries[query] = text
                 self._queries[query] = True  # said in any case: the answer is what it is said for
+                self._users[query] = user
 
     def note(self, command: Streams | ClientAway | ClientBack | ClientGone) -> None:
         """Remember who is connected and publishes what."""
@@ -77,22 +81,26 @@ class Roll:
         """What was not said yet, from now on said."""
         filters, self._filters = self._filters, {}
         queries, self._queries = self._queries, {}
-        return [*_interests(filters), *self._asked(queries)]
+        users, self._users = self._users, {}
+        return [*_interests(filters), *self._asked(queries, users)]
 
     def all(self) -> list[BrokerCommand]:
         """Everything, from now on said."""
-        self._filters, self._queries = {}, {}
+        self._filters, self._queries, self._users = {}, {}, {}
         return [
             *_interests(dict.fromkeys(self.filters, True)),
-            *self._asked(dict.fromkeys(self.queries, True)),
+            *self._asked(dict.fromkeys(self.queries, True), None),
             *self._present(),
         ]
 
-    def _asked(self, queries: dict[str, bool]) -> Iterator[BrokerCommand]:
+    def _asked(self, queries: dict[str, bool], users: dict[str, str] | None) -> Iterator[BrokerCommand]:
+        """``users``: None if all is said once more, for which nobody is to be charged."""
         if queries:
             for run in split(list(queries), lambda each: 4 * len(self.queries.get(each, "")) + 40):
-                added = tuple((each, self.queries[each]) for each in run if queries[each])
-                yield Queries(added, tuple(each for each in run if not queries[each]))
+                asked = [each for each in run if queries[each]]
+                added = tuple((each, self.queries[each]) for each in asked)
+                removed = tuple(each for each in run if not queries[each])
+                yield Queries(added, removed, () if users is None else tuple(users[each] for each in asked))
 
     def _present(self) -> Iterator[BrokerCommand]:
         for name, client in self._clients.items():

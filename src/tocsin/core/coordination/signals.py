@@ -28,6 +28,7 @@ class QueriesChanged(Event, frozen=True, kw_only=True):
 
     added: tuple[tuple[str, str], ...] = ()
     removed: tuple[str, ...] = ()
+    user: str = ""  # whose client it was that came
 
 
 class ClientsChanged(Event, frozen=True, kw_only=True):

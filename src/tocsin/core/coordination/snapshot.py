@@ -43,6 +43,7 @@ class _Head(_Item, array_like=True, tag=0, gc=False):
     limits: Limits
     level: int = 0
     led: Levels = LEVEL_0_1_0
+    told: int = 0
 
 
 class _Life(_Item, array_like=True, tag=1, gc=False):
@@ -74,6 +75,7 @@ class _Stream(_Item, array_like=True, tag=4, gc=False):
     permanent: bool
     after: int
     absent_us: int | None
+    owner: str = ""
 
 
 class _Publishers(_Item, array_like=True, tag=5, gc=False):
@@ -141,6 +143,14 @@ class _Shunned(_Item, array_like=True, tag=14, gc=False):
     hubs: tuple[str, ...]
 
 
+class _Debt(_Item, array_like=True, tag=15, gc=False):
+    """What a user owes for what followed from its clients' words."""
+
+    user: str
+    size: int
+    at_us: int
+
+
 _AnyItem = (
     _Head
     | _Life
@@ -157,6 +167,7 @@ _AnyItem = (
     | _Promotion
     | _Cut
     | _Shunned
+    | _Debt
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -169,7 +180,14 @@ def take(state: State) -> list[bytes]:
     """A snapshot, in pieces."""
     encoded = [_encoder.encode(item) for item in _items(state)]
     head = _Head(
-        len(encoded), state.epoch, state.clock_us, state.commands, state.limits, state.level, state.led
+        len(encoded),
+        state.epoch,
+        state.clock_us,
+        state.commands,
+        state.limits,
+        state.level,
+        state.led,
+        state.told,
     )
     pieces: list[bytes] = []
     run: list[msgspec.Raw] = []
@@ -193,7 +211,7 @@ def _items(state: State) -> Iterator[_Item]:
         yield _Query(query, state.matching.text(query))
     for topic, s in presence.streams.items():
         first, *further = split(list(s.publishers), _bytes)
-        yield _Stream(topic, s.keys, s.origin, first, s.permanent, s.after, s.absent_us)
+        yield _Stream(topic, s.keys, s.origin, first, s.permanent, s.after, s.absent_us, s.owner)
         for run in further:
             yield _Publishers(topic, run)
     for m in state.members.values():
@@ -214,6 +232,8 @@ def _items(state: State) -> Iterator[_Item]:
         yield _Cut(broker, around)
     if state.interest.plan.shunned:
         yield _Shunned(tuple(sorted(state.interest.plan.shunned)))
+    for user, (size, at_us) in state.spending.debts.items():
+        yield _Debt(user, size, at_us)
 
 
 def _bytes(text: str) -> int:
@@ -245,7 +265,7 @@ def rebuild(pieces: Iterable[bytes], size: int) -> Generator[None, None, State]:
                 expected = item.items
                 state.epoch, state.clock_us, state.commands = item.epoch, item.clock_us, item.commands
                 state.level, state.led = item.level, item.led
-                state.limits = item.limits
+                state.limits, state.told = item.limits, item.told
                 continue
             number += 1
             try:
@@ -303,12 +323,15 @@ def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
         case _Shunned(hubs=hubs):
             state.interest.shun(hubs)
             state.interest.settle()
+        case _Debt(user=user):
+            state.spending.debts[user] = (item.size, item.at_us)
 
 
 def _put_back_stream(state: State, told: _Stream) -> None:
     stream = Stream()
     stream.keys, stream.origin = told.keys, told.origin
     stream.permanent, stream.after, stream.absent_us = told.permanent, told.after, told.absent_us
+    stream.owner = told.owner
     state.presence.restore_stream(told.topic, stream)
     state.presence.restore_publishers(told.topic, told.publishers)
     if stream.absent_us is None:

@@ -8,6 +8,7 @@ Invariants:
 
 - the matching holds exactly the queries of the brokers and the streams that are present;
 - a broker wants its filters, and each stream of each of its queries whose messages are asked for, for one reason each;
+- who asks for messages is told the topics of streams, and who asks for the set what is said of them as well;
 - of each broker the commands of one incarnation were applied, 1, 2, 3 … without a gap; incarnations only grow.
 
 Costs: see ``presence``, ``matching`` and ``interest``; a change of a query's streams costs the brokers that ask it.
@@ -23,10 +24,11 @@ from tocsin.core.coordination.interest import Interest
 from tocsin.core.coordination.levels import common, fits
 from tocsin.core.coordination.matching import Matching, Turn
 from tocsin.core.coordination.presence import Keys, Presence
+from tocsin.core.coordination.spending import Spending, told_bytes
 from tocsin.core.coordination.survival import Backups, Survival
 from tocsin.core.parts import split
 from tocsin.model.network import BrokerInfo
-from tocsin.model.stream import LISTING, SYSTEM_KEYS
+from tocsin.model.stream import LISTING, SYSTEM_KEYS, Diff
 from tocsin.model.versions import LEVEL_0_1_0, Levels
 from tocsin.wire import notices
 from tocsin.wire.commands import (
@@ -79,9 +81,16 @@ class Outcome:
         self.items: dict[str, list[notices.Item]] = {}  # broker → what to tell it, in order
         self.fresh: dict[str, None] = {}  # brokers that are told everything, and not only what changed
         self.concerned: dict[str, set[str]] = {}  # broker that said something → others who have to hear of it
+        self.size = 0  # of what is told, in bytes as they are estimated
+        # By identity, as the same item goes to many brokers; with the item, so that it stays that one's.
+        self._sizes: dict[int, tuple[notices.Item, int]] = {}
 
     def tell(self, broker: str, item: notices.Item) -> None:
         self.items.setdefault(broker, []).append(item)
+        known = self._sizes.get(id(item))
+        if known is None:
+            known = self._sizes[id(item)] = (item, told_bytes(item))
+        self.size += known[1]
 
 
 class State:
@@ -91,6 +100,8 @@ class State:
         self.epoch = 0
         self.clock_us = 0  # the network's time
         self.commands = 0  # that were ever applied
+        self.told = 0  # bytes that ever followed from them, as they are estimated
+        self.spending = Spending()
         self.limits = Limits()
         self.level = 0  # of the protocol; grows
         self.led = LEVEL_0_1_0  # what the leader speaks
@@ -125,8 +136,10 @@ class State:
                 case Said():
                     for number, each in enumerate(command.commands, command.first):
                         if self._is_next(command.broker, command.incarnation, number, each):
+                            before = outcome.size
                             self._apply_said(outcome, command.broker, command.incarnation, number, each)
                             self._settle(outcome, command.broker)
+                            self._charge(each, outcome.size - before)
                 case Elected(limits=limits, level=level, speaks=speaks):
                     self.limits, self.led = limits, speaks
                     self.level = max(self.level, level)
@@ -154,7 +167,18 @@ class State:
                 for item in items:
                     outcome.tell(broker, item)
         self._complete(outcome)
+        self.told += outcome.size
         return outcome
+
+    def _charge(self, command: BrokerCommand, size: int) -> None:
+        """Those whose clients said something owe what followed from it."""
+        users: tuple[str, ...] = ()
+        if isinstance(command, Queries):
+            users = command.users
+        elif isinstance(command, Streams) and command.user is not None:
+            users = (command.user,)
+        for user in users:
+            self.spending.charge(user, size // len(users), self.clock_us, self.limits)
 
     def _complete(self, outcome: Outcome) -> None:
         """Tell everything to those who need it, and nothing to those who are gone."""
@@ -163,7 +187,9 @@ class State:
                 del told[broker]
         for broker in outcome.fresh:
             refusals = [each for each in outcome.items.get(broker, ()) if isinstance(each, notices.Refused)]
-            outcome.items[broker] = [*self._everything(broker), *refusals]
+            outcome.items[broker] = []
+            for item in (*self._everything(broker), *refusals):
+                outcome.tell(broker, item)
 
     def is_member(self, broker: str, incarnation: int) -> bool:
         member = self.members.get(broker)
@@ -199,8 +225,8 @@ class State:
         match command:
             case Interests(added=added, removed=removed):
                 self._change_filters(member, added, removed)
-            case Queries(added=asked, removed=dropped):
-                self._change_queries(outcome, member, asked, dropped)
+            case Queries(added=asked, removed=dropped, users=users):
+                self._change_queries(outcome, member, asked, dropped, users)
             case Streams():
                 self._declare(outcome, member.info, number, command)
             case ClientAway(client=client, expiry_s=expiry_s, after=after, epoch=epoch):
@@ -251,15 +277,18 @@ class State:
         member: Member,
         added: tuple[tuple[str, str], ...],
         removed: tuple[str, ...],
+        users: tuple[str, ...],
     ) -> None:
         broker = member.info.id
-        for query, text in added:
-            if query not in self.matching:
-                if len(self.matching) >= self.limits.queries_max:
-                    problem = f"there are {self.limits.queries_max} queries already"
-                    outcome.tell(broker, notices.Refused(query, problem))
-                    continue
-                self.matching.add(query, text)
+        for place, (query, text) in enumerate(added):
+            problem = None
+            if users and query not in member.queries:
+                problem = self.spending.problem(users[place], self.clock_us, self.limits)
+            if problem is None and query not in self.matching:
+                problem = self._add_query(query, text)
+            if problem is not None:
+                outcome.tell(broker, notices.Refused(query, problem))
+                continue
             if query not in member.queries:
                 member.queries[query] = None
                 self.askers.setdefault(query, {})[broker] = None
@@ -270,6 +299,17 @@ class State:
         self._drop_queries(broker, [each for each in dict.fromkeys(removed) if each in member.queries])
         for each in removed:
             member.queries.pop(each, None)
+
+    def _add_query(self, query: str, text: str) -> str | None:
+        """Have a query matched; a problem in words, and it is not, if there is no room for it."""
+        limits = self.limits
+        if len(self.matching) >= limits.queries_max:
+            return f"there are {limits.queries_max} queries already"
+        self.matching.add(query, text)
+        if limits.queries_max_bytes and self.matching.cost > limits.queries_max_bytes:
+            self.matching.remove(query)
+            return f"all queries and their streams may take {limits.queries_max_bytes} bytes together"
+        return None
 
     def _drop_queries(self, broker: str, queries: list[str], *, release: bool = True) -> None:
         for query in queries:
@@ -292,11 +332,25 @@ class State:
         if client and not presence.publish(client, info, command.expiry_s, command.epoch, now_us):
             client = ""  # it is elsewhere by now; what it said of its streams holds all the same
         for topic, diff in command.changes:
-            problem = presence.declare(topic, diff, client, command.after, now_us, self.limits)
+            problem = self._too_much(topic, diff, command.user)
+            if problem is None:
+                problem = presence.declare(
+                    topic, diff, client, command.after, now_us, self.limits, command.user
+                )
             if problem is not None:
                 outcome.tell(info.id, notices.Refused(topic, problem, number))
                 stream = presence.streams.get(topic)  # what holds instead of what was said
                 outcome.tell(info.id, notices.Described(topic, {} if stream is None else stream.keys))
+
+    def _too_much(self, topic: str, diff: Diff | None, user: str | None) -> str | None:
+        """Why nothing more can be said of a stream for now, in words; what takes everything away always can."""
+        limits, known = self.limits, topic in self.presence.streams
+        if user is None or diff is None or (known and not diff):
+            return None
+        most = limits.queries_max_bytes
+        if most and self.matching.cost > 2 * most:
+            return f"the streams of queries take more than {2 * most} bytes already"
+        return self.spending.problem(user, self.clock_us, limits)
 
     # ── what follows ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -330,12 +384,13 @@ class State:
     ) -> None:
         metadata = (before if after is None else after) or {}
         told: list[tuple[str, notices.Item]] = [
-            (query, notices.Left(query, topic, metadata, position)) for query in turn.left
+            (query, notices.Left(query, topic, _for(query, metadata), position)) for query in turn.left
         ]
         if after is not None:
-            told += [(query, notices.Joined(query, topic, after)) for query in turn.joined]
+            told += [(query, notices.Joined(query, topic, _for(query, after))) for query in turn.joined]
             if before != after:
-                told += [(query, notices.Changed(query, topic, after)) for query in turn.stayed]
+                listed = [query for query in turn.stayed if not wants_messages(query)]
+                told += [(query, notices.Changed(query, topic, after)) for query in listed]
         for query in filter(wants_messages, turn.left):
             for broker in self.askers[query]:
                 self.interest.release(broker, (topic,))
@@ -358,7 +413,8 @@ class State:
             heard.add(broker)
 
     def _query_set(self, query: str) -> list[notices.Item]:
-        streams = [(topic, self.presence.streams[topic].metadata) for topic in self.matching.topics(query)]
+        known = self.presence.streams
+        streams = [(topic, _for(query, known[topic].metadata)) for topic in self.matching.topics(query)]
         runs = split(streams, lambda each: len(each[0]) * 4 + _bytes(each[1]))
         last = len(runs) - 1
         return [notices.QuerySet(query, run, more=part < last) for part, run in enumerate(runs)]
@@ -379,6 +435,11 @@ class State:
 def wants_messages(query: str) -> bool:
     """Whether a query is asked for the messages of its streams, and not only for the set of them."""
     return not query.startswith(LISTING)
+
+
+def _for(query: str, metadata: Keys) -> Keys:
+    """What is told of a stream of a query: who only gets its messages has no use for what is said of it."""
+    return {} if wants_messages(query) else metadata
 
 
 def _bytes(metadata: Keys) -> int:

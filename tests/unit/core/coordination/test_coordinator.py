@@ -39,16 +39,18 @@ from tocsin.core.machine import (
     StoreFailed,
     TrimLog,
 )
-from tocsin.errors import TocsinError
+from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.message import COORDINATOR
 from tocsin.model.versions import speaks
 from tocsin.ports import Entry, Page
 from tocsin.wire.commands import (
     Batch,
     Elected,
+    Interests,
     Joined,
     Limits,
     Lost,
+    Refreshed,
     Said,
     Streams,
     decode_batch,
@@ -330,3 +332,45 @@ def test_nobody_writes_a_snapshot_that_somebody_else_has_written_meanwhile() -> 
     full(desk)
     desk.watch("put", archivist.KEY, msgspec.json.encode(Manifest(9, 9, "net.s.y", 1, 1)), 4)
     assert desk.fire(archivist.SNAPSHOT) == []
+
+
+def test_a_snapshot_is_due_after_so_many_bytes_as_well_and_less_is_kept_before_it() -> None:
+    options = msgspec.structs.replace(OPTIONS, snapshot_every=1_000, snapshot_every_bytes=2_000, margin=100)
+    desk = Desk(options)
+    desk.start()
+    desk.follow(Batch(1, 0, 0, (Said("north", 7, 1, (Joined(NORTH),)),)))
+    effects: list[Effect] = []
+    number = 1
+    while not of(SetTimer, effects):
+        effects = desk.follow(Batch(1, 0, number, (Refreshed("north", 7),)))
+        number += 1
+    assert desk.machine.replica.told >= 2_000
+    (write,) = of(Append, desk.fire(archivist.SNAPSHOT))
+    (record,) = of(PutKey, desk.handle(Stored(request=write.request, value=(5,))))
+    assert archivist.decode_manifest(record.value).told == desk.machine.replica.told
+
+
+def test_what_a_full_log_of_snapshots_has_of_a_snapshot_is_forgotten() -> None:
+    desk = Desk()
+    desk.start()
+    full(desk)
+    (write,) = of(Append, desk.fire(archivist.SNAPSHOT))
+    effects = desk.handle(StoreFailed(request=write.request, error=StoreFull("append", "no room")))
+    (trim,) = of(TrimLog, effects)
+    assert (trim.log, trim.before, trim.subject) == ("net-snapshots", None, write.records[0].subject)
+    assert desk.handle(Stored(request=trim.request, value=1)) == []
+
+
+def test_brokers_wait_while_no_snapshot_covers_the_log_and_the_leader_has_one_written() -> None:
+    desk = Desk(msgspec.structs.replace(OPTIONS, snapshot_every=1_000, snapshot_every_bytes=1, wait_bytes=1))
+    desk.lead()
+    desk.take(desk.submit(Joined(NORTH)))
+    assert desk.machine.replica.told > 1
+    assert desk.submit(Interests(("a",)), first=2) == [], "it is sent again"
+    desk.now_us += 1_000
+    assert of(Append, desk.fire(archivist.SNAPSHOT))
+    told = desk.machine.replica.told
+    value = msgspec.json.encode(Manifest(2, 2, "net.s.y", 1, 1, told))
+    desk.watch("put", archivist.KEY, value, 9)
+    desk.take(desk.submit(Interests(("a",)), first=2))
+    assert desk.batches[-1].commands == (Said("north", 7, 2, (Interests(("a",)),)),)

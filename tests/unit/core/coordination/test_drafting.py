@@ -7,7 +7,7 @@ import itertools
 import msgspec
 import pytest
 
-from tests.unit.core.coordination.histories import HUB, LIMITS, NORTH, QUERIES, SOUTH
+from tests.unit.core.coordination.histories import HUB, LIMITS, LISTED, NORTH, QUERIES, SOUTH
 from tocsin.core.coordination import drafting
 from tocsin.core.coordination.drafting import Draft, Drafter
 from tocsin.core.coordination.places import Places
@@ -121,7 +121,11 @@ def test_what_is_too_much_for_one_append_goes_on_in_the_next(monkeypatch: pytest
     monkeypatch.setattr(drafting, "APPEND_MAX_BYTES", 1_000)
     state = joined()
     changes = many_lamps()
-    draft(state, Said("south", 1, 2, (Queries(QUERIES),)), Said("north", 1, 2, (Streams("a", 0, changes),)))
+    draft(
+        state,
+        Said("south", 1, 2, (Queries((*QUERIES, LISTED)),)),
+        Said("north", 1, 2, (Streams("a", 0, changes),)),
+    )
     made = draft(state, Refreshed("south", 1))
     assert len(made.appends) > 2
     for append in made.appends:

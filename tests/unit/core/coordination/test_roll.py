@@ -23,7 +23,7 @@ def test_a_query_that_was_dropped_and_asked_again_is_said_again() -> None:
     roll.changes()
     roll.change_queries((), ("q",))
     roll.change_queries((("q", "x = 1"),), ())
-    assert roll.changes() == [Queries((("q", "x = 1"),), ())]
+    assert roll.changes() == [Queries((("q", "x = 1"),), (), ("",))]
     roll.change_queries((), ("q", "unknown"))
     assert roll.changes() == [Queries((), ("q",))]
 
@@ -60,3 +60,13 @@ def test_what_is_too_large_for_one_command_is_cut() -> None:
     roll.note(Streams("anna", 0, tuple((f"t/{number}", {}) for number in range(2 * module.TOPICS_MAX))))
     topics = [len(each.changes) for each in roll.all() if isinstance(each, Streams)]
     assert topics == [module.TOPICS_MAX, module.TOPICS_MAX]
+
+
+def test_it_is_said_whose_client_asks_but_not_when_everything_is_said_once_more() -> None:
+    roll = Roll()
+    roll.change_queries((("q", "x = 1"),), ())
+    roll.changes()
+    roll.change_queries((("p", "x = 2"),), ("q",), "anna")
+    (said,) = roll.changes()
+    assert said == Queries((("p", "x = 2"),), ("q",), ("anna",))
+    assert roll.all() == [Queries((("p", "x = 2"),))], "for that nobody is charged"

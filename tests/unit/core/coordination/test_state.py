@@ -5,11 +5,14 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from tests.unit.core.coordination.histories import HUB, LIMITS, LISTED, NORTH, QUERIES, SOUTH, batches
+from tocsin.core.coordination import snapshot
+from tocsin.core.coordination.matching import PAIR_BYTES, QUERY_BYTES, TEXT_FACTOR
 from tocsin.core.coordination.picture import Picture
+from tocsin.core.coordination.presence import cost_of
 from tocsin.core.coordination.signals import StreamsDescribed
 from tocsin.core.coordination.state import Outcome, State
 from tocsin.model.network import Route, Scope
-from tocsin.model.stream import KEYS_MAX, Metadata
+from tocsin.model.stream import KEYS_MAX, PERMANENT, Metadata, Value
 from tocsin.sim.scenarios.coordination.model import Model
 from tocsin.wire import notices
 from tocsin.wire.commands import (
@@ -93,7 +96,7 @@ def test_streams_queries_and_routes_are_those_of_the_model(history: list[Batch])
             assert all(known[topic] == keys for topic, keys in model.described_at(broker).items())
             assert set(picture.routes) == model.routes()[broker]
             assert queries == model.brokers[broker].queries
-            assert picture.sets == {query: model.query_set(text) for query, text in queries.items()}
+            assert picture.sets == {query: model.told(query, text) for query, text in queries.items()}
         for speaker, concerned in outcome.concerned.items():
             assert speaker not in concerned
             assert concerned & state.members.keys() <= outcome.items.keys()
@@ -114,10 +117,21 @@ def test_two_replicas_that_apply_the_same_say_the_same(history: list[Batch]) -> 
 def test_a_broker_that_asks_is_told_the_streams_that_are_there() -> None:
     talk = Talk("north", "south")
     talk.lamp()
-    (told,) = of(notices.QuerySet, talk.say("south", Queries((LAMPS,))), "south")
+    (told,) = of(notices.QuerySet, talk.say("south", Queries((LISTED,))), "south")
     assert isinstance(told, notices.QuerySet)
     metadata = {"kind": "lamp", "topic": "lamps/1", "client": "anna", "broker": "north", "cluster": "n"}
-    assert (told.query, told.streams, told.more) == (LAMPS[0], (("lamps/1", metadata),), False)
+    assert (told.query, told.streams, told.more) == (LISTED[0], (("lamps/1", metadata),), False)
+
+
+def test_who_asks_for_messages_is_told_topics_only() -> None:
+    talk = Talk("north", "south")
+    talk.lamp()
+    (told,) = of(notices.QuerySet, talk.say("south", Queries((LAMPS,))), "south")
+    assert told == notices.QuerySet(LAMPS[0], (("lamps/1", {}),))
+    changed = talk.say("north", Streams("", 0, (("lamps/1", {"room": 2}),)))
+    assert "south" not in changed.items, "the stream is one of the query's still"
+    joined = talk.lamp("lamps/2")
+    assert of(notices.Joined, joined, "south") == [notices.Joined(LAMPS[0], "lamps/2", {})]
 
 
 def test_a_stream_that_joins_is_told_to_who_asked_and_gets_a_route_and_both_are_concerned() -> None:
@@ -182,7 +196,7 @@ def test_a_change_that_nobody_asked_about_concerns_nobody() -> None:
 
 def test_an_end_names_the_last_position_of_the_streams_messages() -> None:
     talk = Talk("north", "south")
-    talk.say("south", Queries((LAMPS,)))
+    talk.say("south", Queries((LISTED,)))
     talk.lamp()
     (left,) = of(notices.Left, talk.say("north", ClientGone("anna", 9)), "south")
     assert isinstance(left, notices.Left) and (left.topic, left.after) == ("lamps/1", 9)
@@ -343,3 +357,103 @@ def test_what_was_larger_before_there_was_a_bound_may_become_smaller() -> None:
     assert not of(notices.Refused, talk.say("north", Streams("", 0, (("one", {"a": None}),))), "north")
     assert of(notices.Refused, talk.say("north", Streams("", 0, (("one", {"c": 1}),))), "north")
     assert talk.state.presence.streams["one"].keys == {"b": "y" * 500}
+
+
+# ── bounds in bytes ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def refused(outcome: Outcome, broker: str = "north") -> list[str]:
+    return [each.problem for each in outcome.items.get(broker, ()) if isinstance(each, notices.Refused)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(batches)
+def test_what_streams_and_queries_cost_is_what_there_is(history: list[Batch]) -> None:
+    state = State()
+    for batch in history:
+        state.apply(batch.at_us, batch.commands)
+        streams = state.presence.streams
+        costs = {t: cost_of(t, s.keys, len(s.publishers)) for t, s in streams.items()}
+        assert {t: s.cost for t, s in streams.items()} == costs
+        assert state.presence.cost == sum(costs.values()) == sum(state.presence.cost_of_user.values())
+        pairs = sum(len(state.matching.topics(query)) for query in state.askers)
+        texts = sum(len(state.matching.text(query)) for query in state.askers)
+        cost = QUERY_BYTES * len(state.askers) + TEXT_FACTOR * texts + PAIR_BYTES * pairs
+        assert state.matching.cost == cost
+    restored = snapshot.restore(snapshot.take(state))
+    assert restored.presence.cost_of_user == state.presence.cost_of_user
+    assert (restored.told, restored.matching.cost) == (state.told, state.matching.cost)
+    assert restored.spending.debts == state.spending.debts
+
+
+def describe(talk: Talk, topic: str, user: str, text: str = "x" * 500, permanent: bool = True) -> list[str]:
+    said: dict[str, Value | None] = {"a": text, PERMANENT: permanent}
+    return refused(talk.say("north", Streams("", 0, ((topic, said),), user=user)))
+
+
+def test_a_user_may_describe_up_to_its_share_and_others_have_the_rest() -> None:
+    talk = Talk("north", limits=Limits(streams_max_bytes=20_000, streams_user_bytes=10_000))
+    problems = [describe(talk, f"{number}", "mallory") for number in range(10)]
+    assert problems[:5] == [[]] * 5
+    assert problems[5:] == [["the streams of one user may take 10000 bytes together"]] * 5
+    assert describe(talk, "0", "anna") == [], "whoever says something of it has it on her account"
+    assert describe(talk, "5", "mallory") == []
+    assert [describe(talk, f"a{number}", "anna") for number in range(5)] == [[]] * 4 + [
+        ["the streams of one user may take 10000 bytes together"]
+    ]
+    assert describe(talk, "b", "ben") == []
+    assert describe(talk, "c", "ben") == ["all streams may take 20000 bytes together"]
+    talk.say("north", Streams("", 0, (("1", None),), user="mallory"))
+    assert describe(talk, "c", "ben") == []
+    assert talk.state.presence.cost <= 20_000
+
+
+def test_streams_on_which_nobody_publishes_go_before_others_are_refused() -> None:
+    talk = Talk("north", limits=Limits(streams_max_bytes=8_000, streams_user_bytes=8_000))
+    for user in ("mallory", "ben"):
+        for number in range(4):
+            assert describe(talk, f"{user}/{number}", user, permanent=False) == []
+    assert talk.state.presence.cost <= 8_000
+    assert "ben/3" in talk.state.presence.streams and "mallory/0" not in talk.state.presence.streams
+
+
+def test_a_client_that_publishes_counts_and_what_a_broker_says_again_does_not() -> None:
+    talk = Talk("north", limits=Limits(streams_max_bytes=8_000, streams_user_bytes=4_100))
+    for client in ("anna", "ben", "cleo"):
+        assert refused(talk.say("north", Streams(client, 9, (("a", {}),), user="u"))) == []
+    assert refused(talk.say("north", Streams("dan", 9, (("a", {}),), user="u")))
+    assert talk.state.presence.streams["a"].owner == "u"
+    assert refused(talk.say("north", Streams("cleo", 9, (("a", {}),)))) == []
+    talk.say("north", ClientGone("anna"))
+    assert refused(talk.say("north", Streams("dan", 9, (("a", {}),), user="u"))) == []
+
+
+def test_queries_and_their_streams_are_bounded() -> None:
+    talk = Talk("north", limits=Limits(queries_max_bytes=5_000))
+    assert refused(talk.say("north", Queries((QUERIES[0],), users=("u",)))) == []
+    assert refused(talk.say("north", Queries((QUERIES[1],), users=("u",)))) == []
+    told = "all queries and their streams may take 5000 bytes together"
+    assert refused(talk.say("north", Queries((QUERIES[2],), users=("u",)))) == [told]
+    assert QUERIES[2][0] not in talk.state.matching
+    talk.say("north", Queries((), (QUERIES[1][0],)))
+    assert refused(talk.say("north", Queries((QUERIES[2],), users=("u",)))) == []
+
+
+def test_who_has_made_others_be_told_too_much_waits() -> None:
+    talk = Talk("north", "south", limits=Limits(told_burst_bytes=1_000, told_rate_bytes=100))
+    for number in range(20):
+        talk.say("north", Streams("anna", 9, ((f"lamps/{number}", {"kind": "lamp"}),), user="anna"))
+    asked = Queries((LISTED,), users=("mallory",))
+    assert refused(talk.say("south", asked), "south") == []
+    talk.say("south", Queries((), (LISTED[0],)))
+    (problem,) = refused(talk.say("south", asked), "south")
+    assert problem.startswith("too much had to be told because of this user's clients; try again in")
+    assert refused(talk.say("south", Queries((LISTED,), users=("ben",))), "south") == [], "another's account"
+    talk.say("south", Queries((), (LISTED[0],)))
+    assert describe(talk, "x", "mallory"), "also to describe"
+    assert not refused(talk.say("north", Streams("", 0, (("x", None),), user="mallory")))
+    assert refused(talk.say("south", asked, after_s=60), "south") == []
+    talk.say("south", Queries((), (LISTED[0],)))
+    assert refused(talk.say("south", Queries((LISTED,))), "south") == [], (
+        "what a broker says again is not asked"
+    )

@@ -85,6 +85,11 @@ class Model:
         query = _parsed(text)
         return {topic: metadata for topic, metadata in self.present().items() if query.matches(metadata)}
 
+    def told(self, query: str, text: str) -> dict[str, dict[str, Value]]:
+        """What a broker is told of a query: who asks for messages, the topics; who asks for the set, all of it."""
+        found = self.query_set(text)
+        return found if query.startswith(LISTING) else {topic: {} for topic in found}
+
     def wants(self, broker: str) -> set[str]:
         known = self.brokers[broker]
         asked = [text for query, text in known.queries.items() if not query.startswith(LISTING)]

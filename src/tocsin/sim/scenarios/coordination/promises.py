@@ -167,7 +167,7 @@ class Agreement(Invariant):
         if known.queries != dict(participant.queries):
             self.broken(f"{address} asks {sorted(participant.queries)}, and the log says otherwise")
         for query, text in participant.queries.items():
-            expected = model.query_set(text)
+            expected = model.told(query, text)
             if shell.sets.get(query) != expected:
                 self.broken(f"{address} has for {text}: {_first(shell.sets.get(query) or {}, expected)}")
         for topic, keys in model.described_at(broker).items():
