@@ -50,6 +50,7 @@ from tocsin.core.coordination.state import State
 from tocsin.core.machine import Effect
 from tocsin.model.message import broker_address, coordinator_address
 from tocsin.model.network import BrokerInfo, Role
+from tocsin.model.stream import LISTING
 from tocsin.ports import Log, Table
 from tocsin.query import parse
 from tocsin.runtime.driver import Driver
@@ -193,7 +194,7 @@ async def measure_changes(directory: Path, changes: int, coordinators: int, serv
 async def _ask(subscriber: Node) -> None:
     query = parse("kind = 'lamp'")
     known = subscriber.expect("known")
-    subscriber.driver.post(QueriesChanged(added=((query.id, query.text),)))
+    subscriber.driver.post(QueriesChanged(added=((LISTING + query.id, query.text),)))
     await known
 
 

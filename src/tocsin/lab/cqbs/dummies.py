@@ -35,6 +35,7 @@ from tocsin.lab.cqbs.changes import MARK, Change, Notice, changes, differing, ex
 from tocsin.lab.worker import Desk
 from tocsin.model.message import broker_address
 from tocsin.model.network import BrokerInfo, Role
+from tocsin.model.stream import LISTING
 from tocsin.ports import Log
 from tocsin.query import Query
 from tocsin.runtime.driver import Driver
@@ -88,6 +89,11 @@ class Ears:
         await self._news.wait()
 
 
+def _set_of(query: Query) -> str:
+    """What asks for the set of a query: so a broker is told what is said of each stream, and each change of it."""
+    return LISTING + query.id
+
+
 class Dummy:
     """One broker."""
 
@@ -108,9 +114,9 @@ class Dummy:
         )
 
     def ask(self, asked: Sequence[tuple[int, Query]]) -> None:
-        self._numbers = {query.id: number for number, query in asked}
+        self._numbers = {_set_of(query): number for number, query in asked}
         self._ears.unanswered |= self._numbers.keys()
-        self.driver.post(QueriesChanged(added=tuple((query.id, query.text) for _, query in asked)))
+        self.driver.post(QueriesChanged(added=tuple((_set_of(query), query.text) for _, query in asked)))
 
     def say(self, change: Change) -> int:
         """Send a change; when that was."""
@@ -156,7 +162,8 @@ async def work(job: Job, desk: Desk) -> None:
         due, sets = expected(asked, said)
         got = await _hear_all(due, ears)
         known = [
-            dummies[number % job.brokers].machine.streams(query.id) for number, query in enumerate(asked)
+            dummies[number % job.brokers].machine.streams(_set_of(query))
+            for number, query in enumerate(asked)
         ]
         wrong = differing(sets, known)
     _write(Path(job.raw), sent, ears.notices, job.brokers)
