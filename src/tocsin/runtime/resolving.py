@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from tocsin.core.references import Known
-from tocsin.errors import Malformed, StoreUnavailable
+from tocsin.errors import FormatNewer, Malformed, StoreUnavailable
 from tocsin.model.publication import Publication
 from tocsin.model.said import decode_said
 from tocsin.model.stream import Value
@@ -31,7 +31,7 @@ class Resolver:
         """An entry of the log has these metadata."""
         try:
             self._known.learn(reference, decode_said(data), len(data))
-        except Malformed as error:
+        except (Malformed, FormatNewer) as error:
             structlog.get_logger().error("metadata in the log are unreadable", problem=str(error))
 
     async def resolve(self, publication: Publication, position: int) -> Publication:
