@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
@@ -20,8 +20,7 @@ from tocsin.broker.reading import (
     result_frame,
     too_large,
 )
-from tocsin.broker.replay import Replay
-from tocsin.broker.retained import Kept as Remembered
+from tocsin.broker.replay import Copy, Pages, Replay
 from tocsin.broker.tickets import Tickets
 from tocsin.core.attendance import (
     SESSIONS,
@@ -239,6 +238,7 @@ class Attendant:
 
     def unsubscribed(self, topic_filter: str) -> None:
         self._post(Unsubscribed(topic_filter=topic_filter, cause=self._cause))
+        self._forget_replay(topic_filter)
         self._changed(self._connection.client_id, topic_filter)
 
     def when_durable(self, act: Callable[[], None]) -> None:
@@ -339,11 +339,15 @@ class Attendant:
             self._channels.sent += 1
             self._connection.queue(frames.of(self._connection.version, granted, packet_id, repeat))
 
-    def replay(self, kept: Iterable[tuple[Remembered, Grant]]) -> None:
-        """Send retained messages: at QoS 0 at once, above as the window has room."""
+    def replay(self, name: str, pages: Pages, copy: Copy) -> None:
+        """Send the retained messages of a subscription, as fast as the client takes them."""
         if self._replay is None:
-            self._replay = Replay(self._connection, self._machine)
-        self._replay.add(kept)
+            self._replay = Replay(self._connection, self._machine, copy)
+        self._replay.add(name, pages)
+
+    def _forget_replay(self, name: str) -> None:
+        if self._replay is not None:
+            self._replay.cancel(name)
 
     def _on_timer(self, name: str, cause: str) -> None:
         if not self._departed:

@@ -85,6 +85,7 @@ class Figures:
             "replication/copies/clients": str(table["copied_clients"]),
             "replication/copies/bytes": str(table["copied_bytes"]),
             "retained messages/count": str(len(exchange.durability.retained)),
+            "retained messages/known": str(int(exchange.durability.retained.known.is_set())),
             "log/position": str(exchange.durability.journal.tail),
             "links/detours": str(table["detours"]),
             "messages/carried": str(table["carried"]),

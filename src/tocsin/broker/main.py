@@ -219,8 +219,7 @@ class _Broker:
         self._apart.open(self._listener)
 
     async def _attend(self, listening: Mapping[str, socket.socket]) -> None:
-        """Let clients in, once all is known that they may ask for; then say how it goes, for ever."""
-        await self._exchange.durability.retained.known.wait()
+        """Let clients in; then say how it goes, for ever. Who asks for retained messages may have to wait for them."""
         web = framed(self._listener)
         for name, tls, wrap in (
             ("port", False, None),
@@ -315,7 +314,8 @@ class _Broker:
         ]
         lacking = self._exchange.durability.replicating.problem()
         problems = [f"no link to {', '.join(away)}"] if away else []
-        problems += [each for each in (lacking, self._apart.problem()) if each is not None]
+        late = self._exchange.durability.retained.problem()
+        problems += [each for each in (lacking, self._apart.problem(), late) if each is not None]
         if problems:
             self._process.report("degraded", problem="; ".join(problems), **facts)
         else:

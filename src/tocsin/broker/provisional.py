@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -18,7 +18,8 @@ import structlog
 
 from tocsin.broker.attendant import Attendant
 from tocsin.broker.frames import Frames
-from tocsin.broker.retained import Kept as Remembered
+from tocsin.broker.replay import Copy, Pages
+from tocsin.broker.retained import Kept
 from tocsin.broker.sessions import NotYours
 from tocsin.core.forwarding import Subscription
 from tocsin.core.grant import Grant
@@ -101,6 +102,7 @@ class ProvisionalAttendant(Attendant):
 
     def unsubscribed(self, topic_filter: str) -> None:
         self._held.pop(topic_filter, None)
+        self._forget_replay(topic_filter)
         self._changed(self._connection.client_id, topic_filter)
 
     def when_durable(self, act: Act) -> None:
@@ -115,9 +117,14 @@ class ProvisionalAttendant(Attendant):
     def offer_result(self, place: int, critical: bool, granted: Grant, frames: Frames) -> None:
         """The same."""
 
-    def replay(self, kept: Iterable[tuple[Remembered, Grant]]) -> None:
+    def replay(self, name: str, pages: Pages, copy: Copy) -> None:
         """Retained messages, at QoS 0."""
-        super().replay((each, msgspec.structs.replace(granted, qos=0)) for each, granted in kept)
+
+        def at_qos_0(after: str | None) -> Iterator[tuple[Kept, Grant | None]]:
+            for kept, granted in pages(after):
+                yield kept, None if granted is None else msgspec.structs.replace(granted, qos=0)
+
+        super().replay(name, at_qos_0, copy)
 
 
 class Provisional:

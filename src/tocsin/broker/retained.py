@@ -5,16 +5,19 @@ or remove what is there, the later in the log wins, whoever is there first. Of w
 a message from before that is still to be written is written.
 
 A message of the log is in the copy as soon as the log has brought it (``saw``), whatever the watch lags behind: who
-subscribes gets what comes after, and must not miss what was before. For the same reason nobody is let in before the
-copy is complete (``known``), and when the watch begins anew the old copy stays until the new one is there.
+subscribes gets what comes after, and must not miss what was before. When the watch begins anew the old copy stays until
+the new one is there. A broker whose copy is not complete (``known``) lets clients in all the same: who subscribes is
+subscribed, and gets what is retained when all of it is here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from typing import Final
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+from weakref import WeakSet
 
 import msgspec
 import structlog
@@ -38,10 +41,17 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def waited_s(self) -> float:
         return max(0.0, time.time() - self.at_s)
 
+    @property
+    def over(self) -> bool:
+        """Whether its time is over."""
+        return self.publication.expiry_s is not None and self.publication.expired(self.waited_s)
+
 
 KEPT: Final = Packed("a retained message", msgspec.msgpack.Decoder(Kept))
 
 PUT_ATTEMPTS: Final = 8  # against other brokers that write the same topic
+LATE_S: Final = 5.0  # a copy of a gigabyte is here within that; then the log says that it is not
+LATE_AGAIN_S: Final = 60.0  # how often it says so
 
 
 def _position(value: bytes) -> int:
@@ -49,6 +59,12 @@ def _position(value: bytes) -> int:
         return KEPT.read(value).position
     except Malformed:
         return 0  # damaged: whatever replaces it is better
+
+
+class Waiting(Protocol):
+    """Who waits for the copy."""
+
+    def begin(self) -> None: ...
 
 
 class Retained:
@@ -63,6 +79,7 @@ class Retained:
         self._own: dict[str, Kept] = {}  # what is not in the table, by topic
         self._stale: set[str] = set()  # keys that the watch, which began anew, has not named again
         self.known = asyncio.Event()  # the copy is complete
+        self._waiting: WeakSet[Waiting] = WeakSet()  # for that, as long as their clients are there
         self._log = structlog.get_logger()
         self.refused = 0  # messages for which there was no room here
 
@@ -131,14 +148,51 @@ class Retained:
 
     def matching(self, topic_filter: str) -> Iterator[Kept]:
         """What is retained of the topics that a filter matches."""
-        for kept in self._topics.matching(topic_filter):
-            if kept.publication.expiry_s is None or not kept.publication.expired(kept.waited_s):
+        return (kept for kept in self._topics.matching(topic_filter) if not kept.over)
+
+    def all(self, topic_filter: str, after: str | None) -> Iterator[Kept]:
+        """What is retained of the topics that a filter matches, in order, behind one of them; also what is over."""
+        return self._topics.matching(topic_filter, after)
+
+    def of(self, topics: Sequence[str], after: str | None) -> Iterator[Kept]:
+        """The same of these topics, which are sorted."""
+        for i in range(0 if after is None else bisect_right(topics, after), len(topics)):
+            kept = self._topics.get(topics[i])
+            if kept is not None:
                 yield kept
 
+    def await_known(self, waiting: Waiting) -> None:
+        """``begin`` something when the copy is complete, if it is still there; at once, if the copy is complete."""
+        if self.known.is_set():
+            waiting.begin()
+        else:
+            self._waiting.add(waiting)
+
     async def watch(self) -> None:
-        """Keep the copy true, for as long as the broker lives."""
-        async for change in self._table.watch():
-            self._apply(change)
+        """Keep the copy true, for as long as the broker lives, and say so if that takes long to begin with."""
+        self._say_late(LATE_S)
+        try:
+            async for change in self._table.watch():
+                self._apply(change)
+        finally:
+            self._late.cancel()
+
+    def _say_late(self, after_s: float) -> None:
+        def look() -> None:
+            if problem := self.problem():
+                self._log.warning("clients are let in without retained messages", problem=problem)
+                self._say_late(LATE_AGAIN_S)
+
+        self._late = asyncio.get_running_loop().call_later(after_s, look)
+
+    def problem(self) -> str | None:
+        """What keeps those waiting who ask for retained messages; None: nothing."""
+        if self.known.is_set():
+            return None
+        return (
+            f"the retained messages are not all here yet: {len(self)} so far; who asks for them waits, "
+            "everybody else is served"
+        )
 
     def _apply(self, change: Change) -> None:
         match change.kind:
@@ -155,8 +209,11 @@ class Retained:
                 for key in self._stale:
                     self._forget(key)
                 self._stale = set()
-                self.known.set()
                 self._log.debug("retained messages are known", messages=len(self._topics))
+                self.known.set()
+                waiting, self._waiting = list(self._waiting), WeakSet()
+                for each in waiting:
+                    each.begin()
 
     def _keep(self, key: str, kept: Kept, revision: int) -> None:
         topic = kept.publication.topic

@@ -7,7 +7,7 @@ answered (``broker.inquiring``), a channel is held (``broker.channelling``), and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from tocsin.broker.channelling import Channelling
 from tocsin.broker.exchange import Exchange, Subscriber
 from tocsin.broker.inquiring import Inquiring
 from tocsin.broker.partaking import Partaking, Refused
+from tocsin.broker.retained import Kept
 from tocsin.core.access import Rights
 from tocsin.core.channel_request import is_channel
 from tocsin.core.forwarding import Subscription
@@ -163,7 +164,7 @@ class Subscribing:
         elif is_inquiry(name):
             self._inquire(asked, subscription if wanted else None)
         elif wanted:  # a group gets no retained messages (MQTT 5, section 3.3.1.3)
-            attendant.when_durable(lambda: self._replay(asked.pattern, subscription))
+            attendant.when_durable(lambda: self._replay(name, subscription))
 
     def unsubscribe(self, name: str) -> None:
         self._exchange.unsubscribe(self._client, name)
@@ -180,8 +181,7 @@ class Subscribing:
         def answer() -> None:
             queries.listings.begin(self._client, asked.name)
             if subscription is not None:
-                for topic in queries.topics(asked.name):
-                    self._replay(topic, subscription)
+                self._replay(asked.name, subscription)
 
         if self._inquiring is None:
             self._inquiring = Inquiring(queries)
@@ -245,12 +245,23 @@ class Subscribing:
             if self._channelling is not None:
                 self._channelling.unsubscribe(name)
 
-    def _replay(self, topic_filter: str, subscription: Subscription) -> None:
+    def _replay(self, name: str, subscription: Subscription) -> None:
+        """Have the client get what is retained for a filter, or for the streams of a query."""
+        client, retained = self._client, self._exchange.durability.retained
+        if name not in client.attendant.subscriptions:
+            return  # it has unsubscribed meanwhile
         identifiers = () if subscription.identifier is None else (subscription.identifier,)
         grants = [Grant(qos, identifiers, True) for qos in range(subscription.qos + 1)]
-        rights = self._client.rights()
-        self._client.attendant.replay(
-            (kept, grants[min(subscription.qos, kept.publication.qos)])
-            for kept in self._exchange.durability.retained.matching(topic_filter)
-            if rights.open or rights.may_receive(kept.publication.topic)
-        )
+
+        streams: list[str] | None = None  # of a query, once it has its turn
+
+        def pages(after: str | None) -> Iterator[tuple[Kept, Grant | None]]:
+            nonlocal streams
+            rights = client.rights()
+            if is_inquiry(name) and streams is None:
+                streams = sorted(self._exchange.queries.topics(name))
+            for kept in retained.all(name, after) if streams is None else retained.of(streams, after):
+                wanted = not kept.over and (rights.open or rights.may_receive(kept.publication.topic))
+                yield kept, grants[min(subscription.qos, kept.publication.qos)] if wanted else None
+
+        client.attendant.replay(name, pages, retained)

@@ -2,10 +2,15 @@
 
 A trie over the topics' levels, so that a filter costs what it matches and not what there is. The bound is on
 messages: one more than that replaces none and is refused.
+
+What a filter matches comes in the order of the topics' levels. So whoever reads it in parts keeps the topic that came
+last and nothing else, and goes on behind it (``after``): whatever is there all the time comes once, whatever else comes
+and goes meanwhile.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
@@ -15,11 +20,32 @@ Kept = TypeVar("Kept")
 class _Node(Generic[Kept]):
     """One level. It exists only while a topic at or below it is kept."""
 
-    __slots__ = ("children", "kept")
+    __slots__ = ("children", "kept", "order")
 
     def __init__(self) -> None:
         self.children: dict[str, _Node[Kept]] = {}
         self.kept: Kept | None = None
+        self.order: list[str] | None = None  # the children's names, sorted; made when somebody asks for all
+
+    def child(self, name: str) -> _Node[Kept]:
+        """The child of that name, made if there is none."""
+        found = self.children.get(name)
+        if found is None:
+            found = self.children[name] = _Node()
+            if self.order is not None:
+                insort(self.order, name)
+        return found
+
+    def drop(self, name: str) -> None:
+        del self.children[name]
+        if self.order is not None:
+            del self.order[bisect_left(self.order, name)]
+
+    def names(self, start: str | None = None) -> list[str]:
+        """The children's names in order, from one on."""
+        if self.order is None:
+            self.order = sorted(self.children)
+        return self.order[bisect_left(self.order, start) :] if start is not None else list(self.order)
 
 
 class RetainedTopics(Generic[Kept]):
@@ -50,7 +76,7 @@ class RetainedTopics(Generic[Kept]):
             return False
         node = self._root
         for level in topic.split("/"):
-            node = node.children.setdefault(level, _Node())
+            node = node.child(level)
         if node.kept is None:
             self._count += 1
         node.kept = kept
@@ -73,41 +99,46 @@ class RetainedTopics(Generic[Kept]):
             node = walked.pop()
             if node.children or node.kept is not None:
                 return
-            del walked[-1].children[level]
+            walked[-1].drop(level)
 
     def clear(self) -> None:
         self._root = _Node()
         self._count = 0
 
-    def matching(self, topic_filter: str) -> Iterator[Kept]:
-        """What is kept of the topics that the filter matches."""
+    def matching(self, topic_filter: str, after: str | None = None) -> Iterator[Kept]:
+        """What is kept of the topics that the filter matches, in order; with ``after``, behind that topic."""
         levels = topic_filter.split("/")
-        stack: list[tuple[_Node[Kept], int]] = [(self._root, 0)]
+        rest = len(levels) - 1 if levels[-1] == "#" else None  # from this depth on, everything matches
+        bound = None if after is None else after.split("/")
+        # What is left at each depth. ``bound`` goes along only where the way so far is that of ``after``.
+        stack = [iter([(self._root, bound)])]
         while stack:
-            node, depth = stack.pop()
-            if depth == len(levels):
-                if node.kept is not None:
-                    yield node.kept
+            step = next(stack[-1], None)
+            if step is None:
+                stack.pop()
                 continue
-            level = levels[depth]
-            if level == "#":
-                yield from self._below(node, skip_server=depth == 0)
-            elif level == "+":
-                stack.extend(
-                    (child, depth + 1)
-                    for name, child in node.children.items()
-                    if depth or not name.startswith("$")  # a leading wildcard does not match "$…"
-                )
-            elif (child := node.children.get(level)) is not None:
-                stack.append((child, depth + 1))
+            node, along = step
+            depth = len(stack) - 1
+            below = rest is not None and depth >= rest
+            if node.kept is not None and along is None and (below or depth == len(levels)):
+                yield node.kept
+            if node.children and (below or depth < len(levels)):
+                name = "#" if below else levels[depth]
+                stack.append(_children(node, name, depth, along))
 
-    def _below(self, node: _Node[Kept], *, skip_server: bool) -> Iterator[Kept]:
-        if node.kept is not None:
-            yield node.kept
-        stack = [child for name, child in node.children.items() if not (skip_server and name.startswith("$"))]
-        while stack:
-            each = stack.pop()
-            if each.kept is not None:
-                yield each.kept
-            if each.children:
-                stack.extend(each.children.values())
+
+def _children(
+    node: _Node[Kept], name: str, depth: int, along: list[str] | None
+) -> Iterator[tuple[_Node[Kept], list[str] | None]]:
+    """A node's children that a level of a filter matches, in order, behind ``along``."""
+    start = along[depth] if along is not None and depth < len(along) else None
+    if name not in ("+", "#"):
+        names = [name] if start is None or name >= start else []
+    else:
+        names = node.names(start)
+        if not depth:
+            names = [each for each in names if not each.startswith("$")]  # no leading wildcard matches "$…"
+    for each in names:
+        child = node.children.get(each)
+        if child is not None:
+            yield child, along if each == start else None
