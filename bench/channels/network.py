@@ -23,8 +23,10 @@ import msgspec
 from bench.channels.figures import Latency, Rate, latency
 from bench.load.dialect import LoadError, Mqtt, packet, packet_end
 from bench.load.figures import spread
+from tocsin.config import Nats
 from tocsin.errors import DeadlineExceeded, NoResponder
 from tocsin.model.channel_places import ChannelPlaces
+from tocsin.runtime.store_access import embedded
 from tocsin.store.jetstream import JetStreamStore
 
 START_S: Final = 300.0
@@ -182,8 +184,8 @@ async def up(directory: Path) -> AsyncIterator[Network]:
         if not line:
             raise LoadError(f"tocsin up did not start: {(directory / 'output.log').read_text()[-400:]}")
         ready = json.loads(line)
-        token = (directory / "state" / "token").read_text().strip()
-        store = await JetStreamStore.connect(ready["nats"], token=token, deadline_s=30)
+        nats = embedded(Nats(urls=tuple(ready["nats"])), directory / "state")
+        store = await JetStreamStore.open(nats, "operator", name="bench", deadline_s=30)
         try:
             yield Network(ready, store, process)
         finally:

@@ -21,6 +21,7 @@
     │   ├── Conflict               final: the expected position or revision is not the current one
     │   ├── Trimmed                final: the position asked for is no longer kept
     │   └── Refused                final: the request itself is not acceptable (too large, bad name)
+    │       └── Forbidden          the store does not let this role do that
     ├── StorageUnusable            retryable: the files of datasets or results cannot be read or written just now
     ├── SourceUnusable             retryable: the source of a feed cannot be read just now
     ├── ResultsUnreachable         retryable: a broker cannot read results where they are stored
@@ -288,6 +289,19 @@ class Refused(StoreError):
     def __init__(self, operation: str, reason: str) -> None:
         self.operation = operation
         super().__init__(f"{operation}: refused: {reason}")
+
+
+class Forbidden(Refused):
+    """The store does not let this process do that: it is not what its role does."""
+
+    def __init__(self, role: str, action: str, subject: str) -> None:
+        self.role = role
+        self.action = action
+        self.subject = subject
+        who = f"the role {role}" if role else "this log-in"
+        super().__init__(
+            f"{action} {subject}", f"the store does not let {who} do that; see `tocsin store accounts`"
+        )
 
 
 class SourceUnusable(TocsinError):

@@ -15,6 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from tocsin.config import Nats
+from tocsin.runtime.store_access import embedded
+from tocsin.store.jetstream import JetStreamStore
+
 READY_DEADLINE_S = 90.0
 DEADLINE_S = 30.0
 AGAIN_S = 0.1  # between two tries of a best-effort publish
@@ -50,6 +54,12 @@ def up(
             process.send_signal(signal.SIGTERM)
             code = process.wait(DEADLINE_S)
         assert code == 0, f"did not stop in order: exit code {code}"
+
+
+async def operator_store(ready: Mapping[str, Any], deadline_s: float = 10) -> JetStreamStore:
+    """The store of a network that ``tocsin up`` started, for somebody who may do everything there."""
+    nats = embedded(Nats(urls=tuple(ready["nats"])), ready["state"])
+    return await JetStreamStore.open(nats, "operator", name="test", deadline_s=deadline_s)
 
 
 def read_line(stream: IO[str]) -> str:

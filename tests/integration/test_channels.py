@@ -23,7 +23,7 @@ from mqtt5 import (
 )
 
 from tests.integration.peers import Connect
-from tests.integration.running import DEADLINE_S, Heard, until, up
+from tests.integration.running import DEADLINE_S, Heard, operator_store, until, up
 from tests.integration.test_first_message import PahoClient
 from tests.unit.broker.door import Peer
 from tests.unit.broker.pipeline import NEAR, WIDE, Pipeline
@@ -51,8 +51,7 @@ def ready(storage: Path) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 async def pipeline(ready: dict[str, Any], storage: Path) -> AsyncIterator[Pipeline[JetStreamStore]]:
-    token = (Path(ready["state"]) / "token").read_text().strip()
-    store = await JetStreamStore.connect(ready["nats"], token=token)
+    store = await operator_store(ready)
     made = Pipeline(store, storage / "results", network="tocsin")
     made.ticks = await (await store.log(made.places.notices)).last()  # of earlier tests
     await made.define(NEAR, WIDE)
@@ -165,8 +164,7 @@ def test_mosquitto_sub_and_mqtt_311_get_results_as_json(
     old = PahoClient((broker["host"], broker["port"]), paho.MQTTv311, name)
 
     async def tick() -> bool:
-        token = (Path(ready["state"]) / "token").read_text().strip()
-        store = await JetStreamStore.connect(ready["nats"], token=token)
+        store = await operator_store(ready)
         try:
             made = Pipeline(store, storage / "results", network="tocsin")
             made.ticks = await (await store.log(made.places.notices)).last()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -22,8 +23,13 @@ import psutil
 import pytest
 import structlog
 
+from tests.integration.running import operator_store
 from tocsin.cli.main import main
+from tocsin.errors import Refused, StoreUnavailable
+from tocsin.model.subjects import messages_log
+from tocsin.ports import Record
 from tocsin.runtime import janitor
+from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.server import plan_servers
 
 DEADLINE_S = 90.0
@@ -124,11 +130,14 @@ def test_a_network_starts_says_where_it_is_and_stops_in_order(start: Start, tmp_
     pids = line["pids"]
     assert set(pids) == {"store-1", "coordinator-1", *(f"broker/{each['id']}" for each in line["brokers"])}
 
-    token = (tmp_path / "state" / "token").read_text()
-    assert (tmp_path / "state" / "token").stat().st_mode & 0o777 == 0o600
-    for process in network.family:
-        assert token not in " ".join(process.cmdline())
-        assert token not in str(process.environ())
+    keys = list((tmp_path / "state" / "nats" / "keys").iterdir())
+    assert len(keys) == 5
+    for key in keys:
+        assert key.stat().st_mode & 0o777 == 0o600
+        seed = key.read_text().strip()
+        for process in network.family:
+            assert seed not in " ".join(process.cmdline())
+            assert seed not in str(process.environ())
 
     network.signal(signal.SIGTERM)
     assert network.end() == 0
@@ -163,7 +172,7 @@ def test_if_the_parent_is_killed_the_children_end_and_the_next_start_resumes(
 ) -> None:
     first = start("--auto-ports", "--state", "state", *ONE_BROKER)
     before = first.ready()
-    token = (tmp_path / "state" / "token").read_text()
+    key = (tmp_path / "state" / "nats" / "keys" / "broker.nk").read_text()
 
     beside = start("--auto-ports", "--state", "state", *ONE_BROKER)
     assert beside.end() == 2
@@ -174,7 +183,7 @@ def test_if_the_parent_is_killed_the_children_end_and_the_next_start_resumes(
     after = second.ready()
     assert first.all_gone()
     assert (after["brokers"], after["nats"]) == (before["brokers"], before["nats"])
-    assert (tmp_path / "state" / "token").read_text() == token
+    assert (tmp_path / "state" / "nats" / "keys" / "broker.nk").read_text() == key
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -192,6 +201,43 @@ def test_an_ephemeral_network_leaves_nothing(start: Start, tmp_path: Path, numbe
     assert not (tmp_path / ".tocsin").exists()
 
 
+def test_what_an_older_version_kept_behind_its_token_is_still_there(start: Start, tmp_path: Path) -> None:
+    """A network that one token opened: its log goes on, and the token opens nothing any more."""
+    state, messages = tmp_path / "state", messages_log("tocsin", 3_600, 1 << 30)
+    state.mkdir()
+    (state / "token").write_text("old")
+    (plan,) = plan_servers(directory=state / "nats", host="127.0.0.1", port=0, servers=1, token="old")
+
+    async def write() -> int:
+        store = await JetStreamStore.connect([plan.url], token="old", deadline_s=20)
+        try:
+            log = await store.log(messages)
+            return (await log.append([Record("tocsin.m.old", b"kept", "kept")]))[0]
+        finally:
+            await store.close()
+
+    with subprocess.Popen(plan.argv, stderr=subprocess.DEVNULL) as server:
+        position = asyncio.run(write())
+        server.terminate()
+    network = start("--auto-ports", "--state", "state", *ONE_BROKER)
+    line = network.ready()
+    assert not (state / "token").exists()
+
+    async def read() -> bytes:
+        store = await operator_store(line)
+        try:
+            log = await store.log(messages)
+            return (await log.read("tocsin.m.old", position, limit=1)).entries[0].payload
+        finally:
+            await store.close()
+
+    assert asyncio.run(read()) == b"kept"
+    with pytest.raises((StoreUnavailable, Refused)):
+        asyncio.run(JetStreamStore.connect([plan.url], token="old", deadline_s=2))
+    network.signal(signal.SIGTERM)
+    assert network.end() == 0
+
+
 def test_servers_that_already_run_are_used_and_none_is_started(start: Start, tmp_path: Path) -> None:
     (plan,) = plan_servers(directory=tmp_path / "nats", host="127.0.0.1", port=0, servers=1, token="shared")
     with subprocess.Popen(plan.argv, stderr=subprocess.DEVNULL) as server:
@@ -201,7 +247,7 @@ def test_servers_that_already_run_are_used_and_none_is_started(start: Start, tmp
             line = network.ready()
             assert line["nats"] == [plan.url]
             assert set(line["pids"]) == {"coordinator-1", "broker/a"}
-            assert not (tmp_path / ".tocsin" / "token").exists()
+            assert not (tmp_path / ".tocsin" / "nats" / "keys").exists()
             network.signal(signal.SIGTERM)
             assert network.end() == 0
         finally:

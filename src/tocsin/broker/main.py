@@ -79,13 +79,7 @@ async def serve(process: Process, broker_id: str) -> None:
     listening = {
         name: listening_socket(configured.host, port, broker_id) for name, port in configured.ports().items()
     }
-    store = await JetStreamStore.connect(
-        settings.nats.addresses(),
-        token=process.token,
-        replicas=settings.nats.replicas(),
-        name=f"broker {broker_id}",
-        deadline_s=settings.nats.deadline_s,
-    )
+    store = await JetStreamStore.open(settings.nats, "broker", name=f"broker {broker_id}")
     try:
         table = await store.table(TableSpec(name=f"{settings.network}-network"))
         chosen = {name: each.getsockname()[1] for name, each in listening.items()}

@@ -14,6 +14,7 @@ import typer
 
 from tocsin.cli.sources import network_settings
 from tocsin.client.sql import Pipeline, connect
+from tocsin.config import Nats
 from tocsin.errors import OperatorError, StoreUnavailable
 from tocsin.runtime.directory import datasets_directory
 
@@ -34,8 +35,7 @@ Done = TypeVar("Done")
 class Found(msgspec.Struct, frozen=True):
     """A network, for an operator."""
 
-    servers: tuple[str, ...]
-    token: str
+    nats: Nats
     network: str
     storage: Path  # of its datasets, if it is on this machine
 
@@ -43,9 +43,7 @@ class Found(msgspec.Struct, frozen=True):
 def find(config: Path | None, sets: list[str] | None, state: str | None) -> Found:
     """The network that runs on the state directory, or the one that the settings name."""
     settings = network_settings(config, sets, state)
-    return Found(
-        settings.nats.addresses(), settings.nats.token, settings.network, datasets_directory(settings)
-    )
+    return Found(settings.nats, settings.network, datasets_directory(settings))
 
 
 def reach(
@@ -58,7 +56,7 @@ def reach(
         if sys.stderr.isatty():
             print(f"the pipeline does not answer yet; waiting up to {wait_s:g} s …", file=sys.stderr)
 
-    return connect(found.servers, token=found.token, network=found.network, wait_s=wait_s, on_wait=on_wait)
+    return connect(found.nats, network=found.network, wait_s=wait_s, on_wait=on_wait)
 
 
 def ask(

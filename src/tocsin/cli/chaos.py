@@ -247,13 +247,8 @@ async def _perform(
 async def _leader(settings: Settings, network: Running) -> str | None:
     """The coordinator that leads, by what it has written down itself; None if nobody knows."""
     try:
-        store = await JetStreamStore.connect(
-            network.file.nats,
-            token=settings.nats.token,
-            replicas=3 if len(network.file.nats) >= 3 else 1,
-            name="tocsin chaos",
-            deadline_s=LEADER_S,
-        )
+        nats = msgspec.structs.replace(settings.nats, urls=network.file.nats)
+        store = await JetStreamStore.open(nats, "operator", name="tocsin chaos", deadline_s=LEADER_S)
         try:
             found = await read_all(await store.table(Places(network.file.network).table))
         finally:

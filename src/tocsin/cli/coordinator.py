@@ -88,13 +88,7 @@ def status(
 
 
 async def _read(settings: Settings) -> list[Status]:
-    store = await JetStreamStore.connect(
-        settings.nats.addresses(),
-        token=settings.nats.token,
-        replicas=settings.nats.replicas(),
-        name="tocsin coordinator status",
-        deadline_s=settings.nats.deadline_s,
-    )
+    store = await JetStreamStore.open(settings.nats, "operator", name="tocsin coordinator status")
     try:
         return await read_all(await store.table(Places(settings.network).table))
     finally:

@@ -164,9 +164,7 @@ def _open(name: str, found: Found) -> tuple[Landing, Dataset]:
 
 async def definition(found: Found, name: str) -> Dataset:
     """A dataset as it is defined; ``DatasetMissing``."""
-    store = await JetStreamStore.connect(
-        found.servers, token=found.token, name="tocsin dataset", deadline_s=CONNECT_S
-    )
+    store = await JetStreamStore.open(found.nats, "operator", name="tocsin dataset", deadline_s=CONNECT_S)
     try:
         table = await store.table(ChannelPlaces(found.network).catalogue)
         cell = await table.get(f"dataset.{name.lower()}")

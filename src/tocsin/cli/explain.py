@@ -80,13 +80,7 @@ def backup(
 
 
 async def _read(settings: Settings, broker: str) -> Found:
-    store = await JetStreamStore.connect(
-        settings.nats.addresses(),
-        token=settings.nats.token,
-        replicas=settings.nats.replicas(),
-        name="tocsin explain backup",
-        deadline_s=settings.nats.deadline_s,
-    )
+    store = await JetStreamStore.open(settings.nats, "operator", name="tocsin explain backup")
     try:
         return await look_up(await store.table(Places(settings.network).table), broker)
     finally:

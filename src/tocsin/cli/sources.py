@@ -11,8 +11,9 @@ import typer
 
 from tocsin.config import Broker, File, Loaded, Settings, load
 from tocsin.errors import OperatorError, SettingError
-from tocsin.runtime.directory import read_network, read_token
+from tocsin.runtime.directory import read_network
 from tocsin.runtime.process import inherited_settings
+from tocsin.runtime.store_access import embedded
 
 DEFAULT_FILE = Path("tocsin.toml")
 FILE_MAX_BYTES = 1 << 20  # 256 brokers with comments are a tenth of it
@@ -51,14 +52,13 @@ def read(config: Path | None, sets: list[str] | None, state: str | None = None) 
 
 
 def process_settings(config: Path | None, sets: list[str] | None, state: str | None = None) -> Settings:
-    """Settings of one process: from its parent, or read here; then with the secret of the state directory."""
+    """Settings of one process: from its parent, or read here; then with the keys of the state directory."""
     if (handed := inherited_settings()) is not None:
         return handed
     settings = read(config, sets, state).settings
-    if settings.nats.urls or settings.nats.token:
+    if settings.nats.urls:
         return settings
-    nats = msgspec.structs.replace(settings.nats, token=read_token(Path(settings.state)))
-    return msgspec.structs.replace(settings, nats=nats)
+    return msgspec.structs.replace(settings, nats=embedded(settings.nats, settings.state))
 
 
 def network_settings(config: Path | None, sets: list[str] | None, state: str | None = None) -> Settings:

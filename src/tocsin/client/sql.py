@@ -1,9 +1,10 @@
 """The pipeline's SQL for programs: scripts in, answers out, over the network's own bus.
 
-The bus is for operators: who may connect to the network's NATS may define, change and drop everything. A client that
-has a broker's address only uses channels (``$channel/…``), for which brokers check who it is.
+Over the bus come the operator, who may define, change and drop everything, and users of SQL, each with a key of its
+own, who may do what access rules let them. A client that has a broker's address only uses channels (``$channel/…``),
+for which brokers check who it is.
 
-    async with connect(["nats://127.0.0.1:4222"], token="…") as pipeline:
+    async with connect(state=".tocsin") as pipeline:
         reply = await pipeline.run("SELECT kind, count(*) AS n FROM Reports GROUP BY kind")
         for row in reply.results[0].objects():
             print(row["kind"], row["n"])
@@ -14,16 +15,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from tocsin.config import Nats
 from tocsin.errors import Malformed, NoResponder, OperatorError
 from tocsin.model.answer import Answer, Heading, Problem, Reply
 from tocsin.model.channel_places import ChannelPlaces
 from tocsin.model.feeding import status_subject
 from tocsin.ports import Bus
+from tocsin.runtime.directory import read_network
+from tocsin.runtime.store_access import OPERATOR, embedded
 from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.login import login_of
+from tocsin.store.roles import USER
 
 ROWS: Final = 1_000
 DEADLINE_S: Final = 300.0  # a question about much data takes its time; beyond it nobody is listening any more
@@ -39,8 +46,11 @@ Q = TypeVar("Q")
 class Pipeline:
     """The pipeline of a network, from outside."""
 
-    def __init__(self, bus: Bus, network: str, *, wait_s: float, on_wait: Callable[[], None]) -> None:
+    def __init__(
+        self, bus: Bus, network: str, *, user: str = OPERATOR, wait_s: float, on_wait: Callable[[], None]
+    ) -> None:
         self._bus = bus
+        self._user = user
         self._network = network
         self._places = ChannelPlaces(network)
         self._wait_s = wait_s
@@ -52,7 +62,7 @@ class Pipeline:
         ``OperatorError`` if no pipeline answers, ``DeadlineExceeded`` if it does not in time.
         """
         asked = msgspec.json.encode({"text": text, "limit": limit})
-        return _read(await self._ask(self._places.service("sql"), asked, deadline_s), Reply)
+        return _read(await self._ask(self._places.sql(self._user), asked, deadline_s), Reply)
 
     async def status(self) -> dict[str, Any]:
         """How Spark, channels, datasets and feeds are, as ``docs/reference/pipeline.md`` says."""
@@ -88,19 +98,49 @@ class Pipeline:
 
 @asynccontextmanager
 async def connect(
-    servers: Sequence[str],
+    servers: Sequence[str] | Nats = (),
     *,
+    state: str | Path = "",
+    user: str = "",
+    credentials: str = "",
+    ca: str = "",
+    tls_name: str = "",
     token: str = "",
     network: str = "tocsin",
     wait_s: float = 0.0,
     on_wait: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Pipeline]:
-    """The pipeline of the network whose NATS servers these are; for ``wait_s`` it need not answer yet."""
-    store = await JetStreamStore.connect(tuple(servers), token=token, name="tocsin sql", deadline_s=CONNECT_S)
+    """The pipeline of the network whose NATS servers these are; for ``wait_s`` it need not answer yet.
+
+    ``state``: the state directory of a network on this machine, instead of servers. ``user``: a user of SQL, with the
+    key in the file ``credentials``; without it, the operator. ``ca``: whom to believe of servers at ``tls://…``.
+    """
+    nats = (
+        servers
+        if isinstance(servers, Nats)
+        else Nats(urls=tuple(servers), token=token, ca=ca, tls_name=tls_name)
+    )
+    if state:
+        nats, network = _network_at(Path(state), nats)
+    if credentials:
+        nats = msgspec.structs.replace(nats, credentials=credentials)
+    login = login_of(nats, OPERATOR)
+    if user:
+        login = msgspec.structs.replace(login, role=f"{USER}.{user}")
+    store = await JetStreamStore.connect(
+        nats.addresses(), login=login, name="tocsin sql", deadline_s=CONNECT_S
+    )
     try:
-        yield Pipeline(store.bus, network, wait_s=wait_s, on_wait=on_wait)
+        yield Pipeline(store.bus, network, user=user or OPERATOR, wait_s=wait_s, on_wait=on_wait)
     finally:
         await store.close()
+
+
+def _network_at(state: Path, nats: Nats) -> tuple[Nats, str]:
+    found = read_network(state)
+    if found is None:
+        raise OperatorError(f"no network was ever started in {state}", "Start one with `tocsin up`")
+    return embedded(msgspec.structs.replace(nats, urls=found.nats), state), found.network
 
 
 def _read(said: bytes, kind: type[Q]) -> Q:

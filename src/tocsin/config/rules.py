@@ -67,6 +67,14 @@ def _check_nats(settings: Settings, origins: Mapping[str, str]) -> None:
             "has a blank, a control character or one beyond ASCII",
             "Use printable ASCII without blanks",
         )
+    if nats.key and not nats.certificate:
+        raise SettingError(
+            "nats.key",
+            nats.key,
+            origins["nats.key"],
+            "there is no certificate for it",
+            "Set nats.certificate too",
+        )
     if nats.port and nats.port + nats.servers - 1 > 65_535:
         raise SettingError(
             "nats.port",
@@ -86,7 +94,7 @@ def _url_problem(
     except ValueError:
         return "is not an address"
     if parts.username is not None or parts.password is not None:
-        return "carries a secret; that belongs into nats.token"
+        return "carries a secret; that belongs into nats.credentials or nats.token"
     if parts.scheme not in schemes or parts.path not in ("", "/") or parts.query or parts.fragment:
         return f"is not {what}"
     if not host or not is_host(host) or not port:

@@ -62,10 +62,56 @@ class Nats(Section, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=512,
-            description="Secret with which processes log in to the servers. "
-            "Empty: generated once and kept in the state directory.",
+            description="Secret with which processes log in to servers of your own (`nats.urls`). Embedded servers "
+            "take none: they know each role by its key.",
         ),
     ] = ""
+    credentials: Annotated[
+        str,
+        Meta(
+            max_length=PATH_MAX_CHARS,
+            description="File with the nkey seed, or the `.creds` file, with which a process logs in to the servers. "
+            "`{role}` in it stands for its role: broker, coordinator, pipeline, feeder or operator. Embedded servers: "
+            "made by `tocsin up`, in `nats/keys` of the state directory.",
+        ),
+    ] = ""
+    ca: Annotated[
+        str,
+        Meta(
+            max_length=PATH_MAX_CHARS,
+            description="PEM file with the authorities that are believed of servers at `tls://…`. Empty: those of this "
+            "machine; embedded servers: the network's own.",
+        ),
+    ] = ""
+    certificate: Annotated[
+        str,
+        Meta(
+            max_length=PATH_MAX_CHARS,
+            description="PEM file with the certificate to show the servers, if they ask for one; `{role}` as above.",
+        ),
+    ] = ""
+    key: Annotated[
+        str,
+        Meta(
+            max_length=PATH_MAX_CHARS,
+            description="PEM file with the key of that certificate, without a passphrase. Empty: in the same file.",
+        ),
+    ] = ""
+    tls_name: Annotated[
+        str,
+        Meta(
+            max_length=253,
+            description="Name that the servers' certificate has to have, whatever their addresses. "
+            "Empty: the host of each address.",
+        ),
+    ] = ""
+    tls_handshake: Annotated[
+        Literal["upgrade", "first"],
+        Meta(
+            description="When TLS begins at `tls://…`: after a server's first words, as NATS does by default, or "
+            "`first` (`handshake_first` of NATS), so that nobody in between can forge those. Embedded servers: `first`."
+        ),
+    ] = "upgrade"
     deadline_s: Annotated[
         float, Meta(ge=0.1, le=300.0, description="How long a request to the store may take.")
     ] = 5.0
@@ -75,7 +121,7 @@ class Nats(Section, frozen=True, kw_only=True):
         if self.urls:
             return self.urls
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return tuple(f"nats://{host}:{self.port + offset}" for offset in range(self.servers))
+        return tuple(f"tls://{host}:{self.port + offset}" for offset in range(self.servers))
 
     def replicas(self) -> int:
         """Copies of everything durable: three where there are three servers."""

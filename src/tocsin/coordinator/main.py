@@ -14,6 +14,7 @@ from tocsin.core.coordination.coordinator import Coordinator, Resigning
 from tocsin.core.coordination.places import Options, Places
 from tocsin.core.coordination.planning import WantPlan
 from tocsin.model.message import coordinator_address
+from tocsin.model.subjects import messages_log
 from tocsin.runtime.driver import Driver
 from tocsin.runtime.process import Process
 from tocsin.store.jetstream import JetStreamStore
@@ -27,17 +28,15 @@ async def serve(process: Process, name: str) -> None:
     """Run one coordinator until the process is asked to stop."""
     settings = process.settings
     process.report("starting")
-    store = await JetStreamStore.connect(
-        settings.nats.addresses(),
-        token=process.token,
-        replicas=settings.nats.replicas(),
-        name=name,
-        deadline_s=settings.nats.deadline_s,
-    )
+    store = await JetStreamStore.open(settings.nats, "coordinator", name=name)
     places = Places(settings.network)
     machine = Coordinator(name, places, options(settings))
     try:
         table = await store.table(places.table)
+        # Brokers write to the message log and may not change its bounds; so what settings say is seen to here.
+        await store.log(
+            messages_log(settings.network, settings.messages.keep_s, settings.messages.keep_bytes)
+        )
         driver = Driver(
             machine,
             coordinator_address(name),

@@ -303,13 +303,7 @@ async def serve(process: Process) -> None:
     settings = process.settings
     process.report("starting")
     guard = Guard(settings)
-    store = await JetStreamStore.connect(
-        settings.nats.addresses(),
-        token=process.token,
-        replicas=settings.nats.replicas(),
-        name=process.name,
-        deadline_s=settings.nats.deadline_s,
-    )
+    store = await JetStreamStore.open(settings.nats, "feeder", name=process.name)
     try:
         cells = await store.table(table_spec(settings.network))
         lease = Lease(cells, secrets.token_hex(8), "feeder")

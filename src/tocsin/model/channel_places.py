@@ -51,6 +51,10 @@ class ChannelPlaces(msgspec.Struct, frozen=True):
         """Of one feed's records; in lower case, as names differ in more than the case of their letters."""
         return f"{self.network}.feeds.{feed.lower()}"
 
+    def sql(self, user: str) -> str:
+        """Where a user asks for SQL; the store's servers let nobody else ask there."""
+        return f"{self.network}.pipeline.sql.{user}"
+
     def service(self, verb: str) -> str:
         """Where the pipeline answers: ``sql``, ``status``, ``results``, ``run``."""
         return f"{self.network}.pipeline.{verb}"

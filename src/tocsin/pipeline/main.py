@@ -69,13 +69,7 @@ async def opened(process: Process, spark: Spark) -> AsyncIterator[Pipeline]:
     connecting: asyncio.Task[Any] | None = None
     threads = ThreadPoolExecutor(1, thread_name_prefix="pipeline")
     queries = ThreadPoolExecutor(QUERIES, thread_name_prefix="query")
-    store = await JetStreamStore.connect(
-        settings.nats.addresses(),
-        token=process.token,
-        replicas=settings.nats.replicas(),
-        name="pipeline",
-        deadline_s=settings.nats.deadline_s,
-    )
+    store = await JetStreamStore.open(settings.nats, "pipeline", name="pipeline")
     try:
         lease = Lease(await store.table(places.progress), run)
         await lease.acquire(

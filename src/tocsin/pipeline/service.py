@@ -83,13 +83,14 @@ class Service:
     @contextlib.asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
-            for verb, answer in (
-                ("sql", self._sql),
-                ("status", self._tell),
-                ("results", self._results),
-                ("run", self._run),
+            for subject, answer in (
+                (self._places.service("sql"), self._sql),
+                (self._places.sql("*"), self._sql),
+                (self._places.service("status"), self._tell),
+                (self._places.service("results"), self._results),
+                (self._places.service("run"), self._run),
             ):
-                await stack.enter_async_context(self._bus.serve(self._places.service(verb), answer))
+                await stack.enter_async_context(self._bus.serve(subject, answer))
             yield
 
     async def _sql(self, delivery: Delivery) -> bytes:

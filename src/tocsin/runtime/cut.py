@@ -10,8 +10,8 @@ through a **valve**. While an address is cut, its valves pass nothing in either 
 When the cut is over, what waited goes on its way, as TCP would have it. Nothing is lost or reordered on a connection
 that both sides kept; what they make of the silence is their affair. A cut ends by itself.
 
-Connections that others dial to this process are not touched: whoever dials them is told to cut them as well. TLS that
-begins in the middle of a connection (``start_tls``, as NATS has it) goes around the valve.
+Connections that others dial to this process are not touched: whoever dials them is told to cut them as well. When TLS
+begins on a connection that is there (``start_tls``, as NATS has it) the valve moves above it: what is held is plain.
 """
 
 from __future__ import annotations
@@ -130,6 +130,12 @@ class Valve(asyncio.Transport, asyncio.Protocol):
         if self._wants_reading and not self.real.is_closing():
             self.real.resume_reading()
 
+    def rise(self, transport: asyncio.Transport, below: Valve) -> None:
+        """Take the place of a valve on whose connection TLS has begun."""
+        self._cuts.remove(below)
+        self._real = transport
+        self._cuts.add(self)
+
     # ── to the transport it is the protocol ─────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -239,6 +245,10 @@ class CuttableLoop(uvloop.Loop):
         await super().create_connection(lambda: valve, host, port, **options)
         return valve, protocol
 
-    async def start_tls(self, transport: Any, *arguments: Any, **options: Any) -> Any:
-        real = transport.real if isinstance(transport, Valve) else transport
-        return await super().start_tls(real, *arguments, **options)
+    async def start_tls(self, transport: Any, protocol: Any, *arguments: Any, **options: Any) -> Any:
+        if not isinstance(transport, Valve):
+            return await super().start_tls(transport, protocol, *arguments, **options)
+        valve = Valve(self.cuts, transport.address, protocol)
+        risen = await super().start_tls(transport.real, valve, *arguments, **options)
+        valve.rise(cast(asyncio.Transport, risen), transport)
+        return valve

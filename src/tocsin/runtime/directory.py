@@ -1,9 +1,8 @@
 """The state directory of a network on one machine: who uses it, its secret, and where its parts are.
 
     lock            held while any process of the network lives; contains the parent's process id
-    token           the secret of the embedded servers, made once (mode 0600)
     network.json    addresses, for clients on this machine and so that a resumed network keeps its ports
-    nats/           the embedded servers' configuration and data
+    nats/           the embedded servers' configuration and data; nats/keys: who gets in (``runtime.store_access``)
     certs/          the network's own authority, and what it issued (``runtime.credentials``)
     logs/           one bounded log per child process
     datasets/       what the pipeline keeps, unless ``pipeline.storage`` is elsewhere; spark/ is its working space
@@ -17,7 +16,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import stat
 import time
 from pathlib import Path
@@ -33,7 +31,6 @@ from tocsin.model.versions import Document
 REMAINS_WAIT_S = 20.0  # children of a killed parent end within their grace of 10 s
 POLL_S = 0.05
 NETWORK_FILE_MAX_BYTES = 1 << 20
-TOKEN_BYTES = 32
 
 
 class BrokerAddress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -136,13 +133,12 @@ class StateDirectory:
     def nats(self) -> Path:
         return self.path / "nats"
 
-    def token(self) -> str:
-        """The secret that was generated for this directory; generated now if there is none."""
-        token = read_token(self.path)
-        if not token:
-            token = secrets.token_urlsafe(TOKEN_BYTES)
-            self._write("token", token.encode())
-        return token
+    def forget_token(self) -> None:
+        """Delete the one secret that older versions opened the embedded servers with."""
+        try:
+            (self.path / "token").unlink(missing_ok=True)
+        except OSError as error:
+            raise DirectoryUnusable(str(self.path), error.strerror or str(error)) from None
 
     def write_network(self, file: NetworkFile) -> None:
         self._write("network.json", msgspec.json.format(NETWORK.write(file), indent=2) + b"\n")
@@ -210,17 +206,6 @@ def _alive(pid: int) -> bool:
 def datasets_directory(settings: Settings) -> Path:
     """Where a pipeline with these settings keeps datasets."""
     return Path(settings.pipeline.storage or Path(settings.state) / "datasets").absolute()
-
-
-def read_token(path: Path) -> str:
-    """The secret kept in a state directory; empty if there is none."""
-    try:
-        return (path / "token").read_text("ascii").strip()
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "the file token is not ASCII"
-        raise DirectoryUnusable(str(path), reason) from None
 
 
 def read_network(path: Path) -> NetworkFile | None:

@@ -12,8 +12,9 @@ import sys
 
 import msgspec
 
-from tocsin.config import Settings, to_json
+from tocsin.config import Nats, Settings, to_json
 from tocsin.core.supervision import Child
+from tocsin.errors import OperatorError
 from tocsin.model.message import broker_address
 from tocsin.runtime import extra, leash
 from tocsin.runtime.authority import Authority
@@ -29,7 +30,9 @@ from tocsin.runtime.directory import (
 from tocsin.runtime.guard import Guard
 from tocsin.runtime.listening import settle
 from tocsin.runtime.process import SETTINGS
+from tocsin.runtime.store_access import STORE_NAME, embedded, security
 from tocsin.runtime.supervisor import Plan
+from tocsin.store.login import login_of
 from tocsin.store.server import ServerPlan, find_program, plan_servers, wait_ready
 
 STORE_STAGE, COORDINATOR_STAGE, BROKER_STAGE, FEEDER_STAGE = 0, 1, 2, 3
@@ -50,7 +53,13 @@ def prepare(settings: Settings, directory: StateDirectory, *, auto_ports: bool) 
         pipeline = msgspec.structs.replace(pipeline, enabled="never" if extra.missing() else "always")
     if not nats.urls:
         find_program()  # before anything is started: a missing program is the operator's to put right
-        nats = msgspec.structs.replace(nats, token=nats.token or directory.token())
+        if nats.token:
+            raise OperatorError(
+                "embedded servers take no token: they know each role by a key of its own",
+                "Leave nats.token out, or name servers of your own in nats.urls",
+            )
+        nats = embedded(nats, directory.path)
+        directory.forget_token()
     Guard(settings).close()  # refuses files of users, rules and certificates that cannot be used
     state = str(directory.path)
     settings = msgspec.structs.replace(settings, state=state, nats=nats, pipeline=pipeline, chaos=chaos)
@@ -72,7 +81,8 @@ def ensure_certificates(settings: Settings) -> Authority:
         authority.ensure(name, role=name)
     if not settings.nats.urls:
         for number in range(1, settings.nats.servers + 1):
-            authority.ensure(f"store-{number}", role="store", hosts=_hosts(settings.nats.host))
+            hosts = _hosts(STORE_NAME, settings.nats.host)
+            authority.ensure(f"store-{number}", role="store", hosts=hosts)
     return authority
 
 
@@ -101,10 +111,14 @@ def plans(settings: Settings, directory: StateDirectory) -> tuple[Plan, ...]:
     servers: tuple[ServerPlan, ...] = ()
     if not nats.urls:
         servers = plan_servers(
-            directory=directory.nats, host=nats.host, port=nats.port, servers=nats.servers, token=nats.token
+            directory=directory.nats,
+            host=nats.host,
+            port=nats.port,
+            servers=nats.servers,
+            security=security(settings),
         )
     return (
-        *(_server(plan, nats.token) for plan in servers),
+        *(_server(plan, nats) for plan in servers),
         *(
             Plan(Child(name, COORDINATOR_STAGE), own_command("coordinator", "--id", name), handover)
             for name in (f"coordinator-{number}" for number in range(1, settings.coordinators + 1))
@@ -121,9 +135,11 @@ def plans(settings: Settings, directory: StateDirectory) -> tuple[Plan, ...]:
     )
 
 
-def _server(plan: ServerPlan, token: str) -> Plan:
+def _server(plan: ServerPlan, nats: Nats) -> Plan:
+    login = login_of(nats, "operator")
+
     async def ready() -> None:
-        await wait_ready(plan.url, token, PROBE_DEADLINE_S)
+        await wait_ready(plan.url, login, PROBE_DEADLINE_S)
 
     child = Child(plan.name, STORE_STAGE, reports=False)
     return Plan(child, leash.command(os.getpid(), plan.argv), ready=ready)

@@ -61,11 +61,6 @@ class Process:
         self._last: dict[str, object] = {"state": "starting"}
         self._fresh = False  # said since the last heartbeat
 
-    @property
-    def token(self) -> str:
-        """The secret for ``settings.nats.addresses()``."""
-        return self.settings.nats.token
-
     async def stopped(self) -> None:
         """Return once the process has been asked to stop."""
         await self.stopping.wait()

@@ -6,6 +6,9 @@ of a request that the rest of the store is written in:
 - ``NotSent``: nothing reached a server that acts on it, so nothing happened;
 - ``Unanswered``: it was sent and no answer came, so it may have happened.
 
+A server that does not let us publish or subscribe says so beside the request, not in answer to it. What it says is
+brought to those who wait: they get ``errors.Forbidden``, at once.
+
 The connection reconnects by itself for ever. nats-py gives up in some cases (a server that refuses the log-in while
 it starts, a protocol error) and can stall in others, so a keeper looks after it and opens a fresh client when the
 old one is closed or has been away for too long; subscriptions move along.
@@ -14,9 +17,12 @@ old one is closed or has been away for too long; subscriptions move along.
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +30,9 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 
-from tocsin.errors import Refused, StoreUnavailable
+from tocsin.errors import Forbidden, OperatorError, Refused, StoreUnavailable
+from tocsin.store.login import Login
+from tocsin.store.nkeys import public_key, sign
 
 RECONNECT_S: Final = 0.25  # between attempts at one server: a restarted server is back within a second
 # Away for longer than this, the client is replaced; nats-py's own loop takes 2 s a server.
@@ -34,10 +42,18 @@ PING_S: Final = 5  # a half-open connection is noticed after three of these
 SEND_BUFFER_MAX_BYTES: Final = 64 << 20  # what may wait for the socket: eight appends of the largest size
 HEADER_MAX_BYTES: Final = 4_096  # what our headers add to a payload, at most
 ECHO_S: Final = 5.0  # for a message to the server and back
+DISCARD_S: Final = 2.0  # for a client to close
 LISTEN_MAX: Final = 65_536  # messages that one subscription holds for a slow reader
 
+FORBIDDEN_TOLD_MAX: Final = 100  # subjects that the log has been told of; beyond it, it is told again
+
 _NOBODY = "503"
+_VIOLATION: Final = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
 _log = structlog.get_logger("tocsin.store")
+# nats-py begins TLS on streams that do not know of it; the loop says so whenever a server closes. It changes nothing.
+logging.getLogger("asyncio").addFilter(
+    lambda record: "eof_received() has no effect" not in record.getMessage()
+)
 
 
 class NotSent(Exception):
@@ -83,6 +99,8 @@ class Mailbox:
         self._connection = connection
         self._received: deque[Incoming] = deque()
         self._lost = False
+        self._forbidden: Forbidden | None = None
+        self.about: str | Callable[[], Iterable[str]] = ""  # the subject of the request, or all of them
         self._waiter: asyncio.Future[None] | None = None
         self.token = ""
         self.address = ""
@@ -103,13 +121,21 @@ class Mailbox:
         self._lost = True
         self._wake()
 
+    def forbid(self, error: Forbidden) -> None:
+        """The server does not let us make the request."""
+        for subject in (self.about,) if isinstance(self.about, str) else self.about():
+            if subject.lower() == error.subject:
+                self._forbidden = Forbidden(error.role, error.action, subject)
+                self._wake()
+                return
+
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def get(self, timeout_s: float) -> Incoming:
         """The next answer; ``Unanswered`` if there is none in time, ``NotSent`` if nobody listens there."""
-        if not self._received:
+        if not self._received and self._forbidden is None:
             if self._lost:
                 raise Unanswered("the connection was lost")
             loop = asyncio.get_running_loop()
@@ -120,6 +146,8 @@ class Mailbox:
             finally:
                 alarm.cancel()
                 self._waiter = None
+        if self._forbidden is not None:
+            raise self._forbidden
         if not self._received:
             raise Unanswered("the connection was lost" if self._lost else f"no answer in {timeout_s:.3g} s")
         message = self._received.popleft()
@@ -139,6 +167,7 @@ class Listener:
         self.take = take
         self._connection = connection
         self._subscription: Subscription | None = None
+        self.forbidden: Forbidden | None = None
 
     async def attach(self, client: Client) -> None:
         async def receive(message: Any) -> None:
@@ -162,18 +191,21 @@ class Listener:
 class Connection:
     """The way to the servers. Everything it raises is named in this module or in ``errors``."""
 
-    def __init__(self, urls: Sequence[str], token: str, name: str) -> None:
+    def __init__(self, urls: Sequence[str], login: Login, name: str) -> None:
         self._urls = list(urls)
-        self._token = token
+        self._login = login
         self._name = name
         self._client = Client()
-        self._prefix = f"_INBOX.{secrets.token_hex(11)}"
+        self._context = login.context()
+        self._files = _signatures(login)
+        self._prefix = self.new_inbox()
         self._mailboxes: dict[str, Mailbox] = {}
         self._listeners: set[Listener] = set()
         self._next_token = 0
         self._up = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._problem = "not connected yet"  # the last thing that went wrong
+        self._told: set[str] = set()  # violations that are in the log
         self._since_s = 0.0  # when the connection was lost, by the loop's clock
         self.lost: set[Callable[[], None]] = set()  # called whenever the connection is lost
         self.closed = False
@@ -236,6 +268,7 @@ class Connection:
     async def ask(self, subject: str, payload: bytes, timeout_s: float, headers: bytes = b"") -> Incoming:
         """One request, one answer."""
         with Mailbox(self) as mailbox:
+            mailbox.about = subject
             await self.send(frame(subject, mailbox.address, headers, payload))
             return await mailbox.get(timeout_s)
 
@@ -262,6 +295,11 @@ class Connection:
             ) as echo:  # a message to ourselves comes back once the server has seen what was before
                 await self.send(frame(echo.address, "", b"", b""))
                 await echo.get(ECHO_S)
+            if listener.forbidden is not None:
+                raise listener.forbidden
+        except Forbidden:
+            await listener.stop()
+            raise
         except Exception as error:  # whatever nats-py says, the subscription is not there
             await listener.stop()
             raise NotSent(_words(error)) from error
@@ -269,6 +307,10 @@ class Connection:
             await listener.stop()
             raise
         return listener
+
+    def new_inbox(self) -> str:
+        """A subject that nobody else hears: of another role by the server's rules, of ours by chance."""
+        return f"{self._login.inbox}.{secrets.token_hex(11)}"
 
     def _open_mailbox(self, mailbox: Mailbox) -> None:
         self._next_token += 1
@@ -302,6 +344,8 @@ class Connection:
                 for listener in tuple(self._listeners):
                     await listener.attach(client)
                 await client.flush(timeout=5)
+                if self._login.secure and not _encrypted(client):
+                    raise _Unencrypted("the server does not speak TLS")
                 self._client = client
                 self._came_up()
         except Exception as error:
@@ -314,9 +358,7 @@ class Connection:
                 await _discard(client)
         if self._client is not client:
             if refused.is_set():
-                raise Refused(
-                    "connect to the store", "the server does not accept the token; check nats.token"
-                )
+                raise Refused("connect to the store", _not_let_in(self._login))
             raise StoreUnavailable("connect to the store", f"{', '.join(self._urls)}: {self._problem}")
 
     def _options(self, client: Client, refused: asyncio.Event) -> dict[str, Any]:
@@ -327,6 +369,8 @@ class Connection:
                 self._problem = _words(error)
             if "authorization violation" in str(error).lower():
                 refused.set()
+            if (violation := _VIOLATION.search(str(error))) is not None:
+                self._forbid(violation[1], violation[2])
             _log.debug("store connection", problem=_words(error))
 
         async def on_lost() -> None:
@@ -337,9 +381,25 @@ class Connection:
             if client is self._client:
                 self._came_up()
 
+        login = self._login
+        proof: dict[str, Any] = {}
+        if login.seed:
+            proof["signature_cb"] = lambda nonce: sign(login.seed, nonce)
+            if login.jwt:
+                proof["user_jwt_cb"] = lambda: bytearray(login.jwt.encode())
+            else:
+                client._public_nkey = public_key(
+                    login.seed
+                )  # nats-py sets it from a package that we do not need
+        if self._context is not None:
+            proof["tls"] = self._context
+            proof["tls_handshake_first"] = login.first
+            if login.tls_name:
+                proof["tls_hostname"] = login.tls_name
         return {
+            **proof,
             "servers": self._urls,
-            "token": self._token or None,
+            "token": login.token or None,
             "name": self._name,
             "error_cb": on_error,
             "disconnected_cb": on_lost,
@@ -356,6 +416,7 @@ class Connection:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(KEEPER_S)
+            self._reload()
             away_s = 0.0 if self._up.is_set() else loop.time() - self._since_s
             if self._client.is_closed or away_s > STALLED_S:
                 self._went_down("the connection to the server was lost")
@@ -363,6 +424,35 @@ class Connection:
                     await self._replace_client(STALLED_S)
                 except (Refused, StoreUnavailable) as error:
                     _log.warning("the store cannot be reached", problem=str(error))
+
+    def _forbid(self, action: str, subject: str) -> None:
+        """Bring a violation to those who wait; the log hears of each once, for nobody may be waiting.
+
+        nats-py has put the server's words, and the subject in them, in lower case.
+        """
+        error = Forbidden(self._login.role, "publish on" if action == "publish" else "subscribe to", subject)
+        if str(error) not in self._told:
+            if len(self._told) >= FORBIDDEN_TOLD_MAX:
+                self._told.clear()
+            self._told.add(str(error))
+            _log.error("the store forbids it", problem=str(error))
+        if action == "publish":
+            for mailbox in tuple(self._mailboxes.values()):
+                mailbox.forbid(error)
+            return
+        for listener in self._listeners:
+            if listener.subject.lower() == subject:
+                listener.forbidden = Forbidden(error.role, error.action, listener.subject)
+
+    def _reload(self) -> None:
+        """Follow files that are replaced: the next handshake goes by the new ones."""
+        if self._context is None or (found := _signatures(self._login)) == self._files:
+            return
+        self._files = found
+        try:
+            self._login.load(self._context)
+        except OperatorError as error:
+            _log.warning("new files for TLS to the store are not used", problem=str(error))
 
     def _came_up(self) -> None:
         if self._since_s:
@@ -384,10 +474,43 @@ class Connection:
             call()
 
 
+class _Unencrypted(Exception):
+    """TLS was asked for, and the server has none."""
+
+
+def _encrypted(client: Client) -> bool:
+    """Whether a client speaks TLS; nats-py goes without if a server says so, whatever its address."""
+    writer = getattr(client._transport, "_io_writer", None)
+    return writer is not None and writer.get_extra_info("ssl_object") is not None
+
+
+def _signatures(login: Login) -> tuple[tuple[int, int, int], ...]:
+    found = []
+    for path in login.files():
+        try:
+            status = Path(path).stat()
+        except OSError:
+            continue
+        found.append((status.st_ino, status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+def _not_let_in(login: Login) -> str:
+    if login.seed or login.jwt:
+        who = f" of the role {login.role}" if login.role else ""
+        return f"the server does not know the key{who}; check nats.credentials"
+    if login.token:
+        return "the server does not accept the token; check nats.token"
+    return "the server asks for a log-in; set nats.credentials (or nats.token)"
+
+
 async def _discard(client: Client) -> None:
     """Close a client whatever state it is in."""
     try:
-        await client.close()
+        async with asyncio.timeout(
+            DISCARD_S
+        ):  # after a handshake that failed, it may wait for an end that never comes
+            await client.close()
     except Exception as error:  # closing what is broken may fail in any way, and changes nothing
         _log.debug("a store connection did not close cleanly", problem=_words(error))
 

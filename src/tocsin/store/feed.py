@@ -148,7 +148,7 @@ class Feed:
             try:
                 if self._rewind:
                     self._start = origin
-                inbox = f"_INBOX.{secrets.token_hex(11)}"
+                inbox = self._connection.new_inbox()
                 listener = await self._connection.listen(inbox, "", self._queue.put_nowait)
                 yield await self._create()
                 reached = self._start

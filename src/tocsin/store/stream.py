@@ -335,7 +335,9 @@ class Stream:
         return await persist(self.connection, operation, self.deadline_s, attempt)
 
     def _get_frame(self, request: object, mailbox: Mailbox) -> bytes:
-        return frame(f"$JS.API.DIRECT.GET.{self.name}", mailbox.address, b"", msgspec.json.encode(request))
+        subject = f"$JS.API.DIRECT.GET.{self.name}"
+        mailbox.about = subject
+        return frame(subject, mailbox.address, b"", msgspec.json.encode(request))
 
 
 def is_mark(subject: str) -> bool:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tocsin.errors import StoreUnavailable
-from tocsin.store.server import ServerPlan, plan_servers
+from tocsin.store.server import Security, ServerPlan, plan_servers
 
 STOP_S: Final = 10.0  # how long a server may take to stop before it is killed
 TOKEN: Final = "a-token-for-tests"
@@ -28,9 +28,11 @@ class LocalServers:
         directory: Path,
         *,
         servers: int = 1,
+        security: Security | None = None,
         file_max_bytes: int | None = None,
         wrapper: Sequence[str] = (),
     ) -> None:
+        """With ``security`` as ``tocsin up`` has it; without, a token opens everything."""
         self.token = TOKEN
         self.plans: tuple[ServerPlan, ...] = plan_servers(
             directory=directory,
@@ -38,6 +40,7 @@ class LocalServers:
             port=0,
             servers=servers,
             token=TOKEN,
+            security=security,
             file_max_bytes=file_max_bytes,
         )
         self._wrapper = tuple(wrapper)  # a command that runs the server, such as a tracer

@@ -39,7 +39,7 @@ class Fake:
     async def reached(self, *options: object) -> AsyncIterator[Pipeline]:
         bus = MemoryStore(MemoryServer()).bus
         async with (
-            bus.serve("net.pipeline.sql", self._sql),
+            bus.serve("net.pipeline.sql.operator", self._sql),
             bus.serve("net.pipeline.status", self._status),
             bus.serve(status_subject("net"), self._feeder),
         ):

@@ -77,11 +77,14 @@ def test_a_directory_is_no_settings_file(alone: Path) -> None:
         read(alone, None)
 
 
-def test_a_process_started_by_hand_takes_the_secret_of_the_state_directory(alone: Path) -> None:
-    (alone / "token").write_text("kept\n")
-    assert process_settings(None, None, str(alone)).nats.token == "kept"
-    assert process_settings(None, ["nats.token=given"], str(alone)).nats.token == "given"
-    assert process_settings(None, ["nats.urls=nats://a:1"], str(alone)).nats.token == ""
+def test_a_process_started_by_hand_takes_the_keys_of_the_state_directory(alone: Path) -> None:
+    found = process_settings(None, None, str(alone)).nats
+    assert found.credentials == str(alone / "nats" / "keys" / "{role}.nk")
+    assert found.ca == str(alone / "certs" / "authority.pem") and found.tls_handshake == "first"
+    given = process_settings(None, ["nats.credentials=/etc/{role}.nk"], str(alone)).nats
+    assert given.credentials == "/etc/{role}.nk"
+    others = process_settings(None, ["nats.urls=nats://a:1", "nats.token=given"], str(alone)).nats
+    assert (others.token, others.credentials, others.ca) == ("given", "", "")
 
 
 def test_who_asks_a_network_finds_it_where_it_was_started(alone: Path) -> None:

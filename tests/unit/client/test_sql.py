@@ -25,7 +25,7 @@ async def test_a_script_is_answered_with_tables_and_words() -> None:
         asked.append(msgspec.json.decode(delivery.payload))
         return msgspec.json.encode(Reply((Answer("SELECT", (Heading("n", "INT"),), ((1,),), message=""),)))
 
-    async with store.bus.serve("net.pipeline.sql", answer):
+    async with store.bus.serve("net.pipeline.sql.operator", answer):
         reply = await pipeline(store).run("SELECT 1 AS n", limit=7)
     assert asked == [{"text": "SELECT 1 AS n", "limit": 7}]
     assert reply.error is None and list(reply.results[0].objects()) == [{"n": 1}]
@@ -73,7 +73,7 @@ async def test_a_slow_answer_and_a_broken_one_are_errors() -> None:
     async def rubbish(delivery: Delivery) -> bytes:
         return b"<html>"
 
-    async with store.bus.serve("net.pipeline.sql", rubbish):
+    async with store.bus.serve("net.pipeline.sql.operator", rubbish):
         with pytest.raises(Malformed):
             await pipeline(store).run("SHOW FEEDS")
 
@@ -81,7 +81,7 @@ async def test_a_slow_answer_and_a_broken_one_are_errors() -> None:
         await asyncio.Event().wait()
         return b""
 
-    async with store.bus.serve("net.pipeline.sql", silence):
+    async with store.bus.serve("net.pipeline.sql.operator", silence):
         with pytest.raises(DeadlineExceeded):
             await pipeline(store).run("SHOW FEEDS", deadline_s=0.01)
 

@@ -19,7 +19,6 @@ from tocsin.runtime.directory import (
     StateDirectory,
     make_private,
     read_network,
-    read_token,
 )
 
 NETWORK = NetworkFile(
@@ -70,16 +69,6 @@ def test_a_path_that_is_no_directory_is_refused(tmp_path: Path) -> None:
         assert "--state DIR" in caught.value.remedy
 
 
-def test_the_secret_is_made_once_and_private(tmp_path: Path) -> None:
-    directory = StateDirectory.hold(tmp_path)
-    assert read_token(tmp_path) == ""
-    token = directory.token()
-    assert len(token) > 40 and token.isascii()
-    assert directory.token() == token == read_token(tmp_path)
-    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
-    directory.release()
-
-
 def test_addresses_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read_network(tmp_path) is None
     directory = StateDirectory.hold(tmp_path)
@@ -96,12 +85,6 @@ def test_a_file_of_addresses_that_is_none_is_refused(tmp_path: Path, text: str) 
     with pytest.raises(OperatorError) as caught:
         read_network(tmp_path)
     assert caught.value.remedy == "Delete it"
-
-
-def test_a_secret_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "token").write_bytes(b"\xff")
-    with pytest.raises(DirectoryUnusable):
-        read_token(tmp_path)
 
 
 def test_an_address_names_every_way_in() -> None:

@@ -10,10 +10,13 @@ import msgspec
 import pytest
 
 from tocsin.config import Broker, Chaos, Feeds, Nats, Pipeline, Settings, from_json
-from tocsin.errors import ProgramMissing
+from tocsin.errors import OperatorError, ProgramMissing
 from tocsin.runtime import extra, network
 from tocsin.runtime.directory import FeederAddress, StateDirectory
 from tocsin.runtime.process import SETTINGS
+from tocsin.runtime.store_access import security
+from tocsin.store.login import login_of
+from tocsin.store.roles import ROLES
 
 BROKERS = (Broker(id="a", cluster="c", host="0.0.0.0"), Broker(id="b", cluster="c", role="routing"))
 
@@ -28,12 +31,15 @@ def directory(tmp_path: Path) -> Iterator[StateDirectory]:
 @pytest.fixture
 def settings(directory: StateDirectory) -> Settings:
     chosen = Settings(brokers=BROKERS, nats=Nats(port=0), pipeline=Pipeline(enabled="never"))
-    return network.prepare(chosen, directory, auto_ports=False)
+    prepared = network.prepare(chosen, directory, auto_ports=False)
+    security(prepared)  # makes the keys
+    return prepared
 
 
 def test_settings_become_those_of_this_machine(settings: Settings, directory: StateDirectory) -> None:
     assert settings.state == str(directory.path)
-    assert settings.nats.token == directory.token()
+    assert settings.nats.token == "" and settings.nats.tls_handshake == "first"
+    assert login_of(settings.nats, "broker").seed != login_of(settings.nats, "operator").seed
     assert settings.nats.port and all(broker.port for broker in settings.brokers)
 
 
@@ -45,9 +51,12 @@ def test_its_processes_let_themselves_be_cut_off_unless_that_is_forbidden(direct
         assert network.prepare(chosen, directory, auto_ports=True).chaos.enabled == settled
 
 
-def test_a_secret_that_is_given_is_kept(directory: StateDirectory) -> None:
+def test_embedded_servers_take_no_token_and_the_old_one_goes(directory: StateDirectory) -> None:
     given = Settings(brokers=BROKERS, nats=Nats(port=0, token="given"))
-    assert network.prepare(given, directory, auto_ports=True).nats.token == "given"
+    with pytest.raises(OperatorError, match=r"Leave nats\.token out"):
+        network.prepare(given, directory, auto_ports=True)
+    (directory.path / "token").write_text("of an older version")
+    network.prepare(Settings(brokers=BROKERS, nats=Nats(port=0)), directory, auto_ports=True)
     assert not (directory.path / "token").exists()
 
 
@@ -75,7 +84,8 @@ def test_the_store_comes_before_the_coordinator_before_the_brokers(
 
 def test_no_command_holds_the_secret(settings: Settings, directory: StateDirectory) -> None:
     for plan in network.plans(settings, directory):
-        assert settings.nats.token not in " ".join(plan.argv)
+        for role in ROLES:
+            assert login_of(settings.nats, role).seed not in " ".join(plan.argv)
 
 
 def test_servers_that_run_elsewhere_are_not_started(settings: Settings, directory: StateDirectory) -> None:

@@ -13,6 +13,7 @@ from nats.aio.client import Client
 from tocsin.errors import Refused, StoreUnavailable
 from tocsin.store.connection import Connection, Incoming, Mailbox, NotSent, Unanswered, frame
 from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.login import Login
 
 words = st.text("abcXYZ019._-", min_size=1, max_size=20)
 lines = st.lists(st.tuples(words, words), max_size=3).map(
@@ -51,7 +52,7 @@ def test_nats_py_still_takes_bytes_the_way_we_hand_them_over() -> None:
 @pytest.fixture
 async def connection() -> Connection:
     """One that was never opened: enough for reply addresses."""
-    return Connection(["nats://127.0.0.1:1"], "", "test")
+    return Connection(["nats://127.0.0.1:1"], Login(), "test")
 
 
 async def test_a_mailbox_hands_out_answers_in_order(connection: Connection) -> None:

@@ -55,6 +55,9 @@ class FakeServer:
         self.looks.append(start)
         return None if self.next is None else Stored(self.next, "s.a", b"", {}, 0)
 
+    def new_inbox(self) -> str:
+        return "_INBOX.test"
+
     async def listen(self, subject: str, group: str, take: Callable[[Incoming], None]) -> FakeListener:
         if self.closed:
             raise NotSent("closed")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tocsin.errors import DirectoryUnusable, ProgramMissing, SettingError, StoreUnavailable
+from tocsin.store.login import Login
 from tocsin.store.server import (
     ServerPlan,
     find_program,
@@ -114,9 +115,9 @@ def test_no_program_anywhere_says_how_to_get_one(tmp_path: Path, monkeypatch: py
 
 async def test_wait_ready_returns_when_the_server_answers(tmp_path: Path) -> None:
     with LocalServers(tmp_path) as servers:
-        await wait_ready(servers.urls[0], servers.token, 20)
+        await wait_ready(servers.urls[0], Login(token=servers.token), 20)
     with pytest.raises(StoreUnavailable):
-        await wait_ready(servers.urls[0], servers.token, 0.3)
+        await wait_ready(servers.urls[0], Login(token=servers.token), 0.3)
 
 
 def test_servers_end_with_their_context(tmp_path: Path) -> None:

@@ -99,9 +99,7 @@ async def run(
 def _job(plan: Coordination, network: Running, seed: int, raw: Path) -> Job:
     settings = network.settings
     return Job(
-        urls=settings.nats.addresses(),
-        token=settings.nats.token,
-        replicas=settings.nats.replicas(),
+        nats=settings.nats,
         network=settings.network,
         heartbeat_us=settings.membership.beat_ms * 1_000,
         brokers=plan.brokers,

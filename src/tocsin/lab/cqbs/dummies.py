@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from tocsin.config import Nats
 from tocsin.core.coordination.participant import Participant
 from tocsin.core.coordination.places import Places
 from tocsin.core.coordination.signals import (
@@ -53,9 +54,7 @@ NEWS_EVERY: Final = 10  # changes
 class Job(msgspec.Struct, frozen=True):
     """What these brokers do."""
 
-    urls: tuple[str, ...]
-    token: str
-    replicas: int
+    nats: Nats
     network: str
     heartbeat_us: int
     brokers: int
@@ -180,9 +179,7 @@ async def work(job: Job, desk: Desk) -> None:
 
 
 async def _dummy(number: int, job: Job, ears: Ears, stack: AsyncExitStack) -> Dummy:
-    store = await JetStreamStore.connect(
-        job.urls, token=job.token, replicas=job.replicas, name=f"dummy-{number}", deadline_s=30.0
-    )
+    store = await JetStreamStore.open(job.nats, "broker", name=f"dummy-{number}", deadline_s=30.0)
     stack.push_async_callback(store.close)
     dummy = Dummy(number, store, await store.log(Places(job.network).commands), job, ears)
     running = asyncio.create_task(dummy.driver.run())

@@ -177,13 +177,7 @@ async def fleet(settings: Settings) -> AsyncIterator[Fleet]:
         base = Kept([plan for plan in plans if plan.child.stage < BROKER_STAGE], directory)
         stack.push_async_callback(base.close)
         await base.ready()
-        store = await JetStreamStore.connect(
-            settings.nats.addresses(),
-            token=settings.nats.token,
-            replicas=settings.nats.replicas(),
-            name="lab",
-            deadline_s=settings.nats.deadline_s,
-        )
+        store = await JetStreamStore.open(settings.nats, "operator", name="lab")
         stack.push_async_callback(store.close)
         made = Fleet(settings, directory, base, store)
         stack.push_async_callback(made.close)

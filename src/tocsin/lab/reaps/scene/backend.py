@@ -132,9 +132,7 @@ def _executions(status: dict[str, Any]) -> int:
 async def backend(network: Running) -> AsyncIterator[Backend]:
     """The pipeline, as soon as Spark is there. Raises ``OperatorError`` if it does not start."""
     settings = network.settings
-    async with connect(
-        settings.nats.addresses(), token=settings.nats.token, network=settings.network
-    ) as pipeline:
+    async with connect(settings.nats, network=settings.network) as pipeline:
         await _started(network, pipeline)
         yield Backend(pipeline)
 

@@ -93,13 +93,7 @@ class Scene:
 
     async def _follow_log(self, stack: AsyncExitStack) -> None:
         settings = self.network.settings
-        store = await JetStreamStore.connect(
-            settings.nats.addresses(),
-            token=settings.nats.token,
-            replicas=settings.nats.replicas(),
-            name="scene",
-            deadline_s=settings.nats.deadline_s,
-        )
+        store = await JetStreamStore.open(settings.nats, "operator", name="scene")
         stack.push_async_callback(store.close)
         log = await store.log(Places(settings.network).commands)
 

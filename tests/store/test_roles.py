@@ -1,0 +1,349 @@
+"""Each role does its own and is refused the rest, by a real server and at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.store.secured import NETWORK, SecuredServers
+from tocsin.config import Nats
+from tocsin.core.coordination.places import Places
+from tocsin.errors import Forbidden, NoResponder, OperatorError, Refused, StoreUnavailable
+from tocsin.model import feeding
+from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.subjects import messages_log
+from tocsin.ports import Delivery, LogSpec, Record, TableSpec
+from tocsin.runtime.store_access import add_user, security
+from tocsin.store.connection import Connection
+from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.login import Login, login_of
+from tocsin.store.roles import LOGS, ROLES, TABLE, TABLES, Role, permissions
+from tocsin.store.server import wait_ready
+
+PLACES, CHANNELS = Places(NETWORK), ChannelPlaces(NETWORK)
+MESSAGES = messages_log(NETWORK, 3_600, 1 << 30)
+SPECS: dict[str, LogSpec | TableSpec] = {
+    "commands": PLACES.commands,
+    "snapshots": PLACES.snapshots,
+    "messages": MESSAGES,
+    "notices": CHANNELS.notices,
+    "feeds": CHANNELS.feeds,
+    "coordination": PLACES.table,
+    "catalogue": CHANNELS.catalogue,
+    "channel-subscriptions": CHANNELS.subscriptions,
+    "pipeline": CHANNELS.progress,
+    "feeder": feeding.table_spec(NETWORK),
+    **{name: TableSpec(f"{NETWORK}-{name}") for name in ("network", "retained", "sessions", "groups")},
+}
+SUBJECTS = {
+    "commands": "tocsin.c",
+    "snapshots": "tocsin.s.a",
+    "messages": "tocsin.m.a",
+    "notices": "tocsin.notices",
+    "feeds": "tocsin.feeds.a",
+}
+NOT_OPERATOR: tuple[Role, ...] = tuple(role for role in ROLES if role != "operator")
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServers]:
+    with SecuredServers(tmp_path_factory.mktemp("secured")) as running:
+
+        async def prepare() -> None:
+            store = await running.store("operator")
+            for name, spec in SPECS.items():
+                if isinstance(spec, LogSpec):
+                    log = await store.log(spec)
+                    await log.append([Record(SUBJECTS[name], b"kept", f"first {name}")])
+                else:
+                    await (await store.table(spec)).put("key", b"kept")
+            await store.close()
+
+        asyncio.run(prepare())
+        yield running
+
+
+@asynccontextmanager
+async def as_role(servers: SecuredServers, role: Role) -> AsyncIterator[JetStreamStore]:
+    store = await servers.store(role)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def allowed(action: Awaitable[object]) -> bool:
+    """Whether the server let it happen; a time-out is neither."""
+    began = time.monotonic()
+    try:
+        await action
+    except Forbidden as error:
+        assert time.monotonic() - began < 5, "a refusal is no time-out"
+        assert "tocsin store accounts" in str(error)
+        return False
+    return True
+
+
+def test_the_table_names_every_log_and_table_of_a_network() -> None:
+    assert set(SPECS) == {*LOGS, *TABLES}
+    for name, spec in SPECS.items():
+        assert spec.name == f"{NETWORK}-{name}"
+        if isinstance(spec, LogSpec):
+            assert set(spec.subjects) == {NETWORK + each[1:] for each in LOGS[name]}
+    for row in TABLE.values():
+        assert set(row.streams) <= {*LOGS, *TABLES}
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_role_reads_and_writes_what_its_row_says_and_nothing_else(
+    servers: SecuredServers, role: Role
+) -> None:
+    async with as_role(servers, role) as store:
+        for name, spec in SPECS.items():
+            verbs = TABLE[role].streams.get(name, frozenset())
+            everything = role == "operator"
+            if not everything and not verbs:
+                assert not await allowed(_opened(store, spec)), f"{role} opens {name}"
+                continue
+            if isinstance(spec, LogSpec):
+                log = await store.log(spec)
+                read = log.read(SUBJECTS[name], 0, limit=1)
+                write = log.append([Record(SUBJECTS[name], b"x", f"{role} {name}")])
+            else:
+                table = await store.table(spec)
+                read = table.get("key")  # type: ignore[assignment]
+                write = table.put(role, b"x")  # type: ignore[assignment]
+            assert await allowed(read) == (everything or "read" in verbs), f"{role} reads {name}"
+            assert await allowed(write) == (everything or "write" in verbs), f"{role} writes {name}"
+
+
+async def _opened(store: JetStreamStore, spec: LogSpec | TableSpec) -> None:
+    await (store.log(spec) if isinstance(spec, LogSpec) else store.table(spec))
+
+
+@pytest.mark.parametrize("role", NOT_OPERATOR)
+async def test_nobody_purges_shrinks_or_deletes_what_is_not_theirs(
+    servers: SecuredServers, role: Role
+) -> None:
+    async with as_role(servers, role) as store:
+
+        def request(verb: str, stream: str) -> Awaitable[object]:
+            return store._connection.ask(f"$JS.API.{verb}.{stream}", b"{}", 3)
+
+        for name in (*LOGS, *TABLES):
+            verbs = TABLE[role].streams.get(name, frozenset())
+            stream = f"{NETWORK}-{name}" if name in LOGS else f"KV_{NETWORK}-{name}"
+            for verb in ("STREAM.DELETE", "STREAM.MSG.DELETE", "STREAM.SNAPSHOT", "STREAM.LEADER.STEPDOWN"):
+                assert not await allowed(request(verb, stream)), f"{role} {verb} {name}"
+            if "trim" not in verbs:
+                assert not await allowed(request("STREAM.PURGE", stream)), f"{role} purges {name}"
+            if "adapt" not in verbs:
+                assert not await allowed(request("STREAM.UPDATE", stream)), f"{role} adapts {name}"
+            if "read" not in verbs:
+                assert not await allowed(request("CONSUMER.CREATE", f"{stream}.spy")), (
+                    f"{role} follows {name}"
+                )
+                assert not await allowed(request("DIRECT.GET", stream)), f"{role} gets from {name}"
+        assert not await allowed(request("STREAM.CREATE", "mine"))
+        assert not await allowed(store._connection.ask("$JS.API.STREAM.NAMES", b"", 3))
+        assert not await allowed(store._connection.ask("$JS.API.ACCOUNT.PURGE.x", b"", 3))
+
+
+async def test_a_broker_cannot_purge_the_messages_and_the_feeder_cannot_read_sessions(
+    servers: SecuredServers,
+) -> None:
+    """What the table says in rows, said once more in words."""
+    async with as_role(servers, "broker") as broker, as_role(servers, "feeder") as feeder:
+        messages = await broker.log(MESSAGES)
+        with pytest.raises(Forbidden, match=r"the role broker .*tocsin store accounts"):
+            await messages.trim(before=2)
+        with pytest.raises(Forbidden, match=r"publish on tocsin\.c"):
+            await (await broker.log(PLACES.commands)).append([Record("tocsin.c", b"forged", "forged")])
+        assert (await messages.read("tocsin.m.a", 0, limit=1)).entries[0].payload == b"kept"
+        with pytest.raises(Forbidden, match="the role feeder"):
+            await feeder.table(TableSpec(f"{NETWORK}-sessions"))
+
+
+@pytest.mark.parametrize("role", NOT_OPERATOR)
+async def test_nobody_hears_anothers_answers(servers: SecuredServers, role: Role) -> None:
+    async with as_role(servers, role) as store:
+        for subject in (">", "_INBOX.>", "_INBOX.*.>", "$JS.>", "$KV.>", f"{NETWORK}.>", "$SYS.>"):
+            with pytest.raises(Forbidden, match="subscribe to"):
+                await store._connection.listen(subject, "", lambda message: None)
+        for other in ROLES:
+            listening = store._connection.listen(f"_INBOX.{other}.>", "", lambda message: None)
+            assert await allowed(listening) == (other == role)
+
+
+SAYS: list[tuple[Role, str, bool]] = [
+    ("broker", "tocsin.to.coordinator", True),
+    ("broker", "tocsin.to.broker.north-2", False),  # only coordinators tell brokers what to do
+    ("broker", "tocsin.replication.north-2", True),
+    ("broker", "tocsin.pipeline.results", True),
+    ("broker", "tocsin.pipeline.sql.operator", False),
+    ("broker", "tocsin.summary.north-2", False),
+    ("coordinator", "tocsin.to.broker.north-1", True),
+    ("coordinator", "tocsin.summary.north-1", True),
+    ("coordinator", "tocsin.pipeline.sql.operator", False),
+    ("pipeline", "tocsin.to.coordinator", False),
+    ("pipeline", "tocsin.arrivals", False),
+    ("feeder", "tocsin.arrivals", False),
+    ("feeder", "tocsin.pipeline.sql.operator", False),
+    ("feeder", "tocsin.session.north-1", False),
+    ("operator", "tocsin.pipeline.sql.operator", True),
+]
+
+
+@pytest.mark.parametrize(("role", "subject", "granted"), SAYS)
+async def test_the_bus_has_its_own_speakers(
+    servers: SecuredServers, role: Role, subject: str, granted: bool
+) -> None:
+    async with as_role(servers, role) as store:
+
+        async def ask() -> None:
+            with contextlib.suppress(NoResponder):  # it was let through, and nobody serves there
+                await store.bus.request(subject, b"x", deadline_s=3)
+
+        assert await allowed(ask()) == granted
+
+
+async def test_requests_are_answered_across_roles(servers: SecuredServers) -> None:
+    async def answer(delivery: Delivery) -> bytes:
+        return delivery.payload.upper()
+
+    async with (
+        as_role(servers, "pipeline") as pipeline,
+        as_role(servers, "broker") as broker,
+        as_role(servers, "operator") as operator,
+        pipeline.bus.serve(f"{NETWORK}.pipeline.results", answer),
+    ):
+        for asker in (broker, operator):
+            assert await asker.bus.request(f"{NETWORK}.pipeline.results", b"rows", deadline_s=5) == b"ROWS"
+
+
+async def test_without_a_key_or_with_another_networks_nobody_gets_in(
+    servers: SecuredServers, tmp_path: Path
+) -> None:
+    stranger = SecuredServers(tmp_path)  # not started: its keys and its authority
+    own, theirs = servers.nats, stranger.nats
+    with pytest.raises(Refused, match=r"asks for a log-in"):
+        await _connect(msgspec.structs.replace(own, credentials=""))
+    with pytest.raises(Refused, match="does not know the key of the role broker"):
+        await _connect(msgspec.structs.replace(own, credentials=theirs.credentials))
+    with pytest.raises(StoreUnavailable, match=r"(?i)certificate"):
+        await _connect(msgspec.structs.replace(own, ca=theirs.ca))
+    with pytest.raises(StoreUnavailable):
+        await _connect(Nats(urls=tuple(url.replace("tls:", "nats:") for url in own.urls), token="guess"))
+    with pytest.raises(OperatorError, match="there is no such file"):
+        await _connect(msgspec.structs.replace(own, credentials=str(tmp_path / "{role}.none")))
+
+
+async def _connect(nats: Nats) -> None:
+    await (await JetStreamStore.open(nats, "broker", name="stranger", deadline_s=2)).close()
+
+
+async def test_a_server_without_tls_is_not_talked_to_where_tls_is_asked_for(
+    servers: SecuredServers,
+) -> None:
+    """Somebody else who listens on the port of a server that is down: what it says is not taken for the store's."""
+    heard: list[bytes] = []
+
+    async def pose(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        info = b'{"server_id":"x","version":"2.15.1","max_payload":1048576,"headers":true,"nonce":"abc"}'
+        writer.write(b"INFO " + info + b"\r\n")
+        while data := await reader.read(4_096):
+            heard.append(data)
+            if b"PING" in data:
+                writer.write(b"PONG\r\n")
+        writer.close()
+
+    posing = await asyncio.start_server(pose, "127.0.0.1", 0)
+    url = f"tls://127.0.0.1:{posing.sockets[0].getsockname()[1]}"
+    for handshake in ("first", "upgrade"):
+        nats = msgspec.structs.replace(servers.nats, urls=(url,), tls_handshake=handshake)
+        with pytest.raises(StoreUnavailable):
+            await JetStreamStore.open(nats, "broker", name="x", deadline_s=2)
+        if handshake == "first":
+            assert not any(b"CONNECT" in each for each in heard)
+    posing.close()
+
+
+async def test_a_user_of_sql_asks_under_its_own_name_only(tmp_path: Path) -> None:
+    made = SecuredServers(tmp_path)
+    seed = add_user(tmp_path, "ann")
+    with pytest.raises(OperatorError, match="already"):
+        add_user(tmp_path, "ann")
+    for bad in ("", "a b", "a.b", "a*", ">", "operator"):
+        with pytest.raises(OperatorError):
+            add_user(tmp_path, bad)
+    from tocsin.store.testing import LocalServers
+
+    with LocalServers(tmp_path / "nats", security=security(made.settings)) as running:
+        nats = msgspec.structs.replace(made.nats, urls=running.urls, credentials=str(seed))
+        login = msgspec.structs.replace(login_of(nats, "operator"), role="user.ann")
+        await wait_ready(running.urls[0], login_of(made.nats, "operator"), 20)
+        store = await JetStreamStore.connect(running.urls, login=login, deadline_s=5)
+        try:
+            with pytest.raises(NoResponder):
+                await store.bus.request(f"{NETWORK}.pipeline.sql.ann", b"x", deadline_s=3)
+            for subject in ("pipeline.sql.ben", "pipeline.sql", "pipeline.results", "to.coordinator"):
+                with pytest.raises(Forbidden):
+                    await store.bus.request(f"{NETWORK}.{subject}", b"x", deadline_s=3)
+            with pytest.raises(Forbidden):
+                await store.log(MESSAGES)
+        finally:
+            await store.close()
+
+
+async def test_three_servers_speak_tls_among_themselves_and_know_roles(tmp_path: Path) -> None:
+    with SecuredServers(tmp_path, servers=3) as servers:
+        for plan in servers.plans:
+            await wait_ready(plan.url, login_of(servers.nats, "operator"), 30)
+        configured = servers.plans[0].config.read_text()
+        cluster = configured[configured.index("cluster {") :]
+        assert "cert_file" in cluster and 'min_version: "1.3"' in cluster
+        store = await servers.store("broker", deadline_s=30)
+        try:
+            log = await store.log(MESSAGES)
+            await log.append([Record("tocsin.m.a", b"x", "one")])
+            assert (await store.stream(MESSAGES.name)).replicas == 3
+        finally:
+            await store.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", servers.plans[0].cluster_port)
+        said = await reader.readline()
+        assert not said or b'"tls_required":true' in said
+        writer.close()
+
+
+def test_permissions_never_hold_a_wildcard_over_everything() -> None:
+    for role in NOT_OPERATOR:
+        found = permissions(role, NETWORK)
+        for subject in (*found.publish, *found.subscribe):
+            assert not subject.startswith((">", "*", "$SYS", "_INBOX.>", "_INBOX.*")), (role, subject)
+            assert subject not in ("$JS.API.>", "$KV.>", f"{NETWORK}.>")
+            assert ".*." not in subject or subject.endswith(".*.$mark")
+
+
+async def test_a_connection_says_what_it_may_not_only_to_whom_it_concerns(servers: SecuredServers) -> None:
+    connection = Connection(servers.urls, login_of(servers.nats, "feeder"), "test")
+    await connection.open(5)
+    try:
+        denied, fine = await asyncio.gather(
+            connection.ask("$JS.API.STREAM.PURGE.tocsin-feeds", b"{}", 5),
+            connection.ask("$JS.API.STREAM.INFO.tocsin-feeds", b"{}", 5),
+            return_exceptions=True,
+        )
+        assert isinstance(denied, Forbidden) and not isinstance(fine, BaseException)
+    finally:
+        await connection.close()
+
+
+def test_a_login_without_files_asks_for_no_tls() -> None:
+    assert Login(token="x").context() is None
