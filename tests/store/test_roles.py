@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
@@ -347,3 +348,23 @@ async def test_a_connection_says_what_it_may_not_only_to_whom_it_concerns(server
 
 def test_a_login_without_files_asks_for_no_tls() -> None:
     assert Login(token="x").context() is None
+
+
+def test_every_subject_of_the_bus_is_in_the_table() -> None:
+    """Whoever adds a subject adds it to a row: without that, a real server refuses it."""
+    known = {each.split(".")[1] for row in TABLE.values() for each in (*row.says, *row.hears) if "." in each}
+    logs = {each.split(".")[1] for subjects in LOGS.values() for each in subjects}
+    source = Path(__file__).parents[2] / "src" / "tocsin"
+    for package in ("broker", "coordinator", "pipeline", "feeds", "wire", "model", "core", "runtime"):
+        for path in source.joinpath(package).rglob("*.py"):
+            for word in re.findall(r'f"\{(?:self\.)?_?network\}\.([a-z_]+)', path.read_text()):
+                assert word in known | logs, f"{path.name}: {word}"
+
+
+def test_every_table_of_the_source_is_in_the_table() -> None:
+    source = Path(__file__).parents[2] / "src" / "tocsin"
+    for path in source.rglob("*.py"):
+        if "sim" in path.parts:
+            continue
+        for name in re.findall(r'(?:TableSpec|LogSpec)\([^)]*?network\}-([a-z-]+)"', path.read_text()):
+            assert name in {*LOGS, *TABLES}, f"{path.name}: {name}"

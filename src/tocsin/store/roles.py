@@ -96,6 +96,7 @@ TABLE: Final[Mapping[Role, Row]] = {
             "N.session.*",
             "N.holders.*",
             "N.owner.*",
+            "N.wills.*",
             "N.pipeline.results",
         ),
         hears=(
@@ -105,6 +106,7 @@ TABLE: Final[Mapping[Role, Row]] = {
             "N.session.*",
             "N.holders.*",
             "N.owner.*",
+            "N.wills.*",
             "N.summary.*",
         ),
         answers=("broker", "coordinator"),
