@@ -290,7 +290,7 @@ DEVIATIONS: Final[dict[str, str]] = {
     "4.6.0-5, 4.6.0-6": "A message at QoS 1 or 2 whose publisher says in the user property `priority` that it is "
     "critical overtakes others of its topic. Messages of one topic are in order among those that are critical, and "
     "among those that are not.",
-    "3.1.3-5": "Client ids may have up to 256 bytes of any text, but must not begin with `$link/`.",
+    "3.1.3-5": "Client ids may have up to 256 bytes of any text.",
     "4.7.3-3": "Topics and filters are bounded by settings (`limits.topic_max_bytes`, `limits.topic_depth_max`) to "
     "less than the standard's 65 535 bytes; topics of messages at QoS 1 and 2 to about 500.",
 }

@@ -28,7 +28,7 @@ from mqtt5 import (
 )
 
 from tests.integration.running import up
-from tests.integration.test_elsewhere import address
+from tests.integration.test_elsewhere import address, link_address
 from tests.unit.broker.door import Peer
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
@@ -56,10 +56,10 @@ async def cut_north_off(network: dict[str, Any]) -> None:
     store = [("127.0.0.1", int(each.rpartition(":")[2])) for each in network["nats"]]
     until_s = time.monotonic() + CUT_S
     for broker in NORTH:
-        addresses = [*store, *(address(network, each) for each in SOUTH)]
+        addresses = [*store, *(link_address(network, each) for each in SOUTH)]
         await ask(socket_path(state, f"broker/{broker}"), addresses, until_s)
     for broker in SOUTH:
-        addresses = [address(network, each) for each in NORTH]
+        addresses = [link_address(network, each) for each in NORTH]
         await ask(socket_path(state, f"broker/{broker}"), addresses, until_s)
 
 

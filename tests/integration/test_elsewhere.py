@@ -40,6 +40,12 @@ def address(line: dict[str, Any], broker: str) -> tuple[str, int]:
     return found["host"], found["port"]
 
 
+def link_address(line: dict[str, Any], broker: str) -> tuple[str, int]:
+    """Where the links of other brokers reach it."""
+    found = next(each for each in line["brokers"] if each["id"] == broker)
+    return found.get("link_host", found["host"]), found["link_port"]
+
+
 async def connect(line: dict[str, Any], broker: str, client_id: str) -> tuple[Peer, ConnAckPacket]:
     peer = Peer(*await asyncio.open_connection(*address(line, broker)), V5)
     peer.send(ConnectPacket(client_id, clean_start=True))

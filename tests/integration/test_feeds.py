@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.feeder import DEADLINE_S, Town, child, running
+from tests.integration.feeder import DEADLINE_S, NETWORK, Town, child, running
 from tests.integration.pipeline import PipelineProcess, talking
 from tests.integration.ports import free_ports
 from tocsin.client import AsyncClient
@@ -26,6 +26,8 @@ from tocsin.model.catalogue import (
     TopicSource,
 )
 from tocsin.runtime import points
+from tocsin.runtime.authority import Authority
+from tocsin.runtime.credentials import certificates_directory
 from tocsin.store.testing import LocalServers
 
 
@@ -102,6 +104,7 @@ async def test_messages_of_every_quality_are_taken_once_from_a_real_broker(
     (port,) = free_ports(1)
     brokers = json.dumps([{"id": "north-1", "cluster": "north", "port": port}])
     sets = (f"brokers={brokers}",)
+    Authority.open_or_make(certificates_directory(tmp_path), NETWORK).ensure("north-1", role="broker")
     dataset = Dataset("Data", (Column("topic", "STRING"), Column("metadata", "MAP<STRING, STRING>")))
     with (
         child(servers, tmp_path, "coordinator", sets=sets),

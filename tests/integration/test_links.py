@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.integration.running import READY_DEADLINE_S, up
-from tests.integration.test_elsewhere import address
+from tests.integration.test_elsewhere import address, link_address
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
 from tocsin.runtime import cut_socket
@@ -39,7 +39,7 @@ def network() -> Iterator[dict[str, Any]]:
 async def cut(network: dict[str, Any], broker: str, *peers: str, seconds: float = CUT_S) -> None:
     """Let a broker reach these no more; without any, let it reach all again."""
     path = socket_path(Path(network["state"]), f"broker/{broker}")
-    await cut_socket.ask(path, [address(network, peer) for peer in peers], time.monotonic() + seconds)
+    await cut_socket.ask(path, [link_address(network, peer) for peer in peers], time.monotonic() + seconds)
 
 
 async def status(network: dict[str, Any]) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from tocsin.broker.waiting import Waiting
 from tocsin.model.versions import UNREADABLE
 from tocsin.wire.carriage import TOPIC, Ticket, pieces, ticket_of, wrap
 from tocsin.wire.codec import V5, Decoder, PublishRun
+from tocsin.wire.topics import between_brokers
 
 UNKNOWN_MAX: Final = 16  # brokers that something waits for, without a link to them
 UNKNOWN_MAX_BYTES: Final = 1 << 20
@@ -110,12 +111,17 @@ class Carriage:
 
     def _unpack(self, ticket: Ticket, frames: bytes) -> None:
         for item in Decoder(len(frames), version=V5).feed_runs(frames):
-            if type(item) is PublishRun:
+            if type(item) is PublishRun and not item.topic.startswith("$"):
                 self._receiver.relay_run(ticket.cluster, item)
-            elif (
-                type(item) is PublishPacket and item.qos == QoS.AT_MOST_ONCE and item.topic not in ("", TOPIC)
-            ):
+            elif type(item) is PublishPacket and item.qos == QoS.AT_MOST_ONCE and _carries(item.topic):
                 self._receiver.relay(ticket.cluster, item.topic, item)
             else:
                 self._log.warning("a peer has had carried what no link carries", item=str(item)[:200])
                 self._lost(1)
+
+
+def _carries(topic: str) -> bool:
+    """Whether what is carried may be on this topic: as on a link, but for what is itself carried."""
+    if topic.startswith("$"):
+        return topic != TOPIC and between_brokers(topic)
+    return topic != ""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, cast
 
 from mqtt5 import Packet, PublishPacket, QoS, SubAckPacket, UnsubAckPacket
 
-from tocsin.broker.links import PACKET_MARGIN_BYTES
 from tocsin.broker.outflow import ANSWERS_BYTES, Outflow
 from tocsin.broker.pace import HELD_BACK, NO_ROOM, NOT_CLEAR, TURN, UNDER_WAY, UNREAD, Pace
 from tocsin.broker.partaking import Refused
@@ -60,7 +59,6 @@ from tocsin.wire.replication import Bequest
 
 LINGER_S: Final = 5.0  # for a closed connection's last bytes
 AT_MOST_ONCE: Final = QoS.AT_MOST_ONCE
-ALL: Final = 1 << 40  # items in a slice
 FREE_BYTES: Final = 4 << 10  # of an incomplete packet that every connection may have
 QUOTA_EXCEEDED: Final = 0x97
 
@@ -74,7 +72,7 @@ if TYPE_CHECKING:
 
 
 class Connection(Outflow, Permitted):
-    """A client, or another broker's link to us. What it sends to the client is the affair of ``broker.outflow``."""
+    """A client. What it sends to the client is the affair of ``broker.outflow``."""
 
     def __init__(self, listener: Listener, number: int) -> None:
         super().__init__(listener.exchange, listener.outbound_max_bytes)
@@ -88,7 +86,6 @@ class Connection(Outflow, Permitted):
         self._decoder = Decoder(limits.packet_max_bytes)
         self.post = Pump(self._session, self._carry_out).post  # hand an event to the session
         self._timers = Timers(self._on_timer)
-        self._link_cluster: str | None = None  # the peer's, if this is a link
         self._commits = False  # it has published above QoS 0
         self._pace = Pace(listener.publish_bucket(), self._freed)
         self._turns = listener.turns
@@ -116,7 +113,7 @@ class Connection(Outflow, Permitted):
 
     def data_received(self, data: bytes) -> None:
         pace = self._pace
-        if pace.paused or (len(data) > MUCH_BYTES and len(self._turns) and self._link_cluster is None):
+        if pace.paused or (len(data) > MUCH_BYTES and len(self._turns)):
             self._decoder.put(data)  # a transport may have had it in its hands
             self._take_turns()
             return
@@ -126,9 +123,9 @@ class Connection(Outflow, Permitted):
             self._keep_rest()
 
     def _decode(self, data: bytes) -> Sequence[Item]:
-        """The next slice; of a link all, which speaks for many."""
+        """The next slice."""
         session = self._session
-        most = SLICE if self._link_cluster is None else ALL
+        most = SLICE
         items: Sequence[Item]
         if session.state == "connected":
             items = self._decoder.feed_runs(data, most)
@@ -136,7 +133,7 @@ class Connection(Outflow, Permitted):
                 session.heard(now_us())
         else:
             items = self._decoder.feed(data, most)
-        if self._pace.limited and self._link_cluster is None:
+        if self._pace.limited:
             self._pace.published(items)
         return items
 
@@ -163,7 +160,7 @@ class Connection(Outflow, Permitted):
 
     def _parts(self, run: PublishRun) -> bool:
         """Whether the messages of a long run cost what as many packets do."""
-        return self._link_cluster is None and not self._exchange.passes_whole(self, run)
+        return not self._exchange.passes_whole(self, run)
 
     def work(self) -> bool:
         """It is this connection's turn: handle a slice of what waits; whether more can be handled now."""
@@ -279,10 +276,8 @@ class Connection(Outflow, Permitted):
         source = self._source
         if source is not None and topic in source.gate.ready and not packet.user_properties:
             source.forward(topic, packet)
-        elif self._link_cluster is None:
-            self._publisher().publish(topic, packet)
         else:
-            self._exchange.relay(self._link_cluster, topic, packet)
+            self._publisher().publish(topic, packet)
 
     def _publish_run(self, run: PublishRun) -> None:
         """Packets that are legal whatever is in them; whether their topic is, the session says of one for all."""
@@ -296,10 +291,8 @@ class Connection(Outflow, Permitted):
         source = self._source
         if source is not None and run.topic in source.gate.ready:
             self._exchange.publish_run(self, run)
-        elif self._link_cluster is None:
-            self._publisher().publish_run(run)
         else:
-            self._exchange.relay_run(self._link_cluster, run)
+            self._publisher().publish_run(run)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -365,8 +358,6 @@ class Connection(Outflow, Permitted):
                 self.subscribing.subscribe(effect)
             case Unsubscribe(name=name):
                 self.subscribing.unsubscribe(name)
-            case Publish(packet=packet, topic=topic) if self._link_cluster is not None:
-                self._exchange.relay(self._link_cluster, topic, packet)
             case Publish(packet=packet, topic=topic, will=False):
                 self._publisher().publish(topic, packet)
             case Publish(packet=packet, topic=topic):
@@ -422,19 +413,14 @@ class Connection(Outflow, Permitted):
         self.version = accepted.version
         self.expiry_s = accepted.session_expiry_s
         self._bound(accepted.send_max_bytes, accepted.topic_alias_max)
-        self._link_cluster = self._listener.accept(self, accepted)
-        if self._link_cluster is not None:
-            self._session.become_link()
-            self._decoder.max_packet_bytes += PACKET_MARGIN_BYTES
-        else:
-            self.account.belong(self.user)
-            self.rights_changed()
-            self.epoch = self._exchange.sources.came(self.client_id)
-        if self._link_cluster is None and (accepted.session_expiry_s or not accepted.clean_start):
+        self._listener.accept(self, accepted)
+        self.account.belong(self.user)
+        self.rights_changed()
+        self.epoch = self._exchange.sources.came(self.client_id)
+        if accepted.session_expiry_s or not accepted.clean_start:
             self._resuming = asyncio.get_running_loop().create_task(self._resume(accepted))
             return
-        if self._link_cluster is None:
-            self._durability.client_came(self.client_id, self.user)
+        self._durability.client_came(self.client_id, self.user)
         self._begin(None, 0, accepted)
         self._welcome(accepted, present=False)
 
@@ -442,11 +428,8 @@ class Connection(Outflow, Permitted):
         """Send CONNACK; of a new session that leaves something when the backups know of it."""
         greet = partial(self._greet, accepted, present)
         self._bequeaths = self._session.will is not None
-        if self._link_cluster is None:
-            waits = not present and (self.expiry_s > 0 or self._session.will is not None)
-            self._durability.replicating.came(self.client_id, greet, waits=waits)
-        else:
-            greet()
+        waits = not present and (self.expiry_s > 0 or self._session.will is not None)
+        self._durability.replicating.came(self.client_id, greet, waits=waits)
 
     def _greet(self, accepted: Accepted, present: bool) -> None:
         told = self._listener.introduce(self, accepted)

@@ -34,7 +34,6 @@ from tocsin.runtime.tls import common_name
 from tocsin.runtime.users import UsersBusy
 
 _NOBODY: Final = Who("", "")
-_EVERYTHING: Final = Access().rights(_NOBODY)
 _NOTHING: Final = Access(()).rights(_NOBODY)
 
 
@@ -105,7 +104,7 @@ class Doorkeeper:
             answer = Admitted(answer.user)
         if isinstance(answer, Rejected):
             return self._refuse(answer, asked)
-        if answer.link or not self._asks():
+        if not self._asks():
             return self._let_in(asked, connection, answer, origin)
         proof = self._prove(asked, connection, origin, answer)
         self._checks[connection] = asyncio.get_running_loop().create_task(proof)
@@ -151,26 +150,20 @@ class Doorkeeper:
     def _let_in(
         self, asked: Authenticate, connection: Connection, admitted: Admitted, origin: Origin
     ) -> Authenticated | Rejected:
-        if admitted.link:
-            who, rights = (
-                Who("", asked.client_id),
-                _EVERYTHING,
-            )  # what it carries was checked where it came in
-        else:
-            who = Who(admitted.user, asked.client_id)
-            if reason := self._guard.access.refusal(who):
-                return self._refuse(_rejected(asked, NOT_AUTHORIZED, reason), asked)
-            holder = self._clients.get(asked.client_id)
-            if holder is not None and self.who(holder).user not in ("", who.user):
-                reason = "this client id is in use by another user"
-                return self._refuse(_rejected(asked, CLIENT_ID_NOT_VALID, reason), asked)
-            if (reference := self._sent_on(asked, origin.scheme)) is not None:
-                reason = "the client's home is gone, and another broker stands in for it"
-                return self._refuse(_rejected(asked, USE_ANOTHER_SERVER, reason, reference), asked)
-            rights = self._guard.access.rights(who)
-            if asked.will_topic is not None and not rights.may_publish(asked.will_topic):
-                reason = "the client may not publish to the topic of its will"
-                return self._refuse(_rejected(asked, NOT_AUTHORIZED, reason), asked)
+        who = Who(admitted.user, asked.client_id)
+        if reason := self._guard.access.refusal(who):
+            return self._refuse(_rejected(asked, NOT_AUTHORIZED, reason), asked)
+        holder = self._clients.get(asked.client_id)
+        if holder is not None and self.who(holder).user not in ("", who.user):
+            reason = "this client id is in use by another user"
+            return self._refuse(_rejected(asked, CLIENT_ID_NOT_VALID, reason), asked)
+        if (reference := self._sent_on(asked, origin.scheme)) is not None:
+            reason = "the client's home is gone, and another broker stands in for it"
+            return self._refuse(_rejected(asked, USE_ANOTHER_SERVER, reason, reference), asked)
+        rights = self._guard.access.rights(who)
+        if asked.will_topic is not None and not rights.may_publish(asked.will_topic):
+            reason = "the client may not publish to the topic of its will"
+            return self._refuse(_rejected(asked, NOT_AUTHORIZED, reason), asked)
         self._who[connection], self._rights[connection] = who, rights
         return Authenticated(cause=asked.cause)
 
@@ -193,7 +186,7 @@ class Doorkeeper:
             if who.user in changed.users:
                 error = ProtocolViolation("the user was removed, or has another password", NOT_AUTHORIZED)
                 connection.post(WireFailed(error=error, cause=f"user:{who.user}"))
-            elif changed.access and self._rights.get(connection) is not _EVERYTHING:
+            elif changed.access:
                 self._rights[connection] = self._guard.access.rights(who)
 
 

@@ -55,6 +55,7 @@ from tocsin.ports import Entry
 from tocsin.wire.carriage import TOPIC as CARRIED
 from tocsin.wire.codec import V5, PublishRun
 from tocsin.wire.frames import forward_frame
+from tocsin.wire.topics import ONE_PREFIX
 
 LIVE: Final = 1 << 62  # the position of a message that is in no log: later than every subscription
 
@@ -81,7 +82,6 @@ class Exchange:
         interests_changed: Callable[[tuple[str, ...], tuple[str, ...]], None],
         *,
         cluster: str,
-        secret: bytes,
         queries_changed: QueriesChanged = lambda added, removed, user: None,
         filters_max: int,
         budget: Budget | None = None,
@@ -98,7 +98,7 @@ class Exchange:
         self.near: Callable[[str, bytes], None] = lambda topic, payload: None  # words of the cluster's
         self.apart: Callable[[], dict[str, int]] = dict  # figures of a broker that no leader hears
         self.carriage = Carriage(cluster, self.links, self, self.lose)
-        self._shares = Shares(cluster, secret, self.links, self._add_each, self.lose)
+        self._shares = Shares(cluster, self.links, self._add_each, self.lose)
         self.outbox = outbox
         self.interests = Interests(self._table, interests_changed, filters_max)
         self._log = structlog.get_logger()
@@ -125,11 +125,12 @@ class Exchange:
             self.near(topic, packet.payload)
             return
         self.counts.relayed += 1
-        fanout = self._table.resolve(topic)
-        if packet.user_properties and (name := self._shares.marked(packet)) is not None:
+        if topic.startswith(ONE_PREFIX):
+            topic = topic.removeprefix(ONE_PREFIX)
             self.outbox.begin()
-            self._shares.pass_on(fanout.shares, name, cluster, packet)
+            self._shares.pass_on(self._table.resolve(topic).shares, topic, cluster, packet)
             return
+        fanout = self._table.resolve(topic)
         onward = [peer for peer in fanout.transit if self.links[peer].info.cluster != cluster]
         if packet.retain:
             self._forward_retained("", topic, packet, onward)

@@ -1,17 +1,13 @@
-"""Who a broker is: as others know it, by what brokers of a network know each other, and where results are."""
+"""Who a broker is: as others know it, how it proves that, and where results are."""
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
-from typing import Final
 
+from tocsin.broker.links import BROKER_ROLE, LinkSecurity
 from tocsin.config import Broker, Settings
-from tocsin.errors import Conflict
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
-from tocsin.ports import Table
-
-SECRET_KEY: Final = "link-secret"
+from tocsin.runtime.credentials import PeerTls, certificates_directory, existing_credentials
 
 
 def info_of(configured: Broker) -> BrokerInfo:
@@ -20,8 +16,8 @@ def info_of(configured: Broker) -> BrokerInfo:
         id=configured.id,
         cluster=configured.cluster,
         role=Role(configured.role),
-        host=configured.reachable_at(),
-        port=configured.port,
+        host=configured.links_at(),
+        port=configured.link_port,
         entrances=tuple(
             Entrance(Scheme(scheme), address) for scheme, address in configured.entrances().items()
         ),
@@ -33,15 +29,7 @@ def results_directory(settings: Settings) -> Path:
     return Path(settings.pipeline.storage or Path(settings.state) / "datasets").absolute() / "results"
 
 
-async def network_secret(table: Table) -> bytes:
-    """The secret by which brokers of one network know each other: made by whoever needs it first."""
-    cell = await table.get(SECRET_KEY)
-    if cell is None:
-        made = secrets.token_hex(32).encode()
-        try:
-            await table.compare_and_set(SECRET_KEY, made, revision=0)
-            return made
-        except Conflict:
-            cell = await table.get(SECRET_KEY)
-            assert cell is not None, "somebody made it just now, and nobody deletes it"
-    return cell.value
+def link_security(settings: Settings, broker: str) -> LinkSecurity:
+    """How a broker proves over links who it is; ``OperatorError`` if it has no certificate of the network."""
+    credentials = existing_credentials(certificates_directory(settings.state), BROKER_ROLE, broker)
+    return LinkSecurity(settings.network, PeerTls(credentials))

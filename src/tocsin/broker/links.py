@@ -1,9 +1,12 @@
 """Links: one-way MQTT 5 connections to other brokers, dialled by the side that has messages to send.
 
-A link introduces itself as the user ``$link`` with the network's secret and says in user properties which broker
-and cluster it comes from; what it then publishes is relayed by the peer, never sent back. Everything here is
-best effort: bytes that wait are bounded, and what finds no room is dropped and counted. While a link is away,
-messages wait (``broker.waiting``), so that a route's first messages and a peer's restart cost nothing.
+A link is TLS in which both sides show certificates of the network's own authority. Before it says a word the peer has
+proven that it is the broker that is meant: whoever else listens there learns nothing. The link's client id is
+``$link/`` and the name in this broker's own certificate; a user property says which cluster it comes from. What it then
+publishes is relayed by the peer, never sent back.
+
+Everything here is best effort: bytes that wait are bounded, and what finds no room is dropped and counted. While a link
+is away, messages wait (``broker.waiting``), so that a route's first messages and a peer's restart cost nothing.
 
 A link that stays away may have a **detour**: then messages are handed to ``broker.carriage`` instead, and
 ``core.passage`` says when. What is carried for others takes the link itself, or waits.
@@ -12,20 +15,23 @@ A link that stays away may have a **detour**: then messages are handed to ``brok
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import structlog
 from mqtt5 import ConnAckPacket, ConnectPacket, Packet, PingRespPacket
 
 from tocsin.broker.direct import NOWHERE
 from tocsin.broker.fanout import Group
 from tocsin.broker.waiting import Waiting
-from tocsin.core.admission import LINK_PREFIX, LINK_USER, PROPERTY_BROKER, PROPERTY_CLUSTER, PROPERTY_LEVELS
 from tocsin.core.dialler import Down
+from tocsin.core.incoming_link import LINK_PREFIX, PROPERTY_CLUSTER, PROPERTY_LEVELS
 from tocsin.core.passage import STRAIGHT, Passage
 from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import speaks
+from tocsin.runtime.credentials import Identity, PeerTls, peer_of
 from tocsin.runtime.line import Endpoint, Line
 from tocsin.runtime.pump import now_us
 
@@ -36,7 +42,38 @@ NO_MAXIMUM: Final = 1 << 28  # more than any MQTT frame
 MOMENT_S: Final = 0.001  # so that a timer does not fire before its time by another clock
 ANSWER_MAX_BYTES: Final = 64 << 10  # a peer only ever answers CONNACK, PINGRESP and DISCONNECT
 
+BROKER_ROLE: Final = "broker"  # in certificates
+
 Carry = Callable[[tuple[str, ...], bytes, int], None]  # relays, frames, messages
+
+
+class LinkSecurity(msgspec.Struct, frozen=True):
+    """By what brokers of one network know each other."""
+
+    network: str
+    tls: PeerTls
+
+    def broker(self, name: str) -> Identity:
+        """Who the broker of this name has to be."""
+        return Identity(self.network, BROKER_ROLE, name)
+
+
+class _Meant:
+    """That a server is the peer that a link is for."""
+
+    def __init__(self, security: LinkSecurity, info: BrokerInfo) -> None:
+        self._security = security
+        self._expected = security.broker(info.certificate_name)
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        return self._security.tls.client
+
+    def problem(self, connection: Any) -> str | None:
+        found = peer_of(connection)
+        if found == self._expected:
+            return None
+        return f"{found or 'somebody else'} listens there, and not {self._expected}"
 
 
 class Link:
@@ -46,7 +83,7 @@ class Link:
         self,
         own: BrokerInfo,
         info: BrokerInfo,
-        secret: bytes,
+        security: LinkSecurity,
         *,
         outbound_max_bytes: int,
         dropped: Callable[[int], None],
@@ -60,24 +97,19 @@ class Link:
         self._outbound_max_bytes = outbound_max_bytes
         self._dropped = dropped  # told how many messages were lost
         self.measured: Callable[[int], None] = _nobody  # told the round trip of each sign of life
+        self.known: Callable[[], None] = _nothing  # called each time that it is known whether it is up
         self._passage = Passage()
         self._carry: Carry = _nowhere  # sends what takes the detour
         self._own = Waiting(outbound_max_bytes, dropped)  # while there is no way
         self._carried = Waiting(outbound_max_bytes, dropped)  # for others, while there is no line
         self._again: asyncio.TimerHandle | None = None
         greeting = ConnectPacket(
-            f"{LINK_PREFIX}{own.id}",
-            username=LINK_USER,
-            password=secret,
+            f"{LINK_PREFIX}{own.certificate_name}",
             clean_start=True,
             keep_alive=KEEP_ALIVE_S,
-            user_properties=[
-                (PROPERTY_BROKER, own.id),
-                (PROPERTY_CLUSTER, own.cluster),
-                (PROPERTY_LEVELS, speaks().text),
-            ],
+            user_properties=[(PROPERTY_CLUSTER, own.cluster), (PROPERTY_LEVELS, speaks().text)],
         )
-        at = Endpoint(info.host, info.port)
+        at = Endpoint(info.host, info.port, proof=_Meant(security, info))
         self._line = Line([at], greeting, self, redial=True, packet_max_bytes=ANSWER_MAX_BYTES)
         self._log = structlog.get_logger().bind(peer=info.id, cause=f"link {own.id}→{info.id}")
 
@@ -178,6 +210,7 @@ class Link:
             self.pass_on(frame, messages)
         self._drain(now)
         self._line.ping()
+        self.known()
 
     def line_down(self, down: Down) -> None:
         if not self.problem:
@@ -185,6 +218,7 @@ class Link:
         self.problem, self.tried = down.reason, True
         self._passage.link_down()
         self._drain(now_us())
+        self.known()
 
     def line_heard(self, packet: Packet) -> None:
         """A peer sends nothing over our link that concerns us but signs of life."""
@@ -194,6 +228,10 @@ class Link:
 
 def _nobody(round_trip_us: int) -> None:
     """Nobody wants to know."""
+
+
+def _nothing() -> None:
+    """Nobody waits for that."""
 
 
 def _nowhere(way: tuple[str, ...], data: bytes, messages: int) -> None:

@@ -31,7 +31,7 @@ from tocsin.broker.turns import Turns
 from tocsin.broker.visitors import Visitors
 from tocsin.config import Limits
 from tocsin.core.access import Rights, Who
-from tocsin.core.admission import NOT_AUTHORIZED, Admission, Origin, is_loopback, link_cluster, source_of
+from tocsin.core.admission import NOT_AUTHORIZED, Admission, Origin, is_loopback, source_of
 from tocsin.core.rates import Bucket, Buckets
 from tocsin.core.refuge import reference
 from tocsin.core.session import (
@@ -53,7 +53,6 @@ from tocsin.runtime.guard import Changed, Guard
 from tocsin.runtime.pump import now_us
 
 BACKLOG: Final = 1_024  # connections that wait to be accepted; the kernel's somaxconn bounds it as well
-LINKS_MAX: Final = 1_000  # sockets beyond the clients and the half-open ones
 ADDRESSES_MAX: Final = 10_000  # whose rate is remembered; at about 300 B each, 3 MB
 BURST_S: Final = 10  # an address may open as many connections at once as it may in this time
 ACCEPT_PAUSE_S: Final = 0.1  # when the process has no descriptor left
@@ -124,7 +123,7 @@ class Listener:
         )
         self.guard = guard or Guard()
         self._access_changed = access_changed  # called when rights(…) may answer otherwise than before
-        self._sockets_max = limits.connections_max + limits.half_open_max + LINKS_MAX
+        self._sockets_max = limits.connections_max + limits.half_open_max
         self._half_open_max = limits.half_open_max
         self._publish_rate, self._publish_burst = limits.publish_rate, limits.publish_burst
         rate = limits.connection_rate
@@ -133,7 +132,6 @@ class Listener:
         self._half_open: dict[Connection, None] = {}  # oldest first; those in a TLS handshake too
         self._handshakes: dict[Connection, asyncio.Task[None]] = {}
         self._clients: dict[str, Connection] = {}  # client id → the connection that holds it
-        self._links: dict[str, Connection] = {}  # the same for peers' links, which are no clients
         self._elsewhere = elsewhere
         sent_on = visitors.sent_on if visitors is not None else _nowhere
         self._doorkeeper = Doorkeeper(
@@ -201,9 +199,9 @@ class Listener:
             server.close()
         for task in (*self._tasks, *self._handshakes.values()):
             task.cancel()
-        cause, links = f"{self.own.id}:stop", set(self._links.values())
+        cause = f"{self.own.id}:stop"
         for connection, origin in tuple(self._connections.items()):
-            reference = None if connection in links else self._elsewhere(origin.scheme)
+            reference = self._elsewhere(origin.scheme)
             connection.post(ServerStopping(server_reference=reference, cause=cause))
         self._doorkeeper.close()
 
@@ -343,18 +341,15 @@ class Listener:
             if self._access_changed is not None:
                 self._access_changed()
 
-    def accept(self, connection: Connection, accepted: Accepted) -> str | None:
-        """Register a connection under its client id; the cluster that it links from, if it is a link."""
-        cluster = link_cluster(accepted)
-        holders = self._clients if cluster is None else self._links
-        before = holders.get(accepted.client_id)
-        holders[accepted.client_id] = connection
+    def accept(self, connection: Connection, accepted: Accepted) -> None:
+        """Register a connection under its client id."""
+        before = self._clients.get(accepted.client_id)
+        self._clients[accepted.client_id] = connection
         if before is not None:
-            if self._visitors is not None and cluster is None:
+            if self._visitors is not None:
                 self._visitors.went(accepted.client_id)  # until it has its CONNACK
             before.post(TakenOver(clean_start=accepted.clean_start, cause=accepted.cause))
         self._log.debug("client accepted", subscriber=accepted.client_id, cause=accepted.cause)
-        return cluster
 
     def introduce(self, connection: Connection, accepted: Accepted) -> tuple[tuple[str, str], ...]:
         """A client is in: what to tell it of this broker and others, if it wants to know."""
@@ -446,10 +441,9 @@ class Listener:
         self.packets.done(connection)
         self.unread.ended(connection)
         self._doorkeeper.forget(connection)
-        for holders in (self._clients, self._links):
-            if holders.get(connection.client_id) is connection:
-                del holders[connection.client_id]
-                self.exchange.durability.client_went(connection.client_id)
-                if self._visitors is not None:
-                    self._visitors.went(connection.client_id)
+        if self._clients.get(connection.client_id) is connection:
+            del self._clients[connection.client_id]
+            self.exchange.durability.client_went(connection.client_id)
+            if self._visitors is not None:
+                self._visitors.went(connection.client_id)
         self.exchange.forget(connection)

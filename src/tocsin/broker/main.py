@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import socket
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -16,8 +17,9 @@ from tocsin.broker.durability import Durability
 from tocsin.broker.exchange import Exchange
 from tocsin.broker.fanout import Outbox
 from tocsin.broker.figures import Figures
-from tocsin.broker.identity import info_of, network_secret, results_directory
-from tocsin.broker.links import Link
+from tocsin.broker.identity import info_of, link_security, results_directory
+from tocsin.broker.link_door import LinkDoor
+from tocsin.broker.links import Link, LinkSecurity
 from tocsin.broker.listener import Listener, listening_socket
 from tocsin.broker.replicating import policy_of
 from tocsin.broker.sources import Sources
@@ -76,8 +78,10 @@ async def serve(process: Process, broker_id: str) -> None:
             "brokers", broker_id, "command line", "there is no such broker", f"Name one of {known}"
         )
     process.report("starting")
+    security = link_security(settings, broker_id)
     listening = {
-        name: listening_socket(configured.host, port, broker_id) for name, port in configured.ports().items()
+        name: listening_socket(configured.host_of(name), port, broker_id)
+        for name, port in configured.ports().items()
     }
     store = await JetStreamStore.open(settings.nats, "broker", name=f"broker {broker_id}")
     try:
@@ -85,17 +89,17 @@ async def serve(process: Process, broker_id: str) -> None:
         chosen = {name: each.getsockname()[1] for name, each in listening.items()}
         own = info_of(msgspec.structs.replace(configured, **chosen))
         commands = await store.log(Places(settings.network).commands)
-        secret = await network_secret(table)
         place: BrokerInfo | None = None
         while True:
-            broker = _Broker(process, own, store, commands, table, secret, place)
+            broker = _Broker(process, own, store, commands, table, security, place)
             await broker.open()
             change = await broker.run(listening)
             if change is None:
                 return
             (place,) = change
             listening = {
-                name: listening_socket(configured.host, port, broker_id) for name, port in chosen.items()
+                name: listening_socket(configured.host_of(name), port, broker_id)
+                for name, port in chosen.items()
             }
     finally:
         await store.close()
@@ -111,7 +115,7 @@ class _Broker:
         store: Store,
         commands: Log,
         table: Table,
-        secret: bytes,
+        security: LinkSecurity,
         place: BrokerInfo | None = None,
     ) -> None:
         """``place``: the broker that is gone and whose place this one, a standby, takes under that one's name."""
@@ -119,7 +123,10 @@ class _Broker:
         self._process = process
         self._spare = own.id if place is not None else ""
         if place is not None:
-            own = msgspec.structs.replace(own, id=place.id, cluster=place.cluster, role=place.role)
+            # Its certificate stays its own: peers learn from the coordinator's log who holds the place.
+            own = msgspec.structs.replace(
+                own, id=place.id, cluster=place.cluster, role=place.role, certified=own.id
+            )
         self._own = own
         self._change: asyncio.Future[tuple[BrokerInfo | None]] = asyncio.get_running_loop().create_future()
         self._store = store
@@ -145,13 +152,12 @@ class _Broker:
             self._make_link,
             self._interests_changed,
             cluster=own.cluster,
-            secret=secret,
             queries_changed=self._queries_changed,
             filters_max=settings.limits.filters_max,
             budget=Budget(bounds_of(settings.budgets)),
         )
         self._exchange.sources = Sources(
-            self._driver.post,
+            lambda event: self._exchange.peers.when_settled(partial(self._driver.post, event)),
             lambda: self._exchange.durability.journal.newest,
             broker=own.id,
             cluster=own.cluster,
@@ -159,9 +165,10 @@ class _Broker:
             metadata_max_bytes=settings.limits.metadata_max_bytes,
         )
         self._apart = Apart(own, self._exchange, self._member)
-        self._secret = secret
+        self._security = security
+        self._link_door = LinkDoor(security, settings.limits, self._exchange)
         guard = Guard(settings)
-        admission = Admission(secret, settings.limits.connections_max, guard.policy)
+        admission = Admission(settings.limits.connections_max, guard.policy)
         self._listener = Listener(
             own,
             settings.limits,
@@ -214,6 +221,7 @@ class _Broker:
 
     async def _attend(self, listening: Mapping[str, socket.socket]) -> None:
         """Let clients in; then say how it goes, for ever. Who asks for retained messages may have to wait for them."""
+        self._link_door.open(listening["link_port"])
         web = framed(self._listener)
         for name, tls, wrap in (
             ("port", False, None),
@@ -279,6 +287,7 @@ class _Broker:
         self._process.report("stopping")
         clients = self._listener.clients
         await self._listener.close()
+        await self._link_door.close()
         self._exchange.sources.release()
         self._driver.post(Leaving(cause=f"{self._own.id}:stop"))
         await self._driver.flush()
@@ -379,7 +388,7 @@ class _Broker:
         return Link(
             self._own,
             peer,
-            self._secret,
+            self._security,
             outbound_max_bytes=self._process.settings.limits.outbound_max_bytes,
             dropped=self._count_dropped,
         )

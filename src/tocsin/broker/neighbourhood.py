@@ -40,9 +40,10 @@ from tocsin.ports import Change, Table
 from tocsin.runtime.pump import Pump, wall_us
 from tocsin.runtime.timers import Timers
 from tocsin.wire.codec import V5, encode
+from tocsin.wire.topics import NEAR_PREFIX
 from tocsin.wire.words import Word, decode_word, encode_word
 
-PREFIX: Final = "$near/"
+PREFIX: Final = NEAR_PREFIX
 WORDS: Final = f"{PREFIX}words"
 REPLICATION: Final = f"{PREFIX}replication"
 AGAIN_S: Final = 5.0  # before an entry that could not be written is tried once more

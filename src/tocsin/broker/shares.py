@@ -1,16 +1,15 @@
 """Messages at QoS 0 for groups (``$share/group/filter``): each goes to one member, here or at one other broker.
 
 The broker at which a message is published chooses, and nobody else: the member here whose turn it is, if there is one
-that takes it, else one peer. What goes to a peer has a **mark**, a last user property that names the group. There it
-concerns that group and nothing else: a member, or on a routing broker one peer further on. What comes over a link
-without a mark concerns no group.
+that takes it, else one peer. What goes to a peer is **marked**: its topic has the prefix ``$one/``, and its last user
+property names the group. There it concerns that group and nothing else: a member, or on a routing broker one peer
+further on. What comes over a link without a mark concerns no group.
 
-The mark's name follows from the network's secret, and no client ever sees it; so none can say it.
+No client can say the mark: topics that begin with ``$`` are not theirs to publish to.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
@@ -23,6 +22,7 @@ from tocsin.model.publication import Publication
 from tocsin.wire.codec import V5, Version
 from tocsin.wire.frames import forward_frame
 from tocsin.wire.mqtt50 import PROPERTIES_MAX
+from tocsin.wire.topics import ONE_PREFIX
 
 
 class Member(Outlet, Protocol):
@@ -39,14 +39,10 @@ class Member(Outlet, Protocol):
 
 # User properties of a message that can have a mark besides: peers take no packet with more properties in all.
 MARKED_MAX: Final = PROPERTIES_MAX - 8
+GROUP_PROPERTY: Final = "group"
 
 MemberT = TypeVar("MemberT", bound=Member)
 Add = Callable[[Sequence[Outlet], bytes, None], None]
-
-
-def mark_of(secret: bytes) -> str:
-    """The name of the user property by which brokers of one network mark what is for a group."""
-    return hashlib.blake2b(b"group", key=secret[:64], digest_size=16).hexdigest()
 
 
 class Shares:
@@ -56,13 +52,11 @@ class Shares:
     def __init__(
         self,
         cluster: str,
-        secret: bytes,
         links: Mapping[str, Link],
         add: Add,
         lost: Callable[[int], None],
     ) -> None:
         self._cluster = cluster
-        self._mark = mark_of(secret)
         self._links = links
         self._add = add
         self._lost = lost
@@ -78,15 +72,15 @@ class Shares:
             if share.members:
                 self._give(share, packet, ())
 
-    def marked(self, packet: PublishPacket) -> str | None:
-        """The group that a message from a link is for; None if it is for none."""
-        properties = packet.user_properties
-        return properties[-1][1] if properties and properties[-1][0] == self._mark else None
-
     def pass_on(
-        self, shares: Iterable[Share[MemberT]], name: str, cluster: str, packet: PublishPacket
+        self, shares: Iterable[Share[MemberT]], topic: str, cluster: str, packet: PublishPacket
     ) -> None:
-        """A marked message that came over a link from a broker of this cluster."""
+        """A marked message on this topic that came over a link from a broker of this cluster."""
+        if not packet.user_properties:
+            self._lost(1)  # a peer that says for one, and not for whom
+            return
+        name = packet.user_properties[-1][1]
+        packet = Publication.of(packet, topic, "").packet(retain=packet.retain)
         del packet.user_properties[-1:]
         for share in shares:
             if share.name == name:
@@ -124,6 +118,6 @@ class Shares:
         return equal[turn % len(equal)]
 
     def _with_mark(self, packet: PublishPacket, name: str) -> PublishPacket:
-        marked = Publication.of(packet, packet.topic, "").packet(retain=packet.retain)
-        marked.user_properties.append((self._mark, name))
+        marked = Publication.of(packet, ONE_PREFIX + packet.topic, "").packet(retain=packet.retain)
+        marked.user_properties.append((GROUP_PROPERTY, name))
         return marked

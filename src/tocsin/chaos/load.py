@@ -9,6 +9,7 @@ has the broker's word for it, before the first message is published.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections import Counter
 from collections.abc import Coroutine, Sequence
@@ -41,6 +42,7 @@ class Access(msgspec.Struct, frozen=True):
 
     username: str | None = None
     password: bytes | None = None
+    tls: ssl.SSLContext | None = None  # for brokers without a plain port
 
 
 class Load:
@@ -55,7 +57,7 @@ class Load:
         self._account = account
         self._rate = rate
         self._access = access
-        self._servers = [Server(*part.address) for part in brokers if part.address is not None]
+        self._servers = [Server(*part.entrance) for part in brokers if part.entrance is not None]
         self._subscribers: list[AsyncClient] = []
         self._publishers: list[AsyncClient] = []
         self._reading: list[asyncio.Task[None]] = []
@@ -104,15 +106,17 @@ class Load:
             "deadline_s": DEADLINE_S,
             "username": self._access.username,
             "password": self._access.password,
+            "tls": self._access.tls,
         }
         return AsyncClient([*self._servers[at:], *self._servers[:at]], **options)
 
-    def at(self, address: tuple[str, int] | None) -> int:
+    def at(self, broker: Part) -> int:
         """How many clients are connected there."""
-        if address is None:
+        if broker.entrance is None:
             return 0
+        host, port, _ = broker.entrance
         servers = Counter(client.server for client in self._clients if client.connected)
-        return servers[f"{address[0]}:{address[1]}"]
+        return servers[f"{host}:{port}"]
 
     @property
     def _clients(self) -> tuple[AsyncClient, ...]:

@@ -23,7 +23,7 @@ from tocsin.chaos.targets import Part, PartKind
 from tocsin.errors import OperatorError
 from tocsin.model.message import broker_address
 from tocsin.runtime.cut_socket import socket_path
-from tocsin.runtime.directory import NetworkFile, StateDirectory, read_network
+from tocsin.runtime.directory import BrokerAddress, NetworkFile, StateDirectory, read_network
 from tocsin.runtime.network import own_command
 
 OWN: Final = own_command()[1:]  # how a process of ours is started, behind the interpreter
@@ -87,7 +87,7 @@ class Running:
         """Brokers as the network's file has them; everything else as it runs now."""
         stores = dict(enumerate(map(_address, self.file.nats), 1))
         found = [
-            Part(broker_address(each.id), "broker", each.cluster, each.role, (each.host, each.port))
+            Part(broker_address(each.id), "broker", each.cluster, each.role, each.links_at, _entrance(each))
             for each in self.file.brokers
         ]
         for name, _ in self._children():
@@ -201,3 +201,10 @@ def _kind(name: str) -> PartKind:
 def _address(url: str) -> tuple[str, int]:
     parts = urlsplit(url)
     return parts.hostname or "", parts.port or 4222
+
+
+def _entrance(broker: BrokerAddress) -> tuple[str, int, str] | None:
+    """Where our clients come in: in plain if they can, else over TLS."""
+    ways = broker.ways()
+    scheme = next((each for each in ("mqtt", "ws", "mqtts", "wss") if each in ways), None)
+    return None if scheme is None else (*ways[scheme], scheme)

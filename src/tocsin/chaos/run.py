@@ -132,10 +132,8 @@ class Run:
 
     async def _suffer(self, fault: Fault, load: Load) -> None:
         names = () if fault.kind == OWN else await self._breaker.met(fault.target)
-        addresses = [
-            part.address for part in self._network.parts if part.kind == "broker" and part.name in names
-        ]
-        clients = sum(map(load.at, addresses))
+        brokers = [part for part in self._network.parts if part.kind == "broker" and part.name in names]
+        clients = sum(map(load.at, brokers))
         at_s = time.monotonic()
         done = await self._breaker.carry_out(fault, names)
         number = self._account.broken(at_s) if done.pids else None

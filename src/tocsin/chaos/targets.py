@@ -34,7 +34,8 @@ class Part(msgspec.Struct, frozen=True):
     kind: PartKind
     cluster: str = ""  # of a broker
     role: str = ""  # of a broker
-    address: Address | None = None  # where others reach it
+    address: Address | None = None  # where other processes reach it: of a broker, its peers' links
+    entrance: tuple[str, int, str] | None = None  # where clients of a broker come in: host, port and scheme
 
 
 def names(parts: Sequence[Part]) -> Mapping[str, tuple[str, ...]]:

@@ -128,10 +128,10 @@ class LiveBoard:
     def _foot(self) -> str:
         if self._ready_after_s is None:
             return f"state and logs in {self._state}"
-        first = self._network.brokers[0]
+        first = next((url for each in self._network.brokers for url in each.urls()), "HOST:PORT")
         return (
             f"ready after {self._ready_after_s:.1f} s; state and logs in {self._state}\n"
-            f"listen: tocsin sub --at {first.host}:{first.port} '#'      stop: Ctrl-C (twice: at once)"
+            f"listen: tocsin sub --at {first} '#'      stop: Ctrl-C (twice: at once)"
             + (f"\n{self._hint}" if self._hint else "")
         )
 

@@ -20,11 +20,20 @@ from tocsin.chaos.plan import KINDS, OWN, WRITTEN, Fault, Kind
 from tocsin.chaos.run import Choices, Outcome, Run
 from tocsin.cli.layout import console
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, process_settings
-from tocsin.cli.target import PasswordOption, UserOption, password_of
+from tocsin.cli.target import (
+    AuthoritiesOption,
+    CertificateOption,
+    InsecureOption,
+    KeyOption,
+    PasswordOption,
+    UserOption,
+    password_of,
+)
 from tocsin.config import Settings
 from tocsin.coordinator.status import read_all
 from tocsin.core.coordination.places import Places
 from tocsin.errors import OperatorError, TocsinError
+from tocsin.runtime.tls import client_context
 from tocsin.store.jetstream import JetStreamStore
 
 BROKEN: Final = 1  # the exit code: a promise was not kept
@@ -122,6 +131,10 @@ def chaos(
     ] = False,
     user: UserOption = "",
     password: PasswordOption = "",
+    authorities: AuthoritiesOption = "",
+    certificate: CertificateOption = "",
+    key: KeyOption = "",
+    insecure: InsecureOption = False,
     config: ConfigOption = None,
     sets: SetOption = None,
     state: StateOption = None,
@@ -169,7 +182,11 @@ def chaos(
         rate=_rate(publishers, rate),
         seconds=max(seconds, plan.ends_s(faults)),
         settle_s=_positive("--settle", settle),
-        access=Access(user or None, password_of(user, password)),
+        access=Access(
+            user or None,
+            password_of(user, password),
+            client_context(authorities=authorities, certificate=certificate, key=key, insecure=insecure),
+        ),
     )
     outcome = asyncio.run(
         _perform(network, breaker, choices, faults, lambda words: typer.echo(words, err=json))

@@ -106,23 +106,20 @@ def find_broker(broker: str, address: str, state: Path, *, secure: bool = False)
         return _parsed(address, secure)
     network = read_network(state)
     if network is None:
-        known = {
-            each.id: BrokerAddress(each.id, each.cluster, each.role, each.host, each.port)
-            for each in DEFAULT_BROKERS
-        }
+        known = {each.id: BrokerAddress.of(each) for each in DEFAULT_BROKERS}
     else:
         known = {each.id: each for each in network.brokers}
     if broker and broker not in known:
         raise OperatorError(f"there is no broker {broker!r} here", f"Name one of {', '.join(known)}")
     chosen = known[broker] if broker else next(iter(known.values()))
-    if not secure:
-        return Server(chosen.host, chosen.port)
-    if chosen.tls_port < 0:
+    ways = {scheme: way for scheme, way in chosen.ways().items() if not secure or scheme in SECURE.values()}
+    if not ways:
         raise OperatorError(
-            f"broker {chosen.id} has no port for TLS",
-            "Leave the options about certificates out, or set its tls_port",
+            f"broker {chosen.id} has no port for {'TLS' if secure else 'clients'}",
+            "Leave the options about certificates out, or set its tls_port" if secure else "Name another one",
         )
-    return Server(chosen.host, chosen.tls_port, "mqtts")
+    scheme = next(each for each in ("mqtt", "mqtts", "ws", "wss") if each in ways)
+    return Server(*ways[scheme], scheme)
 
 
 def _parsed(address: str, secure: bool) -> Server:

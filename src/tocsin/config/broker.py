@@ -10,8 +10,15 @@ from tocsin.config.section import NAME, Section
 
 Role = Literal["edge", "routing", "standby"]
 
-LISTENERS = ("port", "tls_port", "ws_port", "wss_port")  # fields of a broker that are ports
-SCHEMES = dict(zip(LISTENERS, ("mqtt", "mqtts", "ws", "wss"), strict=True))  # of the addresses of each
+# Fields of a broker that are ports, with the scheme of clients' addresses there; then that of links, which has none.
+SCHEMES = {"port": "mqtt", "tls_port": "mqtts", "ws_port": "ws", "wss_port": "wss"}
+LINK_LISTENER = "link_port"
+LISTENERS = (*SCHEMES, LINK_LISTENER)
+LOOPBACK = {
+    "0.0.0.0": "127.0.0.1",
+    "::": "::1",
+}  # where one that listens on every address is found on this machine
+_OWN_HOST = "Empty: `host`."
 
 
 class Broker(Section, frozen=True, kw_only=True):
@@ -33,7 +40,9 @@ class Broker(Section, frozen=True, kw_only=True):
         ),
     ] = "edge"
     host: Annotated[str, Meta(description="Address on which it listens for MQTT.")] = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65_535, description="Port for MQTT. 0: choose a free one.")] = 0
+    port: Annotated[
+        int, Meta(ge=-1, le=65_535, description="Port for MQTT. -1: none; 0: choose a free one.")
+    ] = 0
     tls_port: Annotated[
         int,
         Meta(ge=-1, le=65_535, description="Port for MQTT over TLS. -1: none; 0: choose a free one."),
@@ -50,12 +59,42 @@ class Broker(Section, frozen=True, kw_only=True):
             description="Port for MQTT over WebSocket and TLS. -1: none; 0: choose a free one.",
         ),
     ] = -1
+    link_port: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=65_535,
+            description="Port for links of other brokers, with TLS in which both sides show certificates of the "
+            "network's own authority. 0: choose a free one.",
+        ),
+    ] = 0
+    tls_host: Annotated[
+        str, Meta(max_length=253, description=f"Address on which it listens for MQTT over TLS. {_OWN_HOST}")
+    ] = ""
+    ws_host: Annotated[
+        str,
+        Meta(max_length=253, description=f"Address on which it listens for MQTT over WebSocket. {_OWN_HOST}"),
+    ] = ""
+    wss_host: Annotated[
+        str,
+        Meta(
+            max_length=253,
+            description=f"Address on which it listens for MQTT over WebSocket and TLS. {_OWN_HOST}",
+        ),
+    ] = ""
+    link_host: Annotated[
+        str,
+        Meta(
+            max_length=253,
+            description=f"Address on which it listens for links, and at which other brokers reach it. {_OWN_HOST}",
+        ),
+    ] = ""
     advertise: Annotated[
         str,
         Meta(
             max_length=253,
-            description="Name or address at which clients and other brokers reach it. Empty: its `host`, "
-            "or this machine's loopback address if that is every address.",
+            description="Name or address at which clients reach it, and other brokers unless `link_host` is one. "
+            "Empty: the address on which it listens, or this machine's loopback address if that is every address.",
         ),
     ] = ""
     public: Annotated[
@@ -67,21 +106,38 @@ class Broker(Section, frozen=True, kw_only=True):
         ),
     ] = ()
 
-    def reachable_at(self) -> str:
-        """Where others find it."""
-        return self.advertise or {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+    def host_of(self, listener: str) -> str:
+        """The address on which one of its ports is."""
+        own: str = "" if listener == "port" else getattr(self, listener.replace("_port", "_host"))
+        return own or self.host
+
+    def reachable_at(self, listener: str = "port") -> str:
+        """Where clients find one of its ports."""
+        host = self.host_of(listener)
+        return self.advertise or LOOPBACK.get(host, host)
+
+    def links_at(self) -> str:
+        """Where other brokers find it."""
+        own = bool(self.link_host) and self.link_host not in LOOPBACK
+        return self.link_host if own else self.reachable_at(LINK_LISTENER)
 
     def entrances(self) -> dict[str, str]:
         """Where clients find it: host:port by scheme, once its ports are chosen."""
-        found = self.reachable_at()
-        host = f"[{found}]" if ":" in found else found
-        own = {SCHEMES[name]: f"{host}:{port}" for name, port in self.ports().items()}
+        own = {
+            scheme: _joined(self.reachable_at(name), port)
+            for name, scheme in SCHEMES.items()
+            if (port := getattr(self, name)) >= 0
+        }
         return own | {scheme: address for scheme, _, address in (url.partition("://") for url in self.public)}
 
     def ports(self) -> dict[str, int]:
         """The ports on which it listens, by the setting that says so; 0 is still to be chosen."""
         named = {name: getattr(self, name) for name in LISTENERS}
         return {name: port for name, port in named.items() if port >= 0}
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 DEFAULT_BROKERS = (

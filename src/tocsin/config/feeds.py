@@ -99,3 +99,11 @@ class Feeds(Section, frozen=True, kw_only=True):
         ),
     ] = -1
     password: Annotated[str, Meta(max_length=512, description="Password of that user.")] = ""
+    broker_ca: Annotated[
+        str,
+        Meta(
+            max_length=4_096,
+            description="PEM file with the authorities whose certificates the feeder believes of brokers that have no "
+            "plain port. Empty: those of this machine.",
+        ),
+    ] = ""

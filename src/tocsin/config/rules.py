@@ -121,6 +121,17 @@ def _check_brokers(settings: Settings, origins: Mapping[str, str]) -> None:
             )
         seen[broker.id] = index
         _check_host(f"{where}.host", broker.host, source)
+        for name in ("tls_host", "ws_host", "wss_host", "link_host"):
+            if getattr(broker, name):
+                _check_host(f"{where}.{name}", getattr(broker, name), source)
+        if broker.role != "routing" and not broker.entrances():
+            raise SettingError(
+                f"{where}.port",
+                broker.port,
+                source,
+                "clients would have no way into this broker",
+                "Set its tls_port or wss_port, or open the plain port",
+            )
         if broker.advertise:
             _check_host(f"{where}.advertise", broker.advertise, source)
         _check_public(f"{where}.public", broker.public, source)
@@ -184,7 +195,7 @@ def _listeners(settings: Settings) -> Iterator[tuple[str, str, int]]:
     for index, broker in enumerate(settings.brokers):
         for name, port in broker.ports().items():
             if port:
-                yield f"brokers[{index}].{name}", broker.host, port
+                yield f"brokers[{index}].{name}", broker.host_of(name), port
     for name in ("http_port", "https_port"):
         if (port := getattr(settings.feeds, name)) > 0:
             yield f"feeds.{name}", settings.feeds.http_host, port

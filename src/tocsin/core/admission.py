@@ -1,8 +1,6 @@
 """Who may connect to a broker, and as whom.
 
-A peer broker's link says that it is the user ``$link`` and proves it with the network's secret. Everybody else is a
-client, welcome while there is room (else it is told of a broker that has some, if one is known) under any client id
-that is not a link's, who has
+A client is welcome while there is room (else it is told of a broker that has some, if one is known) who has
 
     a client certificate      its common name is the user, whatever the CONNECT says
     a user name               proven by the password, if there is a file of users; ``CheckPassword`` asks the shell for
@@ -19,7 +17,6 @@ for nothing in the rules.
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 from collections.abc import Callable
 from functools import lru_cache
@@ -28,19 +25,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tocsin.core.session import Accepted, Authenticate, Rejected
+from tocsin.core.session import Authenticate, Rejected
 from tocsin.model.network import Scheme
-from tocsin.model.versions import speaks
 
-LINK_USER: Final = "$link"
-LINK_PREFIX: Final = "$link/"  # of a link's client id; the rest is its broker's id
-PROPERTY_BROKER: Final = "broker"
-PROPERTY_CLUSTER: Final = "cluster"
-PROPERTY_LEVELS: Final = "levels"
 EVERY_ORIGIN: Final = "*"
 PARSED_MAX: Final = 1_024  # addresses whose meaning is remembered: most clients come back, or from behind one
 
-UNSUPPORTED_VERSION: Final = 0x84
 CLIENT_ID_NOT_VALID: Final = 0x85
 BAD_USER_NAME_OR_PASSWORD: Final = 0x86
 NOT_AUTHORIZED: Final = 0x87
@@ -69,13 +59,9 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """The peer may come in; ``user`` is what it has proven to be called, empty if nothing.
-
-    ``link`` is of its own, so that no name, wherever it comes from, can make a client a link.
-    """
+    """The peer may come in; ``user`` is what it has proven to be called, empty if nothing."""
 
     user: str = ""
-    link: bool = False
 
 
 class CheckPassword(msgspec.Struct, frozen=True):
@@ -92,8 +78,7 @@ WELCOMING: Final = Policy()
 class Admission:
     """The rule of one broker."""
 
-    def __init__(self, secret: bytes, connections_max: int, policy: Policy = WELCOMING) -> None:
-        self._secret = secret
+    def __init__(self, connections_max: int, policy: Policy = WELCOMING) -> None:
         self._connections_max = connections_max
         self._policy = policy
 
@@ -105,17 +90,6 @@ class Admission:
         elsewhere: Callable[[Scheme], str | None] = lambda scheme: None,
     ) -> Admitted | CheckPassword | Rejected:
         """Whether a peer may come in, when so many are in already; ``elsewhere`` is where else it could."""
-        if asked.username == LINK_USER:
-            proven = hmac.compare_digest(asked.password or b"", self._secret)
-            if proven and link_cluster(asked) is not None:
-                problem = _unspoken(asked)
-                return (
-                    Admitted(link=True) if problem is None else _rejected(asked, UNSUPPORTED_VERSION, problem)
-                )
-            return _rejected(asked, BAD_USER_NAME_OR_PASSWORD, "not a link of this network")
-        if asked.client_id.startswith(LINK_PREFIX):
-            reason = f"client ids that begin with {LINK_PREFIX} are for links between brokers"
-            return _rejected(asked, CLIENT_ID_NOT_VALID, reason)
         if connections >= self._connections_max:
             reason = f"this broker serves no more than {self._connections_max} clients"
             reference = elsewhere(origin.scheme)
@@ -185,18 +159,3 @@ def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
     except ValueError:
         return None
     return (isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped) or parsed
-
-
-def link_cluster(peer: Authenticate | Accepted) -> str | None:
-    """The cluster that a link comes from; None if the peer is no link."""
-    if peer.username != LINK_USER:
-        return None
-    return dict(peer.user_properties).get(PROPERTY_CLUSTER)
-
-
-def _unspoken(link: Authenticate) -> str | None:
-    """Why a link's broker and this one do not understand each other; None if they do."""
-    said, own = dict(link.user_properties).get(PROPERTY_LEVELS, ""), speaks()
-    if not said or own.shares(said):
-        return None
-    return f"this broker speaks the levels {own.text} of the protocol, and the link {said[:16]}"

@@ -57,7 +57,6 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
     inbound_max: int = 10_000
     topic_alias_max: int = 16  # topics that an MQTT 5 client may publish to by a number
     shared: bool = True  # whether shared subscriptions are advertised and granted; the shell must then share
-    link: bool = False  # another broker's connection, which may publish to the server's own topics
 
 
 class Terms(msgspec.Struct, frozen=True):

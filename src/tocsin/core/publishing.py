@@ -5,9 +5,9 @@
     publishing.takes(topic, messages)  the same of so many messages that have only a topic: whether they go on
 
 A topic that breaks a bound, or an alias that means nothing, is a mistake of the client's and raises; a topic that is
-not the client's to publish to is not, and gives None. Such are topics that begin with ``$`` (but for a link between
-brokers, which carries what brokers say) and whatever the rules of access deny. ``$meta/topic`` is the client's if
-``topic`` is.
+not the client's to publish to is not, and gives None. Such are topics that begin with ``$`` and whatever the rules of
+access deny. ``$meta/topic`` is the client's if ``topic`` is. A link between brokers brings topics of clients, and those
+that brokers use among themselves (``wire.topics.between_brokers``).
 
 Topics repeat, message after message. Those that are found good are remembered, once for all clients with the same
 bounds; a client whose permission has to be asked for has no such short way.
@@ -25,7 +25,7 @@ from mqtt5 import PublishPacket
 
 from tocsin.core.handshake import SessionLimits
 from tocsin.errors import ProtocolViolation
-from tocsin.wire.topics import META_PREFIX, TopicInvalid, topic_size
+from tocsin.wire.topics import META_PREFIX, ONE_PREFIX, TopicInvalid, between_brokers, topic_size
 
 Permission = Callable[[str], bool]
 
@@ -41,20 +41,16 @@ class Publishing:
 
     __slots__ = ("_aliases", "_aliases_max", "_good", "_levels_max", "_link", "_max_bytes", "_may", "refused")
 
-    def __init__(self, limits: SessionLimits) -> None:
+    def __init__(self, limits: SessionLimits, *, link: bool = False) -> None:
+        """``link``: of another broker, which marks some topics of its clients with a prefix."""
         self.refused = 0  # messages that went nowhere
-        self._max_bytes = limits.topic_max_bytes
-        self._levels_max = limits.topic_max_levels
-        self._link = limits.link
+        self._max_bytes = limits.topic_max_bytes + (len(ONE_PREFIX) if link else 0)
+        self._levels_max = limits.topic_max_levels + link
+        self._link = link
         self._aliases_max = limits.topic_alias_max
         self._aliases: dict[int, str] | None = None  # made when the first one comes
         self._may: Permission | None = None
         self._good = _remembered(self._max_bytes, self._levels_max, self._link)
-
-    def become_link(self) -> None:
-        """The client is another broker's link."""
-        self._link = True
-        self.permit(self._may)
 
     def permit(self, may: Permission | None) -> None:
         """Ask this before a message goes anywhere; None: everything is allowed."""
@@ -76,8 +72,11 @@ class Publishing:
 
     def allows(self, topic: str, messages: int = 1) -> bool:
         """Whether a valid topic is this client's to publish to; if not, so many messages are counted."""
-        stream = topic.removeprefix(META_PREFIX)
-        allowed = self._link or (stream != "" and not stream.startswith("$"))
+        if self._link:
+            stream, allowed = topic, not topic.startswith("$") or between_brokers(topic)
+        else:
+            stream = topic.removeprefix(META_PREFIX)
+            allowed = stream != "" and not stream.startswith("$")
         if allowed and self._may is not None:
             allowed = self._may(stream)
         if not allowed:

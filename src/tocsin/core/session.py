@@ -9,7 +9,7 @@
 
 What the shell answers, at once or later:
     Authenticate -> Authenticated() | Rejected(reason_code=…)
-    Accepted     -> Resumed(present=…) | ResumeFailed(…); before it perhaps restore(…), become_link(), permit(…)
+    Accepted     -> Resumed(present=…) | ResumeFailed(…); before it perhaps restore(…), permit(…)
     Commit       -> Committed(packet_id=…) | CommitFailed(packet_id=…, …)
     Release      -> Released(packet_id=…)
 
@@ -158,11 +158,6 @@ class Session(TableMachine):
     def restore(self, subscriptions: Iterable[str], inbound: Iterable[int]) -> None:
         """What is stored of the session: its subscriptions as the client wrote them, and ``inbound_ids``."""
         self._resuming("restore").restore(subscriptions, inbound)
-
-    def become_link(self) -> None:
-        """The client is another broker's link, and may publish to the server's own topics."""
-        self._resuming("become_link").publishing.become_link()
-        self.limits = msgspec.structs.replace(self.limits, link=True)
 
     def permit(self, *, publish: Permission | None = None, subscribe: Permission | None = None) -> None:
         """Ask these of every topic and filter; None: all are allowed. Also while connected, as rights may change."""

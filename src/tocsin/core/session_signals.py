@@ -133,7 +133,7 @@ class Accepted(Effect, frozen=True, kw_only=True):
     """Register the client, hand TakenOver to the session that had this id, and load or discard what is stored of it.
 
     To be answered with ``Resumed`` or ``ResumeFailed``; the CONNACK waits for it. Before the answer the shell may call
-    ``restore``, ``become_link`` and ``permit``.
+    ``restore`` and ``permit``.
     """
 
     client_id: str

@@ -25,6 +25,7 @@ from tocsin.feeds.figures import Figures
 from tocsin.feeds.retrying import Retrying
 from tocsin.model.catalogue import Feed, StreamSource, TopicSource
 from tocsin.model.stream import Metadata
+from tocsin.runtime.tls import client_context
 
 CONNECT_S: Final = 10.0  # for a broker to answer; then that is said
 
@@ -49,6 +50,7 @@ class Ear:
         *,
         username: str = "",
         password: str = "",
+        authorities: str = "",
         with_metadata: bool = False,
     ) -> None:
         self.run = secrets.token_hex(6)  # makes the ids of what is heard our own
@@ -57,6 +59,7 @@ class Ear:
         self._figures = figures
         self._username = username or None
         self._password = password or None
+        self._authorities = authorities  # file of those that are believed over TLS; empty: this machine's
         self._with_metadata = with_metadata
 
     async def listen(self, hear: Callable[[Heard], None]) -> None:
@@ -80,6 +83,7 @@ class Ear:
             client_id=f"feeder-{self._feed.name.lower()}-{self.run}",
             username=self._username,
             password=self._password,
+            tls=client_context(authorities=self._authorities) if self._servers[0].secure else None,
             deadline_s=CONNECT_S,
         ) as client:
             if isinstance(source, StreamSource):

@@ -45,7 +45,7 @@ from tocsin.model.subjects import messages_log
 from tocsin.model.versions import UNREADABLE
 from tocsin.pipeline.lease import Lease
 from tocsin.ports import Change, Delivery, Log, Store, Table
-from tocsin.runtime.directory import read_network
+from tocsin.runtime.directory import BrokerAddress, read_network
 from tocsin.runtime.guard import Guard
 from tocsin.runtime.process import Process
 from tocsin.store.jetstream import JetStreamStore
@@ -272,6 +272,7 @@ class Feeder:
                         work.figures,
                         username=chosen.username,
                         password=chosen.password,
+                        authorities=chosen.broker_ca,
                         with_metadata=Filling(work.dataset()).wants_metadata,
                     )
                 return MessageAgent(
@@ -289,13 +290,22 @@ class Feeder:
 
 def brokers_of(settings: Settings) -> tuple[Server, ...]:
     """Where QoS 0 messages are heard: brokers whose ports are known, from the settings or from the state directory."""
-    found = [Server(each.reachable_at(), each.port) for each in settings.brokers if each.port > 0]
+    known = [BrokerAddress.of(each) for each in settings.brokers]
+    found = [server for each in known if (server := _way_in(each)) is not None]
     if found:
         return tuple(found)
     with contextlib.suppress(OperatorError):
         network = read_network(Path(settings.state))
-        return tuple(Server(each.host, each.port) for each in network.brokers) if network else ()
+        servers = map(_way_in, network.brokers) if network else ()
+        return tuple(each for each in servers if each is not None)
     return ()
+
+
+def _way_in(broker: BrokerAddress) -> Server | None:
+    """In plain if that is possible, else over TLS; None while the port is still to be chosen."""
+    ways = {scheme: way for scheme, way in broker.ways().items() if way[1] > 0}
+    scheme = next((each for each in ("mqtt", "ws", "mqtts", "wss") if each in ways), None)
+    return None if scheme is None else Server(*ways[scheme], scheme)
 
 
 async def serve(process: Process) -> None:

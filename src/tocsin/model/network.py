@@ -40,6 +40,12 @@ class BrokerInfo(msgspec.Struct, frozen=True):
     host: str  # where links reach it
     port: int
     entrances: tuple[Entrance, ...] = ()  # where clients do, at most one of a scheme
+    certified: str = ""  # the name in its certificate, if that is not its id: a standby in another's place
+
+    @property
+    def certificate_name(self) -> str:
+        """The name that it proves over links."""
+        return self.certified or self.id
 
 
 class Scope(StrEnum):

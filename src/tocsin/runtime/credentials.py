@@ -85,6 +85,7 @@ class PeerTls:
         """Read the files; ``OperatorError`` if they cannot be used."""
         self._credentials = credentials
         self._signatures = self._signatures_now()
+        self.believed: frozenset[bytes] = frozenset()  # the authorities, as they are encoded
         self._client, self._current = self._contexts()
         _, self.server = self._contexts()
         self.server.sni_callback = self._hand_over
@@ -138,6 +139,7 @@ class PeerTls:
             if protocol == ssl.PROTOCOL_TLS_SERVER:
                 context.num_tickets = 0
             found.append(context)
+        self.believed = frozenset(found[0].get_ca_certs(binary_form=True))
         return found[0], found[1]
 
 

@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 import psutil
 
-from tocsin.config import Role, Settings
+from tocsin.config import Broker, Role, Settings
 from tocsin.errors import DirectoryUnusable, Malformed, OperatorError, StateInUse
 from tocsin.model.versions import Document
 
@@ -34,25 +34,66 @@ NETWORK_FILE_MAX_BYTES = 1 << 20
 
 
 class BrokerAddress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a broker listens for MQTT: on TCP, and on the others whose port is not -1."""
+    """Where a broker is found: by clients at those ports that are not -1, by other brokers at ``link_port``."""
 
     id: str
     cluster: str
     role: Role
-    host: str
+    host: str  # of every port that has none of its own
     port: int
     tls_port: int = -1
     ws_port: int = -1
     wss_port: int = -1
+    link_port: int = -1
+    tls_host: str = ""
+    ws_host: str = ""
+    wss_host: str = ""
+    link_host: str = ""
+
+    @classmethod
+    def of(cls, broker: Broker) -> BrokerAddress:
+        """Of a broker whose ports are chosen."""
+        host = broker.reachable_at()
+        ports = {"port": -1} | broker.ports()
+        hosts = {
+            name.replace("_port", "_host"): found
+            for name in ("tls_port", "ws_port", "wss_port", "link_port")
+            if name in ports
+            and (found := broker.links_at() if name == "link_port" else broker.reachable_at(name)) != host
+        }
+        return cls(
+            id=broker.id,
+            cluster=broker.cluster,
+            role=broker.role,
+            host=host,
+            **ports,  # type: ignore[arg-type]  # each is named as the field of its type
+            **hosts,  # type: ignore[arg-type]  # same
+        )
+
+    def ways(self) -> dict[str, tuple[str, int]]:
+        """Host and port by scheme, the plain ones first."""
+        found = {
+            "mqtt": (self.host, self.port),
+            "mqtts": (self.tls_host or self.host, self.tls_port),
+            "ws": (self.ws_host or self.host, self.ws_port),
+            "wss": (self.wss_host or self.host, self.wss_port),
+        }
+        return {scheme: way for scheme, way in found.items() if way[1] >= 0}
+
+    @property
+    def links_at(self) -> tuple[str, int]:
+        return (self.link_host or self.host, self.link_port)
 
     def urls(self) -> tuple[str, ...]:
         """Every way in, as clients write it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        ways = (("mqtts", self.tls_port, ""), ("ws", self.ws_port, "/mqtt"), ("wss", self.wss_port, "/mqtt"))
-        return (
-            f"{host}:{self.port}",
-            *(f"{scheme}://{host}:{port}{path}" for scheme, port, path in ways if port >= 0),
-        )
+        return tuple(_url(scheme, *way) for scheme, way in self.ways().items())
+
+
+def _url(scheme: str, host: str, port: int) -> str:
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return (
+        address if scheme == "mqtt" else f"{scheme}://{address}{'/mqtt' if scheme in ('ws', 'wss') else ''}"
+    )
 
 
 class FeederAddress(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,7 +9,7 @@ import asyncio
 import secrets
 import ssl
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, Packet
@@ -34,6 +34,19 @@ class Owner(Protocol):
     def line_heard(self, packet: Packet) -> None: ...
 
 
+class Proof(Protocol):
+    """How a server proves who it is, beyond its host's name."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """To dial with now; asked for anew at every dialling."""
+        ...
+
+    def problem(self, connection: Any) -> str | None:
+        """Why this is not the server that was meant; None if it is. ``connection`` is the transport's ssl_object."""
+        ...
+
+
 class Endpoint(msgspec.Struct, frozen=True):
     """Where a server is, and how to speak to it."""
 
@@ -41,6 +54,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     port: int
     tls: ssl.SSLContext | None = None
     web: bool = False  # over WebSocket
+    proof: Proof | None = None  # instead of ``tls``: nothing is said before the server has proven who it is
 
 
 class Line:
@@ -177,6 +191,7 @@ class _Call(asyncio.Protocol):
         self._packet_max_bytes = packet_max_bytes
         self._decoder = Decoder(packet_max_bytes, role="client", version=V5)
         self._dialling: asyncio.Task[None] | None = None
+        self._proof: Proof | None = None
         self._socket: asyncio.Transport | None = (
             None  # there before ``transport`` where WebSocket is between them
         )
@@ -188,9 +203,11 @@ class _Call(asyncio.Protocol):
 
     async def _dial(self, to: Endpoint) -> None:
         outer = WebCall(self, to.host, to.port, self._packet_max_bytes) if to.web else self
+        self._proof = to.proof
+        context = to.tls if to.proof is None else to.proof.context
         try:
             loop = asyncio.get_running_loop()
-            self._socket, _ = await loop.create_connection(lambda: outer, to.host, to.port, ssl=to.tls)
+            self._socket, _ = await loop.create_connection(lambda: outer, to.host, to.port, ssl=context)
         except ssl.SSLCertVerificationError as error:
             self._failed(f"its certificate is not believed: {error.verify_message}")
         except OSError as error:
@@ -214,6 +231,10 @@ class _Call(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         if self._line is None:
             self.transport.abort()
+        elif self._proof is not None and (
+            problem := self._proof.problem(transport.get_extra_info("ssl_object"))
+        ):
+            self._line.lost(self, problem)
         else:
             self._line.dialled(self)
 

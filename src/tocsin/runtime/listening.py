@@ -53,9 +53,9 @@ def settle(settings: Settings, *, auto: bool = False, previous: NetworkFile | No
         for name, port in broker.ports().items():
             if auto or not port:
                 wanted = max(0, getattr(kept.get(broker.id), name, 0))
-                port = _choose(broker.host, wanted, used)
+                port = _choose(broker.host_of(name), wanted, used)
             else:
-                _check(broker.host, port, f"broker {broker.id}", f"brokers[{index}].{name}")
+                _check(broker.host_of(name), port, f"broker {broker.id}", f"brokers[{index}].{name}")
             used.add(port)
             ports[name] = port
         brokers.append(msgspec.structs.replace(broker, **ports))
@@ -148,7 +148,10 @@ def _check(host: str, port: int, wanted_by: str, setting: str) -> None:
         raise PortTaken(host, port, wanted_by, setting)
     reason = error.strerror or str(error)
     section, _, name = setting.rpartition(".")
-    host_key = "metrics_host" if name == "metrics_port" else "http_host" if section == "feeds" else "host"
+    own = {"metrics_port", "tls_port", "ws_port", "wss_port", "link_port"}
+    host_key = (
+        name.replace("_port", "_host") if name in own else "http_host" if section == "feeds" else "host"
+    )
     raise OperatorError(
         f"{wanted_by} cannot listen on {host}:{port}: {reason[:1].lower()}{reason[1:]}",
         f"Give an address of this machine ({section}.{host_key}) and a port that you may use ({setting})",

@@ -74,7 +74,7 @@ def ensure_certificates(settings: Settings) -> Authority:
     """
     authority = Authority.open_or_make(certificates_directory(settings.state), settings.network)
     for broker in settings.brokers:
-        authority.ensure(broker.id, role="broker", hosts=_hosts(broker.host, broker.reachable_at()))
+        authority.ensure(broker.id, role="broker", hosts=_hosts(broker.links_at()))
     for number in range(1, settings.coordinators + 1):
         authority.ensure(f"coordinator-{number}", role="coordinator")
     for name in ("pipeline", "feeder", "operator"):
@@ -94,10 +94,7 @@ def _hosts(*found: str) -> tuple[str, ...]:
 
 def addresses(settings: Settings) -> NetworkFile:
     """What clients on this machine need to know."""
-    brokers = tuple(
-        BrokerAddress(broker.id, broker.cluster, broker.role, broker.reachable_at(), **broker.ports())
-        for broker in settings.brokers
-    )
+    brokers = tuple(map(BrokerAddress.of, settings.brokers))
     feeds, feeder, storage = settings.feeds, None, ""
     if settings.pipeline.enabled == "always":
         feeder = FeederAddress(feeds.http_host, feeds.http_port, feeds.https_port)

@@ -18,8 +18,9 @@ from msgspec import Meta
 from tocsin.model.versions import Packed
 from tocsin.wire.codec import V5, encode
 from tocsin.wire.fields import read_varint
+from tocsin.wire.topics import CARRIED_TOPIC
 
-TOPIC: Final = "$carried"
+TOPIC: Final = CARRIED_TOPIC
 WAY_MAX: Final = 8  # brokers on a way; planners use three at most
 NAME_MAX: Final = 300  # characters
 PIECE_MAX_BYTES: Final = 64 << 10  # of frames in one packet, unless one frame alone is longer

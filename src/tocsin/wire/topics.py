@@ -23,6 +23,11 @@ TOPIC_MAX_BYTES = 65_535  # a string's length is two bytes on the wire
 LEVELS_MAX = TOPIC_MAX_BYTES + 1  # as many as a topic of slashes has
 SHARE_PREFIX = "$share/"
 META_PREFIX = "$meta/"  # what is published there is said of a stream, and goes to nobody
+
+# What brokers say to each other over links. No client may publish there.
+NEAR_PREFIX = "$near/"  # words of a cluster that hears no leader (broker.neighbourhood)
+ONE_PREFIX = "$one/"  # a client's topic follows: for one member of a group (broker.shares)
+CARRIED_TOPIC = "$carried"  # for another broker (wire.carriage)
 QUERY_PREFIX = "$query/"  # the messages of the streams that satisfy a query
 STREAMS_PREFIX = "$streams/"  # the set of these streams
 CHANNEL_PREFIX = "$channel/"  # the results of a channel, with values for its parameters
@@ -157,3 +162,10 @@ def _placement_problem(pattern: str, offset: int) -> str | None:
 
 def _quoted(text: str) -> str:
     return repr(text if len(text) <= _QUOTED_MAX else text[:_QUOTED_MAX] + "…")
+
+
+def between_brokers(topic: str) -> bool:
+    """Whether a topic that begins with ``$`` is one that brokers use among themselves."""
+    if topic.startswith(ONE_PREFIX):
+        return len(topic) > len(ONE_PREFIX) and topic[len(ONE_PREFIX)] != "$"
+    return topic == CARRIED_TOPIC or topic.startswith(NEAR_PREFIX)

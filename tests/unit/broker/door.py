@@ -4,7 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import functools
+import shutil
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
@@ -14,7 +19,8 @@ from mqtt5 import ConnAckPacket, ConnectPacket, Packet, SubAckPacket, SubscribeP
 from tocsin.broker.durability import Durability
 from tocsin.broker.exchange import Exchange
 from tocsin.broker.fanout import Outbox
-from tocsin.broker.links import Link
+from tocsin.broker.link_door import LinkDoor
+from tocsin.broker.links import Link, LinkSecurity
 from tocsin.broker.listener import Listener, listening_socket
 from tocsin.broker.sources import Sources
 from tocsin.broker.visitors import Visitors
@@ -38,6 +44,8 @@ from tocsin.core.replication.signals import Policy
 from tocsin.errors import WireError
 from tocsin.model.message import broker_address
 from tocsin.model.network import BrokerInfo, Role, Scheme
+from tocsin.runtime.authority import Authority
+from tocsin.runtime.credentials import PeerTls
 from tocsin.runtime.driver import Driver
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.store.results import ResultsReader
@@ -45,9 +53,9 @@ from tocsin.wire.codec import V5, Decoder, Version, encode
 
 PacketT = TypeVar("PacketT")
 DEADLINE_S = 10.0
-SECRET = b"secret"
+NETWORK = "net"
 OWN = BrokerInfo("north-1", "north", Role.EDGE, "127.0.0.1", 0)
-PLACES = Places("net")
+PLACES = Places(NETWORK)
 HEARTBEAT_US = 500_000
 
 
@@ -58,6 +66,20 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+@functools.cache
+def _authority() -> Authority:
+    """One for all tests of this process: to issue certificates takes a moment."""
+    directory = Path(tempfile.mkdtemp(prefix="tocsin-test-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Authority.open_or_make(directory, NETWORK)
+
+
+@functools.cache
+def security_of(broker: str) -> LinkSecurity:
+    """With what a broker of this name proves that it is one."""
+    return LinkSecurity(NETWORK, PeerTls(_authority().ensure(broker, role="broker")))
+
+
 class Door:
     """A listener and its exchange. ``takes_part``: the participant runs."""
 
@@ -66,6 +88,7 @@ class Door:
         limits: Limits,
         *,
         port: int = 0,
+        link_port: int = 0,
         store: MemoryStore | None = None,
         broker: str = OWN.id,
         cluster: str = OWN.cluster,
@@ -89,24 +112,26 @@ class Door:
             self._link,
             self._interests,
             cluster=cluster,
-            secret=SECRET,
             queries_changed=self._queries,
             filters_max=limits.filters_max,
             budget=budget,
         )
         self.exchange.sources = Sources(
-            lambda event: self.driver.post(event),
+            lambda event: self.exchange.peers.when_settled(functools.partial(self.driver.post, event)),
             lambda: self.exchange.durability.journal.newest,
             broker=broker,
             cluster=cluster,
             metadata_max_bytes=4_096,
             streams_max=limits.streams_per_client,
         )
-        admission = Admission(SECRET, limits.connections_max)
+        admission = Admission(limits.connections_max)
         self.listener = Listener(
             OWN, limits, self.exchange, admission, elsewhere=self.refuges.get, visitors=visitors
         )
+        self.security = security_of(broker)
+        self.link_door = LinkDoor(self.security, limits, self.exchange)
         self.port = port
+        self.link_port = link_port
         self._peers: list[Peer] = []
 
     def _interests(self, added: tuple[str, ...], removed: tuple[str, ...]) -> None:
@@ -133,7 +158,7 @@ class Door:
                 self.exchange.heed(effect)
 
     def _link(self, peer: BrokerInfo) -> Link:
-        return Link(self._info, peer, SECRET, outbound_max_bytes=1 << 20, dropped=self._dropped)
+        return Link(self._info, peer, self.security, outbound_max_bytes=1 << 20, dropped=self._dropped)
 
     def _dropped(self, messages: int) -> None:
         self.exchange.counts.dropped += messages
@@ -141,7 +166,9 @@ class Door:
     async def __aenter__(self) -> Self:
         listening = listening_socket("127.0.0.1", self.port, "north-1")
         self.port = listening.getsockname()[1]
-        self._info = msgspec.structs.replace(self._info, port=self.port)
+        links = listening_socket("127.0.0.1", self.link_port, "north-1")
+        self.link_port = links.getsockname()[1]
+        self._info = msgspec.structs.replace(self._info, port=self.link_port)
         self.participant = Participant(self._info, PLACES, HEARTBEAT_US)
         self.driver = Driver(
             self.participant,
@@ -172,6 +199,7 @@ class Door:
         self.exchange.durability.replicating.attend(self.listener)
         self._running = asyncio.create_task(self.exchange.durability.run(self.listener.let_go, self.store))
         await self.listener.open(listening)
+        self.link_door.open(links)
         self._taking_part = asyncio.create_task(self.driver.run()) if self._takes_part else None
         if self._takes_part:
             await until(lambda: self.participant.state == "member")
@@ -182,6 +210,7 @@ class Door:
     ) -> None:
         self.exchange.peers.close()
         await self.listener.close()
+        await self.link_door.close()
         for peer in self._peers:
             peer.writer.transport.abort()
         await self.exchange.durability.drain(DEADLINE_S)
@@ -191,6 +220,25 @@ class Door:
         await asyncio.gather(*tasks, return_exceptions=True)
         for _ in range(3):  # for the loop to end what was aborted and closed
             await asyncio.sleep(0)
+
+    def info(self, broker: str, cluster: str, role: Role = Role.EDGE) -> BrokerInfo:
+        """This broker, as one that goes by another name: peers that dial it look for its own certificate."""
+        return BrokerInfo(broker, cluster, role, "127.0.0.1", self.link_port, certified=self._broker)
+
+    async def link(
+        self, broker: str, cluster: str, *, connect: ConnectPacket | None = None, accepted: bool = True
+    ) -> Peer:
+        """A broker's link to this one, in packets."""
+        context = security_of(broker).tls.client
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.link_port, ssl=context)
+        peer = Peer(reader, writer, V5)
+        self.look_after(peer)
+        said = [("cluster", cluster)]
+        peer.send(connect or ConnectPacket(f"$link/{broker}", clean_start=True, user_properties=said))
+        if accepted:
+            answer = await peer.receive(ConnAckPacket)
+            assert int(answer.reason_code) == 0, answer
+        return peer
 
     def look_after(self, peer: Peer) -> None:
         """End this peer's connection with the door."""

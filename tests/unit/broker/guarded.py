@@ -10,7 +10,7 @@ from mqtt5 import (
     ConnectPacket,
 )
 
-from tests.unit.broker.door import OWN, SECRET, Door, Peer
+from tests.unit.broker.door import OWN, Door, Peer
 from tocsin.broker.listener import Listener, listening_socket
 from tocsin.config import Settings
 from tocsin.core.admission import Admission
@@ -28,7 +28,7 @@ class GuardedDoor(Door):
         super().__init__(settings.limits, store=store, takes_part=takes_part)
         self.guard = Guard(settings)
         self.changes = 0
-        admission = Admission(SECRET, settings.limits.connections_max, self.guard.policy)
+        admission = Admission(settings.limits.connections_max, self.guard.policy)
         self.listener = Listener(
             OWN, settings.limits, self.exchange, admission, self.guard, access_changed=self._changed
         )

@@ -14,7 +14,7 @@ from tests.unit.broker.door import Door, Peer, until
 from tocsin.broker.links import Link
 from tocsin.config import Limits
 from tocsin.core import passage
-from tocsin.model.network import BrokerInfo, Role, Route, Scope
+from tocsin.model.network import BrokerInfo, Route, Scope
 from tocsin.wire.carriage import TOPIC, Ticket, ticket_of, wrap
 from tocsin.wire.codec import V5, Decoder
 
@@ -27,10 +27,7 @@ class Net:
 
     def __init__(self, doors: dict[str, Door]) -> None:
         self.doors = doors
-        self.infos = {
-            name: BrokerInfo(name, name.partition("-")[0], Role.EDGE, "127.0.0.1", door.port)
-            for name, door in doors.items()
-        }
+        self.infos = {name: door.info(name, name.partition("-")[0]) for name, door in doors.items()}
         self.cut = msgspec.structs.replace(self.infos[END], port=NOWHERE_PORT)
 
     def route(self, broker: str, *routes: Route, peers: tuple[BrokerInfo, ...]) -> None:

@@ -21,7 +21,7 @@ from mqtt5 import (
     Will,
 )
 
-from tests.unit.broker.door import SECRET, Door, until
+from tests.unit.broker.door import Door, until
 from tests.unit.broker.guarded import GuardedDoor, answer
 from tocsin.config import Access, Limits, Settings
 from tocsin.core.access import Access as Rules
@@ -132,27 +132,21 @@ async def test_a_broker_that_filled_up_while_a_password_was_checked_says_so(user
 # ── rights ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_rights_follow_the_rules_and_links_are_above_them(users: Path, tmp_path: Path) -> None:
+async def test_rights_follow_the_rules(users: Path, tmp_path: Path) -> None:
     rules = tmp_path / "rules"
     await asyncio.to_thread(rules.write_text, RULES)
     async with GuardedDoor(Settings(access=Access(users=str(users), rules=str(rules)))) as door:
         await door.peer(connect=ConnectPacket("c", username="bob", password=b"builder"))
         await door.peer("unnamed")
-        properties = [("broker", "south-1"), ("cluster", "south")]
-        link = ConnectPacket("$link/south-1", username="$link", password=SECRET, user_properties=properties)
-        await door.peer(connect=link)
         listener = door.listener
         bob, unnamed = listener._clients["c"], listener._clients["unnamed"]
-        (peer,) = listener._links.values()
         assert listener.rights(bob).may_publish("home/bob/x")
         assert not listener.rights(bob).may_publish("home/eve/x")
         assert not listener.rights(unnamed).may_subscribe("#")
-        assert listener.rights(peer).open
         await asyncio.to_thread(rules.write_text, RULES.replace("home", "office"))
         await until(lambda: door.changes == 1)
         assert listener.rights(bob).may_publish("office/bob/x")
         assert not listener.rights(bob).may_publish("home/bob/x")
-        assert listener.rights(peer).open
 
 
 OPEN_BUT_FOR_PRIVATE = """

@@ -84,9 +84,8 @@ class Broker:
             lambda added, removed: None,
             filters_max=100,
             cluster="north",
-            secret=b"s",
         )
-        self.exchange.peers.want(PEERS)
+        self.exchange.links.update({info.id: self._link(info) for info in PEERS})
 
     def _link(self, info: BrokerInfo) -> Link:
         self.peers[info.id] = End(info.id, info=info)

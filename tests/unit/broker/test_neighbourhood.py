@@ -8,12 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from mqtt5 import ConnectPacket, PingReqPacket, PingRespPacket, PublishPacket
+from mqtt5 import PingReqPacket, PingRespPacket, PublishPacket
 
-from tests.unit.broker.door import SECRET, Door, until
+from tests.unit.broker.door import Door, until
 from tocsin.broker.neighbourhood import MARK, PREFIX, REPLICATION, WORDS, Neighbourhood
 from tocsin.config import Limits
-from tocsin.core.admission import LINK_PREFIX, LINK_USER, PROPERTY_BROKER, PROPERTY_CLUSTER
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
 from tocsin.ports import Table, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
@@ -166,11 +165,7 @@ async def test_words_come_over_links_and_from_no_client() -> None:
         client = await door.peer("c")
         client.send(PublishPacket(WORDS, b"forged", user_properties=MARK), PingReqPacket())
         await client.receive(PingRespPacket)
-        said = [(PROPERTY_BROKER, "b"), (PROPERTY_CLUSTER, "north")]
-        greeting = ConnectPacket(
-            f"{LINK_PREFIX}b", username=LINK_USER, password=SECRET, clean_start=True, user_properties=said
-        )
-        link = await door.peer(connect=greeting)
+        link = await door.link("b", "north")
         link.send(PublishPacket(WORDS, b"true", user_properties=MARK))
         await until(lambda: bool(told))
     assert told == [(WORDS, b"true")]

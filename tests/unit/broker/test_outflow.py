@@ -52,9 +52,7 @@ class Flow(Outflow):
 
     def __init__(self, wire: Wire, most: int = MOST) -> None:
         outbox = Outbox(lambda act: None)
-        exchange = Exchange(
-            outbox, _no_link, lambda added, removed: None, filters_max=1, cluster="c", secret=b"s"
-        )
+        exchange = Exchange(outbox, _no_link, lambda added, removed: None, filters_max=1, cluster="c")
         super().__init__(exchange, most)
         self.counts, self.outbox = exchange.counts, outbox
         self._transport = cast(asyncio.Transport, wire)

@@ -6,16 +6,15 @@ import asyncio
 import itertools
 from typing import cast
 
-from mqtt5 import ConnectPacket, PublishPacket, TopicFilter
+from mqtt5 import PublishPacket, TopicFilter
 
-from tests.unit.broker.door import DEADLINE_S, SECRET, Door, Peer
+from tests.unit.broker.door import DEADLINE_S, Door, Peer
 from tests.unit.broker.talk import nothing_more
 from tocsin.broker.direct import NOWHERE
 from tocsin.broker.fanout import Group
 from tocsin.broker.links import Link
-from tocsin.broker.shares import Shares, mark_of
+from tocsin.broker.shares import GROUP_PROPERTY, Shares
 from tocsin.config import Limits
-from tocsin.core.admission import LINK_USER
 from tocsin.core.forwarding import Share, Subscription
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
 from tocsin.model.publication import Publication
@@ -25,7 +24,7 @@ NAME = "$share/g/a/#"
 
 
 def info(door: Door, broker: str, cluster: str) -> BrokerInfo:
-    return BrokerInfo(broker, cluster, Role.EDGE, "127.0.0.1", door.port)
+    return door.info(broker, cluster)
 
 
 async def route(door: Door, scope: Scope, *peers: BrokerInfo, name: str = NAME) -> None:
@@ -119,27 +118,19 @@ async def test_what_comes_with_the_mark_concerns_nobody_else() -> None:
 async def test_a_mark_from_a_client_is_a_property_like_any_other(door: Door) -> None:
     grouped, plain, publisher = await member(door, "g"), await door.peer("s"), await door.peer("p")
     await plain.subscribe(TopicFilter("a/#"))
-    forged = [(mark_of(SECRET), NAME)]
+    forged = [(GROUP_PROPERTY, NAME)]
+    publisher.send(PublishPacket("$one/a/x", b"0", user_properties=forged))  # nobody's to publish to
     publisher.send(PublishPacket("a/x", b"1", user_properties=forged))
     for peer in (grouped, plain):
         assert (await peer.receive(PublishPacket)).user_properties == forged
 
 
-def test_the_mark_differs_between_networks() -> None:
-    assert mark_of(b"one") != mark_of(b"other")
-
-
 async def test_a_marked_message_for_a_group_that_is_gone_is_counted(door: Door) -> None:
-    connect = ConnectPacket(
-        "$link/x",
-        username=LINK_USER,
-        password=SECRET,
-        user_properties=[("broker", "x"), ("cluster", "south")],
-    )
-    link = await door.peer(connect=connect)
-    link.send(PublishPacket("a/x", b"1", user_properties=[(mark_of(SECRET), NAME)]))
+    link = await door.link("x", "south")
+    link.send(PublishPacket("$one/a/x", b"1", user_properties=[(GROUP_PROPERTY, NAME)]))
+    link.send(PublishPacket("$one/a/x", b"1"))
     await nothing_more(link)
-    assert door.exchange.statistics()["dropped"] == 1
+    assert door.exchange.statistics()["dropped"] == 2
 
 
 async def test_messages_about_the_broker_go_to_one_member_here(door: Door) -> None:
@@ -201,7 +192,6 @@ def given(takers: list[Taker], links: dict[str, Way], count: int) -> list[object
     lost: list[int] = []
     shares = Shares(
         "north",
-        SECRET,
         cast(dict[str, Link], links),
         lambda outlets, frame, excluded: got.extend(outlets),
         lost.append,

@@ -136,6 +136,7 @@ from tocsin.config import SETTINGS
         ("feeds.live_max", [0, 1_000_001]),
         ("feeds.folder_poll_s", [0.0, 3_601]),
         ("feeds.username", ["x" * 129]),
+        ("feeds.broker_ca", ["x" * 4_097]),
         ("feeds.password", ["x" * 513]),
         ("chaos.enabled", ["yes"]),
         ("log.level", ["loud"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -247,6 +248,14 @@ def test_brokers_that_are_no_json_are_refused(refused: Refusal) -> None:
         ),
         ([{"id": "a", "cluster": "c", "role": "boss"}], "brokers[0].role", "must be edge or routing"),
         ([{"id": "a", "cluster": "c", "host": "no host"}], "brokers[0].host", "not a host"),
+        ([{"id": "a", "cluster": "c", "tls_host": "no host"}], "brokers[0].tls_host", "not a host"),
+        ([{"id": "a", "cluster": "c", "ws_host": "no host"}], "brokers[0].ws_host", "not a host"),
+        ([{"id": "a", "cluster": "c", "wss_host": "no host"}], "brokers[0].wss_host", "not a host"),
+        ([{"id": "a", "cluster": "c", "link_host": "no host"}], "brokers[0].link_host", "not a host"),
+        ([{"id": "a", "cluster": "c", "port": -1}], "brokers[0].port", "no way into this broker"),
+        ([{"id": "a", "cluster": "c", "port": -2}], "brokers[0].port", "must be a whole number"),
+        ([{"id": "a", "cluster": "c", "link_port": -1}], "brokers[0].link_port", "must be a whole number"),
+        ([{"id": "a", "cluster": "c", "port": 7, "link_port": 7}], "brokers[0].link_port", "same port"),
         ([{"id": "a", "cluster": "c", "advertise": "no host"}], "brokers[0].advertise", "not a host"),
         ([{"id": "a", "cluster": "c", "public": ["a:1"]}], "brokers[0].public", "not an entrance"),
         (
@@ -387,8 +396,36 @@ def test_nobody_may_come_in_unnamed_if_there_are_users_or_certificates() -> None
 def test_a_broker_has_the_listeners_whose_port_is_not_minus_one() -> None:
     brokers = [{"id": "a", "cluster": "c", "port": 1, "tls_port": 0, "ws_port": 2}]
     flags = {"brokers": brokers, "tls.certificate": "c.pem", "tls.key": "k.pem"}
-    assert load(flags=flags).settings.brokers[0].ports() == {"port": 1, "tls_port": 0, "ws_port": 2}
-    assert DEFAULT_BROKERS[0].ports() == {"port": 1883}
+    found = load(flags=flags).settings.brokers[0].ports()
+    assert found == {"port": 1, "tls_port": 0, "ws_port": 2, "link_port": 0}
+    assert DEFAULT_BROKERS[0].ports() == {"port": 1883, "link_port": 0}
+
+
+def test_the_plain_port_can_be_closed() -> None:
+    flags = {"tls.certificate": "c.pem", "tls.key": "k.pem"}
+    brokers = [{"id": "a", "cluster": "c", "port": -1, "tls_port": 8883, "advertise": "a.example.org"}]
+    closed = load(flags={"brokers": brokers, **flags}).settings.brokers[0]
+    assert closed.entrances() == {"mqtts": "a.example.org:8883"}
+    hub = {"id": "hub", "cluster": "c", "role": "routing", "port": -1}
+    assert load(flags={"brokers": [*brokers, hub], **flags}).settings.brokers[1].entrances() == {}
+
+
+def test_each_listener_may_have_an_address_of_its_own() -> None:
+    flags = {"tls.certificate": "c.pem", "tls.key": "k.pem"}
+    given = {"id": "a", "cluster": "c", "port": 1, "tls_port": 2, "ws_port": 3, "wss_port": 4, "link_port": 5}
+    hosts = {"tls_host": "0.0.0.0", "wss_host": "::1", "link_host": "10.0.0.5"}
+    broker = load(flags={"brokers": [given | hosts], **flags}).settings.brokers[0]
+    assert {name: broker.host_of(name) for name in broker.ports()} == {
+        "port": "127.0.0.1", "tls_port": "0.0.0.0", "ws_port": "127.0.0.1", "wss_port": "::1", "link_port": "10.0.0.5",
+    }  # fmt: skip
+    assert broker.entrances() == {
+        "mqtt": "127.0.0.1:1", "mqtts": "127.0.0.1:2", "ws": "127.0.0.1:3", "wss": "[::1]:4",
+    }  # fmt: skip
+    assert broker.links_at() == "10.0.0.5"
+    advertised = msgspec.structs.replace(broker, advertise="a.example.org", link_host="0.0.0.0")
+    assert advertised.links_at() == "a.example.org" and advertised.entrances()["mqtts"] == "a.example.org:2"
+    brokers = [given | {"link_port": 1, "link_host": "10.0.0.5"}]  # the same port on another address
+    assert load(flags={"brokers": brokers, **flags}).settings.brokers[0].link_port == 1
 
 
 def test_suspicion_within_two_heartbeats_is_refused(refused: Refusal) -> None:

@@ -12,13 +12,12 @@ from tocsin.core.admission import (
     Origin,
     Policy,
     is_loopback,
-    link_cluster,
     password_refused,
     source_of,
 )
 from tocsin.core.session import Authenticate, Rejected
 
-ADMISSION = Admission(b"secret", connections_max=2)
+ADMISSION = Admission(connections_max=2)
 
 
 def asks(
@@ -41,36 +40,13 @@ def test_a_client_is_welcome_while_there_is_room() -> None:
     assert rejected(asks(), 2) == 0x89
 
 
-def test_a_link_must_know_the_secret() -> None:
-    assert rejected(asks("$link/north-1", "$link", b"guess")) == 0x86
-    assert rejected(asks("$link/north-1", "$link", None)) == 0x86
-    assert ADMISSION.decide(asks("$link/north-1", "$link", b"secret"), 0) == Admitted(link=True)
-
-
-def test_a_link_comes_in_even_when_the_broker_is_full_of_clients() -> None:
-    assert ADMISSION.decide(asks("$link/north-1", "$link", b"secret"), 99) == Admitted(link=True)
-
-
-def test_a_link_must_say_where_it_comes_from() -> None:
-    assert rejected(asks("$link/north-1", "$link", b"secret", ())) == 0x86
-
-
-def test_a_client_cannot_take_over_a_link_by_its_id() -> None:
-    assert rejected(asks("$link/north-1")) == 0x85
-
-
-def test_only_a_link_has_a_cluster_to_relay_from() -> None:
-    assert link_cluster(asks("$link/north-1", "$link", b"secret")) == "north"
-    assert link_cluster(asks("me", "somebody")) is None
-
-
 # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 HERE, THERE = Origin("127.0.0.1"), Origin("192.0.2.7")
 
 
 def decide(policy: Policy, asked: Authenticate, origin: Origin) -> Admitted | CheckPassword | int:
-    answer = Admission(b"secret", 10, policy).decide(asked, 0, origin)
+    answer = Admission(10, policy).decide(asked, 0, origin)
     return answer.reason_code if isinstance(answer, Rejected) else answer
 
 
@@ -105,18 +81,12 @@ def test_a_certificate_says_who_it_is_whatever_the_client_says() -> None:
     for policy in (Policy(users=True, anonymous="never"), Policy(anonymous="never")):
         origin = Origin("192.0.2.7", "press-1")
         assert decide(policy, asks(username="bob", password=b"x"), origin) == Admitted("press-1")
-        assert decide(policy, asks("$link/north-1"), origin) == 0x85
-        assert decide(policy, asks("$link/north-1", "$link", b"guess"), origin) == 0x86
 
 
-def test_no_name_makes_a_client_a_link() -> None:
-    answer = decide(Policy(), asks(), Origin("192.0.2.7", "$link"))
-    assert isinstance(answer, Admitted) and not answer.link
-
-
-def test_a_link_needs_no_user_and_comes_from_anywhere() -> None:
-    policy = Policy(users=True, anonymous="never")
-    assert decide(policy, asks("$link/north-1", "$link", b"secret"), THERE) == Admitted(link=True)
+def test_the_user_that_links_once_had_is_a_name_like_any_other() -> None:
+    asked = asks("$link/north-1", "$link", b"guess")
+    assert decide(Policy(users=True, anonymous="never"), asked, THERE) == CheckPassword("$link", b"guess")
+    assert decide(Policy(anonymous="never"), asked, THERE) == 0x87
 
 
 def test_a_refused_password_keeps_its_cause() -> None:
@@ -170,16 +140,16 @@ def test_connections_are_counted_by_machine_or_network(address: str, source: str
 def test_a_page_uses_the_proof_of_being_here_only_if_it_is_trusted(page: str | None, trusted: bool) -> None:
     here = Origin("127.0.0.1", page=page)
     policy = Policy(anonymous="loopback", origins=("https://plant.example",))
-    answer = Admission(b"s", 10, policy).decide(asks("c"), 0, here)
+    answer = Admission(10, policy).decide(asks("c"), 0, here)
     assert isinstance(answer, Admitted if trusted else Rejected)
     if isinstance(answer, Rejected):
         assert answer.reason_code == 0x87 and "access.origins" in answer.reason
     every = Policy(anonymous="loopback", origins=("*",))
-    assert isinstance(Admission(b"s", 10, every).decide(asks("c"), 0, here), Admitted)
+    assert isinstance(Admission(10, every).decide(asks("c"), 0, here), Admitted)
 
 
 def test_a_page_may_prove_a_name_like_any_client() -> None:
     policy = Policy(users=True, anonymous="loopback")
     asked = Authenticate(client_id="c", username="alice", password=b"p")
-    answer = Admission(b"s", 10, policy).decide(asked, 0, Origin("127.0.0.1", page="https://evil.example"))
+    answer = Admission(10, policy).decide(asked, 0, Origin("127.0.0.1", page="https://evil.example"))
     assert isinstance(answer, CheckPassword)

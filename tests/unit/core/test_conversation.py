@@ -228,12 +228,7 @@ def test_a_message_to_the_servers_own_topics_goes_nowhere(version: Version) -> N
         assert isinstance(sent(session.handle(Released(packet_id=2), 0)), PubCompPacket)
 
 
-def test_a_link_may_publish_to_the_servers_own_topics() -> None:
-    session = resuming()
-    session.become_link()
-    session.handle(Resumed(present=False), 0)
-    assert session.limits.link
-    assert session.check_publish(PublishPacket("$SYS/a", b"")) == "$SYS/a"
+def test_the_servers_own_topics_are_not_a_clients_to_publish_to() -> None:
     assert connected().check_publish(PublishPacket("$SYS/a", b"")) is None
 
 

@@ -148,13 +148,11 @@ def test_no_session_is_present_after_a_clean_start() -> None:
     assert session.state == "resuming"
 
 
-@pytest.mark.parametrize("call", ["restore", "become_link"])
-def test_a_session_is_prepared_between_its_acceptance_and_the_answer_only(call: str) -> None:
-    arguments: tuple[Any, ...] = ((), ()) if call == "restore" else ()
+def test_a_session_is_prepared_between_its_acceptance_and_the_answer_only() -> None:
     for session in (connecting(), connected()):
         with pytest.raises(IllegalEvent):
-            getattr(session, call)(*arguments)
-    getattr(resuming(), call)(*arguments)
+            session.restore((), ())
+    resuming().restore((), ())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from tocsin.core import publishing as module
 from tocsin.core.handshake import SessionLimits
 from tocsin.core.publishing import Publishing
 from tocsin.errors import WireError
-from tocsin.wire.topics import TopicInvalid, check_topic
+from tocsin.wire.topics import ONE_PREFIX, TopicInvalid, check_topic
 
 LIMITS = SessionLimits(topic_max_bytes=6, topic_max_levels=2, topic_alias_max=2)
 topics = st.text("a$ü/", max_size=7)
@@ -31,10 +32,11 @@ def expected(
             return 0x82
         topic = known[alias]
     try:
-        check_topic(topic, max_bytes=LIMITS.topic_max_bytes, max_levels=LIMITS.topic_max_levels)
+        most, levels = LIMITS.topic_max_bytes + len(ONE_PREFIX) * link, LIMITS.topic_max_levels + link
+        check_topic(topic, max_bytes=most, max_levels=levels)
     except TopicInvalid:
         return 0x90
-    return None if topic in denied or (topic[0] == "$" and not link) else topic
+    return None if topic in denied or (topic[0] == "$") else topic
 
 
 @settings(max_examples=300, deadline=None)
@@ -42,9 +44,7 @@ def expected(
 def test_any_sequence_of_publishes_goes_where_the_rules_say(
     history: list[tuple[str, int | None]], link: bool, denied: set[str]
 ) -> None:
-    publishing = Publishing(LIMITS)
-    if link:
-        publishing.become_link()
+    publishing = Publishing(LIMITS, link=link)
     if denied:
         publishing.permit(lambda topic: topic not in denied)
     known: dict[int, str] = {}
@@ -69,10 +69,8 @@ def test_any_sequence_of_publishes_goes_where_the_rules_say(
 def test_messages_with_a_topic_only_are_taken_together_as_they_would_be_one_by_one(
     history: list[tuple[str, int]], link: bool, denied: set[str]
 ) -> None:
-    together, single = Publishing(LIMITS), Publishing(LIMITS)
+    together, single = Publishing(LIMITS, link=link), Publishing(LIMITS, link=link)
     for publishing in (together, single):
-        if link:
-            publishing.become_link()
         if denied:
             publishing.permit(lambda topic: topic not in denied)
     for topic, messages in history:
@@ -105,10 +103,23 @@ def test_a_permission_is_asked_for_every_message() -> None:
 
 
 def test_a_link_with_a_permission_is_asked_as_well() -> None:
-    publishing = Publishing(LIMITS)
+    publishing = Publishing(LIMITS, link=True)
     publishing.permit(lambda topic: False)
-    publishing.become_link()
-    assert publishing.topic_of(PublishPacket("$a", b"")) is None
+    assert publishing.topic_of(PublishPacket("a", b"")) is None
+
+
+@pytest.mark.parametrize(
+    "topic", ["$SYS/a", "$meta/a", "$query/a", "$a", "$one/", "$one/$SYS/a", "$carried/x", "$near"]
+)
+def test_a_link_brings_no_topics_that_are_the_servers_own(topic: str) -> None:
+    assert Publishing(LIMITS, link=True).topic_of(PublishPacket(topic, b"")) is None
+
+
+@pytest.mark.parametrize("topic", ["a/b", "$one/a", "$carried", "$near/words"])
+def test_a_link_brings_what_brokers_say_to_each_other(topic: str) -> None:
+    limits = msgspec.structs.replace(LIMITS, topic_max_bytes=32)
+    assert Publishing(limits, link=True).topic_of(PublishPacket(topic, b"")) == topic
+    assert (Publishing(limits).topic_of(PublishPacket(topic, b"")) is None) == topic.startswith("$")
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,10 +40,11 @@ import sys
 from tocsin.config import Broker, Settings
 from tocsin.runtime import listening
 listening.CHOSEN_FROM = int(sys.argv[1])
-listening.CHOSEN_BELOW = listening.CHOSEN_FROM + 9
+listening.CHOSEN_BELOW = listening.CHOSEN_FROM + 15
 brokers = tuple(Broker(id=f"b{n}", cluster="c", port=0) for n in range(3))
 settled = listening.settle(Settings(brokers=brokers), auto=True)
-print(settled.nats.port, *(broker.port for broker in settled.brokers), flush=True)
+ports = [port for broker in settled.brokers for port in broker.ports().values()]
+print(settled.nats.port, *ports, flush=True)
 sys.stdin.read()
 """
 
@@ -51,13 +52,13 @@ sys.stdin.read()
 def test_of_two_networks_that_start_at_once_each_has_ports_of_its_own() -> None:
     chosen: list[str] = []
     with contextlib.ExitStack() as stack:
-        for _ in range(2):  # eight of eight ports, and nobody listens on any
+        for _ in range(2):  # fourteen of fourteen ports, and nobody listens on any
             command = [sys.executable, "-c", CHOOSES, str(CHOSEN_FROM - 500)]  # where nobody else chooses any
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             stack.enter_context(process)
             assert process.stdout is not None
             chosen += process.stdout.readline().split()
-    assert len(chosen) == len(set(chosen)) == 8
+    assert len(chosen) == len(set(chosen)) == 14
 
 
 def test_a_taken_port_is_refused_with_its_setting(taken: int) -> None:
@@ -82,12 +83,13 @@ def test_servers_that_run_elsewhere_need_no_port(taken: int) -> None:
 
 def test_chosen_ports_are_kept_across_lives_if_they_are_free(taken: int) -> None:
     first = settle(network(0, 0, 0))
-    ports = {broker.id: broker.port for broker in first.brokers} | {"b1": taken}
+    known = [BrokerAddress.of(broker) for broker in first.brokers]
+    known[1] = msgspec.structs.replace(known[1], port=taken)
     previous = NetworkFile(
         "tocsin",
         1,
         (f"nats://127.0.0.1:{first.nats.port}",),
-        tuple(BrokerAddress(name, "c", "edge", "127.0.0.1", port) for name, port in ports.items()),
+        tuple(known),
     )
     second = settle(network(0, 0, 0), previous=previous)
     assert second.nats.port == first.nats.port
@@ -120,7 +122,7 @@ def test_every_listener_of_a_broker_gets_a_port_and_those_without_stay_away(take
 def test_a_chosen_tls_port_is_kept_across_lives() -> None:
     settings = Settings(brokers=(Broker(id="a", cluster="c", tls_port=0),), nats=Nats(port=0))
     first = settle(settings).brokers[0]
-    before = NetworkFile("n", 1, (), (BrokerAddress("a", "c", "edge", "127.0.0.1", **first.ports()),))
+    before = NetworkFile("n", 1, (), (BrokerAddress.of(first),))
     assert settle(settings, previous=before).brokers[0] == first
     without = NetworkFile("n", 1, (), (BrokerAddress("a", "c", "edge", "127.0.0.1", first.port),))
     assert settle(settings, previous=without).brokers[0].tls_port >= CHOSEN_FROM

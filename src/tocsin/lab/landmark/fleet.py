@@ -85,6 +85,10 @@ class Fleet:
         broker = self.brokers[name]
         return broker.host, broker.port
 
+    def link_port(self, name: str) -> int:
+        """By which port the others know a broker."""
+        return self.brokers[name].link_port
+
     def pids(self) -> dict[str, int]:
         """The processes that run: ``store-1``, ``coordinator-1``, ``broker/NAME``."""
         found = self._base.pids()

@@ -214,7 +214,7 @@ class Experiment:
         chronicle = self._network.chronicle
         for name in self.serving:
             joined, lost = chronicle.last("joined", name), chronicle.last("lost", name)
-            own = joined is not None and joined.port == self._network.address(name)[1]
+            own = joined is not None and joined.port == self._network.link_port(name)
             if not own or (lost is not None and joined is not None and lost.at_s > joined.at_s):
                 return False
         return True

@@ -139,7 +139,7 @@ def _recovered(
 
 async def _restore(plan: Objects, network: Fleet) -> None:
     await network.start((FAILING,))
-    port = network.address(FAILING)[1]
+    port = network.link_port(FAILING)
 
     def is_back() -> bool:
         joined = network.chronicle.last("joined", FAILING)

@@ -131,7 +131,7 @@ def _found(
         arrived.setdefault(each.number, each.at_s - began)
     detected = network.chronicle.first("lost", FAILING, killed_s)
     spare = network.brokers.get(SPARE.id)
-    port = None if spare is None else spare.port
+    port = None if spare is None else spare.link_port
     replaced = None if port is None else network.chronicle.first("joined", FAILING, killed_s, port)
     return Sequenced(
         way=way,
