@@ -3,6 +3,7 @@
 | kind | what is done |
 | --- | --- |
 | kill | SIGKILL, to all of the target's processes at once; ``tocsin up`` starts them again |
+| restart | SIGTERM: the processes stop in order, and ``tocsin up`` starts them again |
 | pause | SIGSTOP, and SIGCONT when the time is over |
 | slow | SIGSTOP and SIGCONT in turns, so that a process runs for a fifth of the time |
 | partition | the processes hold what goes between them back (``runtime.cut``), for as long |
@@ -26,7 +27,7 @@ import msgspec
 from tocsin.chaos import own
 from tocsin.chaos.own import OwnFailed
 from tocsin.chaos.parts import Child, Running
-from tocsin.chaos.plan import OWN, Fault
+from tocsin.chaos.plan import INSTANT, OWN, Fault
 from tocsin.chaos.targets import LEADER, TOGETHER, resolve, sides
 from tocsin.errors import OperatorError, TocsinError
 from tocsin.runtime import cut_socket
@@ -88,8 +89,9 @@ class Breaker:
         if fault.kind == OWN:
             return await self._begin_own(fault)
         children = self._network.children(names)
-        if fault.kind == "kill":
-            met = {child.name: child.pid for child in children if child.signal(signal.SIGKILL)}
+        if fault.kind in INSTANT:
+            number = signal.SIGKILL if fault.kind == "kill" else signal.SIGTERM
+            met = {child.name: child.pid for child in children if child.signal(number)}
             for child in children:
                 child.close()
             return Done(met)

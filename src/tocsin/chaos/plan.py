@@ -18,12 +18,15 @@ import msgspec
 
 from tocsin.errors import OperatorError
 
-Kind = Literal["kill", "pause", "slow", "partition", "own"]
+Kind = Literal["kill", "restart", "pause", "slow", "partition", "own"]
 OWN: Final = "own"
 WRITTEN: Final[tuple[Kind, ...]] = get_args(Kind)  # what can be asked for
-KINDS: Final[tuple[Kind, ...]] = tuple(kind for kind in WRITTEN if kind != OWN)  # what is done to parts
+INSTANT: Final[tuple[Kind, ...]] = ("kill", "restart")  # over at once
+# What chance may do to parts: not what is no fault.
+KINDS: Final[tuple[Kind, ...]] = tuple(kind for kind in WRITTEN if kind not in (OWN, "restart"))
 DURATIONS_S: Final[dict[Kind, float]] = {
     "kill": 0.0,
+    "restart": 0.0,
     "pause": 5.0,
     "slow": 10.0,
     "partition": 5.0,
@@ -47,7 +50,7 @@ class Fault(msgspec.Struct, frozen=True):
 
     kind: Kind
     target: str
-    seconds: float = 0.0  # how long it lasts; a kill is over at once
+    seconds: float = 0.0  # how long it lasts; 0: it is over at once
     at_s: float | None = None  # from the start of the load; None: when its turn comes
     others: str = EVERYTHING
 
@@ -81,10 +84,10 @@ def read_fault(kind: Kind, text: str) -> Fault:
         raise OperatorError(f"{option} cannot be read", f"Write it as {_form(kind)}")
     if found["others"] and kind != "partition":
         raise OperatorError(f"{option}: only a partition is from others", f"Write it as {_form(kind)}")
-    if found["seconds"] and kind == "kill":
-        raise OperatorError(f"{option}: a kill has no duration", f"Write it as {_form(kind)}")
+    if found["seconds"] and kind in INSTANT:
+        raise OperatorError(f"{option}: a {kind} has no duration", f"Write it as {_form(kind)}")
     seconds = read_time(option, found["seconds"]) if found["seconds"] else DURATIONS_S[kind]
-    if kind != "kill" and not 0 < seconds <= DURATION_MAX_S:
+    if kind not in INSTANT and not 0 < seconds <= DURATION_MAX_S:
         raise OperatorError(
             f"{option}: a fault of {seconds:g} s", f"Let it last more than 0 and at most {DURATION_MAX_S:g} s"
         )
@@ -95,7 +98,7 @@ def read_fault(kind: Kind, text: str) -> Fault:
 def _form(kind: Kind) -> str:
     if kind == OWN:
         return "--own PROGRAM[:10s][@20s], such as --own ./unplug.sh:30s"
-    others, lasting = ("[~OTHERS]" if kind == "partition" else ""), ("" if kind == "kill" else "[:5s]")
+    others, lasting = ("[~OTHERS]" if kind == "partition" else ""), ("" if kind in INSTANT else "[:5s]")
     return f"--{kind} TARGET{others}{lasting}[@20s], such as --{kind} broker/north-1"
 
 

@@ -16,7 +16,7 @@ from tocsin.chaos import breaking, plan, targets
 from tocsin.chaos.breaking import Breaker
 from tocsin.chaos.load import Access
 from tocsin.chaos.parts import Running
-from tocsin.chaos.plan import KINDS, OWN, WRITTEN, Fault, Kind
+from tocsin.chaos.plan import INSTANT, KINDS, OWN, WRITTEN, Fault, Kind
 from tocsin.chaos.run import Choices, Outcome, Run
 from tocsin.cli.layout import console
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, process_settings
@@ -44,7 +44,7 @@ RATE_MAX: Final = 2_000.0  # messages a second of all publishers: one process ma
 
 def _fault_option(kind: Kind, words: str) -> object:
     target = "PROGRAM" if kind == OWN else "TARGET"
-    lasting = "" if kind == "kill" else "[:5s]"
+    lasting = "" if kind in INSTANT else "[:5s]"
     others = "[~OTHERS]" if kind == "partition" else ""
     return typer.Option(
         f"--{kind}",
@@ -55,6 +55,9 @@ def _fault_option(kind: Kind, words: str) -> object:
 
 
 KillOption = Annotated[list[str] | None, _fault_option("kill", "End these with SIGKILL.")]
+RestartOption = Annotated[
+    list[str] | None, _fault_option("restart", "Ask these to stop; `tocsin up` starts them again.")
+]
 PauseOption = Annotated[list[str] | None, _fault_option("pause", "Stop these for a while (SIGSTOP).")]
 SlowOption = Annotated[
     list[str] | None, _fault_option("slow", "Let these run a fifth of the time, for a while.")
@@ -71,6 +74,7 @@ OwnOption = Annotated[
 
 def chaos(
     kill: KillOption = None,
+    restart: RestartOption = None,
     pause: PauseOption = None,
     slow: SlowOption = None,
     partition: PartitionOption = None,
@@ -153,6 +157,8 @@ def chaos(
 
         tocsin chaos --partition cluster/north~cluster/south:10s
 
+        tocsin chaos --restart broker/north-1 --restart broker/north-2 --restart coordinator-1 --every 20s
+
     The exit code is 1 if a message that was acknowledged was lost, if one came twice at QoS 2, or out of order, or to
     somebody who had unsubscribed, or if somebody heard no more. Ctrl-C heals everything and gives the account (twice:
     at once).
@@ -164,14 +170,21 @@ def chaos(
         typer.echo(f"let go on: {', '.join(names)}" if names else "nothing was stopped")
         return
     breaker = Breaker(network, lambda: _leader(settings, network))
-    named = {"kill": kill, "pause": pause, "slow": slow, "partition": partition, "own": own}
+    named = {
+        "kill": kill,
+        "restart": restart,
+        "pause": pause,
+        "slow": slow,
+        "partition": partition,
+        "own": own,
+    }
     written = [plan.read_fault(kind, text) for kind in WRITTEN for text in named[kind] or ()]
     seconds = minutes * 60 if minutes is not None else 60.0 if by_chance else 0.0
     chance = Chance(by_chance, seed, seconds, _kinds(kinds, network), tuple(chosen or ()))
     if not (written or by_chance or minutes):
         raise OperatorError(
             "there is nothing to break",
-            "Give --kill, --pause, --slow, --partition or --own, or --random; or --minutes for the load alone",
+            "Give --kill, --restart, --pause, --slow, --partition or --own, --random; or --minutes for the load alone",
         )
     for fault in written:
         breaker.check(fault)

@@ -31,6 +31,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "dataset": ("tocsin.cli.dataset", "app"),
     "feed": ("tocsin.cli.feed", "app"),
     "explain": ("tocsin.cli.explain", "app"),
+    "backup": ("tocsin.cli.backup", "app"),
     "doctor": ("tocsin.cli.doctor", "doctor"),
     "config": ("tocsin.cli.config", "app"),
     "user": ("tocsin.cli.user", "app"),

@@ -86,6 +86,11 @@ class JetStreamStore:
     def bus(self) -> JetStreamBus:
         return self._bus
 
+    @property
+    def connection(self) -> Connection:
+        """For those who look beneath (``store.snapshots``)."""
+        return self._connection
+
     async def log(self, spec: LogSpec) -> JetStreamLog:
         rules.check_log(spec)
         operation = f"open log {spec.name!r}"
