@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import platform
 import re
@@ -23,6 +24,8 @@ from tocsin.cli.version import PARTS, installed
 from tocsin.config import Settings
 from tocsin.errors import OperatorError, ProgramMissing
 from tocsin.runtime import extra
+from tocsin.runtime.authority import Authority, end_of
+from tocsin.runtime.credentials import BUNDLE, certificates_directory
 from tocsin.runtime.directory import StateDirectory, read_network
 from tocsin.runtime.guard import Guard
 from tocsin.runtime.listening import is_free
@@ -35,6 +38,7 @@ FILES_BESIDE_CONNECTIONS = 256  # links, the store, logs, libraries
 DISK_LOW_BYTES = 1 << 30  # a day of a small network's durable logs
 DISK_MIN_BYTES = 100 << 20  # less, and the store refuses writes soon after the start
 PROGRAM_DEADLINE_S = 10.0
+ENDS_SOON = datetime.timedelta(days=30)  # as authorities on the Internet warn
 STYLES = {"ok": "green", "warning": "yellow", "fix": "bold red"}
 
 
@@ -154,7 +158,7 @@ def ports(settings: Settings) -> Iterator[Finding]:
         yield Finding("ok", "ports", f"in use by this network, which runs now (process {running})")
         return
     wanted = [
-        (f"brokers[{n}].{name}", each.host, port)
+        (f"brokers[{n}].{name}", each.host_of(name), port)
         for n, each in enumerate(settings.brokers)
         for name, port in each.ports().items()
     ]
@@ -218,6 +222,34 @@ def state_directory(settings: Settings) -> Iterator[Finding]:
         yield Finding("ok", "disk space", words)
 
 
+def certificates(settings: Settings) -> Iterator[Finding]:
+    """Those of the network's own processes, and the one that clients are shown."""
+    directory = certificates_directory(settings.state)
+    ends: dict[str, datetime.datetime] = {}
+    try:
+        if (directory / BUNDLE).exists():
+            authority = Authority(directory, settings.network)
+            ends["the authority"] = authority.authorities()[0][1]
+            ends |= {str(each.identity): each.ends for each in authority.certificates()}
+        if settings.tls.certificate:
+            ends["tls.certificate"] = end_of(Path(settings.tls.certificate))
+    except OperatorError as error:
+        yield Finding("fix", "certificates", str(error))
+        return
+    now = datetime.datetime.now(datetime.UTC)
+    late = {name: until for name, until in ends.items() if until - now < ENDS_SOON}
+    for name, until in late.items():
+        remedy = "replace it" if name == "tls.certificate" else "tocsin certs renew"
+        if name == "the authority":
+            remedy = "tocsin certs rotate --authority"
+        verdict: Verdict = "fix" if until < now else "warning"
+        yield Finding(verdict, "certificates", f"{name} ends on {until:%Y-%m-%d}; {remedy}")
+    if not ends:
+        yield Finding("ok", "certificates", "none yet; tocsin up or tocsin init makes them")
+    elif not late:
+        yield Finding("ok", "certificates", f"{len(ends)}; the first ends on {min(ends.values()):%Y-%m-%d}")
+
+
 CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     python,
     parts,
@@ -227,5 +259,6 @@ CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     open_files,
     ports,
     access,
+    certificates,
     state_directory,
 )

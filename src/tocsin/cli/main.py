@@ -35,6 +35,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "doctor": ("tocsin.cli.doctor", "doctor"),
     "config": ("tocsin.cli.config", "app"),
     "user": ("tocsin.cli.user", "app"),
+    "certs": ("tocsin.cli.certs", "app"),
     "store": ("tocsin.cli.store", "app"),
     "version": ("tocsin.cli.version", "version"),
     "chaos": ("tocsin.cli.chaos", "chaos"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -20,12 +21,15 @@ from tocsin.config import Settings
 from tocsin.core.supervision import Failure
 from tocsin.errors import OperatorError
 from tocsin.runtime import extra, logs, network
+from tocsin.runtime.credentials import BUNDLE, certificates_directory
 from tocsin.runtime.directory import StateDirectory
 from tocsin.runtime.ephemeral import ephemeral_directory
 from tocsin.runtime.pump import now_us
+from tocsin.runtime.signature import Signature, signature
 from tocsin.runtime.supervisor import Supervisor, log_path
 
 REFRESH_S = 1.0
+RENEW_S = 86_400.0  # certificates last for months
 NO_SPARK = "no datasets and channels here, for Spark is not installed: pip install 'tocsin[spark]'"
 REFUSED = 2  # the exit code of a child that the operator has to help
 
@@ -119,10 +123,37 @@ async def _look_after(settings: Settings, directory: StateDirectory, shown: Boar
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, supervisor.stop, f"signal:{signal.Signals(number).name}")
     refreshing = asyncio.create_task(_refresh(on_change))
+    tending = asyncio.create_task(_tend_certificates(settings, supervisor))
     try:
         return await supervisor.run()
     finally:
         refreshing.cancel()
+        tending.cancel()
+
+
+async def _tend_certificates(settings: Settings, supervisor: Supervisor) -> None:
+    """Issue anew what ends soon, and have the store's servers read what changed; our own processes look themselves."""
+    directory = certificates_directory(settings.state)
+    renewed_s, before = time.monotonic(), _signatures(directory)
+    while True:
+        await asyncio.sleep(REFRESH_S)
+        if time.monotonic() - renewed_s > RENEW_S:
+            renewed_s = time.monotonic()
+            try:
+                await asyncio.to_thread(network.ensure_certificates, settings)
+            except OperatorError as error:
+                structlog.get_logger().error("certificates cannot be renewed", problem=str(error))
+        if (found := _signatures(directory)) != before:
+            before = found
+            for row in supervisor.rows():
+                if row.stage == network.STORE_STAGE and row.pid is not None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(row.pid, signal.SIGHUP)  # to the server it means: read your files again
+
+
+def _signatures(directory: Path) -> tuple[Signature, ...]:
+    """Of the files that the store's servers have read."""
+    return tuple(map(signature, (directory / BUNDLE, *sorted(directory.glob("store-*.pem")))))
 
 
 async def _refresh(show: Callable[[], None]) -> None:

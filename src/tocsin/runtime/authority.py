@@ -152,13 +152,20 @@ class Authority:
                 )
             self._make(believed)
 
-    def reissue(self) -> tuple[Certificate, ...]:
-        """Issue every certificate of this machine anew, with new keys; which they are."""
+    def reissue(self, *, ageing_only: bool = False) -> tuple[Certificate, ...]:
+        """Issue the certificates of this machine anew, with new keys, all or those that end soon; which they are."""
+        now = _now()
         with self._held():
+            self._check_issues()
+            chosen = {
+                each.path
+                for each in self.certificates()
+                if not each.elsewhere and (each.ageing(now) or not ageing_only)
+            }
             for each in self.certificates():
-                if not each.elsewhere:
+                if each.path in chosen:
                     self._issue(each.identity, each.hosts, _days(each), None)
-        return tuple(each for each in self.certificates() if not each.elsewhere)
+        return tuple(each for each in self.certificates() if each.path in chosen)
 
     def retire(self) -> tuple[Certificate, ...]:
         """Believe the newest authority only, unless certificates of an older one are in use: those are returned."""
@@ -380,6 +387,14 @@ def _read(path: Path, believed: Sequence[x509.Certificate]) -> Certificate:
         fingerprint=_fingerprint(certificate),
         issuer=next((_fingerprint(each) for each in believed if _issued(each, certificate)), ""),
     )
+
+
+def end_of(path: Path) -> datetime.datetime:
+    """When the first certificate of a PEM file ends; ``OperatorError`` if there is none."""
+    try:
+        return x509.load_pem_x509_certificate(_bytes(path)).not_valid_after_utc
+    except ValueError:
+        raise OperatorError(f"{path} has no certificate in it", "Give a PEM file") from None
 
 
 def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:

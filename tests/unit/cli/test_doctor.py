@@ -16,6 +16,8 @@ from tocsin.cli.doctor import Finding
 from tocsin.cli.main import main
 from tocsin.config import Access, Broker, Limits, Nats, Settings
 from tocsin.runtime import extra
+from tocsin.runtime.authority import Authority
+from tocsin.runtime.credentials import certificates_directory
 from tocsin.runtime.directory import NetworkFile, StateDirectory
 
 
@@ -209,3 +211,16 @@ def test_every_listener_of_a_broker_is_looked_at(settings: Settings) -> None:
         brokers = (Broker(id="a", cluster="c", ws_port=port),)
         finding = only(doctor.ports(msgspec.structs.replace(settings, brokers=brokers)))
     assert finding.verdict == "fix" and "brokers[0].ws_port" in finding.words
+
+
+def test_certificates_that_end_soon_are_named(settings: Settings) -> None:
+    assert "none yet" in only(doctor.certificates(settings)).words
+    authority = Authority.open_or_make(certificates_directory(settings.state), settings.network)
+    authority.issue("north-1", role="broker")
+    assert only(doctor.certificates(settings)).verdict == "ok"
+    authority.issue("north-2", role="broker", days=20)
+    found = only(doctor.certificates(settings))
+    assert found.verdict == "warning" and "broker north-2 ends on" in found.words
+    assert "tocsin certs renew" in found.words
+    (authority.directory / "broker-north-2.pem").write_text("?")
+    assert only(doctor.certificates(settings)).verdict == "fix"

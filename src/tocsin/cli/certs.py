@@ -1,0 +1,229 @@
+"""``tocsin certs``: the certificates by which processes of the network know each other."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.table import Table
+
+from tocsin.cli.layout import console
+from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
+from tocsin.config import Settings
+from tocsin.errors import OperatorError
+from tocsin.runtime.authority import DAYS, DAYS_MAX, ROLES, Authority, Certificate
+from tocsin.runtime.credentials import BUNDLE, certificates_directory
+
+app = typer.Typer(
+    help="List, issue and rotate the certificates of the network's own processes. Those of clients' listeners "
+    "are yours (`tls.certificate`).",
+    no_args_is_help=True,
+)
+TAKE_UP_S = 3.0  # for processes on this machine to have read new files: they look every second
+SHOWN_HEX = 16  # of a fingerprint, in a table
+
+RoleArgument = Annotated[str, typer.Argument(metavar="ROLE", help=f"One of {', '.join(ROLES)}.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the process: north-1.")]
+
+
+@app.command(name="list")
+def list_certificates(
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """List authorities and certificates: role, name, hosts, when they end, and fingerprint (SHA-256).
+
+    tocsin certs list --state /var/lib/tocsin
+    """
+    authority = _authority(read(config, sets, state).settings)
+    now, found = _now(), authority.certificates()
+    believed = authority.authorities()
+    newest = believed[0][0]
+    if json:
+        facts = {
+            "authorities": [{"fingerprint": print_, "ends": ends} for print_, ends in believed],
+            "certificates": [_facts(each, newest) for each in found],
+        }
+        typer.echo(msgspec.json.format(msgspec.json.encode(facts), indent=2).decode())
+        return
+    table = Table("role", "name", "hosts", "ends", "fingerprint", "")
+    for print_, ends in believed:
+        note = "" if print_ == newest else "is being replaced: tocsin certs rotate"
+        table.add_row("authority", "", "", _ends(ends, now), print_[:SHOWN_HEX], note)
+    for each in found:
+        hosts, identity, until = ", ".join(each.hosts), each.identity, _ends(each.ends, now)
+        table.add_row(
+            identity.role, identity.name, hosts, until, each.fingerprint[:SHOWN_HEX], _note(each, newest)
+        )
+    console().print(table)
+
+
+@app.command()
+def issue(
+    role: RoleArgument,
+    name: NameArgument,
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", metavar="HOST", help="A name or address at which it is reached. Repeatable."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", help="For another machine: write the files there, to be copied to it."
+        ),
+    ] = None,
+    days: Annotated[int, typer.Option("--days", metavar="N", min=1, max=DAYS_MAX)] = DAYS,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """Issue a certificate for a process: of this machine, or with --out of another one.
+
+    Copy what is in DIR to `certs/` of the state directory there, over a line that nobody reads, and delete DIR.
+
+        tocsin certs issue broker south-1 --host south.example.org --out /root/for-south-1
+    """
+    authority = _authority(read(config, sets, state).settings)
+    made = authority.issue(name, role=role, hosts=host or (), days=days, out=out)
+    typer.echo(f"{made.certificate_path}: key and certificate of {role} {name}, for {days} days")
+    if out is not None:
+        typer.echo(
+            f"{made.ca_path}: the authorities that it believes; copy both to certs/ of the state directory there"
+        )
+
+
+@app.command()
+def renew(config: ConfigOption = None, sets: SetOption = None, state: StateOption = None) -> None:
+    """Issue anew what has less than a third of its life left. `tocsin up` does this by itself, every day.
+
+    tocsin certs renew
+    """
+    authority = _authority(read(config, sets, state).settings)
+    renewed = authority.reissue(ageing_only=True)
+    for each in renewed:
+        typer.echo(f"{each.identity}: until {each.ends:%Y-%m-%d}")
+    if not renewed:
+        typer.echo("nothing ends soon on this machine")
+    _remind(each for each in authority.certificates() if each.elsewhere and each.ageing(_now()))
+
+
+@app.command()
+def rotate(
+    replace: Annotated[
+        bool,
+        typer.Option("--authority", help="Replace the authority as well; both are believed meanwhile."),
+    ] = False,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """Issue all certificates of this machine anew, with new keys; running processes take them up within seconds.
+
+    With --authority the authority is replaced, without a restart: first the new one is believed beside the old, then
+    certificates are issued, then the old one is dropped. If certificates were issued for other machines it stops after
+    the first step and says what to do; `tocsin certs rotate` then goes on.
+
+        tocsin certs rotate
+
+        tocsin certs rotate --authority
+    """
+    authority = _authority(read(config, sets, state).settings)
+    if replace:
+        authority.renew()
+        bundle = authority.directory / BUNDLE
+        elsewhere = [each for each in authority.certificates() if each.elsewhere]
+        if elsewhere:
+            typer.echo(
+                f"a new authority is believed beside the old one: copy {bundle} to the other machines,"
+            )
+            typer.echo(
+                "then issue what they have anew (tocsin certs issue … --out DIR), then: tocsin certs rotate"
+            )
+            _remind(elsewhere)
+            return
+        typer.echo("a new authority is believed beside the old one")
+        time.sleep(TAKE_UP_S)
+    renewed = authority.reissue()
+    typer.echo(f"{len(renewed)} certificates were issued anew")
+    if len(authority.authorities()) == 1:
+        return
+    time.sleep(TAKE_UP_S)
+    if left := authority.retire():
+        typer.echo("the old authority stays, for certificates of it are in use elsewhere; issue them anew:")
+        _remind(left)
+    else:
+        typer.echo("the old authority is believed no more")
+
+
+@app.command()
+def forget(
+    role: RoleArgument,
+    name: NameArgument,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """Forget a certificate that was issued for another machine, which is no more.
+
+    It stays good until it ends: to shut it out, rotate the authority.
+
+        tocsin certs forget broker south-1
+    """
+    _authority(read(config, sets, state).settings).forget(role, name)
+    typer.echo(
+        f"{role} {name} is forgotten; its certificate stays good until it ends, or the authority is rotated"
+    )
+
+
+def _authority(settings: Settings) -> Authority:
+    directory = certificates_directory(settings.state)
+    if not (directory / BUNDLE).exists():
+        raise OperatorError(
+            f"there is no authority in {directory}", "Make one with `tocsin init` or `tocsin up`"
+        )
+    return Authority.open_or_make(directory, settings.network)
+
+
+def _remind(certificates: Iterable[Certificate]) -> None:
+    """How to issue these anew."""
+    for each in certificates:
+        hosts = "".join(f" --host {host}" for host in each.hosts)
+        typer.echo(f"    tocsin certs issue {each.identity.role} {each.identity.name}{hosts} --out DIR")
+
+
+def _facts(certificate: Certificate, newest: str) -> dict[str, object]:
+    identity = certificate.identity
+    return {
+        "role": identity.role,
+        "name": identity.name,
+        "uri": identity.uri,
+        "hosts": certificate.hosts,
+        "ends": certificate.ends,
+        "fingerprint": certificate.fingerprint,
+        "elsewhere": certificate.elsewhere,
+        "newest_authority": certificate.issuer == newest,
+    }
+
+
+def _note(certificate: Certificate, newest: str) -> str:
+    notes = ["on another machine"] if certificate.elsewhere else []
+    if not certificate.issuer:
+        notes.append("of no authority that is believed")
+    elif certificate.issuer != newest:
+        notes.append("of the old authority")
+    return "; ".join(notes)
+
+
+def _ends(ends: datetime.datetime, now: datetime.datetime) -> str:
+    return f"{ends:%Y-%m-%d} ({(ends - now).days} days)" if ends > now else f"{ends:%Y-%m-%d}: over"
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
