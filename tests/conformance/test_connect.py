@@ -8,6 +8,7 @@ from mqtt5 import (
     ConnectPacket,
     DisconnectPacket,
     PingReqPacket,
+    PingRespPacket,
     PublishPacket,
     SubscribePacket,
     TopicFilter,
@@ -166,6 +167,8 @@ async def test_a_client_without_an_id_is_given_one_of_its_own(door: Door) -> Non
         peer = await door.peer(connect=connect, accepted=False)
         told.append((await peer.receive(ConnAckPacket)).assigned_client_id)
     assert told[0] and told[1] and told[0] != told[1]
+    peer.send(PingReqPacket())  # it knows its id, and its session
+    await peer.receive(PingRespPacket)
     peer.close()
     again = await door.peer(connect=lasting(told[1]), accepted=False)
     answer = await again.receive(ConnAckPacket)

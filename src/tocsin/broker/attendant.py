@@ -114,7 +114,7 @@ class Attendant:
         "_journal",
         "_level",
         "_machine",
-        "_post",
+        "_pump",
         "_replay",
         "_settle",
         "_tables",
@@ -143,7 +143,7 @@ class Attendant:
         self._tables = {SESSIONS: sessions}
         self._cause = cause
         self._machine = Attendance()
-        self._post = Pump(self._machine, self._carry_out).post
+        self._pump = Pump(self._machine, self._carry_out)
         self._timers = Timers(self._on_timer)
         # Made when needed: most clients need none of these.
         self._tasks: set[asyncio.Task[None]] | None = None
@@ -293,7 +293,6 @@ class Attendant:
     async def end(self, expiry_s: int, *, settled: bool = False) -> bool:
         """The connection is over; whether what it leaves was stored, or cannot be. ``settled``: no will is left."""
         self._gone = asyncio.get_running_loop().create_future()
-        self._machine.heard_us = self._connection.heard_us
         self._post(Ended(expiry_s=expiry_s, settled=settled, cause=self._cause))
         stored = await self._gone
         self._timers.close()
@@ -352,8 +351,11 @@ class Attendant:
     def _on_timer(self, name: str, cause: str) -> None:
         if not self._departed:
             self._pass()  # so that what is stored does not lag behind a quiet client
-        self._machine.heard_us = self._connection.heard_us
         self._post(TimerFired(name=name, cause=cause))
+
+    def _post(self, event: Event) -> None:
+        self._machine.heard_us = self._connection.heard_us
+        self._pump.post(event)
 
     # ── the machine's effects ───────────────────────────────────────────────────────────────────────────────
 

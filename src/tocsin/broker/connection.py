@@ -437,7 +437,7 @@ class Connection(Outflow, Permitted):
 
     @property
     def heard_us(self) -> int:
-        return self._session.heard_us
+        return self._session.spoke_us
 
     @property
     def user(self) -> str:

@@ -119,7 +119,8 @@ class Sessions:
                     return None
                 continue
             epoch = 1 if before is None else before.epoch + 1
-            if before is None or clean:
+            fresh = clean or (before is not None and not before.confirmed)
+            if before is None or fresh:
                 session = StoredSession(
                     client=client,
                     uid=secrets.token_hex(8),
@@ -129,6 +130,7 @@ class Sessions:
                     owner=owner,
                     progress=Progress(tail + 1),
                     home=self._broker,
+                    confirmed=clean,
                 )
             else:
                 session = msgspec.structs.replace(
@@ -140,12 +142,12 @@ class Sessions:
                     owner=owner or before.owner,
                 )
             try:
-                revision = await self._claim(session, cell, None if clean else before, wanted)
+                revision = await self._claim(session, cell, None if fresh else before, wanted)
             except Conflict:
                 continue
-            if before is not None and clean:
+            if before is not None and fresh:
                 self.over(before)
-            return session, revision, before is not None and not clean
+            return session, revision, before is not None and not fresh
         raise Lost(client)
 
     async def _claim(

@@ -77,7 +77,8 @@ class Attendance(TableMachine):
     def __init__(self) -> None:
         self.subscriptions: dict[str, Subscription] = {}
         self.congested = False  # set by the shell: the connection takes no more for now
-        self.heard_us = 0  # set by the shell before a timer: when the client was heard last
+        self.heard_us = 0  # set by the shell before each event: when the client was heard last
+        self._began_us = 0
         self._receive_max = 1
         self.results = ResultsTrack()
         self.messages = MessagesTrack(self.results)
@@ -91,7 +92,7 @@ class Attendance(TableMachine):
     # ── beginning ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin(self, event: Began, now_us: int) -> list[Effect]:
-        self.state = "attending"
+        self.state, self._began_us = "attending", now_us
         self._receive_max = min(event.receive_max, WINDOW_MAX)
         session = event.session
         self._record_ids = RecordIds(event.prefix, session)
@@ -291,6 +292,7 @@ class Attendance(TableMachine):
             streams=dict(self.streams),
             broker="" if self._leaving else stored.broker,
             expiry_s=self._expiry_s if self._leaving else stored.expiry_s,
+            confirmed=stored.confirmed or self.heard_us > self._began_us,
             left=stored.epoch if self._leaving and self._settled else stored.left,
         )
 
@@ -299,6 +301,8 @@ class Attendance(TableMachine):
         outcome, effects = self._custody.stored(event, now_us)
         if outcome == "written":
             return self._on_written(self._custody, event.cause)
+        if self.state == "ending" and self._custody.missing:
+            return self._vanish(event.cause)  # it cannot be heard any more
         return effects if outcome == "under way" else self._lose(event.cause)
 
     def _on_store_failure(self, event: StoreFailed, now_us: int) -> list[Effect]:
@@ -306,6 +310,8 @@ class Attendance(TableMachine):
         outcome, effects = self._custody.failed(event, now_us)
         if outcome in ("lost", "forgotten"):
             return self._lose(event.cause)
+        if self.state == "ending" and self._custody.missing:
+            return self._vanish(event.cause)  # it cannot be heard any more
         if outcome == "failed" and self.state == "ending":
             self._last_failures += 1
             if self._last_failures >= LAST_TRIES:

@@ -45,6 +45,7 @@ SAVE_AGAIN: Final = "save again"
 SAVE_SOON: Final = "save soon"
 REFRESH: Final = "refresh"
 SAVE_AFTER_US: Final = 1_000_000  # progress that nobody waits for is written at most so often
+REFRESH_MIN_US: Final = 60_000_000  # between refreshes: ten thousand quiet clients are 170 writes a second
 AGAIN_US: Final = 1_000_000  # before a failed request is tried once more: no burden on a store in trouble
 
 Outcome = Literal["written", "lost", "forgotten", "failed", "under way"]
@@ -112,9 +113,13 @@ class Custody:
         return not self.busy
 
     def refresh_later(self, cause: str) -> list[Effect]:
-        """A third of the time that the cell is kept: two refreshes may fail."""
+        """After a third of the expiry, so that a session that was lost or has gone missing is noticed before it would
+        have expired elsewhere; at the latest after a third of the time that the cell is kept."""
         kept_us = _kept_us(self.session)
-        return [] if kept_us is None else [SetTimer(name=REFRESH, delay_us=kept_us // 3, cause=cause)]
+        if kept_us is None:
+            return []
+        delay_us = min(kept_us, max(3 * REFRESH_MIN_US, self.session.expiry_s * 1_000_000)) // 3
+        return [SetTimer(name=REFRESH, delay_us=delay_us, cause=cause)]
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -115,6 +115,7 @@ class Session(TableMachine):
         self._session_expiry_s = 0  # granted; 0 until Accepted
         self._patience_us = 0  # how long the client may be silent; 0: for ever
         self._heard_us = 0
+        self.spoke_us = 0  # when the client said something last, after CONNACK
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
         if self.state == "closed":
@@ -130,14 +131,9 @@ class Session(TableMachine):
         """The client's, also while it is not welcomed yet."""
         return self._will if self._arrival is None else self._arrival.packet.will
 
-    @property
-    def heard_us(self) -> int:
-        """When a packet came last."""
-        return self._heard_us
-
     def heard(self, now_us: int) -> None:
         """The client gave a sign of life. The hot path's other half is ``check_publish`` or ``takes``."""
-        self._heard_us = now_us
+        self._heard_us = self.spoke_us = now_us
 
     @property
     def committing(self) -> int:

@@ -16,6 +16,11 @@ cell of a session that a broker serves is kept for SERVED_S longer: whether the 
 not the store's. The broker that closes the connection names itself no longer, and from then on the expiry counts
 (``kept_s``). Of a broker that died, its next run does that (``broker.orphans``).
 
+**Confirmed.** A client that comes back to no session is told so in CONNACK, and begins anew. If that is lost, it does
+not know. So a session that was not asked for with a clean start is ``confirmed`` when its client was heard after
+CONNACK; whoever takes one that is not makes a new one, and says once more that there was none. Nothing is lost with
+it: what a client is promised is stored after it was heard.
+
 Messages carry what was said of their stream (decision 022). A broker to which the client comes while no coordinator
 answers knows that from ``streams``; it may be older than what the coordinator will say.
 
@@ -77,6 +82,7 @@ class StoredSession(msgspec.Struct, frozen=True):
     streams: dict[str, dict[str, Value]] = {}  # what was said of the streams that the client publishes on
     # Of critical messages; ``progress`` is then of the others alone. None: it is of both, and no critical one was sent.
     critical_messages: Progress | None = None
+    confirmed: bool = True  # its client knows that it has this session, and not an earlier one
 
 
 def kept_s(session: StoredSession) -> int | None:

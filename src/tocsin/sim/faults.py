@@ -199,6 +199,18 @@ class StoreTrouble(Fault, frozen=True, kw_only=True):
         )
 
 
+class StoreClock(Fault, frozen=True, kw_only=True):
+    """The store's clock jumps ahead, and stays there."""
+
+    ahead_us: int
+
+    def begin(self, world: World) -> None:
+        world.store.jump(self.ahead_us)
+
+    def words(self) -> str:
+        return f"the store's clock jumps ahead by {seconds(self.ahead_us)}"
+
+
 class WatchReset(Fault, frozen=True, kw_only=True):
     """Every watch is interrupted and begins again."""
 

@@ -26,6 +26,7 @@ from tocsin.sim.faults import (
     Pause,
     Skew,
     Sleep,
+    StoreClock,
     StoreTrouble,
     WatchReset,
 )
@@ -43,6 +44,7 @@ Kind = Literal[
     "leader loss",
     "store trouble",
     "watch reset",
+    "store clock",
     "lag",
     "crash together",
     "cut off together",
@@ -54,9 +56,9 @@ Kind = Literal[
     "storm",
 ]
 
-# All but "lag", which is for scenarios in which somebody could take what it has heard of a log for all that there is,
-# and those of groups, moments and connections, for scenarios that have some; and cuts by halves or that come and go,
-# which are for those that last long enough.
+# All but "store clock", which is for scenarios in which something expires; "lag", which is for those in which somebody
+# could take what it has heard of a log for all that there is; those of groups, moments and connections, for scenarios
+# that have some; and cuts by halves or that come and go, which are for those that last long enough.
 EVERY_KIND: tuple[tuple[Kind, int], ...] = (
     ("crash", 4),
     ("sleep", 1),
@@ -88,6 +90,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[Address, ...] | None = None
     drift_max_ppm: int = 20_000  # two in a hundred: ten times what a bad quartz does
     ahead_max_us: int = 2 * MILLION
+    store_ahead_max_us: int = 2 * MILLION  # the same of the store's
     # Those that crash together, within a moment, or are cut off together from all the others.
     groups: tuple[tuple[Address, ...], ...] = ()
     # Who has clients, and is cut off from the store alone; None: every node.
@@ -128,6 +131,7 @@ class _Draw:
             "weather": self._weather,
             "leader loss": lambda at, long: LeaderLoss(at_us=at, for_us=long),
             "store trouble": self._store_trouble,
+            "store clock": self._store_clock,
             "watch reset": lambda at, long: WatchReset(at_us=at, for_us=0),
             "lag": lambda at, long: Lag(at_us=at, for_us=long, node=self._target()),
             "crash together": self._crash_together,
@@ -145,7 +149,9 @@ class _Draw:
         return self._draw[kind](self._chance.below(self._until_us), self._span_us())
 
     def _span_us(self) -> int:
-        shortest, longest = self._profile.shortest_us, self._profile.longest_us
+        return self._between(self._profile.shortest_us, self._profile.longest_us)
+
+    def _between(self, shortest: int, longest: int) -> int:
         doublings = max(1, (longest // max(1, shortest)).bit_length())
         low = min(longest, shortest << self._chance.below(doublings))
         return self._chance.between(low, min(longest, 2 * low))
@@ -183,6 +189,11 @@ class _Draw:
             node=self._target(),
             ahead_us=self._chance.below(self._profile.ahead_max_us + 1) if self._chance.below(2) else 0,
             drift_ppm=self._chance.between(-drift, drift),
+        )
+
+    def _store_clock(self, at_us: int, for_us: int) -> Fault:
+        return StoreClock(
+            at_us=at_us, for_us=0, ahead_us=self._between(MILLION, self._profile.store_ahead_max_us)
         )
 
     def _partition(self, at_us: int, for_us: int) -> Fault:

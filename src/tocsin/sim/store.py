@@ -9,6 +9,9 @@ travels back, as on a connection that loses nothing but can be cut. What can go 
 - **weather**: requests refused, lost, applied without an answer, or applied late, after the asker gave up on them.
 
 A request that was applied late is the reason why a machine has to fence its writes, not only watch its lease.
+
+The store has a **clock** of its own, which can jump ahead. What expires, cells and the ids that logs remember, expires
+by that clock.
 """
 
 from __future__ import annotations
@@ -74,7 +77,8 @@ class StoreServer:
         self._published: dict[
             str, int
         ] = {}  # log or table → the position or revision that observers have seen
-        self._expiries: dict[str, int] = {}  # table → when its next look at expiry is scheduled
+        self._expiries: dict[str, int] = {}  # table → when its next look at expiry is scheduled, by its clock
+        self._ahead_us = 0  # of its clock
         self._execute: dict[type[Effect], Callable[[Any], Any]] = {
             Append: self._append,
             ReadLog: self._read,
@@ -83,6 +87,21 @@ class StoreServer:
             PutKey: self._put,
             DeleteKey: self._delete,
         }
+
+    @property
+    def clock_us(self) -> int:
+        """What the store takes the time to be."""
+        return self._world.schedule.now_us + self._ahead_us
+
+    def jump(self, ahead_us: int) -> None:
+        """Its clock jumps ahead; what is past its time by then expires."""
+        self._ahead_us += ahead_us
+        self._expiries.clear()
+        for name, table in self.tables.items():
+            if self.leaderless:
+                self._look_later(name, table, self.clock_us + EXPIRY_RETRY_US)
+            else:
+                self.settle(name)
 
     def open_log(self, spec: LogSpec) -> None:
         if spec.name in self.logs:
@@ -203,25 +222,23 @@ class StoreServer:
 
     def _append(self, effect: Append) -> tuple[int, ...]:
         log = self.logs[effect.log]
-        positions = log.append(effect.records, self._world.schedule.now_us, effect.expected)
+        positions = log.append(effect.records, self.clock_us, effect.expected)
         self._publish_log(effect.log, log)
         return positions
 
     def _read(self, effect: ReadLog) -> object:
         log = self.logs[effect.log]
-        log.expire(self._world.schedule.now_us)
+        log.expire(self.clock_us)
         return log.read(effect.subject, effect.start, effect.limit)
 
     def _trim(self, effect: TrimLog) -> int:
-        return self.logs[effect.log].trim(
-            self._world.schedule.now_us, before=effect.before, subject=effect.subject
-        )
+        return self.logs[effect.log].trim(self.clock_us, before=effect.before, subject=effect.subject)
 
     def _get(self, effect: GetKey) -> object:
-        return self.tables[effect.table].get(effect.key, self._world.schedule.now_us)
+        return self.tables[effect.table].get(effect.key, self.clock_us)
 
     def _put(self, effect: PutKey) -> int:
-        table, now_us = self.tables[effect.table], self._world.schedule.now_us
+        table, now_us = self.tables[effect.table], self.clock_us
         try:
             if effect.revision is None:
                 return table.put(effect.key, effect.value, now_us, effect.ttl_us)
@@ -232,7 +249,7 @@ class StoreServer:
     def _delete(self, effect: DeleteKey) -> None:
         table = self.tables[effect.table]
         try:
-            table.delete(effect.key, self._world.schedule.now_us, effect.revision)
+            table.delete(effect.key, self.clock_us, effect.revision)
         finally:
             self._publish_table(effect.table, table)
 
@@ -256,13 +273,16 @@ class StoreServer:
             self.tails.change(name, change)
         when_us = table.next_expiry_us
         if when_us is not None and when_us < self._expiries.get(name, when_us + 1):
-            self._expiries[name] = when_us
-            self._world.schedule.at(when_us, self._expire, name, table)
+            self._look_later(name, table, when_us)
+
+    def _look_later(self, name: str, table: TableState, when_us: int) -> None:
+        self._expiries[name] = when_us
+        at_us = max(self._world.schedule.now_us, when_us - self._ahead_us)
+        self._world.schedule.at(at_us, self._expire, name, table)
 
     def _expire(self, name: str, table: TableState) -> None:
-        now_us = self._world.schedule.now_us
         if self.leaderless:
-            self._world.schedule.at(now_us + EXPIRY_RETRY_US, self._expire, name, table)
+            self._look_later(name, table, self.clock_us + EXPIRY_RETRY_US)
             return
         self._expiries.pop(name, None)
         self.settle(name)
@@ -270,7 +290,7 @@ class StoreServer:
     def settle(self, name: str) -> None:
         """Let what is past its time in a table expire, and tell it, before somebody looks."""
         table = self.tables[name]
-        for change in table.expire(self._world.schedule.now_us):
+        for change in table.expire(self.clock_us):
             self._world.tell("store", f"{change.key} of table {name} expires")
         self._publish_table(name, table)
 

@@ -222,7 +222,7 @@ class Tails:
                         self._carry(watch, change)
                 return
         watch.revision = None
-        for change in table.snapshot(watch.prefix, self._world.now_us):
+        for change in table.snapshot(watch.prefix, self._world.store.clock_us):
             self._carry(watch, change)
 
     def _carry(self, tail: Tail, item: Entry | Change) -> None:

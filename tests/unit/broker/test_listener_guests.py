@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, PublishPacket
+from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, PingReqPacket, PingRespPacket, PublishPacket
 
 from tests.unit.broker.door import OWN, Door, until
 from tests.unit.broker.talk import LASTING, nothing_more
@@ -53,6 +53,8 @@ async def test_a_guest_that_comes_anew_is_none_until_it_is_in_and_hears_nothing_
     book = Guestbook()
     async with book.door as door:
         before = await door.peer(connect=GUEST)
+        before.send(PingReqPacket())  # it knows that it is in
+        await before.receive(PingRespPacket)
         durability = door.exchange.durability
         take, go_on = durability.take, asyncio.Event()
 

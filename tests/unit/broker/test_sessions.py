@@ -44,11 +44,15 @@ class Hold:
         self._revision = await self._table.compare_and_set(key, value, revision=self._revision)
 
 
-async def take(sessions: Sessions, *, clean: bool = False) -> tuple[Hold, bool]:
+async def take(sessions: Sessions, *, clean: bool = False, heard: bool = True) -> tuple[Hold, bool]:
+    """``heard``: the client says something afterwards."""
     taken = await sessions.take("me", owner="", clean=clean, expiry_s=60, tail=5)
     assert taken is not None
     session, revision, resumed = taken
-    return Hold(sessions.table, session, revision), resumed
+    hold = Hold(sessions.table, msgspec.structs.replace(session, confirmed=True), revision)
+    if heard:
+        await hold.write(hold.session)
+    return hold, resumed
 
 
 async def test_a_new_session_starts_at_the_tail_of_the_log(network: Network) -> None:
@@ -125,7 +129,7 @@ async def test_a_broker_that_does_not_answer_loses_its_client(network: Network) 
 
 
 async def test_two_brokers_that_want_one_client_get_it_one_after_the_other(network: Network) -> None:
-    await asyncio.gather(*(take(network.broker(f"b-{number}")) for number in range(4)))
+    await asyncio.gather(*(take(network.broker(f"b-{number}"), heard=False) for number in range(4)))
     cell = await network.table.get(session_key("me"))
     assert cell is not None
     assert decode_session(cell.value).epoch == 4
@@ -146,7 +150,7 @@ async def test_a_session_of_another_user_can_neither_be_taken_nor_forgotten(netw
     assert taken is not None
     session, revision, _ = taken
     hold = Hold(sessions.table, session, revision)
-    await hold.write(msgspec.structs.replace(session, broker=""))
+    await hold.write(msgspec.structs.replace(session, broker="", confirmed=True))
     for clean in (False, True):
         with pytest.raises(NotYours, match="another user"):
             await sessions.take("me", owner="bob", clean=clean, expiry_s=60, tail=5)
@@ -171,6 +175,18 @@ async def stored(network: Network) -> StoredSession | None:
     return None if cell is None else decode_session(cell.value)
 
 
+async def test_a_client_that_was_not_heard_since_it_had_a_new_session_is_told_again_that_it_is_new(
+    network: Network,
+) -> None:
+    """Its CONNACK may have been lost: it would take this one for the one that it had before."""
+    first, _ = await take(network.broker("north-1"), heard=False)
+    for heard in (False, True):
+        second, resumed = await take(network.broker("north-1"), heard=heard)
+        assert not resumed
+        assert second.session.uid != first.session.uid
+    assert (await take(network.broker("north-1")))[1]
+
+
 class Hands:
     """The store's clock."""
 
@@ -184,7 +200,7 @@ async def test_a_session_that_is_served_outlives_its_expiry() -> None:
     clock = Hands()
     store = MemoryStore(MemoryServer(clock))
     network = Network(store, await store.table(TableSpec("sessions")))
-    await take(network.broker("north-1"))
+    await take(network.broker("north-1"), heard=False)
     clock.s += 60 + SERVED_S - 1
     assert await stored(network) is not None
     clock.s += 2

@@ -67,7 +67,7 @@ from tocsin.core.machine import (
     TimerFired,
 )
 from tocsin.core.stored_session import SERVED_S, decode_session, session_key
-from tocsin.errors import StoreUnavailable
+from tocsin.errors import Conflict, StoreUnavailable
 from tocsin.ports import Cell
 
 # ── clients without a stored session ────────────────────────────────────────────────────────────────────────
@@ -138,7 +138,7 @@ def test_a_session_that_expires_is_refreshed_in_time() -> None:
     timer = one(some.first, SetTimer)
     assert timer.name == REFRESH
     kept_us = (60 + SERVED_S) * 1_000_000
-    assert timer.delay_us == kept_us // 3
+    assert timer.delay_us == 60_000_000
     again = some.fire(REFRESH)
     assert one(again, SetTimer) == timer
     assert one(again, PutKey).ttl_us == kept_us
@@ -248,6 +248,20 @@ def test_a_cell_that_has_expired_under_a_connected_client_is_written_anew() -> N
 def test_a_client_that_ends_before_it_was_heard_does_not_get_its_cell_back() -> None:
     some, _ = without_a_cell()
     assert some.tell(Ended(expiry_s=5)) == [Gone()]
+
+
+@pytest.mark.parametrize("unsure", [False, True])
+def test_a_client_that_has_ended_cannot_be_heard_any_more(unsure: bool) -> None:
+    some = Attended(msgspec.structs.replace(SESSION, expiry_s=5))
+    some.tell(AwaitSave(ticket=1))
+    if unsure:
+        some.failed(UNKNOWN)
+    assert some.tell(Ended(expiry_s=5)) == []
+    if unsure:
+        some.fire(SAVE_AGAIN)
+        assert some.tell(Stored(request=CHECK, value=None)) == [Gone()]
+    else:
+        assert some.failed(Conflict("put", 7, 0)) == [Gone()]
 
 
 def test_a_client_that_says_goodbye_does() -> None:

@@ -81,8 +81,12 @@ def test_what_is_due_during_a_write_is_overdue_until_the_next_begins() -> None:
 
 
 def test_a_cell_that_expires_is_refreshed_in_time() -> None:
-    kept_us = 60_000_000 + SERVED_S * 1_000_000
-    assert Custody(AFTER, 7).refresh_later("c") == [SetTimer(name=REFRESH, delay_us=kept_us // 3, cause="c")]
+    for expiry_s, after_s in ((0, 60), (60, 60), (180, 60), (600, 200), (7 * 86_400, (8 * 86_400) // 3)):
+        session = StoredSession("me", uid="u", expiry_s=expiry_s, broker="here")
+        (timer,) = Custody(session, 7).refresh_later("c")
+        assert timer == SetTimer(
+            name=REFRESH, delay_us=min(after_s, max(60, expiry_s // 3)) * 1_000_000, cause="c"
+        )
     assert Custody(BEFORE, 7).refresh_later("c") == [], "it is kept for ever"
 
 

@@ -17,6 +17,7 @@ from tocsin.sim.plan import Profile
 from tocsin.sim.scenario import scenario
 from tocsin.sim.scenarios.durable.broker import Broker
 from tocsin.sim.scenarios.durable.clients import AlarmingPublisher, Subscriber
+from tocsin.sim.scenarios.durable.long import build_long as build_long
 from tocsin.sim.scenarios.durable.promises import promises
 from tocsin.sim.scenarios.durable.wire import LOG, SESSIONS
 from tocsin.sim.world import World

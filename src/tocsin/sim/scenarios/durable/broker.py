@@ -62,6 +62,8 @@ class Broker:
     """The machine."""
 
     service: type[Service] = Service  # so that a variant can be tried
+    silence_us = SILENCE_US
+    tick_us = TICK_US
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -89,7 +91,7 @@ class Broker:
             case Started():
                 self.incarnation = event.incarnation
                 self._find_tail()
-                self._out.append(SetTimer(name=TICK, delay_us=TICK_US, cause=self.address))
+                self._out.append(SetTimer(name=TICK, delay_us=self.tick_us, cause=self.address))
             case Received(message=Frame() as frame, sender=sender):
                 self._on_frame(sender, frame)
             case Followed(entry=entry):
@@ -162,7 +164,8 @@ class Broker:
         stream = Stream(frame.connection)
         stream.take(frame)
         service = self.services[client] = self.service(self, client, stream, name)
-        service.lasting = isinstance(frame.packet, Connect) and frame.packet.lasting
+        if isinstance(frame.packet, Connect):
+            service.lasting, service.expiry_s = frame.packet.lasting, frame.packet.expiry_s
         service.heard_us = self.now_us
         if before is not None and before.machine.state != "ended":
             self._endings.setdefault(client, []).append(before)
@@ -182,9 +185,9 @@ class Broker:
             service.tell(TimerFired(name=own))
 
     def _tick(self) -> None:
-        self._out.append(SetTimer(name=TICK, delay_us=TICK_US, cause=self.address))
+        self._out.append(SetTimer(name=TICK, delay_us=self.tick_us, cause=self.address))
         for service in list(self.services.values()):
-            if self.now_us - service.heard_us > SILENCE_US:
+            if self.now_us - service.heard_us > self.silence_us:
                 service.close()
         late = [
             name for name, (asked_us, _) in self._requests.items() if self.now_us - asked_us > DEADLINE_US

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from tocsin.core.machine import CancelTimer, Effect, Event, Received, Say, Send, SetTimer, Started, TimerFired
+from tocsin.core.stored_session import FOREVER_S
 from tocsin.model.message import Address
 from tocsin.sim.scenarios.durable.wire import (
     Answer,
@@ -35,6 +36,10 @@ PACKET_IDS = 5  # few, so that they are soon used again
 class Client:
     """What both have: connections to one of several brokers."""
 
+    ping_us = PING_US
+    silence_us = SILENCE_US
+    eager = True  # it speaks before CONNACK has come
+
     def __init__(self, address: Address, brokers: tuple[Address, ...], restless_us: int) -> None:
         self.address = address
         self._brokers = brokers
@@ -44,6 +49,7 @@ class Client:
         self._stream: Stream | None = None  # None: away
         self._connected = False  # CONNACK came
         self._known = False  # some CONNACK came, so a session is there
+        self.expiry_s = FOREVER_S  # how long its session outlives a connection
         self._chance = 0
         self._out: list[Effect] = []
 
@@ -51,6 +57,7 @@ class Client:
         match event:
             case Started():
                 self._chance = event.incarnation
+                self._begin()
                 self._timer("connect", self._draw(AWAY_MASK))
             case TimerFired():
                 self._on_timer(event.name, now_us)
@@ -61,6 +68,17 @@ class Client:
                     self._break()
         effects, self._out = self._out, []
         return effects
+
+    def _begin(self) -> None:
+        """Choose what chance has to."""
+
+    def _stay_us(self) -> int:
+        """How long it stays before it leaves."""
+        return self._draw(STAY_MASK)
+
+    def _away_us(self, now_us: int) -> int:
+        """How long it is away before it comes back."""
+        return self._draw(AWAY_MASK)
 
     def _draw(self, mask: int) -> int:
         # Knuth's multiplier: numbers that differ, from the one that chance gave us.
@@ -85,29 +103,30 @@ class Client:
             self._broker = self._brokers[self._draw(AWAY_MASK) % len(self._brokers)]
             self._connections += 1
             self._stream = Stream(self._connections)
-            self._send(Connect())
-            self._timer("ping", PING_US)
-            self._timer("silence", SILENCE_US)
+            self._send(Connect(expiry_s=self.expiry_s))
+            self._timer("ping", self.ping_us)
+            self._timer("silence", self.silence_us)
             if now_us < self._restless_us:
-                self._timer("leave", self._draw(STAY_MASK))
+                self._timer("leave", self._stay_us())
         elif name == "ping" and self._stream is not None:
-            self._send(Ping())
-            self._timer("ping", PING_US)
+            if self.eager or self._connected:
+                self._send(Ping())
+            self._timer("ping", self.ping_us)
         elif name == "silence":
             self._break()
         elif name == "leave" and now_us < self._restless_us:
             if self._draw(1):
                 self._send(Disconnect())
-            self._break()
+            self._break(self._away_us(now_us))
         elif self._connected:
             self._act(name)
 
-    def _break(self) -> None:
+    def _break(self, away_us: int | None = None) -> None:
         if self._stream is not None:
             self._stream = None
             self._connected = False
             self._out += [CancelTimer(name=name) for name in ("ping", "silence", "leave")]
-            self._timer("connect", self._draw(AWAY_MASK))
+            self._timer("connect", self._draw(AWAY_MASK) if away_us is None else away_us)
 
     def _on_frame(self, sender: Address, frame: Frame, now_us: int) -> None:
         stream = self._stream
@@ -117,14 +136,18 @@ class Client:
             case "gap":
                 self._break()
             case "next":
-                self._timer("silence", SILENCE_US)
+                self._timer("silence", self.silence_us)
                 if isinstance(frame.packet, Connack):
                     if self._known and not frame.packet.present:
-                        self._say("session lost", client=self.address)
+                        self._say("session lost", client=self.address, expiry_s=self.expiry_s)
+                        self._forget()
                     self._known = self._connected = True
                     self._resume()
                 elif self._connected:
                     self._take(frame.packet)
+
+    def _forget(self) -> None:
+        """The session is over: so is what was part of it."""
 
     def _resume(self) -> None:
         """The session goes on: repeat what was not answered."""
@@ -159,6 +182,10 @@ class Publisher(Client):
     @property
     def done(self) -> bool:
         return self._published == self._messages and not self._open
+
+    def _forget(self) -> None:
+        """What was at QoS 2 may have been taken: it is not published once more."""
+        self._open = {each: of for each, of in self._open.items() if of is not None and of.qos == 1}
 
     def _resume(self) -> None:
         for packet_id, message in self._open.items():
@@ -230,6 +257,9 @@ class Subscriber(Client):
         self.qos = qos
         self._subscribed: dict[str, None] = {}
         self._held: dict[int, None] = {}  # packet ids at QoS 2 that were taken and not released
+
+    def _forget(self) -> None:
+        self._subscribed, self._held = {}, {}
 
     def _resume(self) -> None:
         for topic_filter in self.filters[: len(self._subscribed) + 1]:

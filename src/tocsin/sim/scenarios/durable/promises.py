@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import cast
 
-from tocsin.core.machine import Say
-from tocsin.core.stored_session import decode_session, session_key
+from tocsin.core.machine import PutKey, Say
+from tocsin.core.stored_session import SERVED_S, decode_session, session_key
 from tocsin.model.message import Address
 from tocsin.model.publication import decode_publication
 from tocsin.model.subjects import is_critical
 from tocsin.ports import Entry
+from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenarios.durable.clients import Client, Publisher, Subscriber
 from tocsin.sim.scenarios.durable.wire import LOG, SESSIONS, Key
@@ -74,6 +75,7 @@ class Taken(Invariant):
         self._written = written
         self._since: dict[Address, dict[str, int]] = {}  # subscriber → filter → positions beyond are its due
         self._seen: dict[tuple[Address, Key], None] = {}
+        self._once: dict[Address, dict[Key, None]] = {}  # the same of its session
         # Subscriber, critical or not → the first position of the newest such message that was new to it.
         self._last: dict[tuple[Address, bool], int] = {}
         self._on_connection: dict[Address, tuple[object, dict[Key, int]]] = {}
@@ -88,12 +90,20 @@ class Taken(Invariant):
 
         world.observers.on_say("subscribed", subscribed)
 
+        def begin_anew(who: Address, say: Say) -> None:
+            self._since.pop(who, None)
+            self._once[who] = {}
+
+        world.observers.on_say("session lost", begin_anew)
+
     def _look(self, subscriber: Address, say: Say) -> None:
         if "key" not in say.facts:
             return  # no message of the log
         key, qos = cast(Key, say.facts["key"]), say.facts["qos"]
-        if qos == 2 and (subscriber, key) in self._seen:
+        once = self._once.setdefault(subscriber, {})
+        if qos == 2 and key in once:
             self.broken(f"{subscriber} took message {key} at QoS 2 twice")
+        once[key] = None
         connection, counts = self._on_connection.get(subscriber, (None, {}))
         if connection != say.facts["connection"]:
             counts = {}
@@ -169,29 +179,99 @@ class CriticalFirst(Invariant):
 
 
 class SessionsLast(Invariant):
-    """Whoever had a session has it when it comes back."""
+    """Whoever had a session has it when it comes back, if it was not away for longer than its expiry.
+
+    That is by the store's clock, from the close of its last connection. A session that is served is kept for a day
+    longer than its expiry, from when it was written last: if the store's clock jumps that far, it may be gone.
+    """
 
     name = "sessions last"
 
+    def __init__(self) -> None:
+        self._served: dict[Address, tuple[object, Address]] = {}  # client → its last connection, and where
+        self._closed_us: dict[Address, int] = {}  # … and when that was closed, if it was
+        self._sessions: dict[Address, object] = {}  # client → its session
+        self._confirmed: dict[object, None] = {}  # sessions that their clients know of
+        self._away_us: dict[
+            Address, int
+        ] = {}  # client → how long it had been away when a confirmed one was replaced
+        self._written_us: dict[
+            Address, int
+        ] = {}  # when its cell was written last, but for the newest session
+        self._world: World
+
     def attach(self, world: World) -> None:
-        world.observers.on_say("session lost", self._look)
+        self._world = world
+        observers = world.observers
+        observers.on_say("attends", self._on_beginning)
+        observers.on_say("connection closed", self._on_close)
+        observers.on_life(self._on_life)
+        observers.on_write(SESSIONS.name, self._on_write)
+        observers.on_say("session lost", self._look)
+
+    def _on_beginning(self, broker: Address, say: Say) -> None:
+        client, now_us = cast(Address, say.facts["client"]), self._world.store.clock_us
+        before = self._sessions.get(client)
+        if say.facts["uid"] != before and before in self._confirmed:
+            self._away_us[client] = now_us - self._closed_us.get(client, now_us)
+        self._sessions[client] = say.facts["uid"]
+        self._served[client] = (say.facts["connection"], broker)
+        self._closed_us.pop(client, None)
+
+    def _on_close(self, broker: Address, say: Say) -> None:
+        client = cast(Address, say.facts["client"])
+        if self._served.get(client) == (say.facts["connection"], broker):
+            self._close(client)
+
+    def _on_life(self, node: Address, happening: str) -> None:
+        if happening in ("crashed", "stopped"):
+            for client, (_, broker) in self._served.items():
+                if broker == node:
+                    self._close(client)
+
+    def _close(self, client: Address) -> None:
+        self._closed_us.setdefault(client, self._world.store.clock_us)
+
+    def _on_write(self, node: Address, put: PutKey, revision: int) -> None:
+        session = decode_session(put.value)
+        if session.confirmed:
+            self._confirmed[session.uid] = None
+        if session.uid == self._sessions.get(session.client):
+            self._written_us[session.client] = self._world.store.clock_us
+
+    def outdated(self, client: Address, expiry_s: int) -> bool:
+        """Whether the store has kept a session for as long as it keeps any."""
+        kept_us = (expiry_s + SERVED_S) * MILLION
+        return self._world.store.clock_us - self._written_us.get(client, 0) >= kept_us
 
     def _look(self, client: Address, say: Say) -> None:
-        self.broken(f"{client} came back, and its session was gone")
+        expiry_s, away_us = cast(int, say.facts["expiry_s"]), self._away_us.get(client)
+        if away_us is None:
+            return  # it had nothing but an empty session, of which it had said nothing
+        if away_us < expiry_s * MILLION and not self.outdated(client, expiry_s):
+            after = f"{away_us} µs after its connection was closed"
+            self.broken(f"{client} came back {after}, and its session of {expiry_s} s was gone")
 
 
 class OnlyTheUsurpedStop(Invariant):
-    """A broker gives a client up when another connection has it, and not because an answer was lost."""
+    """A broker gives a client up when another connection has it, or had, and not because an answer was lost."""
 
     name = "a client is given up only to another connection"
 
     def attach(self, world: World) -> None:
+        newest: dict[str, tuple[str, int]] = {}  # client → the session that was written last, and its epoch
+
+        def wrote(node: Address, put: PutKey, revision: int) -> None:
+            session = decode_session(put.value)
+            newest[session.client] = (session.uid, session.epoch)
+
         def look(broker: Address, say: Say) -> None:
-            client, epoch = str(say.facts["client"]), cast(int, say.facts["epoch"])
-            cell = world.store.tables[SESSIONS.name].get(session_key(client), world.now_us)
-            if cell is None or decode_session(cell.value).epoch <= epoch:
+            client, uid, epoch = (say.facts[each] for each in ("client", "uid", "epoch"))
+            had, last = newest[cast(str, client)]
+            if had == uid and last <= cast(int, epoch):
                 self.broken(f"{broker} gave {client} up, and nobody had taken it")
 
+        world.observers.on_write(SESSIONS.name, wrote)
         world.observers.on_say("usurped", look)
 
 
@@ -199,6 +279,9 @@ class Settled(Invariant):
     """In the end nothing is left to do."""
 
     name = "everything is settled in the end"
+
+    def __init__(self, sessions: SessionsLast) -> None:
+        self._sessions = sessions
 
     def finish(self, world: World) -> None:
         for address in world.addresses:
@@ -209,9 +292,12 @@ class Settled(Invariant):
                 self._look(world, address)
 
     def _look(self, world: World, address: Address) -> None:
-        cell = world.store.tables[SESSIONS.name].get(session_key(address), world.now_us)
+        cell = world.store.tables[SESSIONS.name].get(session_key(address), world.store.clock_us)
         if cell is None:
-            self.broken(f"{address} has no session")
+            client = cast(Client, world.machine(address))
+            if not self._sessions.outdated(address, client.expiry_s):
+                self.broken(f"{address} has no session")
+            return
         session = decode_session(cell.value)
         for progress in (session.progress, session.critical_messages):
             if progress is not None and (progress.unsettled or progress.releasing):
@@ -222,13 +308,13 @@ class Settled(Invariant):
 
 def promises() -> list[Invariant]:
     written = Written()
-    taken = Taken(written)
+    taken, sessions = Taken(written), SessionsLast()
     return [
         written,
         AcknowledgedIsDurable(written),
         taken,
         CriticalFirst(written, taken),
-        SessionsLast(),
+        sessions,
         OnlyTheUsurpedStop(),
-        Settled(),
+        Settled(sessions),
     ]

@@ -49,6 +49,7 @@ from tocsin.core.stored_session import (
     StoredSession,
     decode_session,
     encode_session,
+    kept_s,
     session_key,
 )
 from tocsin.errors import Conflict
@@ -96,7 +97,8 @@ class Service:
         self.stream = stream
         self.name = name  # never given out before
         self.open = True  # the connection is there
-        self.lasting = True  # the session outlives it
+        self.lasting = True  # the session outlives it …
+        self.expiry_s = FOREVER_S  # … for so long
         self.heard_us = 0
         self.machine = self.attendance()
         self._broker = broker
@@ -120,28 +122,36 @@ class Service:
             return
         cell = event.value
         before = None if cell is None else decode_session(cell.value)
-        if before is None:
+        if before is None or not before.confirmed:
             session = StoredSession(
                 self.client,
                 uid=self.name,
-                expiry_s=FOREVER_S,
+                expiry_s=self.expiry_s,
                 broker=self._broker.address,
                 progress=Progress(self._broker.tail + 1),
                 home=self._broker.address,
+                epoch=1 if before is None else before.epoch + 1,
+                confirmed=False,
             )
         else:
             own = self._broker.address
-            session = msgspec.structs.replace(before, epoch=before.epoch + 1, broker=own, home=own)
+            session = msgspec.structs.replace(
+                before, epoch=before.epoch + 1, broker=own, home=own, expiry_s=self.expiry_s
+            )
         self._taking = session
+        kept = kept_s(session)
         put = PutKey(
             request="take",
             table=SESSIONS.name,
             key=session_key(self.client),
             value=encode_session(session),
             revision=0 if cell is None else cell.revision,
+            ttl_us=None if kept is None else kept * 1_000_000,
         )
+        present = before is not None and before.confirmed
         self.claim(
-            before, lambda: self._broker.ask(put, lambda event: self._on_taken(event, before is not None))
+            before if present else None,
+            lambda: self._broker.ask(put, lambda event: self._on_taken(event, present)),
         )
 
     def claim(self, before: StoredSession | None, go: Callable[[], None]) -> None:
@@ -177,7 +187,8 @@ class Service:
             critical_tail=self.critical_tail,
             claims=claims,
         )
-        facts = {"client": self.client, "connection": self.stream.connection, "tail": began.tail}
+        uid = "" if self._taking is None else self._taking.uid
+        facts = {"client": self.client, "connection": self.stream.connection, "tail": began.tail, "uid": uid}
         self._broker.say(Say(text="attends", facts=facts))
         self.tell(began)
         self._inbound.restore(self.machine.inbound_ids)
@@ -316,7 +327,7 @@ class Service:
                 self._broker.set_timer(self, name, delay_us)
             case Usurped():
                 assert self._taking is not None
-                facts = {"client": self.client, "epoch": self._taking.epoch}
+                facts = {"client": self.client, "uid": self._taking.uid, "epoch": self._taking.epoch}
                 self._broker.say(Say(text="usurped", facts=facts))
                 self.close()
             case Gone():
@@ -348,4 +359,6 @@ class Service:
         if self.open:
             self._broker.reset(self.client, self.stream.connection)
             self.open = False
-            self.tell(Ended(expiry_s=FOREVER_S, settled=self.settled))
+            facts = {"client": self.client, "connection": self.stream.connection}
+            self._broker.say(Say(text="connection closed", facts=facts))
+            self.tell(Ended(expiry_s=self.expiry_s, settled=self.settled))

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from tocsin.core.stored_session import FOREVER_S
 from tocsin.model.message import Message
 from tocsin.model.subjects import CRITICAL_MESSAGES, MESSAGES, all_of
 from tocsin.ports import LogSpec, TableSpec
@@ -26,9 +27,10 @@ class Packet(msgspec.Struct, frozen=True, tag=True):
 
 
 class Connect(Packet, frozen=True):
-    """The first of a connection. A session that lasts is always resumed, and never expires."""
+    """The first of a connection. A session that lasts is resumed while it has not expired."""
 
     lasting: bool = True
+    expiry_s: int = FOREVER_S
 
 
 class Connack(Packet, frozen=True):

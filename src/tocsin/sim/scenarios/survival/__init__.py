@@ -203,7 +203,7 @@ def _add_clients(world: World) -> None:
 
 def promises(ledger: Ledger) -> list[Invariant]:
     written = Written()
-    once = WillsOnce()
+    once, sessions = WillsOnce(), SessionsLast()
     homes = {name: servers[0] for name, servers, *_ in (*RESIDENTS, *VISITORS, *MORTALS)}
     return [
         written,
@@ -214,7 +214,7 @@ def promises(ledger: Ledger) -> list[Invariant]:
         Arrive(),
         ToldOnce(written),
         StayHeld(),
-        SessionsLast(),
+        sessions,
         OnlyTheUsurpedStop(),
         OneOwner(),
         FencedIsSilent(ledger),
@@ -230,7 +230,7 @@ def promises(ledger: Ledger) -> list[Invariant]:
         AllRunning(),
         NobodyIsOusted(),
         AtHome(homes, ledger),
-        Settled(),
+        Settled(sessions),
         Tidy(),
         CopiesAgree(ledger),
     ]

@@ -116,7 +116,7 @@ class Traveller(Client):
                     said = dict(packet.user_properties)
                     self._greeting = True
                     home, stays = said.get(PROPERTY_HOME, ""), PROPERTY_STAY in said
-                    self._send(Call(True, home, stays, self.will_s))
+                    self._send(Call(home=home, stays=stays, will_s=self.will_s))
                 case SendPacket(packet=PingReqPacket()):
                     self._send(Ping())
                 case HangUp():
@@ -156,7 +156,7 @@ class Traveller(Client):
     def _on_up(self, answer: ConnAckPacket) -> None:
         self._greeting, self.broker = False, dict(answer.user_properties)[PROPERTY_BROKER]
         if self._known and not answer.session_present:
-            self._say("session lost", client=self.address)
+            self._say("session lost", client=self.address, expiry_s=self.expiry_s)
         self._known = self._connected = True
         if self._now_us < self._restless_us:
             self._timer("leave", self._draw(STAY_MASK))
