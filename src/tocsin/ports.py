@@ -31,6 +31,11 @@ BATCH_MAX = 1_000  # records in one append: JetStream's own bound on an atomic b
 READ_MAX = 1_000  # records in one read
 READ_MAX_BYTES = 16 << 20  # of their payloads, but for the last one
 PAYLOAD_MAX_BYTES = 1 << 20  # one record's payload: the server's default max_payload
+# What a record takes beside the packet that it is made of: the server's headers (4 KiB, which count against
+# max_payload), a topic that came as an alias, the names of client, broker and cluster, what is said of the stream, and
+# two bytes for each long user property.
+RECORD_MARGIN_BYTES = 16 << 10
+PACKET_MAX_BYTES = PAYLOAD_MAX_BYTES - RECORD_MARGIN_BYTES  # so that every packet can be stored
 SUBJECT_MAX_BYTES = 1_024
 
 

@@ -28,7 +28,7 @@ from tocsin.core.machine import Event
 from tocsin.core.retain_line import Place
 from tocsin.core.session import CommitFailed, Committed
 from tocsin.core.waiting_wills import Told
-from tocsin.errors import StoreFull, TocsinError
+from tocsin.errors import Refused, StoreFull, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.stream import Diff, Metadata
 from tocsin.model.subjects import fits
@@ -38,9 +38,17 @@ from tocsin.wire.topics import META_PREFIX
 
 UNSPECIFIED: Final = 0x80
 TOPIC_NAME_INVALID: Final = 0x90
+PACKET_TOO_LARGE: Final = 0x95
 QUOTA_EXCEEDED: Final = 0x97
 PAIR_BYTES: Final = 170  # of a user property, beside its characters: a tuple and two texts
 OVERHEAD_BYTES: Final = 200  # of a message that waits, beside its payload
+
+
+def _code_of(error: TocsinError) -> int:
+    """Why a message was not stored. Of one that is too large for the store that will be so as often as it is sent."""
+    if isinstance(error, Refused):
+        return PACKET_TOO_LARGE
+    return QUOTA_EXCEEDED if isinstance(error, StoreFull) else UNSPECIFIED
 
 
 def held_bytes(topic: str, packet: PublishPacket) -> int:
@@ -325,7 +333,7 @@ class Source:
                     attendant.kept(packet_id)
                 self._connection.tell(Committed(packet_id=packet_id))
                 return
-            code = QUOTA_EXCEEDED if isinstance(error, StoreFull) else UNSPECIFIED
+            code = _code_of(error)
             if qos == 2:  # its id must not stand for the next message on this packet id
                 attendant.release(packet_id, partial(self._fail, packet_id, code, str(error)))
             else:

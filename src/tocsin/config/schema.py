@@ -22,6 +22,7 @@ from tocsin.config.pipeline import Pipeline, Spark
 from tocsin.config.recovery import Recovery, Scoring
 from tocsin.config.replication import Replication
 from tocsin.config.section import NAME, Section
+from tocsin.ports import PACKET_MAX_BYTES
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "human", "json"]
@@ -135,10 +136,11 @@ class Limits(Section, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1_024,
-            le=1 << 20,
-            description="Largest MQTT packet; no larger than what the store takes in one record (1 MiB).",
+            le=PACKET_MAX_BYTES,
+            description="Largest MQTT packet. The most is what the store takes in one record (1 MiB), less 16 KiB "
+            "for names and headers, so that every packet can be stored.",
         ),
-    ] = 1 << 20
+    ] = PACKET_MAX_BYTES
     connect_deadline_s: Annotated[
         float, Meta(ge=0.1, le=300.0, description="Time from the connection to its CONNECT packet.")
     ] = 10.0

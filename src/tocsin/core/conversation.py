@@ -52,7 +52,9 @@ from tocsin.wire.codec import V5, Version, encode
 
 NOT_AUTHORIZED: Final = 0x87
 QUOTA_EXCEEDED: Final = 0x97
-FOR_GOOD: Final = (0x90, 0x99)  # topic name, payload format invalid: they are so as often as they are sent
+TOO_LARGE: Final = 0x95  # for the store
+# Topic name, payload format invalid, too large: they are so as often as they are sent.
+FOR_GOOD: Final = (0x90, 0x99, TOO_LARGE)
 
 _Kind = Callable[..., Packet]
 _ANSWER: Final[dict[int, tuple[_Kind, type[Any]]]] = {
@@ -206,6 +208,7 @@ class Conversation:
 
     def _refuse(self, qos: int, packet_id: int, code: int) -> list[Effect]:
         kind, codes = _ANSWER[qos]
+        code = QUOTA_EXCEEDED if code == TOO_LARGE else code  # an acknowledgement has no word for it
         if self._version != V5:
             return self._answer(kind(packet_id))
         # No reason string: clients exist that take no acknowledgement longer than its code.

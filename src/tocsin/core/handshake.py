@@ -20,6 +20,7 @@ from mqtt5 import (
 
 from tocsin.core.session_signals import Accepted
 from tocsin.errors import ProtocolViolation, UnsupportedVersion
+from tocsin.ports import PACKET_MAX_BYTES
 from tocsin.wire.codec import V5, V311, Version
 from tocsin.wire.topics import check_topic
 
@@ -40,7 +41,7 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one client may take. Times in microseconds unless named otherwise."""
 
     connect_deadline_us: int = 10_000_000  # from the connection to the CONNACK
-    packet_max_bytes: int = 1 << 20  # as PAYLOAD_MAX_BYTES in ports: what a log record can hold
+    packet_max_bytes: int = PACKET_MAX_BYTES  # so that every packet can be stored
     subscriptions_max: int = 1_000
     subscriptions_max_bytes: int = 256 << 10  # of their names, with what is stored beside each
     topic_max_bytes: int = 1_024  # as SUBJECT_MAX_BYTES in ports

@@ -35,7 +35,7 @@ from tocsin.config import SETTINGS
         ("nats.tls_handshake", ["", "last"]),
         ("nats.deadline_s", [0, 301, float("inf")]),
         ("nats.urls", [["nats://a:1"] * 17]),
-        ("limits.packet_max_bytes", [1_023, (1 << 20) + 1]),
+        ("limits.packet_max_bytes", [1_023, (1 << 20) - (16 << 10) + 1]),
         ("limits.connect_deadline_s", [0.0, 301]),
         ("limits.connections_max", [0, 1_000_001]),
         ("limits.subscriptions_per_client", [0, 1_000_001]),
