@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from mqtt5 import Packet, PublishPacket, QoS, SubAckPacket, UnsubAckPacket
+from mqtt5 import Packet, PublishPacket, QoS, SubAckPacket, UnsubAckPacket, Will
 
 from tocsin.broker.outflow import ANSWERS_BYTES, Outflow
 from tocsin.broker.pace import HELD_BACK, NO_ROOM, NOT_CLEAR, TURN, UNDER_WAY, UNREAD, Pace
@@ -21,12 +21,12 @@ from tocsin.broker.partaking import Refused
 from tocsin.broker.permitted import Permitted
 from tocsin.broker.provisional import DEGRADED
 from tocsin.broker.sessions import Abandoned, NotYours
-from tocsin.broker.source import Source
+from tocsin.broker.source import PAIR_BYTES, Source
 from tocsin.broker.sources import will_id
 from tocsin.broker.subscribing import Subscribing
 from tocsin.broker.turns import MUCH_BYTES, SLICE
 from tocsin.core.access import Rights
-from tocsin.core.budget import Kind, Refusal
+from tocsin.core.budget import OVERHEAD_BYTES, Kind, Refusal
 from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, TimerFired
 from tocsin.core.session import (
     Accepted,
@@ -417,6 +417,11 @@ class Connection(Outflow, Permitted):
         self.account.belong(self.user)
         self.rights_changed()
         self.epoch = self._exchange.sources.came(self.client_id)
+        will = self._session.will
+        refusal = None if will is None else self.account.take(Kind.SESSIONS, _weight(will))
+        if refusal is not None:
+            self.tell(ResumeFailed(reason_code=QUOTA_EXCEEDED, reason=str(refusal)))
+            return
         if accepted.session_expiry_s or not accepted.clean_start:
             self._resuming = asyncio.get_running_loop().create_task(self._resume(accepted))
             return
@@ -545,3 +550,9 @@ class Connection(Outflow, Permitted):
             transport.close()
             if transport.get_write_buffer_size():  # a peer that does not read could hold it open for ever
                 asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
+
+
+def _weight(will: Will) -> int:
+    """What a will takes in memory."""
+    properties = sum(PAIR_BYTES + len(name) + len(value) for name, value in will.user_properties)
+    return OVERHEAD_BYTES + len(will.topic) + len(will.payload or b"") + properties

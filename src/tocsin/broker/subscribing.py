@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 from mqtt5 import RetainHandling, SubAckPacket, SubAckReasonCode
@@ -20,6 +20,7 @@ from tocsin.broker.inquiring import Inquiring
 from tocsin.broker.partaking import Partaking, Refused
 from tocsin.broker.retained import Kept
 from tocsin.core.access import Rights
+from tocsin.core.budget import Account, Kind, Refusal
 from tocsin.core.channel_request import is_channel
 from tocsin.core.forwarding import Subscription
 from tocsin.core.grant import Grant
@@ -27,6 +28,8 @@ from tocsin.core.inquiry import is_inquiry
 from tocsin.core.session import Subscribe
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
+
+SUBSCRIPTION_BYTES: Final = 1_400  # of a subscription in all that knows of it, beside its name: measured
 
 _numbers = count()
 Send = Callable[[SubAckPacket, Refused], None]
@@ -40,6 +43,15 @@ class Client(Subscriber, Protocol):
 
     @property
     def user(self) -> str: ...
+
+    @property
+    def account(self) -> Account:
+        """Of the bytes that the client makes the broker hold."""
+        ...
+
+    def exhausted(self, refusal: Refusal) -> None:
+        """A budget has no room for what the client has: it has to go."""
+        ...
 
     def rights(self) -> Rights: ...
 
@@ -63,6 +75,7 @@ class Subscribing:
         "_cause",
         "_channelling",
         "_client",
+        "_counted",
         "_excess",
         "_exchange",
         "_inquiring",
@@ -75,6 +88,7 @@ class Subscribing:
         self._client = client
         self._exchange = exchange
         self._cause = cause
+        self._counted: set[str] = set()  # subscriptions that the budget knows of
         # Of one SUBSCRIBE: filters for which there is no room.
         self._excess: dict[int, tuple[str, str, SubAckReasonCode]] = {}
         # Made when needed: most clients need neither.
@@ -97,6 +111,12 @@ class Subscribing:
         for name, subscription in self._client.attendant.subscriptions.items():
             if is_channel(name) and not channels:
                 continue
+            if name not in self._counted:
+                refusal = self._client.account.charge(Kind.SESSIONS, SUBSCRIPTION_BYTES + len(name))
+                if refusal is not None:
+                    self._client.exhausted(refusal)
+                    return
+                self._counted.add(name)
             self._exchange.subscribe(self._client, name, subscription, bound=False)
             if is_channel(name):
                 self._channels()
@@ -137,6 +157,8 @@ class Subscribing:
     def subscribe(self, asked: Subscribe) -> None:
         """One subscription of a SUBSCRIBE; ``acknowledge`` follows."""
         attendant, name = self._client.attendant, asked.name
+        if not self._count(name, asked.index):
+            return
         if is_channel(name):
             self._channels().subscribe(asked)
             return
@@ -154,6 +176,7 @@ class Subscribing:
             most = self._exchange.interests.most
             reason = f"this broker's clients have {most} different filters already"
             self._excess[asked.index] = (name, reason, SubAckReasonCode.QUOTA_EXCEEDED)
+            self._uncount(name)
             return
         attendant.subscribed(name, subscription)
         wanted = asked.retain_handling == RetainHandling.SEND_ALWAYS or (
@@ -166,7 +189,24 @@ class Subscribing:
         elif wanted:  # a group gets no retained messages (MQTT 5, section 3.3.1.3)
             attendant.when_durable(lambda: self._replay(name, subscription))
 
+    def _count(self, name: str, index: int) -> bool:
+        """Have the budget know of a subscription; False if there is no room for it."""
+        if name in self._counted:
+            return True
+        refusal = self._client.account.take(Kind.SESSIONS, SUBSCRIPTION_BYTES + len(name))
+        if refusal is None:
+            self._counted.add(name)
+            return True
+        self._excess[index] = (name, str(refusal), SubAckReasonCode.QUOTA_EXCEEDED)
+        return False
+
+    def _uncount(self, name: str) -> None:
+        if name in self._counted:
+            self._counted.remove(name)
+            self._client.account.give(Kind.SESSIONS, SUBSCRIPTION_BYTES + len(name))
+
     def unsubscribe(self, name: str) -> None:
+        self._uncount(name)
         self._exchange.unsubscribe(self._client, name)
         self._client.attendant.unsubscribed(name)
         if self._part is not None:
@@ -240,6 +280,7 @@ class Subscribing:
     def withdraw(self, refused: Refused) -> None:
         """The client cannot have some subscriptions after all."""
         for name, _, _ in refused.values():
+            self._uncount(name)
             self._exchange.unsubscribe(self._client, name)
             self._client.attendant.unsubscribed(name)
             if self._channelling is not None:

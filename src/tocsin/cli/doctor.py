@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+import psutil
 import typer
 from rich.console import Console
 from rich.text import Text
@@ -22,6 +23,7 @@ from rich.text import Text
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
 from tocsin.cli.version import PARTS, installed
 from tocsin.config import Settings
+from tocsin.core.budget_sum import sums_of
 from tocsin.errors import OperatorError, ProgramMissing
 from tocsin.runtime import extra
 from tocsin.runtime.authority import Authority, end_of
@@ -205,6 +207,33 @@ def access(settings: Settings) -> Iterator[Finding]:
     yield Finding("warning", "access", words + remedy) if open_door else Finding("ok", "access", words)
 
 
+def memory(settings: Settings) -> Iterator[Finding]:
+    """The most that the settings let each process use, and the largest parts of it."""
+    sums, all_ = sums_of(settings), 0
+    for each in sums:
+        all_ += each.count * each.bytes
+        largest = sorted(each.parts, key=lambda part: -part.bytes)
+        words = "; ".join(
+            f"{part.what} {_mib(part.bytes)}" + (f" ({part.setting})" if part.setting else "")
+            for part in largest
+        )
+        yield Finding("ok", f"memory of a {each.process}", f"at most {_mib(each.bytes)}: {words}")
+    counts = " + ".join(f"{each.count} x {each.process}" for each in sums)
+    total = psutil.virtual_memory().total
+    words = f"at most {_mib(all_)} by the settings ({counts}); this machine has {_mib(total)}"
+    if all_ <= total:
+        yield Finding("ok", "memory", words)
+        return
+    remedy = (
+        "lower [budgets], limits.connections_max or coordinator.*_max_bytes if clients are not to be trusted"
+    )
+    yield Finding("warning", "memory", f"{words}: {remedy}")
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):,.0f} MiB"
+
+
 def state_directory(settings: Settings) -> Iterator[Finding]:
     path = Path(settings.state).absolute()
     nearest = next(parent for parent in (path, *path.parents) if parent.exists())
@@ -260,5 +289,6 @@ CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     ports,
     access,
     certificates,
+    memory,
     state_directory,
 )

@@ -86,7 +86,7 @@ class Budgets(Section, frozen=True, kw_only=True):
             le=MOST_BYTES,
             description="Subscriptions and wills of connected clients. Without room CONNECT or SUBSCRIBE is refused.",
         ),
-    ] = 128 << 20
+    ] = 512 << 20
     metadata_bytes: Annotated[
         int,
         Meta(
@@ -95,6 +95,14 @@ class Budgets(Section, frozen=True, kw_only=True):
             description="What connected clients say of the streams that they publish on. Without room it is refused.",
         ),
     ] = 64 << 20
+    store_bytes: Annotated[
+        int,
+        Meta(
+            ge=64 << 20,
+            le=MOST_BYTES,
+            description="Memory that each embedded NATS server keeps to, by collecting more often (GOMEMLIMIT).",
+        ),
+    ] = 512 << 20
     user_percent: Annotated[
         int,
         Meta(

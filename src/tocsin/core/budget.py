@@ -58,8 +58,8 @@ class Kind(IntEnum):
         return f"budgets.{self.name.lower()}_bytes"
 
 
-# What may outlive its connection: messages on their way to the log, and wills that wait.
-LASTING: Final = frozenset({Kind.COMMITS, Kind.HELD, Kind.SESSIONS})
+# What may outlive its connection: messages on their way to the log.
+LASTING: Final = frozenset({Kind.COMMITS, Kind.HELD})
 
 # Of each kind, the words for what it bounds.
 WORDS: Final[Mapping[Kind, str]] = {

@@ -27,7 +27,8 @@ from tocsin.core.ownership import may_take
 from tocsin.core.stored_session import StoredSession
 from tocsin.wire.replication import Bequest
 
-WILLS_MAX: Final = 1_000  # that wait; each may hold a packet of the largest size
+WILLS_MAX: Final = 1_000  # that wait
+WILLS_MAX_BYTES: Final = 32 << 20  # of them
 ASK_AGAIN_S: Final = 2  # whether a client lives, if nobody knows: who is back is heard of about that soon
 ASKS_MAX: Final = 15  # then whoever should say so is taken to be gone
 
@@ -65,6 +66,13 @@ def _is_later(will: Bequest, other: Bequest) -> bool:
     return bool(will.session) and will.session == other.session and will.epoch > other.epoch
 
 
+def _weight(will: Bequest) -> int:
+    """About what it takes in memory."""
+    publication = will.publication
+    properties = sum(len(name) + len(value) + 170 for name, value in publication.user_properties)
+    return 1_024 + len(publication.topic) + len(publication.payload) + properties
+
+
 class WaitingWills:
     """Of the clients that were at one broker last. ``settled`` is told of whom no will is left here."""
 
@@ -78,6 +86,7 @@ class WaitingWills:
         self._later = later
         self._settled = settled
         self._waiting: dict[str, _Waiting] = {}  # by client
+        self._bytes = 0  # of those, about
         self._under_way: dict[str, list[Bequest]] = {}  # by client: given out, not in the log; oldest first
 
     def __len__(self) -> int:
@@ -108,15 +117,17 @@ class WaitingWills:
             return  # its client came since, and left the one that waits
         if before is not None and ((of and before.of == of) or _is_later(will, before.will)):
             before.cancel()  # the same one, found once more; or its client came since
-            del self._waiting[client]
+            self._remove(client)
         self._end(client)
         publish = publish or self._publish
-        if len(self._waiting) >= WILLS_MAX and not of:
+        full = len(self._waiting) >= WILLS_MAX or self._bytes + _weight(will) > WILLS_MAX_BYTES
+        if full and not of:
             self.give_out(client, will, publish)
             return
         cancel = self._later(delay_s, lambda: self._fall_due(client))
         waits = msgspec.structs.replace(will, delay_s=delay_s)
         self._waiting[client] = _Waiting(cancel, waits, moving, unless, doubt, publish, of)
+        self._bytes += _weight(waits)
 
     def give_out(self, client: str, will: Bequest, publish: Publish | None = None) -> None:
         """Publish a will now; ``publish``: in another way than the others."""
@@ -137,7 +148,7 @@ class WaitingWills:
             return
         if back or waiting.moving:
             waiting.cancel()
-            del self._waiting[client]
+            self._remove(client)
             self._settle(client)
         else:
             self._end(client)
@@ -162,16 +173,20 @@ class WaitingWills:
         if self._waiting.get(client) is not waiting:
             return  # it came while somebody was asked
         if lives:
-            del self._waiting[client]
+            self._remove(client)
             self._settle(client)
         else:
             self._end(client)
 
     def _end(self, client: str) -> None:
-        waiting = self._waiting.pop(client, None)
+        waiting = self._waiting.get(client)
         if waiting is not None:
+            self._remove(client)
             waiting.cancel()
             self.give_out(client, waiting.will, waiting.publish)
+
+    def _remove(self, client: str) -> None:
+        self._bytes -= _weight(self._waiting.pop(client).will)
 
     def _told(self, client: str, will: Bequest) -> None:
         under_way = self._under_way[client]

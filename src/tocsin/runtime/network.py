@@ -115,7 +115,7 @@ def plans(settings: Settings, directory: StateDirectory) -> tuple[Plan, ...]:
             security=security(settings),
         )
     return (
-        *(_server(plan, nats) for plan in servers),
+        *(_server(plan, nats, settings.budgets.store_bytes) for plan in servers),
         *(
             Plan(Child(name, COORDINATOR_STAGE), own_command("coordinator", "--id", name), handover)
             for name in (f"coordinator-{number}" for number in range(1, settings.coordinators + 1))
@@ -132,14 +132,16 @@ def plans(settings: Settings, directory: StateDirectory) -> tuple[Plan, ...]:
     )
 
 
-def _server(plan: ServerPlan, nats: Nats) -> Plan:
+def _server(plan: ServerPlan, nats: Nats, memory_bytes: int) -> Plan:
     login = login_of(nats, "operator")
 
     async def ready() -> None:
         await wait_ready(plan.url, login, PROBE_DEADLINE_S)
 
     child = Child(plan.name, STORE_STAGE, reports=False)
-    return Plan(child, leash.command(os.getpid(), plan.argv), ready=ready)
+    # Without a limit the server's heap grows to what it read and wrote in the last ten seconds, and doubles.
+    limit = {"GOMEMLIMIT": f"{memory_bytes}B"}
+    return Plan(child, leash.command(os.getpid(), plan.argv), ready=ready, variables=limit)
 
 
 def own_command(*arguments: str) -> tuple[str, ...]:

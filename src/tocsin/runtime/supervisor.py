@@ -52,6 +52,7 @@ class Plan(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     handover: bytes = b""
     ready: Callable[[], Awaitable[None]] | None = None  # returns when a child that does not report is ready
+    variables: Mapping[str, str] = {}  # of its environment, beside ours
 
 
 class Supervisor:
@@ -191,7 +192,7 @@ class _Run(asyncio.SubprocessProtocol):
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
-                env=environment,
+                env={**environment, **self._plan.variables},
                 pass_fds=inherit,
                 start_new_session=True,
             )

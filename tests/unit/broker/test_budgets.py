@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 from mqtt5 import (
+    ConnAckPacket,
     ConnectPacket,
     PingReqPacket,
     PingRespPacket,
@@ -17,6 +18,9 @@ from mqtt5 import (
     SubAckPacket,
     SubscribePacket,
     TopicFilter,
+    UnsubAckPacket,
+    UnsubscribePacket,
+    Will,
 )
 
 from tests.unit.broker.door import Door, Peer, until
@@ -190,3 +194,42 @@ async def test_sessions_that_come_back_to_large_messages_are_sent_a_page_at_a_ti
 
 def _lasting(name: str, *, clean: bool) -> ConnectPacket:
     return ConnectPacket(name, clean_start=clean, session_expiry_interval=600, receive_max=100)
+
+
+async def test_subscriptions_are_bounded_and_given_back() -> None:
+    settings = Budgets(sessions_bytes=16 << 20, user_percent=10, client_percent=10)
+    share = settings.sessions_bytes // 10
+    async with door(settings) as here:
+        granted = refused = 0
+        peers = [await here.peer(f"client {number}") for number in range(2)]
+        for peer in peers:
+            for number in range(1, 11):
+                filters = [TopicFilter(f"{number}/{each}") for each in range(100)]
+                peer.send(SubscribePacket(number, filters))
+                answer = await peer.receive(SubAckPacket)
+                codes = [int(code) for code in answer.reason_codes]
+                assert set(codes) <= {2, 0x97}
+                granted, refused = granted + codes.count(2), refused + codes.count(0x97)
+                if 0x97 in codes:
+                    assert "subscriptions and wills" in (answer.reason_str or "")
+        assert 1_000 < granted < 1_300 and refused
+        assert share - 3_000 < used(here, Kind.SESSIONS) <= share
+        peers[0].send(UnsubscribePacket(1, [f"1/{each}" for each in range(100)]))
+        await peers[0].receive(UnsubAckPacket)
+        assert used(here, Kind.SESSIONS) < share - 130_000
+        for peer in peers:
+            peer.close()
+        await until(lambda: used(here, Kind.SESSIONS) == 0)
+
+
+async def test_a_will_for_which_there_is_no_room_is_refused_with_words() -> None:
+    settings = Budgets(sessions_bytes=16 << 20, user_percent=10, client_percent=10)
+    async with door(settings) as here:
+        will = Will(topic="w", payload=b"x" * 65_000)
+        answers = []
+        for number in range(30):
+            peer = await here.peer(connect=ConnectPacket(f"client {number}", will=will), accepted=False)
+            answers.append(await peer.receive(ConnAckPacket))
+        codes = [int(answer.reason_code) for answer in answers]
+        assert codes.count(0) in range(20, 27) and set(codes) == {0, 0x97}
+        assert "subscriptions and wills" in (answers[-1].reason_str or "")

@@ -1,0 +1,35 @@
+"""The sum that ``tocsin doctor`` states."""
+
+from __future__ import annotations
+
+from tocsin.config import SETTINGS, Budgets, Settings, load
+from tocsin.core.budget import Kind
+from tocsin.core.budget_sum import sums_of
+
+
+def test_every_budget_is_a_part_of_a_broker_with_its_slack() -> None:
+    broker = sums_of(Settings())[0]
+    found = {part.setting: part.bytes for part in broker.parts}
+    for kind in Kind:
+        limit: int = SETTINGS[kind.setting].default
+        assert found[kind.setting] == limit * 5 // 4
+
+
+def test_the_parts_name_settings_that_there_are() -> None:
+    for each in sums_of(Settings()):
+        for part in each.parts:
+            assert part.bytes > 0 and (not part.setting or part.setting in SETTINGS)
+
+
+def test_a_smaller_budget_makes_a_smaller_sum() -> None:
+    least = Settings(budgets=Budgets(commits_bytes=16 << 20, store_bytes=64 << 20))
+    before, after = (
+        {each.process: each.bytes for each in sums_of(settings)} for settings in (Settings(), least)
+    )
+    assert after["broker"] < before["broker"] and after["store"] < before["store"]
+    assert after["coordinator"] == before["coordinator"]
+
+
+def test_servers_of_somebody_elses_are_not_ours_to_sum_up() -> None:
+    settings = load(flags={"nats.urls": "nats://a:4222"}).settings
+    assert [each.process for each in sums_of(settings)] == ["broker", "coordinator"]
