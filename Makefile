@@ -8,7 +8,7 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 export PYTHON
 
-.PHONY: help setup demo test test-slow check format bench docs lock clean
+.PHONY: help setup demo test test-slow check audit format bench docs lock clean
 
 help: ## show the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -25,11 +25,15 @@ test: setup ## run the tests (Debian test programs are installed when missing an
 test-slow: setup ## run the long suites: every fault at full length, ten thousand seeds
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow $(PYTEST_ARGS)
 
-check: setup ## lint, format check, types, import directions
+check: setup ## lint, format check, types, import directions, licences
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/audit --licences
+
+audit: setup ## licences of what is installed, and advisories about it where an index is reachable
+	@$(BIN)/python scripts/audit
 
 format: setup ## rewrite the code in the house format
 	@$(BIN)/ruff format .

@@ -31,7 +31,7 @@ from tocsin.runtime.credentials import BUNDLE, certificates_directory
 from tocsin.runtime.directory import StateDirectory, read_network
 from tocsin.runtime.guard import Guard
 from tocsin.runtime.listening import is_free
-from tocsin.store.server import find_program, program_version
+from tocsin.store.server import check_program, find_program
 
 Verdict = Literal["ok", "warning", "fix"]
 PYTHON_MIN = (3, 11)
@@ -92,8 +92,8 @@ def nats_server(settings: Settings) -> Iterator[Finding]:
         yield Finding("ok", "NATS server", f"none is started here; the settings name {servers}")
         return
     try:
-        program = find_program()
-        yield Finding("ok", "NATS server", f"{program_version(program)} ({program})")
+        program = find_program(settings.nats.binary)
+        yield Finding("ok", "NATS server", f"{check_program(program)} ({program})")
     except ProgramMissing as error:
         yield Finding("fix", "NATS server", str(error))
     except (OSError, OperatorError, subprocess.SubprocessError) as error:

