@@ -89,6 +89,7 @@ class LogSpec(msgspec.Struct, frozen=True):
     max_bytes: int | None = None
     max_per_subject: int | None = None
     dedupe_window_s: float = 120.0  # how long a record's id is remembered
+    refuses: bool = False  # beyond ``max_bytes`` an append is ``StoreFull``; else the oldest entries go
 
 
 class TableSpec(msgspec.Struct, frozen=True):
@@ -177,6 +178,13 @@ class Change(msgspec.Struct, frozen=True):
     revision: int = 0
 
 
+class Usage(msgspec.Struct, frozen=True):
+    """What a table holds, nearly: keys that were just removed may still count."""
+
+    size: int  # bytes
+    keys: int
+
+
 class Table(Protocol):
     """The newest value of each key. Keys: dot-separated tokens of ``A–Z a–z 0–9 _ - /  =``."""
 
@@ -203,6 +211,8 @@ class Table(Protocol):
         ...
 
     def watch(self, prefix: str = "") -> AsyncIterator[Change]: ...
+
+    async def usage(self) -> Usage: ...
 
 
 class Delivery(msgspec.Struct, frozen=True):

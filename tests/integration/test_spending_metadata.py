@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 from mqtt5 import (
+    ConnAckPacket,
+    ConnectPacket,
     PubAckPacket,
     PublishPacket,
     PubRecPacket,
@@ -22,6 +25,8 @@ from mqtt5 import (
 
 from tests.integration.peers import Connect
 from tests.integration.running import up
+from tests.unit.broker.door import Peer
+from tocsin.wire.codec import V5, V311, Version
 
 ONE, TWO = QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE
 QUOTA_EXCEEDED = 0x97
@@ -35,8 +40,10 @@ def ready() -> Iterator[dict[str, Any]]:
         f"brokers={BROKERS}",
         "limits.streams_per_client=200",
         f"coordinator.streams_max_bytes={4 << 20}",  # so that one user may have 2 MiB
-        f"coordinator.told_burst_bytes={4 << 20}",
-        f"coordinator.told_rate_bytes={1 << 20}",
+        f"coordinator.told_burst_bytes={2 << 20}",
+        f"coordinator.told_rate_bytes={256 << 10}",
+        "limits.sessions_max=60",  # so that one user may have 30
+        f"shares.sessions_bytes={8 << 20}",  # and 4 MiB
     )
     with up(*(word for each in settings for word in ("--set", each))) as told:
         yield told
@@ -138,7 +145,7 @@ async def test_queries_with_large_answers_cost_whoever_asks_them(
     ready: dict[str, Any], connect: Connect
 ) -> None:
     publisher = await connect("north-1", "publisher")
-    for number in range(200):
+    for number in range(100):
         said = b'{"kind": "sensor", "words": "%b"}' % (b"w" * 900)
         publisher.send(PublishPacket(f"$meta/sensors/{number}", said, qos=ONE, packet_id=1))
         assert int((await publisher.first(PubAckPacket)).reason_code) == 0
@@ -156,3 +163,43 @@ async def test_queries_with_large_answers_cost_whoever_asks_them(
     assert int(answer.reason_codes[0]) == QUOTA_EXCEEDED
     assert "try again in" in (answer.reason_str or "")
     assert stored(ready, "tocsin-commands") - before < 32 << 20
+
+
+async def connack(ready: dict[str, Any], client: str, version: Version = V5) -> Peer:
+    """A client that was answered, however that was."""
+    broker = ready["brokers"][0]
+    peer = Peer(*await asyncio.open_connection(broker["host"], broker["port"]), version)
+    peer.send(
+        ConnectPacket(client, clean_start=False, session_expiry_interval=300)
+        if version == V5
+        else ConnectPacket(client, clean_start=False)
+    )
+    return peer
+
+
+async def test_stored_sessions_are_bounded_in_bytes_and_number_and_others_go_on(
+    ready: dict[str, Any], connect: Connect
+) -> None:
+    filters = [TopicFilter(f"{each:03}/" + "f" * 1_000) for each in range(240)]
+    grown = 0
+    peers: list[Peer] = []
+    while True:  # until sessions may not grow any more
+        peer = await connack(ready, f"large-{grown}")
+        peers.append(peer)
+        if int((await peer.receive(ConnAckPacket)).reason_code) == QUOTA_EXCEEDED:
+            break
+        for start in range(0, 240, 60):
+            peer.send(SubscribePacket(1, filters[start : start + 60]))
+            await peer.first(SubAckPacket)
+        grown += 1
+    assert 10 < grown < 20, "four fifths of a user's half of the share"
+    again = await connack(ready, "large-0")
+    answer = await again.receive(ConnAckPacket)
+    assert int(answer.reason_code) == 0 and answer.session_present, "what is stored is not refused"
+    old = await connack(ready, "old", V311)
+    assert int((await old.receive(ConnAckPacket)).reason_code) == 0x88, "return code 3, server unavailable"
+    passing = await connect("north-1", "passing")  # without a session
+    passing.send(PublishPacket("$meta/any/thing", b'{"a": 1}', qos=ONE, packet_id=1))
+    assert int((await passing.first(PubAckPacket)).reason_code) == 0, "coordinators go on"
+    for each in (*peers, again, old):
+        each.close()

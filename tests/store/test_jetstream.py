@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -102,3 +103,31 @@ async def test_a_table_that_is_full_can_still_be_read_and_grown(store: JetStream
     larger = await store.table(TableSpec("small", max_bytes=40_000))
     await larger.put("again", b"x" * 500)
     assert "again" in await larger.keys()
+
+
+async def test_shares_bound_what_says_nothing_of_it_and_others_leave_them(
+    store: JetStreamStore, servers: LocalServers
+) -> None:
+    store.shares = {"shared-log": 1 << 20, "shared-table": 1 << 20, "own-table": 1 << 20}
+    log = await store.log(LogSpec("shared-log", ("shared-log.>",)))
+    table = await store.table(TableSpec("shared-table"))
+    other = await JetStreamStore.connect(servers.urls, token=servers.token, deadline_s=10)
+    await other.log(LogSpec("shared-log", ("shared-log.>",)))
+    await other.table(TableSpec("shared-table"))
+    with pytest.raises(StoreFull):
+        for number in range(40):
+            await log.append([Record("shared-log.a", b"x" * 100_000, f"{number}")])
+    with pytest.raises(StoreFull):
+        for number in range(40):
+            await table.put(f"k{number}", b"x" * 100_000)
+    assert (await (await other.table(TableSpec("own-table"))).put("a", b"x" * 100_000)) > 0
+    await other.close()
+
+
+async def test_a_share_that_the_server_has_no_room_for_is_left_out(tmp_path: Path) -> None:
+    with LocalServers(tmp_path, file_max_bytes=32 << 20) as small:
+        store = await JetStreamStore.connect(small.urls, token=small.token, deadline_s=10)
+        store.shares = {"large": 1 << 40}
+        table = await store.table(TableSpec("large"))
+        assert await table.put("a", b"x") > 0
+        await store.close()

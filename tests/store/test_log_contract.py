@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 
 from tests.store.writing import records
-from tocsin.errors import Conflict, Refused, StoreUnavailable
+from tocsin.errors import Conflict, Refused, StoreFull, StoreUnavailable
 from tocsin.ports import BATCH_MAX, PAYLOAD_MAX_BYTES, Entry, Log, LogSpec, Record, Store
 
 Opener = Callable[[], Awaitable[Store]]
@@ -310,3 +310,21 @@ async def test_fresh_reads_say_what_plain_ones_say(log: Log, subject: Subject) -
     assert await log.last(fresh=True) >= 3
     await log.append(records(subject("a"), "4"))
     assert [entry.id for entry in (await log.read(subject("a"), 3, fresh=True)).entries] == ["4"]
+
+
+async def test_a_log_that_refuses_says_that_it_is_full_and_keeps_what_it_has(
+    store: Store, log_spec: Specs
+) -> None:
+    spec = log_spec(max_bytes=20_000, refuses=True)
+    log = await store.log(spec)
+    where = spec.subjects[0].replace(">", "a")
+    taken = 0
+    with pytest.raises(StoreFull):
+        for number in range(40):
+            await log.append([Record(where, b"x" * 1_000, f"{number}")])
+            taken += 1
+    assert taken >= 10
+    page = await log.read(where, 0)
+    assert [entry.id for entry in page.entries] == [f"{number}" for number in range(taken)]
+    await log.trim(before=taken)
+    assert await log.append([Record(where, b"x" * 1_000, "again")]) == (taken + 1,)

@@ -329,3 +329,12 @@ async def test_fresh_reads_say_what_plain_ones_say(table: Table) -> None:
     await table.delete("a.b")
     assert await table.get("a.b", fresh=True) is None
     assert await table.keys(fresh=True) == ()
+
+
+async def test_a_table_says_how_much_it_holds(table: Table) -> None:
+    before = await table.usage()
+    for number in range(10):
+        await table.put(f"k{number}", b"x" * 1_000)
+    after = await table.usage()
+    assert after.keys - before.keys == 10
+    assert 10_000 <= after.size - before.size <= 13_000

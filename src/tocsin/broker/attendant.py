@@ -121,6 +121,7 @@ class Attendant:
         "_tasks",
         "_tickets",
         "_timers",
+        "_wrote",
         "session",
         "session_epoch",
     )
@@ -134,8 +135,10 @@ class Attendant:
         settle: Callable[[str, str, int], None],
         channels: Channels,
         changed: Callable[[str, str], None] = lambda client, name: None,
+        wrote: Callable[[str, int], None] = lambda client, size: None,
     ) -> None:
         self._connection = connection
+        self._wrote = wrote  # told the client, and the size of the cell that is written
         self._changed = changed  # told the client, and the subscription that is not as it was
         self._journal = journal
         self._channels = channels
@@ -371,6 +374,8 @@ class Attendant:
             case ReadBatch() | ReadResults():
                 self._spawn(self._read(effect))
             case PutKey() | GetKey() | DeleteKey():
+                if isinstance(effect, PutKey):
+                    self._wrote(self._connection.client_id, len(effect.value))
                 self._spawn(self._ask(effect))
             case Durable(tickets=tickets):
                 assert self._tickets is not None, "they were given"

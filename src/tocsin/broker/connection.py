@@ -20,7 +20,7 @@ from tocsin.broker.pace import HELD_BACK, NO_ROOM, NOT_CLEAR, TURN, UNDER_WAY, U
 from tocsin.broker.partaking import Refused
 from tocsin.broker.permitted import Permitted
 from tocsin.broker.provisional import DEGRADED
-from tocsin.broker.sessions import Abandoned, NotYours
+from tocsin.broker.sessions import Abandoned, NotYours, SessionsFull
 from tocsin.broker.source import PAIR_BYTES, Source
 from tocsin.broker.sources import will_id
 from tocsin.broker.subscribing import Subscribing
@@ -51,7 +51,7 @@ from tocsin.core.session import (
 )
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
-from tocsin.errors import ProtocolViolation, TocsinError, WireError
+from tocsin.errors import ProtocolViolation, StoreFull, TocsinError, WireError
 from tocsin.runtime.pump import Pump, now_us
 from tocsin.runtime.timers import Timers
 from tocsin.wire.codec import V5, Decoder, PublishRun, Version, encode
@@ -507,6 +507,8 @@ class Connection(Outflow, Permitted):
             attendant = self._durability.attend_provisionally(self, self._cause, accepted, error, self.user)
         except TocsinError as error:
             code = CLIENT_ID_NOT_VALID if isinstance(error, NotYours) else SERVER_UNAVAILABLE
+            if isinstance(error, SessionsFull | StoreFull):
+                code = QUOTA_EXCEEDED
             self.tell(ResumeFailed(reason_code=code, reason=str(error)))
             return
         self.attendant = attendant or self.attendant

@@ -30,6 +30,7 @@ from tocsin.broker.witnesses import Witnesses
 from tocsin.core.ownership import Claim, may_take
 from tocsin.core.replication.signals import Policy
 from tocsin.core.session import Accepted
+from tocsin.core.session_quota import SessionQuota
 from tocsin.core.stored_session import StoredSession, decode_session, session_key
 from tocsin.core.waiting_wills import Told, Verdict, came_since
 from tocsin.errors import StoreFull, TocsinError
@@ -41,6 +42,7 @@ from tocsin.store.results import ResultsReader
 from tocsin.wire.replication import Bequest
 
 LOOK_AGAIN_S: Final = 1.0  # after a failure of the store
+LOOK_AT_SESSIONS_S: Final = 5.0  # between two looks at how many are stored
 ROOM_MIN_BYTES: Final = 1 << 26  # the least that the message log is opened with
 
 
@@ -69,6 +71,7 @@ class Durability:
         self.retained = retained
         self.retaining = Retaining(retained, journal, self._spawn)
         self.sessions = sessions
+        self.quota = sessions.quota
         self.groups = groups
         self.channels = channels
         self.replicating = replicating
@@ -128,6 +131,7 @@ class Durability:
         members_max: int,
         results: ResultsReader | None = None,
         replication: Policy | None = None,
+        quota: SessionQuota | None = None,
         will_grace_s: int = 30,
         others: Iterable[str] = (),
         has_users: bool = False,
@@ -170,13 +174,14 @@ class Durability:
         )
 
         def over(session: StoredSession) -> None:
+            sessions.quota.over(session.client)
             groups.session_over(session)
             channels.holding.over(session)
             replicating.over(session)
             session_over(session.client)
 
         sessions = Sessions(
-            table, store.bus, network=network, broker=broker, over=over, holding=channels.holding
+            table, store.bus, network=network, broker=broker, over=over, holding=channels.holding, quota=quota
         )
         return cls(
             journal,
@@ -234,6 +239,7 @@ class Durability:
             group.create_task(self.ownership.run())
             group.create_task(self.journal.commit_all())
             group.create_task(self.journal.follow())
+            group.create_task(self._look_at_sessions())
             group.create_task(self.journal.remember())
             group.create_task(self.retained.watch())
             group.create_task(self.groups.run())
@@ -253,6 +259,7 @@ class Durability:
             self.groups.settle,
             self.channels,
             self._changed,
+            self.quota.wrote,
         )
 
     def attend_provisionally(
@@ -398,6 +405,10 @@ class Durability:
         if will is not None:
             will = msgspec.structs.replace(will, since=self.journal.tail)
         self.end(connection.client_id, connection.attendant, expiry_s, settled=will is None)
+        if expiry_s:
+            self.quota.left(connection.client_id, wall_us() + expiry_s * 1_000_000)
+        else:
+            self.quota.over(connection.client_id)
         self.replicating.went(connection, expiry_s, will)
 
     def end(self, client: str, attendant: Attendant, expiry_s: int, *, settled: bool = False) -> None:
@@ -424,6 +435,16 @@ class Durability:
         task = self._endings.get(client)
         if task is not None:
             await asyncio.wait({task})
+
+    async def _look_at_sessions(self) -> None:
+        """See how much is stored, for as long as the broker lives."""
+        while True:
+            try:
+                usage = await self.sessions.table.usage()
+                self.quota.saw(usage.keys, usage.size)
+            except TocsinError as error:
+                self._log.info("how many sessions are stored is not known", problem=str(error))
+            await asyncio.sleep(LOOK_AT_SESSIONS_S)
 
     async def drain(self, deadline_s: float) -> None:
         """Let everything that ended be stored."""

@@ -50,6 +50,7 @@ from tocsin.core.coordination.signals import (
     StandIn,
 )
 from tocsin.core.machine import Effect
+from tocsin.core.session_quota import SessionQuota
 from tocsin.errors import SettingError
 from tocsin.model.message import broker_address
 from tocsin.model.network import BrokerInfo, Role, Scheme
@@ -84,6 +85,7 @@ async def serve(process: Process, broker_id: str) -> None:
         for name, port in configured.ports().items()
     }
     store = await JetStreamStore.open(settings.nats, "broker", name=f"broker {broker_id}")
+    store.shares = settings.shares.by_name(settings.network)
     try:
         table = await store.table(TableSpec(name=f"{settings.network}-network"))
         chosen = {name: each.getsockname()[1] for name, each in listening.items()}
@@ -199,6 +201,11 @@ class _Broker:
             members_max=settings.limits.group_members_max,
             results=ResultsReader(results_directory(settings)),
             replication=policy_of(settings.replication),
+            quota=SessionQuota(
+                settings.limits.sessions_max,
+                settings.shares.sessions_bytes,
+                settings.limits.sessions_user_percent,
+            ),
             will_grace_s=settings.recovery.will_grace_s,
             others=[each.id for each in settings.brokers],
             has_users=bool(settings.access.users or settings.tls.client_ca),

@@ -12,6 +12,7 @@ import structlog
 from tocsin.broker.holding import Holding
 from tocsin.core.delivery import Progress
 from tocsin.core.ownership import may_take
+from tocsin.core.session_quota import FRESH_BYTES, SessionQuota
 from tocsin.core.stored_session import (
     StoredSession,
     decode_session,
@@ -22,6 +23,7 @@ from tocsin.core.stored_session import (
 from tocsin.errors import Conflict, TocsinError
 from tocsin.model.versions import UNREADABLE, Format
 from tocsin.ports import Bus, Cell, Delivery, Table
+from tocsin.runtime.pump import wall_us
 
 HAND_OVER: Final = Format("a request for a session", spoken=True)
 HAND_OVER_DEADLINE_S: Final = 2.0  # for the broker that has the client to let it go; then it is taken
@@ -36,6 +38,16 @@ class NotYours(TocsinError):
     def __init__(self, client: str) -> None:
         self.client = client
         super().__init__(f"the client id {client!r} belongs to another user; choose another id")
+
+
+class SessionsFull(TocsinError):
+    """One session more cannot be stored."""
+
+    fault = "peer"
+
+    def __init__(self, client: str, problem: str) -> None:
+        self.client = client
+        super().__init__(f"no session is stored for {client!r}: {problem}; let sessions end, or ask for none")
 
 
 class Lost(TocsinError):
@@ -75,9 +87,11 @@ class Sessions:
         broker: str,
         over: Callable[[StoredSession], None] = lambda session: None,
         holding: Holding | None = None,
+        quota: SessionQuota | None = None,
     ) -> None:
         self.table = table
         self._holding = holding  # of the channels in sessions
+        self.quota = quota or SessionQuota(1_000_000, 1 << 40, 100)
         self._bus = bus
         self._network = network
         self._broker = broker
@@ -118,6 +132,8 @@ class Sessions:
                 if (cell := await self.table.get(key, fresh=True)) is None:
                     return None
                 continue
+            if before is None and (problem := self.quota.no_room(owner, wall_us())):
+                raise SessionsFull(client, problem)
             epoch = 1 if before is None else before.epoch + 1
             fresh = clean or (before is not None and not before.confirmed)
             if before is None or fresh:
@@ -147,6 +163,8 @@ class Sessions:
                 continue
             if before is not None and fresh:
                 self.over(before)
+            size = FRESH_BYTES if cell is None or fresh else len(cell.value)
+            self.quota.serves(client, owner, size, made=before is None)
             return session, revision, before is not None and not fresh
         raise Lost(client)
 

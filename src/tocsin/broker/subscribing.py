@@ -170,6 +170,11 @@ class Subscribing:
             self._exchange.durability.journal.tail,
         )
         before = attendant.subscriptions.get(name)
+        quota = self._exchange.durability.quota
+        if before is None and attendant.session and not quota.may_grow(self._client.user):
+            problem = "stored sessions take too much room already (shares.sessions_bytes)"
+            self._excess[asked.index] = (name, problem, SubAckReasonCode.QUOTA_EXCEEDED)
+            return
         if before is not None:  # its options change; it is not a new one
             subscription = msgspec.structs.replace(subscription, since=before.since)
         if not self._exchange.subscribe(self._client, name, subscription):

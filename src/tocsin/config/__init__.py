@@ -27,6 +27,7 @@ from tocsin.config.schema import (
     to_json,
 )
 from tocsin.config.section import Section
+from tocsin.config.shares import Shares
 
 __all__ = [
     "DEFAULT_BROKERS",
@@ -56,6 +57,7 @@ __all__ = [
     "Section",
     "Setting",
     "Settings",
+    "Shares",
     "Spark",
     "Tls",
     "from_json",

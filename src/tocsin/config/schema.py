@@ -22,6 +22,7 @@ from tocsin.config.pipeline import Pipeline, Spark
 from tocsin.config.recovery import Recovery, Scoring
 from tocsin.config.replication import Replication
 from tocsin.config.section import NAME, Section
+from tocsin.config.shares import Shares
 from tocsin.ports import PACKET_MAX_BYTES
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -241,6 +242,24 @@ class Limits(Section, frozen=True, kw_only=True):
             description="Longest time for which the session of a client that is away is kept.",
         ),
     ] = 604_800
+    sessions_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100_000_000,
+            description="Sessions that are stored, of the whole network; CONNECT is refused (0x97) that would make "
+            "one more. `shares.sessions_bytes` bounds their bytes.",
+        ),
+    ] = 1_000_000
+    sessions_user_percent: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="Percent of `sessions_max` and `shares.sessions_bytes` that one user may have, as each "
+            "broker counts. Clients without a name are one user.",
+        ),
+    ] = 50
     half_open_max: Annotated[
         int,
         Meta(
@@ -431,6 +450,7 @@ class Settings(Section, frozen=True, kw_only=True):
     limits: Limits = Limits()
     budgets: Budgets = Budgets()
     messages: Messages = Messages()
+    shares: Shares = Shares()
     membership: Membership = Membership()
     recovery: Recovery = Recovery()
     scoring: Scoring = Scoring()

@@ -29,6 +29,7 @@ async def serve(process: Process, name: str) -> None:
     settings = process.settings
     process.report("starting")
     store = await JetStreamStore.open(settings.nats, "coordinator", name=name)
+    store.shares = settings.shares.by_name(settings.network)
     places = Places(settings.network)
     machine = Coordinator(name, places, options(settings))
     try:

@@ -314,6 +314,7 @@ async def serve(process: Process) -> None:
     process.report("starting")
     guard = Guard(settings)
     store = await JetStreamStore.open(settings.nats, "feeder", name=process.name)
+    store.shares = settings.shares.by_name(settings.network)
     try:
         cells = await store.table(table_spec(settings.network))
         lease = Lease(cells, secrets.token_hex(8), "feeder")

@@ -70,6 +70,7 @@ async def opened(process: Process, spark: Spark) -> AsyncIterator[Pipeline]:
     threads = ThreadPoolExecutor(1, thread_name_prefix="pipeline")
     queries = ThreadPoolExecutor(QUERIES, thread_name_prefix="query")
     store = await JetStreamStore.open(settings.nats, "pipeline", name="pipeline")
+    store.shares = settings.shares.by_name(settings.network)
     try:
         lease = Lease(await store.table(places.progress), run)
         await lease.acquire(

@@ -6,13 +6,14 @@ table ``x`` the stream ``KV_x``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+import structlog
 
 from tocsin.config import Nats
-from tocsin.errors import Refused
+from tocsin.errors import Refused, StoreFull
 from tocsin.ports import LogSpec, TableSpec
 from tocsin.store import jetstream_log, jetstream_table, rules
 from tocsin.store.connection import Connection
@@ -48,6 +49,9 @@ class JetStreamStore:
         self._deadline_s = deadline_s
         self._bus = JetStreamBus(connection, deadline_s)
         self._logs: list[JetStreamLog] = []
+        # Of logs and tables by name: the bytes that one may take whose spec says nothing of it. Who knows no shares
+        # leaves those as they are that it opens.
+        self.shares: Mapping[str, int] = {}
 
     @classmethod
     async def open(
@@ -94,7 +98,13 @@ class JetStreamStore:
     async def log(self, spec: LogSpec) -> JetStreamLog:
         rules.check_log(spec)
         operation = f"open log {spec.name!r}"
-        stream = await self._open(operation, jetstream_log.stream_config(spec, spec.name, self._replicas))
+        share = self.shares.get(spec.name) if spec.max_bytes is None else None
+        bounded = spec if share is None else msgspec.structs.replace(spec, max_bytes=share, refuses=True)
+        stream = await self._open_share(
+            operation,
+            jetstream_log.stream_config(bounded, spec.name, self._replicas),
+            jetstream_log.stream_config(spec, spec.name, self._replicas),
+        )
         log = JetStreamLog(stream, spec)
         self._logs.append(log)
         return log
@@ -102,8 +112,15 @@ class JetStreamStore:
     async def table(self, spec: TableSpec) -> JetStreamTable:
         rules.check_table(spec)
         operation = f"open table {spec.name!r}"
-        config = jetstream_table.stream_config(spec, f"KV_{spec.name}", self._replicas)
-        return JetStreamTable(await self._open(operation, config), spec)
+        share = self.shares.get(spec.name) if spec.max_bytes is None else None
+        bounded = spec if share is None else msgspec.structs.replace(spec, max_bytes=share)
+        name = f"KV_{spec.name}"
+        stream = await self._open_share(
+            operation,
+            jetstream_table.stream_config(bounded, name, self._replicas),
+            jetstream_table.stream_config(spec, name, self._replicas),
+        )
+        return JetStreamTable(stream, spec)
 
     async def stream(self, name: str) -> Stream:
         """A stream as JetStream has it, for those who look beneath: diagnosis, tests and benchmarks."""
@@ -129,6 +146,18 @@ class JetStreamStore:
             bus_dropped=self._bus.lost,
         )
 
+    async def _open_share(self, operation: str, bounded: dict[str, Any], free: dict[str, Any]) -> Stream:
+        """Open a stream with its share. A server sets the room aside; one that has not so much gives what there is."""
+        if bounded["max_bytes"] == free["max_bytes"]:
+            return await self._open(operation, free)
+        try:
+            return await self._open(operation, bounded)
+        except StoreFull as error:
+            structlog.get_logger().warning(
+                "the store has no room for a share", stream=free["name"], problem=str(error)
+            )
+            return await self._open(operation, free)
+
     async def _open(self, operation: str, config: dict[str, Any]) -> Stream:
         """Create the stream, or adapt it if there is one that differs. Replicas are added, never taken away.
 
@@ -152,6 +181,8 @@ class JetStreamStore:
             wanted = dict(config)
             if found is not None:
                 wanted["num_replicas"] = max(int(found["num_replicas"]), config["num_replicas"])
+                if config["max_bytes"] == -1:  # who says nothing of it leaves it as it is
+                    wanted["max_bytes"], wanted["discard"] = found["max_bytes"], found["discard"]
             if found is None:
                 await request("CREATE", wanted, timeout_s)
             elif any(found.get(key) != value for key, value in wanted.items()):

@@ -38,7 +38,7 @@ def stream_config(spec: LogSpec, name: str, replicas: int) -> dict[str, Any]:
         "storage": "file",
         "num_replicas": replicas,
         "retention": "limits",
-        "discard": "old",
+        "discard": "new" if spec.refuses else "old",
         "max_age": 0 if spec.max_age_s is None else int(spec.max_age_s * 1e9),
         "max_bytes": -1 if spec.max_bytes is None else spec.max_bytes,
         "max_msgs_per_subject": -1 if spec.max_per_subject is None else spec.max_per_subject,

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from tocsin.errors import Conflict
-from tocsin.ports import READ_MAX, Cell, Change, TableSpec
+from tocsin.ports import READ_MAX, Cell, Change, TableSpec, Usage
 from tocsin.store import rules
 from tocsin.store.feed import Begun, Feed
 from tocsin.store.stream import MARK, Stored, Stream, is_mark, marks_of, persist
@@ -140,6 +140,9 @@ class JetStreamTable:
                 if told is not None and feed.pending == 0:
                     told = None
                     yield Change("ready", revision=revision)
+
+    async def usage(self) -> Usage:
+        return await self._stream.usage(f"look at table {self._spec.name!r}")
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -23,6 +23,7 @@ from tocsin.ports import (
     Page,
     Record,
     TableSpec,
+    Usage,
 )
 from tocsin.store import rules
 from tocsin.store.memory_bus import MemoryBus, MemoryExchange
@@ -202,6 +203,11 @@ class MemoryTable:
 
     async def keys(self, prefix: str = "", *, fresh: bool = False) -> tuple[str, ...]:
         return self._cell.state.keys(prefix, self._store.now_us("keys"))
+
+    async def usage(self) -> Usage:
+        self._store.now_us("usage")
+        state = self._cell.state
+        return Usage(state.bytes, len(state))
 
     async def watch(self, prefix: str = "") -> AsyncIterator[Change]:
         state = self._cell.state

@@ -65,7 +65,7 @@ class LogState:
         if spec.max_per_subject is not None:
             for subject in self._subjects.subjects():
                 self._bound_subject(subject, spec.max_per_subject)
-        if spec.max_bytes is not None:
+        if spec.max_bytes is not None and not spec.refuses:
             self._bound_bytes(spec.max_bytes)
 
     def append(self, records: Sequence[Record], now_us: int, expected: int | None = None) -> tuple[int, ...]:
@@ -85,6 +85,10 @@ class LogState:
                 in_batch.add(record.id)
         if fresh and expected is not None and expected != self.last_position:
             raise Conflict(operation, expected, self.last_position)
+        if fresh and self.spec.refuses and self.spec.max_bytes is not None:
+            growth = sum(rules.entry_bytes(each.subject, each.id, each.payload) for each in fresh)
+            if self.bytes + growth > self.spec.max_bytes:
+                raise StoreFull(operation, f"max_bytes of the log is {self.spec.max_bytes}")
         for record in fresh:
             self._add(record, now_us)
         return tuple([ids[record.id] for record in records])
@@ -101,7 +105,7 @@ class LogState:
         spec = self.spec
         if spec.max_per_subject is not None:
             self._bound_subject(subject, spec.max_per_subject)
-        if spec.max_bytes is not None:
+        if spec.max_bytes is not None and not spec.refuses:
             self._bound_bytes(spec.max_bytes)
 
     def read(self, subject: str, start: int, limit: int = READ_MAX, max_bytes: int = READ_MAX_BYTES) -> Page:

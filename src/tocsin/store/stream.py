@@ -29,6 +29,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from tocsin.errors import OutcomeUnknown, StoreUnavailable
+from tocsin.ports import Usage
 from tocsin.store import rules
 from tocsin.store.connection import Connection, Incoming, Mailbox, NotSent, Unanswered, frame
 from tocsin.store.verdict import NO_MESSAGE, Passing, judge, read_answer
@@ -159,6 +160,11 @@ class Stream:
         newest = int(state["last_seq"])
         oldest = int(state["first_seq"]) if state["messages"] else newest + 1
         return Bounds(oldest, newest, int(state["bytes"]), datetime.fromisoformat(answer["ts"]))
+
+    async def usage(self, operation: str) -> Usage:
+        """The bytes that it holds, and its messages."""
+        state = (await self.api(operation, "STREAM.INFO", {}))["state"]
+        return Usage(int(state["bytes"]), int(state["messages"]))
 
     async def last_for(self, operation: str, subject: str) -> Stored | None:
         """The newest message of a subject, as the leader knows it."""

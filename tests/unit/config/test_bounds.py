@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.config.conftest import Refusal
-from tocsin.config import SETTINGS
+from tocsin.config import SETTINGS, Shares
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,9 @@ from tocsin.config import SETTINGS
         ("coordinator.streams_max_bytes", [(1 << 20) - 1, (1 << 40) + 1]),
         ("coordinator.queries_max_bytes", [(1 << 20) - 1, (1 << 40) + 1]),
         ("coordinator.user_percent", [0, 101]),
+        ("limits.sessions_max", [0, 100_000_001]),
+        ("limits.sessions_user_percent", [0, 101]),
+        *((f"shares.{field}", [(8 << 20) - 1, (1 << 50) + 1]) for field in Shares.__struct_fields__),
         ("coordinator.told_burst_bytes", [(1 << 20) - 1, (1 << 40) + 1]),
         ("coordinator.told_rate_bytes", [-1, (1 << 40) + 1]),
         ("limits.subscription_bytes_per_client", [1_023, (384 << 10) + 1]),
