@@ -16,7 +16,8 @@ from tests.integration.stored import Finder, options, unpack
 from tests.integration.test_elsewhere import address
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
-from tocsin.errors import DeadlineExceeded
+from tocsin.errors import DeadlineExceeded, FormatNewer
+from tocsin.runtime.backup import BackupUnusable, verify
 
 pytestmark = pytest.mark.timeout(240)
 BROKERS = ("--set", "brokers=" + json.dumps([{"id": f"north-{n}", "cluster": "north"} for n in (1, 2)]))
@@ -114,16 +115,27 @@ async def test_a_stopped_network_is_saved_and_restored_with_all_that_it_had(tmp_
 def test_a_damaged_or_unfinished_backup_is_refused(tmp_path: Path) -> None:
     state, saved = tmp_path / "state", tmp_path / "backup"
     unpack("release-0.1.0", state)
-    assert "no manifest.json" in refused("verify", str(tmp_path))
     done("create", str(saved), "--state", str(state))
     log = saved / "streams" / "tocsin-messages"
     whole = log.read_bytes()
-    log.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
-    assert "SHA-256" in refused("verify", str(saved))
     log.write_bytes(whole[:-1])
     assert "bytes" in refused("restore", str(saved), "--state", str(tmp_path / "again"))
+    log.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    with pytest.raises(BackupUnusable, match="SHA-256"):
+        verify(saved)
+    log.unlink()
+    with pytest.raises(BackupUnusable, match="damaged"):
+        verify(saved)
     log.write_bytes(whole)
-    done("verify", str(saved))
+    assert verify(saved).network == "tocsin"
+    (table,) = (saved / "datasets" / "data" / "reports" / "rows").glob("*.parquet")
+    table.unlink()
+    with pytest.raises(BackupUnusable, match="damaged"):
+        verify(saved)
     manifest = saved / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"v": 1', '"v": 2', 1))
-    assert "Upgrade this process" in refused("verify", str(saved))
+    with pytest.raises(FormatNewer, match="Upgrade this process"):
+        verify(saved)
+    manifest.unlink()
+    with pytest.raises(BackupUnusable, match=r"no manifest\.json"):
+        verify(saved)

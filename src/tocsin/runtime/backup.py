@@ -399,13 +399,7 @@ def _put_datasets(source: Path, manifest: Manifest, datasets: Path) -> None:
 
 async def open_store(settings: Settings) -> JetStreamStore:
     """The store that these settings name, with the rights of an operator."""
-    return await JetStreamStore.connect(
-        settings.nats.addresses(),
-        token=settings.nats.token,
-        replicas=settings.nats.replicas(),
-        name="tocsin backup",
-        deadline_s=settings.nats.deadline_s,
-    )
+    return await JetStreamStore.open(settings.nats, "operator", name="tocsin backup")
 
 
 def as_it_was(settings: Settings, file: NetworkFile) -> Settings:
