@@ -97,7 +97,9 @@ class Door:
         replication: Policy | None = None,
         visitors: Visitors | None = None,
         budget: Budget | None = None,
+        others: tuple[str, ...] = (),
     ) -> None:
+        self._others = others
         self.refuges: dict[Scheme, str] = {}  # where clients are sent that cannot be here
         self._broker = broker
         self._info = msgspec.structs.replace(OWN, id=broker, cluster=cluster)
@@ -189,6 +191,7 @@ class Door:
             members_max=self._limits.group_members_max,
             results=self._results,
             replication=self._replication,
+            others=self._others,
             session_over=self.exchange.sources.session_over,
             dispatch=self.exchange.take,
             judging=self.exchange.queries.is_judging,

@@ -35,12 +35,14 @@ from tocsin.errors import StoreUnavailable
 from tocsin.model.channel_places import ChannelPlaces
 from tocsin.model.network import BrokerInfo, Scheme
 from tocsin.runtime import pump
+from tocsin.runtime.pump import wall_us
 from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.replication import LOCAL, REMOTE, Positions, subject
+from tocsin.wire.replication import LOCAL, REMOTE, Begun, Positions, encode_replication, subject
 
 NORTH2 = BrokerInfo("north-2", "north", OWN.role, "127.0.0.1", 0)
 SOUTH = BrokerInfo("south-1", "south", OWN.role, "127.0.0.1", 0)
 NOBODY = BrokerInfo("nobody", "south", OWN.role, "127.0.0.1", 0)
+NAMES = ("north-1", "north-2", "south-1")
 QUICK = Policy(period_us=20_000, wait_us=5_000_000)
 
 
@@ -67,12 +69,14 @@ class Three:
 
 
 @asynccontextmanager
-async def brokers(store: MemoryStore | None = None, policy: Policy = QUICK) -> AsyncIterator[Three]:
+async def brokers(
+    store: MemoryStore | None = None, policy: Policy = QUICK, *, names: tuple[str, ...] = ()
+) -> AsyncIterator[Three]:
     store = store or MemoryStore(MemoryServer())
     async with (
-        Door(Limits(), store=store, broker="north-1", replication=policy) as own,
-        Door(Limits(), store=store, broker="north-2") as local,
-        Door(Limits(), store=store, broker="south-1", cluster="south") as remote,
+        Door(Limits(), store=store, broker="north-1", replication=policy, others=names) as own,
+        Door(Limits(), store=store, broker="north-2", others=names) as local,
+        Door(Limits(), store=store, broker="south-1", cluster="south", others=names) as remote,
     ):
         yield Three(own, local, remote)
 
@@ -373,3 +377,43 @@ async def test_garbage_on_the_bus_is_counted_and_disturbs_nobody() -> None:
 def test_settings_become_a_policy() -> None:
     settings = ReplicationSettings(mode="threshold", period_ms=100, threshold=7, wait_ms=20)
     assert policy_of(settings) == Policy("threshold", 100_000, 7, 20_000)
+
+
+async def former(three: Three) -> tuple[Peer, Peer]:
+    """Two clients with wills and without sessions, of whom a former backup knows."""
+    three.back()
+    three.local.exchange.durability.replicating.set_primaries(("north-1",))
+    peers = []
+    for client in ("polite", "mute"):
+        will = Will(topic=f"gone/{client}", payload=b"bye", qos=QoS.AT_LEAST_ONCE)
+        peers.append(await three.own.peer(connect=ConnectPacket(client, clean_start=True, will=will)))
+    await three.until_known(lambda known: known.keys() == {"polite", "mute"})
+    three.replicating.set_backups(None, SOUTH)
+    three.local.exchange.durability.replicating.set_primaries(())
+    return peers[0], peers[1]
+
+
+async def test_a_former_backup_hears_from_the_others_that_a_client_said_goodbye() -> None:
+    async with brokers(names=NAMES) as three:
+        polite, _ = await former(three)
+        polite.send(DisconnectPacket())
+        await until(lambda: "polite" not in three.known(three.remote))
+        three.replicating.backup._void.clear()  # the broker itself is gone: its other backup has to know
+        settled: dict[str, bool] = {}
+        for client, standing in three.known(three.local).items():
+            assert standing.head.will is not None
+            three.local.exchange.durability._find_out(
+                client, standing.head.will, lambda lives, client=client: settled.update({client: lives})
+            )
+        await until(lambda: len(settled) == 2)
+        assert settled == {"polite": True, "mute": False}
+
+
+async def test_a_former_backup_awaits_the_clients_of_a_broker_that_begins_anew() -> None:
+    async with brokers(names=NAMES) as three:
+        await former(three)
+        wills = three.local.exchange.durability.wills
+        assert len(wills) == 0
+        word = encode_replication("broker/north-1", "test", Begun("north-1", wall_us()))
+        three.local.exchange.durability.replicating.hear(word)
+        assert len(wills) == 2
