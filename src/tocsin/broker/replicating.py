@@ -52,6 +52,7 @@ from tocsin.wire.replication import (
     Behind,
     Bequest,
     Declined,
+    Mourned,
     decode_replication,
     encode_replication,
     subject,
@@ -82,8 +83,9 @@ class Replicating:
     ) -> None:
         """``others``: the names that other brokers may have."""
         self.active = False  # there are backups
+        self._others = tuple(others)
         self.clientele = Clientele(time.monotonic)
-        self.primary = Primary(broker, self.clientele, policy or Policy(), others)
+        self.primary = Primary(broker, self.clientele, policy or Policy(), self._others)
         self.backup = Backup(broker)
         self._bus = bus
         self._standing_by = standing_by
@@ -143,6 +145,16 @@ class Replicating:
         """What is known of the clients of a broker that is gone; kept until ``release``."""
         self._post_backup(Kept(primary=primary, cause=f"{self._broker}:stand in for {primary}"))
         return self.backup.take_over(primary)
+
+    def mourn(self, primary: str) -> None:
+        """Tell all that this broker stands in for another: they may know wills that it does not."""
+        for other in self._others:
+            if other not in (primary, self._broker):
+                word = Mourned(primary)
+                self._outbox.append(
+                    Send(to=broker_address(other), message=word, cause=f"{self._broker}:mourns {primary}")
+                )
+        self._filled.set()
 
     def has(self, primary: str, client: str) -> bool | None:
         """Whether a client is a broker's affair, as far as its copy says; None: it said so when it was lost."""

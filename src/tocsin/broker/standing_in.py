@@ -28,6 +28,10 @@ class Copies(core.Copies, Protocol):
 
     def release(self, primary: str) -> None: ...
 
+    def mourn(self, primary: str) -> None:
+        """Tell the others that this broker stands in for that one."""
+        ...
+
     def is_here(self, client: str, owner: str) -> bool:
         """Whether a client of this user is connected to this broker."""
         ...
@@ -72,6 +76,8 @@ class StandingIn:
         standings = tuple(each for each in taken if not self._copies.is_here(each.client, each.head.owner))
         cause = f"stand in for {broker}"
         self._post(core.StoodIn(broker=broker, epoch=epoch, standings=standings, cause=cause))
+        if epoch != MEANWHILE:
+            self._copies.mourn(broker)
 
     def stand_down(self, broker: str, *, meanwhile: bool = False) -> None:
         """That broker is back, or somebody else stands in for it."""

@@ -120,6 +120,13 @@ class Begun(Message, frozen=True, array_like=True, gc=False):
     incarnation: int
 
 
+class Mourned(Message, frozen=True, array_like=True, gc=False):
+    """Broker → all: I stand in for that one, and may not have been sent everything. Whoever knows more of its wills
+    has to see to them."""
+
+    primary: str
+
+
 class Applied(Message, frozen=True, array_like=True, gc=False):
     """Backup → broker: I have everything of this stream up to this number."""
 
@@ -143,7 +150,7 @@ class Declined(Message, frozen=True, array_like=True, gc=False):
     known: Stream | None = None
 
 
-Replication = Update | Probe | Dismiss | Begun | Applied | Behind | Declined
+Replication = Update | Probe | Dismiss | Begun | Mourned | Applied | Behind | Declined
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):

@@ -400,11 +400,13 @@ async def test_a_former_backup_hears_from_the_others_that_a_client_said_goodbye(
         await until(lambda: "polite" not in three.known(three.remote))
         three.replicating.backup._void.clear()  # the broker itself is gone: its other backup has to know
         settled: dict[str, bool] = {}
+
+        def judge(client: str) -> Callable[[bool], None]:
+            return lambda lives: settled.update({client: lives})
+
         for client, standing in three.known(three.local).items():
             assert standing.head.will is not None
-            three.local.exchange.durability._find_out(
-                client, standing.head.will, lambda lives, client=client: settled.update({client: lives})
-            )
+            three.local.exchange.durability._find_out(client, standing.head.will, judge(client))
         await until(lambda: len(settled) == 2)
         assert settled == {"polite": True, "mute": False}
 

@@ -29,6 +29,7 @@ class Broker:
         self.here: set[str] = set()
         self.connected: set[tuple[str, str]] = set()  # (broker, client), by what copies say now
         self.kept: set[str] = set()
+        self.mourned: list[str] = []
         self._copy = copy
         self.wills = Wills(self._publish)
         self.aloud: list[Publication] = []
@@ -44,6 +45,9 @@ class Broker:
 
     def release(self, primary: str) -> None:
         self.kept.remove(primary)
+
+    def mourn(self, primary: str) -> None:
+        self.mourned.append(primary)
 
     def has(self, primary: str, client: str) -> bool:
         return (primary, client) in self.connected

@@ -19,6 +19,9 @@ local backup says so of that, or the only one that there is.
 **A former backup** is sent nothing more. If its broker's next process says that it began (``Begun``), it may be the
 only one that knows the wills of the one before: it gives them out as well, but for those at QoS 0.
 
+**If another stands in** for a broker, it says so (``Mourned``): its copy may be a new one that was not whole yet.
+Whoever has a copy as well sees to the wills in it, but for those at QoS 0; who publishes first settles them for all.
+
 **Wills that are settled** are remembered by their ids (``is_void``), also when the copy that had them has changed:
 whoever finds one of them in an older copy asks the others before publishing it.
 
@@ -51,7 +54,7 @@ from tocsin.core.replication.copy import Copy
 from tocsin.core.replication.gamma import Left, Standing
 from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare, WillsLeft
 from tocsin.model.message import Message, broker_address
-from tocsin.wire.replication import LOCAL, Applied, Begun, Behind, Declined, Dismiss, Probe, Update
+from tocsin.wire.replication import LOCAL, Applied, Begun, Behind, Declined, Dismiss, Mourned, Probe, Update
 
 DROP: Final = "drop"
 DROP_AFTER_US: Final = (
@@ -145,6 +148,8 @@ class Backup(TableMachine):
                 if copy is None or copy.stream > stream:
                     return []
                 return self._condemn(primary, copy, now_us, event.cause)
+            case Mourned(primary=primary):
+                return self._on_mourned(primary, now_us, event.cause)
             case Begun(primary=primary, incarnation=incarnation):
                 return self._on_begun(primary, incarnation, event.cause)
             case other:
@@ -196,6 +201,16 @@ class Backup(TableMachine):
         if len(self._begun) < self._copies_max or primary in self._begun:
             self._begun[primary] = max(incarnation, self._begun.get(primary, 0))
         return [] if copy is None else self._give_out(primary, copy, cause)
+
+    def _on_mourned(self, primary: str, now_us: int, cause: str) -> list[Effect]:
+        """Another stands in for a broker. What this copy knows is used, too, as if this one did."""
+        copy = self.copies.get(primary)
+        if copy is None or copy.used:
+            return []
+        copy.keep(now_us)
+        copy.kept = False
+        left = tuple(each for each in copy.wills() if each.will.publication.qos)
+        return [WillsLeft(primary=primary, wills=left, cause=cause)] if left else []
 
     def _give_out(self, primary: str, copy: Copy, cause: str) -> list[Effect]:
         """The wills that a copy knows of a process that is over, if nothing more will be heard here of that broker."""

@@ -128,6 +128,14 @@ class Copy:
         self.used, self._process = self.kept, self.stream[1]
         return wills
 
+    def wills(self) -> list[Left]:
+        """All that it knows."""
+        return [
+            Left(client, replica.head.will, replica.since_us)
+            for client, replica in self.clients.items()
+            if replica.head.will is not None
+        ]
+
     def over(self, incarnation: int) -> list[Left]:
         """A younger process began, and sends nothing here: the wills of clients that those before it had. What else
         is known of these is worth nothing any more."""

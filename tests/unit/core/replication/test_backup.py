@@ -18,6 +18,7 @@ from tocsin.wire.replication import (
     Delta,
     Dismiss,
     Head,
+    Mourned,
     Option,
     Positions,
     Probe,
@@ -405,3 +406,24 @@ def test_no_more_settled_wills_are_remembered_than_there_is_room_for(monkeypatch
     for each in ("a", "b", "", "c"):
         backup.note_void(each)
     assert [backup.is_void(each) for each in ("a", "b", "", "c")] == [False, True, False, True]
+
+
+def test_whoever_has_a_copy_sees_to_its_wills_when_another_stands_in() -> None:
+    backing = Backing()
+    backing.update(
+        1, Delta("a", begin=True, head=willing("a")), Delta("b", begin=True, head=HEAD), whole=True
+    )
+    assert wills(backing.hear(Mourned("other"))) == []
+    assert wills(backing.hear(Mourned("p"))) == ["a"]
+    assert wills(backing.hear(Mourned("p"))) == [], "once"
+    assert backing.machine.has("p", "a") is None, "whether it lives nobody knows"
+    backing.hear(Probe("p", FIRST, 1))
+    assert backing.machine.has("p", "a"), "its broker was only cut off"
+
+
+def test_wills_that_were_seen_to_are_not_left_once_more_when_the_broker_is_restarted() -> None:
+    backing = Backing()
+    backing.update(1, Delta("a", begin=True, head=willing("a")), whole=True)
+    backing.hear(Mourned("p"))
+    assert wills(backing.update(1, stream=(0, 2, 1), whole=True)) == []
+    assert backing.machine.has("p", "a") is False

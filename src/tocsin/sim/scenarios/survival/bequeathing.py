@@ -17,7 +17,7 @@ from tocsin.sim.chance import MILLION
 from tocsin.sim.scenarios.durable.wire import SESSIONS
 from tocsin.sim.scenarios.survival.part import Part
 from tocsin.sim.scenarios.survival.wire import Inquest
-from tocsin.wire.replication import Bequest
+from tocsin.wire.replication import Bequest, Mourned
 
 if TYPE_CHECKING:
     from tocsin.sim.scenarios.survival.broker import SurvivalBroker
@@ -62,6 +62,9 @@ class Bequeathing:
             self._part.tell(
                 core.StoodIn(broker=broker, epoch=epoch, standings=absent, cause=f"stand in for {broker}")
             )
+            for other in self._broker.others:
+                if other != broker:
+                    self._broker.send(broker_address(other), Mourned(broker))
 
     def stand_down(self, broker: str) -> None:
         self._part.tell(core.StoodDown(broker=broker, cause=f"stand down for {broker}"))

@@ -63,7 +63,7 @@ from tocsin.sim.scenarios.survival.wire import (
     SentOn,
     Settled,
 )
-from tocsin.wire.replication import Applied, Begun, Behind, Declined, Dismiss, Probe, Update
+from tocsin.wire.replication import Applied, Begun, Behind, Declined, Dismiss, Mourned, Probe, Update
 
 if TYPE_CHECKING:
     from tocsin.sim.scenarios.survival.ledger import Ledger
@@ -72,7 +72,7 @@ HEARTBEAT_US: Final = 1_000_000
 SUSPECT_AFTER_US: Final = 3_000_000
 HAND_OVER_US: Final = 2_000_000  # for who has a client to let it go; then it is taken
 
-_REPLICATION: Final = (Update, Probe, Dismiss, Begun, Applied, Behind, Declined)
+_REPLICATION: Final = (Update, Probe, Dismiss, Begun, Mourned, Applied, Behind, Declined)
 
 
 class StandbyKeeper(Keeper):
