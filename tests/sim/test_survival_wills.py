@@ -162,3 +162,7 @@ def test_whoever_dies_has_one_will(plan: str, monkeypatch: pytest.MonkeyPatch) -
 def test_nobody_publishes_the_will_of_who_left_a_broker_in_order_that_was_taken_for_lost() -> None:
     scenario = msgspec.structs.replace(find("survival"), faults=STORELESS)
     assert run(scenario, 1025).broken is None
+
+
+def test_an_old_goodbye_does_not_void_the_will_that_a_client_left_with_a_standby() -> None:
+    assert run(find("survival"), 20_033).broken is None

@@ -80,6 +80,8 @@ class Copy:
 
     def apply(self, delta: Delta, now_us: int) -> bool:
         """Take what is said of a client; False if it makes no sense: something before it is missing."""
+        if delta == Delta(delta.client, void=delta.void):
+            return True  # nothing, but that a will of it is settled
         if delta.gone or delta.head is not None:
             self._settle(delta.client, None if delta.head is None else delta.head.will)
         if delta.gone:

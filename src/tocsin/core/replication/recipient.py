@@ -143,8 +143,15 @@ class Recipient:
             return None
         room, deltas = UPDATE_MAX_BYTES, list[Delta]()
         for client in self._next():
-            if client in self._pending and gamma.head(client) is None and not gamma.void(client):
+            if client in self._pending and gamma.head(client) is None:
                 del self._pending[client]  # it went: what is not repeated is dropped there
+                if void := gamma.void(
+                    client
+                ):  # of itself: a process that had the name may have the client since
+                    deltas.append(Delta(client, void=void))
+                    room -= CLIENT_BYTES + len(client.encode())
+                if room <= 0:
+                    break
                 continue
             dirt = self._touch(client)
             delta, size, done = self._delta(client, dirt, gamma, room)

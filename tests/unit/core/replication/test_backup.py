@@ -427,3 +427,10 @@ def test_wills_that_were_seen_to_are_not_left_once_more_when_the_broker_is_resta
     backing.hear(Mourned("p"))
     assert wills(backing.update(1, stream=(0, 2, 1), whole=True)) == []
     assert backing.machine.has("p", "a") is False
+
+
+def test_an_old_goodbye_takes_nothing_from_a_client_that_another_process_had_since() -> None:
+    backing = Backing()
+    backing.update(1, Delta("a", begin=True, head=willing("a")), stream=(0, 2, 1), whole=True)
+    effects = backing.update(1, Delta("a", void="older.will"), stream=(0, 3, 1), whole=True)
+    assert wills(effects) == ["a"] and backing.machine.is_void("older.will")
