@@ -7,8 +7,9 @@ connection is told later. What it has proven then is kept here for as long as it
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -30,10 +31,14 @@ from tocsin.core.session import Authenticate, Authenticated, Rejected, WireFaile
 from tocsin.errors import ProtocolViolation
 from tocsin.model.network import Scheme
 from tocsin.runtime.guard import Changed, Guard
-from tocsin.runtime.tls import common_name
 from tocsin.runtime.users import UsersBusy
 
+if TYPE_CHECKING:
+    from tocsin.runtime.client_certificates import ClientCertificate, Problem
+
 _NOBODY: Final = Who("", "")
+LOOK_AGAIN_S: Final = 3_600.0  # at a certificate that lasts longer
+MOMENT_S: Final = 0.01  # so that a timer does not fire before its time by another clock
 _NOTHING: Final = Access(()).rights(_NOBODY)
 
 
@@ -64,6 +69,8 @@ class Doorkeeper:
         self._who: dict[Connection, Who] = {}  # of all that have proven who they are
         self._rights: dict[Connection, Rights] = {}  # of the same
         self._checks: dict[Connection, asyncio.Task[None]] = {}  # of those whose password is looked at
+        self._certified: dict[Connection, ClientCertificate] = {}  # of those who showed a certificate
+        self._ends: dict[Connection, asyncio.TimerHandle] = {}  # of the same: when it is looked at again
         self._log = structlog.get_logger()
 
     def who(self, connection: Connection) -> Who:
@@ -78,6 +85,9 @@ class Doorkeeper:
         """A connection is over. Harmless when repeated."""
         self._who.pop(connection, None)
         self._rights.pop(connection, None)
+        self._certified.pop(connection, None)
+        if (timer := self._ends.pop(connection, None)) is not None:
+            timer.cancel()
         check = self._checks.pop(connection, None)
         if check is not None:
             check.cancel()
@@ -85,7 +95,45 @@ class Doorkeeper:
     def close(self) -> None:
         for check in self._checks.values():
             check.cancel()
+        for timer in self._ends.values():
+            timer.cancel()
         self._guard.close()
+
+    # ── certificates ────────────────────────────────────────────────────────────────────────────────────────
+
+    def origin(self, connection: Connection, transport: asyncio.BaseTransport) -> Origin:
+        """Where a connection comes from, and who its certificate says it is."""
+        certificates = self._guard.certificates
+        tls = transport.get_extra_info("ssl_object")
+        shown = None if certificates is None or tls is None else certificates.client(tls)
+        if shown is not None:
+            self._certified[connection] = shown
+            self._watch(connection, shown)
+        return origin_of(transport, None if shown is None else shown.name)
+
+    def _watch(self, connection: Connection, certificate: ClientCertificate) -> None:
+        """Look again when the certificate ends; at times before that, for the wall's clock may be put forward."""
+        delay_s = min(max(certificate.ends_s - time.time(), 0.0) + MOMENT_S, LOOK_AGAIN_S)
+        self._ends[connection] = asyncio.get_running_loop().call_later(delay_s, self._look_again, connection)
+
+    def _look_again(self, connection: Connection) -> None:
+        self._ends.pop(connection, None)
+        if (problem := self._problem(connection)) is not None:
+            self._dismiss(connection, problem)
+        elif (certificate := self._certified.get(connection)) is not None:
+            self._watch(connection, certificate)
+
+    def _problem(self, connection: Connection) -> Problem | None:
+        """Why its certificate is good no more; None if it is, or there is none."""
+        certificate, certificates = self._certified.get(connection), self._guard.certificates
+        return None if certificate is None or certificates is None else certificates.problem(certificate)
+
+    def _dismiss(self, connection: Connection, problem: Problem) -> None:
+        self._log.info(
+            "a client's certificate is good no more", subscriber=connection.client_id, problem=problem.words
+        )
+        error = ProtocolViolation(problem.words, problem.reason_code)
+        connection.post(WireFailed(error=error, cause=f"certificate:{connection.client_id}"))
 
     # ── coming in ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -150,6 +198,8 @@ class Doorkeeper:
     def _let_in(
         self, asked: Authenticate, connection: Connection, admitted: Admitted, origin: Origin
     ) -> Authenticated | Rejected:
+        if (problem := self._problem(connection)) is not None:  # since the handshake
+            return self._refuse(_rejected(asked, NOT_AUTHORIZED, problem.words), asked)
         who = Who(admitted.user, asked.client_id)
         if reason := self._guard.access.refusal(who):
             return self._refuse(_rejected(asked, NOT_AUTHORIZED, reason), asked)
@@ -181,7 +231,12 @@ class Doorkeeper:
     # ── when files change ───────────────────────────────────────────────────────────────────────────────────
 
     def changed(self, changed: Changed) -> None:
-        """The users or the rules are others: nobody goes on with what he no longer has."""
+        """Users, rules or certificates are others: nobody goes on with what he no longer has."""
+        certificates = self._guard.certificates
+        if changed.certificates and certificates is not None:
+            for connection, certificate in tuple(self._certified.items()):
+                if (problem := certificates.doubts(certificate)) is not None:
+                    self._dismiss(connection, problem)
         for connection, who in tuple(self._who.items()):
             if who.user in changed.users:
                 error = ProtocolViolation("the user was removed, or has another password", NOT_AUTHORIZED)
@@ -198,11 +253,11 @@ def _rejected(asked: Authenticate, code: int, reason: str, reference: str | None
     return Rejected(cause=asked.cause, reason_code=code, reason=reason, server_reference=reference)
 
 
-def origin_of(transport: asyncio.BaseTransport) -> Origin:
-    """Where a connection comes from, by its socket and its certificate, and by which way."""
+def origin_of(transport: asyncio.BaseTransport, name: str | None = None) -> Origin:
+    """Where a connection comes from, by its socket and the name in its certificate, and by which way."""
     peer, tls = transport.get_extra_info("peername"), transport.get_extra_info("ssl_object")
     address = peer[0] if isinstance(peer, tuple) else ""
     plain, secure = (
         (Scheme.WS, Scheme.WSS) if transport.get_extra_info("websocket") else (Scheme.MQTT, Scheme.MQTTS)
     )
-    return Origin(address, common_name(tls), plain if tls is None else secure)
+    return Origin(address, name, plain if tls is None else secure)

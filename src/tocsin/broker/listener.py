@@ -24,7 +24,7 @@ import msgspec
 import structlog
 
 from tocsin.broker.connection import Connection
-from tocsin.broker.doorkeeper import Doorkeeper, origin_of
+from tocsin.broker.doorkeeper import Doorkeeper
 from tocsin.broker.exchange import Exchange
 from tocsin.broker.overdue import Packets, Unread
 from tocsin.broker.turns import Turns
@@ -265,9 +265,9 @@ class Listener:
 
     def admit(self, connection: Connection, transport: asyncio.BaseTransport) -> bool:
         """Whether there is room for one more connection, whoever it is. ``transport`` tells where it comes from."""
-        origin = origin_of(transport)
         if self._is_closed:
             return False  # it was accepted a moment before
+        origin = self._doorkeeper.origin(connection, transport)
         if connection not in self._handshakes and not self._has_room(connection, origin.address):
             return False
         self._connections[connection] = origin

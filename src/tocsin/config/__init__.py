@@ -17,6 +17,7 @@ from tocsin.config.recovery import Criterion, Recovery, Scoring
 from tocsin.config.replication import Replication
 from tocsin.config.schema import (
     Access,
+    ClientName,
     Limits,
     Log,
     Messages,
@@ -39,6 +40,7 @@ __all__ = [
     "Broker",
     "Budgets",
     "Chaos",
+    "ClientName",
     "Coordinator",
     "Criterion",
     "Feeds",

@@ -225,6 +225,14 @@ def _check_tls(settings: Settings, origins: Mapping[str, str]) -> None:
                 f"tls.{given} is of no use without it",
                 f"Name the PEM file with the {missing}",
             )
+    if tls.client_crl and tls.client_certificates == "none":
+        raise SettingError(
+            "tls.client_crl",
+            tls.client_crl,
+            origins["tls.client_crl"],
+            "is of no use while clients show no certificates",
+            "Set tls.client_certificates",
+        )
     if tls.client_certificates != "none" and not tls.client_ca:
         raise SettingError(
             "tls.client_ca",

@@ -29,6 +29,7 @@ Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "human", "json"]
 Anonymous = Literal["loopback", "always", "never"]
 ClientCertificates = Literal["none", "optional", "required"]
+ClientName = Literal["common-name", "email", "dns", "uri"]
 
 # Processes of one machine; a network has more machines than that before it has more brokers.
 BROKERS_MAX = 256
@@ -347,10 +348,23 @@ class Tls(Section, frozen=True, kw_only=True):
     ] = ""
     client_certificates: Annotated[
         ClientCertificates,
-        Meta(
-            description="Whether clients on TLS show a certificate; its common name is then their user name."
-        ),
+        Meta(description="Whether clients on TLS show a certificate; it then says their user name."),
     ] = "none"
+    client_name: Annotated[
+        ClientName,
+        Meta(
+            description="Which name in a client certificate is the user: the `common-name`, or the one alternative "
+            "name that is an `email` address, a `dns` name or a `uri` (percent-encoded: `urn%3Adev%3A17`)."
+        ),
+    ] = "common-name"
+    client_crl: Annotated[
+        str,
+        Meta(
+            max_length=PATH_MAX_CHARS,
+            description="PEM file with lists of revoked client certificates: one of each authority that issues them. "
+            "Read again when it changes. Empty: none is revoked.",
+        ),
+    ] = ""
 
 
 class Access(Section, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 A client is welcome while there is room (else it is told of a broker that has some, if one is known) who has
 
-    a client certificate      its common name is the user, whatever the CONNECT says
+    a client certificate      the name in it is the user, whatever the CONNECT says
     a user name               proven by the password, if there is a file of users; ``CheckPassword`` asks the shell for
                               that, since it takes long. A wrong one is refused wherever it comes from
     neither                   nobody in particular: let in from where the policy allows it
@@ -45,7 +45,7 @@ class Origin(msgspec.Struct, frozen=True):
     """Where a connection comes from, as far as the server knows without asking it."""
 
     address: str = ""  # the remote IP address; empty: not known, so never this machine's own
-    certificate_name: str | None = None  # the common name of a client certificate that was checked
+    certificate_name: str | None = None  # the user that a client certificate names, which was checked
     scheme: Scheme = Scheme.MQTT  # of the listener that it came to
     page: str | None = None  # the origin of the web page that opened it, as a browser says; None: no page
 

@@ -18,7 +18,7 @@ import re
 import secrets
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import structlog
@@ -71,9 +71,18 @@ class Door:
                 settings.connections_per_address,
                 settings.request_deadline_s,
             ),
+            self._name_of,
         )
         self._keys = Keys()
         self.addresses: list[str] = []  # where it listens
+
+    def _name_of(self, tls: Any) -> str | None:
+        """The user that a client certificate names, asked for each request: a connection may last."""
+        certificates = self._guard.certificates
+        shown = None if tls is None or certificates is None else certificates.client(tls)
+        if shown is None or certificates is None or certificates.problem(shown) is not None:
+            return None
+        return shown.name
 
     async def open(self) -> None:
         """Listen; ``OperatorError`` if that is not possible."""

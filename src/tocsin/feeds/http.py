@@ -13,7 +13,7 @@ import contextlib
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 import h11
 import msgspec
@@ -21,7 +21,6 @@ import structlog
 
 from tocsin.core.admission import is_loopback, source_of
 from tocsin.errors import OperatorError, PortTaken
-from tocsin.runtime.tls import common_name
 
 HEAD_MAX_BYTES: Final = 16 << 10
 CHUNK_BYTES: Final = 64 << 10
@@ -72,7 +71,11 @@ def busy(why: str, after_s: int = RETRY_AFTER_S) -> Answer:
 class HttpServer:
     """Listens on one port, or two."""
 
-    def __init__(self, judge: Judge, act: Act, bounds: Bounds) -> None:
+    def __init__(
+        self, judge: Judge, act: Act, bounds: Bounds, name_of: Callable[[Any], str | None] = lambda tls: None
+    ) -> None:
+        """``name_of``: the user that the certificate of a connection (its ssl_object) names, if it is good."""
+        self.name_of = name_of
         self._judge = judge
         self._act = act
         self._bounds = bounds
@@ -236,7 +239,7 @@ class _Conversation:
             head.target.decode(),
             tuple((bytes(name), bytes(value)) for name, value in head.headers),
             peer[0] if isinstance(peer, tuple) else "",
-            common_name(self._writer.get_extra_info("ssl_object")),
+            self._server.name_of(self._writer.get_extra_info("ssl_object")),
         )
         if (refusal := await self._server.judge(asked)) is not None:
             return refusal

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tocsin.config import Tls
 from tocsin.errors import OperatorError
 from tocsin.runtime.signature import Signature, signature
+
+if TYPE_CHECKING:
+    from tocsin.runtime.client_certificates import ClientCertificate, Problem, Trust
 
 _VERIFY: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
@@ -29,6 +32,7 @@ class Certificates:
         self._settings = settings
         self._signatures = self._signatures_now()
         self._current = server_context(settings)
+        self._trust = self._before = self._read_trust()
         self.context = server_context(settings)
         self.context.sni_callback = self._hand_over
 
@@ -41,22 +45,47 @@ class Certificates:
         if found == self._signatures:
             return False
         self._signatures = found  # once a change: bad files are complained about once
-        self._current = server_context(self._settings)
+        current, trust = server_context(self._settings), self._read_trust()
+        self._current, self._before, self._trust = current, self._trust, trust
         return True
+
+    def client(self, connection: Any) -> ClientCertificate | None:
+        """The certificate that a client showed and that was believed; ``connection`` is a transport's ssl_object."""
+        return None if self._trust is None else self._trust.certificate(connection)
+
+    def problem(self, certificate: ClientCertificate) -> Problem | None:
+        """Why a certificate that was believed is good no more; None if it is."""
+        return None if self._trust is None else self._trust.problem(certificate)
+
+    def doubts(self, certificate: ClientCertificate) -> Problem | None:
+        """The same after ``reload``, where some that cannot be judged have to be shown once more."""
+        if self._trust is None or self._before is None:
+            return None
+        return self._trust.doubts(certificate, self._before)
+
+    def _read_trust(self) -> Trust | None:
+        if self._settings.client_certificates == "none":
+            return None
+        from tocsin.runtime.client_certificates import Trust  # a twentieth of a second, where it is needed
+
+        return Trust(self._settings)
 
     def _hand_over(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         connection.context = self._current
 
     def _signatures_now(self) -> tuple[Signature, ...]:
         settings = self._settings
-        return tuple(signature(path) for path in (settings.certificate, settings.key, settings.client_ca))
+        return tuple(
+            signature(path)
+            for path in (settings.certificate, settings.key, settings.client_ca, settings.client_crl)
+        )
 
 
 def server_context(settings: Tls) -> ssl.SSLContext:
     """A context for a server with these files; ``OperatorError`` says which of them cannot be used, and why."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    for name in ("certificate", "key", "client_ca"):
+    for name in ("certificate", "key", "client_ca", "client_crl"):
         _check_readable(f"tls.{name}", getattr(settings, name))
     try:
         context.load_cert_chain(settings.certificate, settings.key, password=_no_passphrase)
@@ -80,6 +109,15 @@ def server_context(settings: Tls) -> ssl.SSLContext:
                 f"{settings.client_ca} (tls.client_ca) has no certificate in it",
                 "Give a PEM file: it begins with -----BEGIN CERTIFICATE-----",
             ) from None
+    if settings.client_crl:
+        try:
+            context.load_verify_locations(settings.client_crl)
+        except ssl.SSLError:
+            raise OperatorError(
+                f"{settings.client_crl} (tls.client_crl) has no list of revoked certificates in it",
+                "Give a PEM file: it begins with -----BEGIN X509 CRL-----",
+            ) from None
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
 
 
@@ -114,18 +152,6 @@ def client_context(
                 "Give PEM files that belong together, the key without a passphrase",
             ) from None
     return context
-
-
-def common_name(connection: Any) -> str | None:
-    """The common name in the client's certificate, which was checked; None if there is none.
-
-    ``connection`` is what a transport has as ``ssl_object``.
-    """
-    certificate = connection.getpeercert() if connection is not None else None
-    names = [
-        value for part in (certificate or {}).get("subject", ()) for key, value in part if key == "commonName"
-    ]
-    return names[0] if len(names) == 1 else None  # two names are none: which would it be?
 
 
 class _Encrypted(Exception):

@@ -88,6 +88,8 @@ from tocsin.config import SETTINGS, Shares
         ("tls.key", ["x" * 4_097]),
         ("tls.client_ca", ["x" * 4_097]),
         ("tls.client_certificates", ["", "maybe"]),
+        ("tls.client_name", ["", "subject"]),
+        ("tls.client_crl", ["x" * 4_097]),
         ("access.users", ["x" * 4_097]),
         ("access.rules", ["x" * 4_097]),
         ("access.origins", [[f"https://{number}.example" for number in range(65)]]),

@@ -373,6 +373,7 @@ def test_three_servers_beyond_the_last_port_are_refused(refused: Refusal) -> Non
         ({"tls.certificate": "a.pem"}, "tls.key"),
         ({"tls.key": "a.pem"}, "tls.certificate"),
         ({"tls.client_certificates": "required"}, "tls.client_ca"),
+        ({"tls.client_crl": "crl.pem"}, "tls.client_crl"),
         ({"tls.client_certificates": "optional"}, "tls.client_ca"),
         ({"access.anonymous": "never"}, "access.anonymous"),
         ({"feeds.https_port": 0}, "feeds.https_port"),

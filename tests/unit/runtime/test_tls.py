@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -16,9 +17,16 @@ from msgspec.structs import replace
 from tests.certificates import Authority
 from tocsin.config import Tls
 from tocsin.errors import OperatorError
-from tocsin.runtime.tls import Certificates, client_context, common_name, server_context
+from tocsin.runtime.tls import Certificates, client_context, server_context
 
 DEADLINE_S = 10
+
+
+def _common_name(certificate: dict[str, Any] | None) -> str | None:
+    names = [
+        value for part in (certificate or {}).get("subject", ()) for key, value in part if key == "commonName"
+    ]
+    return names[0] if names else None
 
 
 @pytest.fixture
@@ -41,7 +49,7 @@ async def shake(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[str | N
     heard: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.set_result(common_name(writer.get_extra_info("ssl_object")))
+        heard.set_result(_common_name(writer.get_extra_info("peercert")))
         writer.transport.abort()
 
     running = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server)
@@ -173,20 +181,6 @@ def test_a_key_with_a_passphrase_is_refused_without_asking(
     subprocess.run(command, check=True, timeout=60)
     with pytest.raises(OperatorError, match="has a passphrase"):
         server_context(replace(files, **{"key": str(locked)}))
-
-
-def test_a_certificate_with_two_common_names_has_none() -> None:
-    class Shown:
-        def __init__(self, *names: str) -> None:
-            self._names = names
-
-        def getpeercert(self) -> dict[str, object]:
-            return {"subject": tuple((("commonName", name),) for name in self._names)}
-
-    assert common_name(Shown("a")) == "a"
-    assert common_name(Shown("a", "b")) is None
-    assert common_name(Shown()) is None
-    assert common_name(None) is None
 
 
 # ── the calling side ────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,181 @@
+"""Client certificates: the user that one names, and whether it is still good while its client is connected.
+
+TLS checks a certificate once, at the handshake. Clients stay for months. So what a certificate was believed for is
+remembered (``ClientCertificate``), and asked again (``Trust.problem``) when the files of authorities or the list of
+revoked certificates change, and when the certificate ends.
+
+The user's name is the common name, or the one alternative name of a kind, as ``tls.client_name`` has it. Two names are
+none: which would it be? A URI is percent-encoded, since a user's name has no colon and no slash.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.x509.oid import NameOID
+
+from tocsin.config import ClientName, Tls
+from tocsin.errors import OperatorError
+
+FILE_MAX_BYTES: Final = 64 << 20  # a list of a million revoked certificates has some 40 MB
+_MARK: Final = b"-----BEGIN X509 CRL-----"
+NOT_AUTHORIZED: Final = 0x87
+ADMINISTRATIVE_ACTION: Final = 0x98
+
+
+class ClientCertificate(msgspec.Struct, frozen=True):
+    """What is remembered of a certificate that was believed."""
+
+    name: str | None  # of the user; None: it names none, or several
+    serial: int
+    issuer: bytes  # the name of who issued it, as it is encoded
+    voucher: bytes  # fingerprint of the authority that issued it; empty: one between that and the client did
+    ends_s: float  # by the wall's clock
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why a certificate is good no more, and the reason code for that."""
+
+    words: str
+    reason_code: int = NOT_AUTHORIZED
+
+
+class Trust:
+    """The authorities and revocations of one reading of the files."""
+
+    def __init__(self, settings: Tls) -> None:
+        """Read the files; ``OperatorError`` if they cannot be used."""
+        self._kind: ClientName = settings.client_name
+        self._authorities = _authorities(settings.client_ca)
+        self._vouchers = frozenset(each.fingerprint(hashes.SHA256()) for each in self._authorities)
+        self._revoked = _revoked(settings.client_crl, self._authorities) if settings.client_crl else {}
+
+    def certificate(self, connection: Any) -> ClientCertificate | None:
+        """The certificate that a client showed and TLS believed; None if it showed none.
+
+        ``connection`` is what a transport has as ``ssl_object``.
+        """
+        data = connection.getpeercert(binary_form=True) if connection is not None else None
+        if not data:
+            return None
+        found = x509.load_der_x509_certificate(data)
+        voucher = next((each for each in self._authorities if _issued(each, found)), None)
+        return ClientCertificate(
+            _name(found, self._kind),
+            found.serial_number,
+            found.issuer.public_bytes(),
+            b"" if voucher is None else voucher.fingerprint(hashes.SHA256()),
+            found.not_valid_after_utc.timestamp(),
+        )
+
+    def problem(self, certificate: ClientCertificate) -> Problem | None:
+        """Why a certificate that was good is so no more; None if it is."""
+        if certificate.ends_s <= time.time():
+            return Problem("the client's certificate has ended")
+        if certificate.serial in self._revoked.get(certificate.issuer, ()):
+            return Problem("the client's certificate was revoked")
+        if certificate.voucher and certificate.voucher not in self._vouchers:
+            return Problem("the authority of the client's certificate is believed no more")
+        return None
+
+    def doubts(self, certificate: ClientCertificate, before: Trust) -> Problem | None:
+        """The same after a change; who cannot be judged by the files has to show its certificate once more."""
+        if problem := self.problem(certificate):
+            return problem
+        if not certificate.voucher and not before._vouchers <= self._vouchers:
+            return Problem(
+                "an authority is believed no more: show the certificate again", ADMINISTRATIVE_ACTION
+            )
+        return None
+
+
+def _name(certificate: x509.Certificate, kind: ClientName) -> str | None:
+    if kind == "common-name":
+        found = [each.value for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        names = [each if isinstance(each, str) else each.decode("utf-8", "replace") for each in found]
+        return names[0] if len(names) == 1 else None
+    try:
+        others = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return None
+    if kind == "email":
+        names = others.get_values_for_type(x509.RFC822Name)
+    elif kind == "dns":
+        names = [each for each in others.get_values_for_type(x509.DNSName) if "*" not in each]
+    else:
+        names = [quote(each, safe="") for each in others.get_values_for_type(x509.UniformResourceIdentifier)]
+    return names[0] if len(names) == 1 else None
+
+
+def _authorities(path: str) -> tuple[x509.Certificate, ...]:
+    if not path:
+        return ()
+    try:
+        return tuple(x509.load_pem_x509_certificates(_read(path, "tls.client_ca")))
+    except ValueError:
+        raise OperatorError(
+            f"{path} (tls.client_ca) has no certificate in it",
+            "Give a PEM file: it begins with -----BEGIN CERTIFICATE-----",
+        ) from None
+
+
+def _revoked(path: str, authorities: tuple[x509.Certificate, ...]) -> Mapping[bytes, frozenset[int]]:
+    """Serial numbers by issuer. A list that is not an authority's own, or is out of date, would keep everybody out."""
+    data = _read(path, "tls.client_crl")
+    found: dict[bytes, frozenset[int]] = {}
+    for part in data.split(_MARK)[1:]:
+        try:
+            listed = x509.load_pem_x509_crl(_MARK + part)
+            ends = listed.next_update_utc
+        except ValueError:
+            raise _unusable(path, "it is not a list of revoked certificates") from None
+        signed = any(
+            each.subject == listed.issuer and listed.is_signature_valid(each.public_key())  # type: ignore[arg-type]
+            for each in authorities
+        )
+        if not signed:
+            raise _unusable(
+                path, f"the list of {listed.issuer.rfc4514_string()} is not of an authority in tls.client_ca"
+            )
+        if ends is not None and ends.timestamp() <= time.time():
+            raise _unusable(path, f"the list of {listed.issuer.rfc4514_string()} ended on {ends:%Y-%m-%d}")
+        found[listed.issuer.public_bytes()] = frozenset(each.serial_number for each in listed)
+    if not found:
+        raise _unusable(path, "there is no list of revoked certificates in it")
+    return found
+
+
+def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    if authority.subject != certificate.issuer:
+        return False
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except Exception:  # the library raises several kinds; none of them says that it was
+        return False
+    return True
+
+
+def _read(path: str, setting: str) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(FILE_MAX_BYTES)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OperatorError(
+            f"{path} ({setting}) cannot be read: {reason[:1].lower()}{reason[1:]}",
+            f"Give a PEM file that this process may read, or leave {setting} out",
+        ) from None
+
+
+def _unusable(path: str, reason: str) -> OperatorError:
+    return OperatorError(
+        f"{path} (tls.client_crl) cannot be used: {reason}",
+        "Give a PEM file with the newest list of each authority that issues client certificates",
+    )

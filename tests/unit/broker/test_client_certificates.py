@@ -1,0 +1,201 @@
+"""Clients that prove with a certificate who they are: their names, and when they have to go. Over real TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from mqtt5 import ConnectPacket, DisconnectPacket
+
+from tests.client_authority import ClientAuthority, Issued
+from tests.unit.broker.door import DEADLINE_S, Peer
+from tests.unit.broker.guarded import GuardedDoor
+from tests.unit.broker.talk import nothing_more
+from tocsin.config import Access, Settings, Tls
+from tocsin.errors import OperatorError
+from tocsin.runtime.client_certificates import Trust
+
+SERVER = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+EMAIL, DNS = x509.RFC822Name("ann@example.org"), x509.DNSName("press-1.example.org")
+URI = x509.UniformResourceIdentifier("urn:dev:17")
+
+
+class Plant:
+    """A broker that lets in who has a certificate, and two authorities."""
+
+    def __init__(self, directory: Path) -> None:
+        self.one, self.two = ClientAuthority(directory, "one"), ClientAuthority(directory, "two")
+        self.ca, self.crl = directory / "ca.pem", directory / "crl.pem"
+        self.believe(self.one, self.two)
+        self.own = self.one.issue("localhost", names=SERVER)
+        self.door: GuardedDoor
+
+    def believe(self, *authorities: ClientAuthority) -> None:
+        self.ca.write_bytes(b"".join(each.pem for each in authorities))
+
+    def revoke(self, *certificates: Issued, **options: Any) -> None:
+        self.crl.write_bytes(self.one.revoked(*certificates, **options) + self.two.revoked())
+
+    @asynccontextmanager
+    async def open(self, **tls: Any) -> AsyncIterator[GuardedDoor]:
+        files = Tls(
+            certificate=str(self.own.path),
+            key=str(self.own.path),
+            client_ca=str(self.ca),
+            client_certificates="required",
+            **tls,
+        )
+        settings = Settings(tls=files, access=Access(anonymous="never"))
+        async with GuardedDoor(settings) as door:
+            self.door = door
+            yield door
+
+    def context(self, certificate: Issued) -> ssl.SSLContext:
+        context = ssl.create_default_context(cadata=self.one.pem.decode())
+        context.load_cert_chain(certificate.path)
+        return context
+
+    async def connect(self, certificate: Issued, client_id: str = "c") -> tuple[Peer, int]:
+        return await self.door.tls_peer(self.context(certificate), ConnectPacket(client_id))
+
+    async def refused(self, certificate: Issued) -> bool:
+        """Whether TLS itself does not let it in."""
+        try:
+            peer, _ = await self.connect(certificate, "refused")
+        except (ssl.SSLError, ConnectionError):
+            return True
+        peer.close()
+        return False
+
+    def user(self, client_id: str = "c") -> str:
+        return self.door.listener.who(self.door.listener._clients[client_id]).user
+
+
+@pytest.fixture
+def plant(tmp_path: Path) -> Plant:
+    return Plant(tmp_path)
+
+
+async def told(peer: Peer) -> tuple[int, str]:
+    goodbye = await peer.receive(DisconnectPacket)
+    assert await peer.closed()
+    return int(goodbye.reason_code), goodbye.reason_str or ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "user"),
+    [
+        ("common-name", "press-1"),
+        ("email", "ann@example.org"),
+        ("dns", "press-1.example.org"),
+        ("uri", "urn%3Adev%3A17"),
+    ],
+)
+async def test_the_setting_says_which_name_is_the_user(plant: Plant, kind: str, user: str) -> None:
+    async with plant.open(client_name=kind):
+        _, code = await plant.connect(plant.one.issue("press-1", names=[EMAIL, DNS, URI]))
+        assert code == 0 and plant.user() == user
+
+
+@pytest.mark.parametrize(
+    ("kind", "common_names", "names"),
+    [
+        ("common-name", ("a", "b"), ()),
+        ("common-name", (), (DNS,)),
+        ("email", ("a",), ()),
+        ("email", ("a",), (EMAIL, x509.RFC822Name("ben@example.org"))),
+        ("dns", ("a",), (x509.DNSName("*.example.org"),)),
+        ("uri", ("a",), (DNS,)),
+    ],
+)
+async def test_two_names_or_none_are_none(
+    plant: Plant, kind: str, common_names: tuple[str, ...], names: tuple[x509.GeneralName, ...]
+) -> None:
+    async with plant.open(client_name=kind):
+        _, code = await plant.connect(plant.one.issue(*common_names, names=names))
+        assert code == 0x87
+
+
+async def test_a_revoked_certificate_lets_nobody_in_and_who_is_in_goes(plant: Plant) -> None:
+    good, bad = plant.one.issue("good"), plant.one.issue("bad")
+    plant.revoke()
+    async with plant.open(client_crl=str(plant.crl)) as door:
+        stays, _ = await plant.connect(good, "good")
+        goes, _ = await plant.connect(bad, "bad")
+        await asyncio.to_thread(plant.revoke, bad)
+        assert await told(goes) == (0x87, "the client's certificate was revoked")
+        await nothing_more(stays)
+        assert await plant.refused(bad)
+        assert not await plant.refused(good)
+        assert door.listener.clients >= 1
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no list", b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"]
+)
+async def test_a_list_that_cannot_be_used_changes_nothing(plant: Plant, content: bytes) -> None:
+    good, bad = plant.one.issue("good"), plant.one.issue("bad")
+    plant.revoke(bad)
+    async with plant.open(client_crl=str(plant.crl)) as door:
+        peer, _ = await plant.connect(good, "good")
+        await asyncio.to_thread(plant.crl.write_bytes, content)
+        await asyncio.to_thread(door.guard.look)
+        await nothing_more(peer)
+        assert await plant.refused(bad) and not await plant.refused(good)
+
+
+async def test_an_authority_that_is_believed_no_more_takes_its_clients_along(plant: Plant) -> None:
+    async with plant.open():
+        stays, _ = await plant.connect(plant.one.issue("a"), "a")
+        goes, _ = await plant.connect(plant.two.issue("b"), "b")
+        await asyncio.to_thread(plant.believe, plant.one)
+        code, words = await told(goes)
+        assert code == 0x87 and "believed no more" in words
+        await nothing_more(stays)
+        assert await plant.refused(plant.two.issue("b"))
+
+
+async def test_who_was_vouched_for_by_others_in_between_has_to_show_it_again(
+    plant: Plant, tmp_path: Path
+) -> None:
+    between = ClientAuthority(tmp_path, "between", above=plant.one)
+    certificate = between.issue("a", chain=[between])
+    async with plant.open():
+        peer, code = await plant.connect(certificate, "a")
+        assert code == 0
+        await asyncio.to_thread(plant.believe, plant.one)
+        assert (await told(peer))[0] == 0x98
+        peer, code = await plant.connect(certificate, "a")
+        assert code == 0 and plant.user("a") == "a"
+
+
+async def test_a_certificate_that_ends_takes_its_client_along(plant: Plant) -> None:
+    async with plant.open():
+        peer, code = await plant.connect(plant.one.issue("a", seconds=2))
+        assert code == 0
+        async with asyncio.timeout(DEADLINE_S):
+            assert await told(peer) == (0x87, "the client's certificate has ended")
+
+
+def test_a_list_that_would_keep_everybody_out_is_refused(plant: Plant, tmp_path: Path) -> None:
+    def settings() -> Tls:
+        return Tls(client_ca=str(plant.ca), client_certificates="required", client_crl=str(plant.crl))
+
+    plant.revoke(seconds=-60)
+    with pytest.raises(OperatorError, match="ended on"):
+        Trust(settings())
+    plant.crl.write_bytes(ClientAuthority(tmp_path, "stranger").revoked())
+    with pytest.raises(OperatorError, match="not of an authority"):
+        Trust(settings())
+    plant.crl.unlink()
+    with pytest.raises(OperatorError, match="cannot be read"):
+        Trust(settings())
+    plant.revoke()
+    Trust(settings())
