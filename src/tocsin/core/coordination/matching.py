@@ -13,13 +13,15 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from tocsin.errors import QueryInvalid
-from tocsin.model.stream import Metadata
+from tocsin.model.stream import LISTING, Metadata, size_of
 from tocsin.query import QueryIndex, StreamIndex, parse
 
 # What a query costs a coordinator beside its text, its text once it is read, and each stream that satisfies it.
 QUERY_BYTES: Final = 2_000
 TEXT_FACTOR: Final = 10
 PAIR_BYTES: Final = 150
+# Who asks for the set keeps what is said of each stream, for each such query: as many times as much as it is in bytes.
+LISTED_FACTOR: Final = 2
 
 
 class Turn(NamedTuple):
@@ -41,6 +43,8 @@ class Matching:
         self._queries: dict[str, set[str]] = {}  # stream → the queries that it satisfies, if there are any
         self._text_bytes = 0  # of the queries
         self._pairs = 0  # of a query and a stream that satisfies it
+        self._sizes: dict[str, int] = {}  # stream → bytes of what is said of it
+        self._listed_bytes = 0  # the same, once for each query that asks for the set and has the stream
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -51,7 +55,8 @@ class Matching:
     @property
     def cost(self) -> int:
         """What the queries and their streams count as, in bytes."""
-        return QUERY_BYTES * len(self._texts) + TEXT_FACTOR * self._text_bytes + PAIR_BYTES * self._pairs
+        own = QUERY_BYTES * len(self._texts) + TEXT_FACTOR * self._text_bytes
+        return own + PAIR_BYTES * self._pairs + LISTED_FACTOR * self._listed_bytes
 
     def text(self, query: str) -> str:
         return self._texts[query]
@@ -71,12 +76,16 @@ class Matching:
         self._index.add(query, parsed)
         found.update(self._streams.find(parsed))
         self._pairs += len(found)
+        if _lists(query):
+            self._listed_bytes += sum(self._sizes[topic] for topic in found)
         for topic in found:
             self._queries.setdefault(topic, set()).add(query)
 
     def remove(self, query: str) -> None:
         self._text_bytes -= len(self._texts.pop(query))
         self._pairs -= len(self._topics[query])
+        if _lists(query):
+            self._listed_bytes -= sum(self._sizes[topic] for topic in self._topics[query])
         self._index.remove(query)
         for topic in self._topics.pop(query):
             self._forget(topic, query)
@@ -84,17 +93,22 @@ class Matching:
     def change(self, topic: str, before: Metadata | None, after: Metadata | None) -> Turn:
         """A stream is another than before; None: it is, or was, not present."""
         had = self._queries.get(topic, set())
+        was = self._sizes.pop(topic, 0)
+        size = 0 if after is None else size_of(after)
         if after is None:
             self._streams.remove(topic)
             turn = Turn([], sorted(had), [])
         else:
             self._streams.put(topic, after)
+            self._sizes[topic] = size
             if before is None:
                 turn = Turn(sorted(self._index.matching(after)), [], [])
             else:
                 change = self._index.change(before, after)
                 turn = Turn(change.entered, change.left, sorted(had.difference(change.left)))
         self._pairs += len(turn.joined) - len(turn.left)
+        self._listed_bytes += size * sum(map(_lists, turn.joined)) - was * sum(map(_lists, turn.left))
+        self._listed_bytes += (size - was) * sum(map(_lists, turn.stayed))
         for query in turn.joined:
             self._topics[query].add(topic)
             self._queries.setdefault(topic, set()).add(query)
@@ -108,3 +122,8 @@ class Matching:
         queries.remove(query)
         if not queries:
             del self._queries[topic]
+
+
+def _lists(query: str) -> bool:
+    """Whether a query asks for the set of its streams."""
+    return query.startswith(LISTING)

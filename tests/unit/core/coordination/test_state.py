@@ -6,13 +6,13 @@ from hypothesis import given, settings
 
 from tests.unit.core.coordination.histories import HUB, LIMITS, LISTED, NORTH, QUERIES, SOUTH, batches
 from tocsin.core.coordination import snapshot
-from tocsin.core.coordination.matching import PAIR_BYTES, QUERY_BYTES, TEXT_FACTOR
+from tocsin.core.coordination.matching import LISTED_FACTOR, PAIR_BYTES, QUERY_BYTES, TEXT_FACTOR
 from tocsin.core.coordination.picture import Picture
 from tocsin.core.coordination.presence import cost_of
 from tocsin.core.coordination.signals import StreamsDescribed
 from tocsin.core.coordination.state import Outcome, State
 from tocsin.model.network import Route, Scope
-from tocsin.model.stream import KEYS_MAX, PERMANENT, Metadata, Value
+from tocsin.model.stream import KEYS_MAX, LISTING, PERMANENT, Metadata, Value, size_of
 from tocsin.sim.scenarios.coordination.model import Model
 from tocsin.wire import notices
 from tocsin.wire.commands import (
@@ -378,7 +378,14 @@ def test_what_streams_and_queries_cost_is_what_there_is(history: list[Batch]) ->
         assert state.presence.cost == sum(costs.values()) == sum(state.presence.cost_of_user.values())
         pairs = sum(len(state.matching.topics(query)) for query in state.askers)
         texts = sum(len(state.matching.text(query)) for query in state.askers)
+        listed = sum(
+            size_of(streams[topic].metadata)
+            for query in state.askers
+            for topic in state.matching.topics(query)
+            if query.startswith(LISTING)
+        )
         cost = QUERY_BYTES * len(state.askers) + TEXT_FACTOR * texts + PAIR_BYTES * pairs
+        cost += LISTED_FACTOR * listed
         assert state.matching.cost == cost
     restored = snapshot.restore(snapshot.take(state))
     assert restored.presence.cost_of_user == state.presence.cost_of_user
