@@ -25,12 +25,14 @@ _NUMBER_BYTES: Final = 8
 def size_of(said: Diff) -> int:
     """What metadata, or a change of them, count as: keys and texts in bytes of UTF-8, eight for any other value, and
     four for each key. All replicas of the coordinator judge by it, so that it may never count otherwise."""
-    return sum(
-        len(key.encode())
-        + (len(value.encode()) if isinstance(value, str) else _NUMBER_BYTES)
-        + _KEY_OVERHEAD_BYTES
-        for key, value in said.items()
-    )
+    size = _KEY_OVERHEAD_BYTES * len(said)
+    for key, value in said.items():
+        size += len(key) if key.isascii() else len(key.encode())
+        if type(value) is not str:
+            size += _NUMBER_BYTES
+        else:
+            size += len(value) if value.isascii() else len(value.encode())
+    return size
 
 
 def size_problem(size: int, most: int) -> str:

@@ -43,8 +43,8 @@ class Matching:
         self._queries: dict[str, set[str]] = {}  # stream → the queries that it satisfies, if there are any
         self._text_bytes = 0  # of the queries
         self._pairs = 0  # of a query and a stream that satisfies it
-        self._sizes: dict[str, int] = {}  # stream → bytes of what is said of it
-        self._listed_bytes = 0  # the same, once for each query that asks for the set and has the stream
+        self._said: dict[str, Metadata] = {}  # of streams; never changed in place
+        self._listed_bytes = 0  # of that, once for each query that asks for the set and has the stream
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -77,7 +77,7 @@ class Matching:
         found.update(self._streams.find(parsed))
         self._pairs += len(found)
         if _lists(query):
-            self._listed_bytes += sum(self._sizes[topic] for topic in found)
+            self._listed_bytes += sum(size_of(self._said[topic]) for topic in found)
         for topic in found:
             self._queries.setdefault(topic, set()).add(query)
 
@@ -85,7 +85,7 @@ class Matching:
         self._text_bytes -= len(self._texts.pop(query))
         self._pairs -= len(self._topics[query])
         if _lists(query):
-            self._listed_bytes -= sum(self._sizes[topic] for topic in self._topics[query])
+            self._listed_bytes -= sum(size_of(self._said[topic]) for topic in self._topics[query])
         self._index.remove(query)
         for topic in self._topics.pop(query):
             self._forget(topic, query)
@@ -93,22 +93,26 @@ class Matching:
     def change(self, topic: str, before: Metadata | None, after: Metadata | None) -> Turn:
         """A stream is another than before; None: it is, or was, not present."""
         had = self._queries.get(topic, set())
-        was = self._sizes.pop(topic, 0)
-        size = 0 if after is None else size_of(after)
+        said = self._said.get(topic)
         if after is None:
+            self._said.pop(topic, None)
             self._streams.remove(topic)
             turn = Turn([], sorted(had), [])
         else:
             self._streams.put(topic, after)
-            self._sizes[topic] = size
+            self._said[topic] = after
             if before is None:
                 turn = Turn(sorted(self._index.matching(after)), [], [])
             else:
                 change = self._index.change(before, after)
                 turn = Turn(change.entered, change.left, sorted(had.difference(change.left)))
         self._pairs += len(turn.joined) - len(turn.left)
-        self._listed_bytes += size * sum(map(_lists, turn.joined)) - was * sum(map(_lists, turn.left))
-        self._listed_bytes += (size - was) * sum(map(_lists, turn.stayed))
+        if joined := sum(map(_lists, turn.joined)):
+            self._listed_bytes += joined * size_of(after or {})
+        if left := sum(map(_lists, turn.left)):
+            self._listed_bytes -= left * size_of(said or {})
+        if stayed := sum(map(_lists, turn.stayed)):
+            self._listed_bytes += stayed * (size_of(after or {}) - size_of(said or {}))
         for query in turn.joined:
             self._topics[query].add(topic)
             self._queries.setdefault(topic, set()).add(query)

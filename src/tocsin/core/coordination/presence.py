@@ -163,7 +163,7 @@ class Presence:
             stream.publishers.pop(client_id, None)
             stream.publishers[client_id] = None
             stream.origin = _origin(client_id, self.clients[client_id])
-        self._settle(topic, stream, now_us)
+        self._settle(topic, stream, now_us, cost)
         return None
 
     def away(self, client_id: str, broker: str, expiry_s: int, after: int, epoch: int, now_us: int) -> None:
@@ -244,6 +244,8 @@ class Presence:
 
     def _count(self, stream: Stream, cost: int, owner: str) -> None:
         """Have a stream count for so much, for this user; 0: it is forgotten."""
+        if cost == stream.cost and owner == stream.owner:
+            return
         self.cost += cost - stream.cost
         for user, change in ((stream.owner, -stream.cost), (owner, cost)):
             left = self.cost_of_user.get(user, 0) + change
@@ -322,10 +324,12 @@ class Presence:
         if not clients:
             del self._of_broker[broker]
 
-    def _settle(self, topic: str, stream: Stream, now_us: int) -> None:
-        """Whether a stream is present, after something changed."""
+    def _settle(self, topic: str, stream: Stream, now_us: int, cost: int | None = None) -> None:
+        """Whether a stream is present, after something changed; ``cost``: what it counts as, if that is known."""
         stream.metadata = _metadata(topic, stream)
-        self._count(stream, cost_of(topic, stream.keys, len(stream.publishers)), stream.owner)
+        if cost is None:
+            cost = cost_of(topic, stream.keys, len(stream.publishers))
+        self._count(stream, cost, stream.owner)
         if stream.publishers or stream.permanent:
             stream.absent_us = None
             self._absent.drop(topic)

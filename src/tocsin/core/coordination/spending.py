@@ -12,7 +12,8 @@ Invariants: a debt is above 0; no more than USERS_MAX are remembered, the larges
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from tocsin.model.stream import size_of
 from tocsin.wire import notices
@@ -56,16 +57,40 @@ class Spending:
 
 def told_bytes(item: notices.Item) -> int:
     """What telling something takes in the log: an estimate."""
-    match item:
-        case notices.Joined() | notices.Changed() | notices.Left():
-            return ITEM_BYTES + len(item.topic) + size_of(item.metadata)
-        case notices.Described():
-            return ITEM_BYTES + len(item.topic) + size_of(item.keys)
-        case notices.QuerySet(streams=streams):
-            return ITEM_BYTES + sum(len(topic) + size_of(said) + 4 for topic, said in streams)
-        case notices.Routes(added=added, removed=removed, peers=peers):
-            texts = sum(len(route.filter) for routes in (added, removed) for route in routes)
-            return ITEM_BYTES * (1 + len(added) + len(removed)) + texts + BROKER_BYTES * len(peers)
-        case notices.Bypass(around=around, peers=peers):
-            return BROKER_BYTES * (1 + len(around) + len(peers))
+    return _SIZES.get(type(item), _other)(item)
+
+
+def _turn(item: Any) -> int:
+    return ITEM_BYTES + len(item.topic) + (size_of(item.metadata) if item.metadata else 0)
+
+
+def _described(item: Any) -> int:
+    return ITEM_BYTES + len(item.topic) + size_of(item.keys)
+
+
+def _set(item: Any) -> int:
+    return ITEM_BYTES + sum(len(topic) + size_of(said) + 4 for topic, said in item.streams)
+
+
+def _routes(item: Any) -> int:
+    texts = sum(len(route.filter) for routes in (item.added, item.removed) for route in routes)
+    return ITEM_BYTES * (1 + len(item.added) + len(item.removed)) + texts + BROKER_BYTES * len(item.peers)
+
+
+def _bypass(item: Any) -> int:
+    return BROKER_BYTES * (1 + len(item.around) + len(item.peers))
+
+
+def _other(item: Any) -> int:
     return BROKER_BYTES
+
+
+_SIZES: Final[Mapping[type[notices.Item], Callable[[Any], int]]] = {
+    notices.Joined: _turn,
+    notices.Changed: _turn,
+    notices.Left: _turn,
+    notices.Described: _described,
+    notices.QuerySet: _set,
+    notices.Routes: _routes,
+    notices.Bypass: _bypass,
+}
