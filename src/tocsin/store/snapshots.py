@@ -6,16 +6,19 @@ side holds more than that. What a file holds is the server's affair. Consumers a
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from tocsin.errors import StoreUnavailable
-from tocsin.store.connection import Connection, Mailbox, NotSent, Unanswered, frame
+from tocsin.store.connection import Connection, Incoming, Mailbox, NotSent, Unanswered, frame
 from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.stream import persist
 from tocsin.store.verdict import judge, read_answer
 
 CHUNK_BYTES: Final = 128 << 10  # below every server's bound on a payload
@@ -60,23 +63,36 @@ async def save(
     """Write a stream to a file, as it is at one moment."""
     operation, connection = f"save stream {stream!r}", store.connection
     digest, size = hashlib.sha256(), 0
-    with Mailbox(connection) as chunks, path.open("xb") as out:
-        asked = {
-            "deliver_subject": chunks.address,
-            "no_consumers": True,
-            "chunk_size": CHUNK_BYTES,
-            "jsck": True,
-        }
-        answer = await _ask(connection, operation, f"$JS.API.STREAM.SNAPSHOT.{stream}", asked)
+    chunks: asyncio.Queue[Incoming] = asyncio.Queue()  # the server bounds what is not acknowledged
+    with path.open("xb") as out:
         try:
-            while (chunk := await chunks.get(CHUNK_S)).payload:
-                out.write(chunk.payload)
-                digest.update(chunk.payload)
-                size += len(chunk.payload)
-                progress(size)
-                if chunk.reply:
-                    await connection.send(frame(chunk.reply, "", b"", b""))
-        except (Unanswered, NotSent) as error:
+            async with (
+                _listening(connection, chunks.put_nowait) as subject,
+                asyncio.timeout(None) as patience,
+            ):
+                asked = {
+                    "deliver_subject": subject,
+                    "no_consumers": True,
+                    "chunk_size": CHUNK_BYTES,
+                }
+                answer = await _ask(
+                    connection, operation, f"$JS.API.STREAM.SNAPSHOT.{stream}", asked, once=True
+                )
+                loop = asyncio.get_running_loop()
+                while True:
+                    patience.reschedule(loop.time() + CHUNK_S)
+                    chunk = await chunks.get()
+                    if not chunk.payload:
+                        break
+                    out.write(chunk.payload)
+                    digest.update(chunk.payload)
+                    size += len(chunk.payload)
+                    progress(size)
+                    if chunk.reply:
+                        await connection.send(frame(chunk.reply, "", b"", b""))
+        except TimeoutError:
+            raise StoreUnavailable(operation, f"nothing came for {CHUNK_S:g} s") from None
+        except NotSent as error:
             raise StoreUnavailable(operation, str(error)) from None
         if chunk.status not in _DONE:
             raise StoreUnavailable(operation, f"the server gave up: {chunk.headers.get('Description', '')}")
@@ -92,6 +108,17 @@ async def save(
         config=answer["config"],
         state=state,
     )
+
+
+@contextlib.asynccontextmanager
+async def _listening(connection: Connection, take: Callable[[Incoming], None]) -> AsyncIterator[str]:
+    """A subject of our own, with a subscription to it alone: a server waits two seconds for that before it begins."""
+    with Mailbox(connection) as unique:
+        listener = await connection.listen(f"{unique.address}.chunks", "", take)
+        try:
+            yield listener.subject
+        finally:
+            await listener.stop()
 
 
 async def load(
@@ -150,12 +177,22 @@ async def forget(store: JetStreamStore, table: str, keys: str) -> None:
     await _ask(store.connection, f"forget {keys!r}", f"$JS.API.STREAM.PURGE.KV_{table}", request)
 
 
-async def _ask(connection: Connection, operation: str, subject: str, request: object) -> dict[str, Any]:
+async def _ask(
+    connection: Connection, operation: str, subject: str, request: object, *, once: bool = False
+) -> dict[str, Any]:
+    """An answer of JetStream's API. ``once``: asked again, it would be done twice."""
+    payload = msgspec.json.encode(request)
+
+    async def attempt(timeout_s: float) -> dict[str, Any]:
+        reply = await connection.ask(subject, payload, CHUNK_S if once else timeout_s)
+        answer, problem = read_answer(operation, reply.payload)
+        if problem is not None:
+            raise judge(operation, problem)
+        return answer
+
+    if not once:
+        return await persist(connection, operation, CHUNK_S, attempt)
     try:
-        reply = await connection.ask(subject, msgspec.json.encode(request), CHUNK_S)
+        return await attempt(CHUNK_S)
     except (Unanswered, NotSent) as error:
         raise StoreUnavailable(operation, str(error)) from None
-    answer, problem = read_answer(operation, reply.payload)
-    if problem is not None:
-        raise judge(operation, problem)
-    return answer
