@@ -13,7 +13,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from mqtt5 import Packet, PublishPacket, QoS, SubAckPacket, UnsubAckPacket, Will
+from mqtt5 import (
+    Packet,
+    PublishPacket,
+    QoS,
+    SubAckPacket,
+    SubscribePacket,
+    UnsubAckPacket,
+    UnsubscribePacket,
+    Will,
+)
 
 from tocsin.broker.outflow import ANSWERS_BYTES, Outflow
 from tocsin.broker.pace import HELD_BACK, NO_ROOM, NOT_CLEAR, TURN, UNDER_WAY, UNREAD, Pace
@@ -59,6 +68,7 @@ from tocsin.wire.replication import Bequest
 
 LINGER_S: Final = 5.0  # for a closed connection's last bytes
 AT_MOST_ONCE: Final = QoS.AT_MOST_ONCE
+DEAR: Final = (SubscribePacket, UnsubscribePacket)  # packets that are a slice of their own
 FREE_BYTES: Final = 4 << 10  # of an incomplete packet that every connection may have
 QUOTA_EXCEEDED: Final = 0x97
 
@@ -157,6 +167,9 @@ class Connection(Outflow, Permitted):
                 version = self._decoder.version
                 assert version is not None, "a packet was decoded, so that its version is known"
                 self.post(PacketArrived(packet=item, version=version, cause=self._cause))
+                if type(item) in DEAR and index + 1 < len(items):
+                    self._later = items[index + 1 :]  # it may have had a thousand filters
+                    return
 
     def _parts(self, run: PublishRun) -> bool:
         """Whether the messages of a long run cost what as many packets do."""

@@ -48,6 +48,11 @@ Role = Literal["server", "client"]
 _MEMO_MAX = 4_096  # topics remembered by their bytes: they repeat, message after message
 _MEMO_TOPIC_MAX_BYTES = 256  # of one of them; so the memo takes 2 MB at most
 
+FILTERS_MAX: Final = 1_000  # of one SUBSCRIBE or UNSUBSCRIBE: a bound on the time that a hostile one costs
+_MANY_FILTERS_BYTES: Final = 2_000  # no shorter packet has more
+_SUBSCRIBE: Final = 0x82
+_UNSUBSCRIBE: Final = 0xA2
+
 _ALL: Final = 1 << 40  # items at once: however many there are
 
 _TWO_BYTES_MAX = (1 << 14) - 1  # the longest remaining length that two bytes can say
@@ -333,6 +338,8 @@ class Decoder:
             self._speak(level)
             if not self._legal[frame[0]] and level != V31:
                 raise self._unexpected(frame[0])
+        if len(frame) > _MANY_FILTERS_BYTES and frame[0] in (_SUBSCRIBE, _UNSUBSCRIBE):
+            _check_filters(frame, at, properties=self._version == V5)
         if self._version == V311:
             return mqtt311.decode(frame, at)
         packet = mqtt50.decode(frame, at)
@@ -350,6 +357,27 @@ class Decoder:
         if kind == 0 or (kind == 15 and self._version == V311):
             return Malformed(f"packet type {kind} is reserved")
         return ProtocolViolation(f"a {self._role} does not receive {name}")
+
+
+def _check_filters(frame: bytes, at: int, *, properties: bool) -> None:
+    """Refuse a SUBSCRIBE or UNSUBSCRIBE of too many filters before they are read. What is malformed is read later."""
+    at += 2  # the packet id
+    if properties:
+        length, shift = 0, 0
+        while at < len(frame) and shift < 28:
+            byte, at = frame[at], at + 1
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        at += length
+    options = 1 if frame[0] == _SUBSCRIBE else 0
+    count, last = 0, len(frame) - 1
+    while at < last:
+        at += 2 + (frame[at] << 8 | frame[at + 1]) + options
+        count += 1
+        if count > FILTERS_MAX:
+            raise ProtocolViolation(f"a packet has more than {FILTERS_MAX} topic filters", 0x97)
 
 
 def _long_length(data: bytes, at: int, end: int) -> tuple[int, int]:

@@ -172,3 +172,20 @@ def test_a_whole_publish_to_a_known_topic_is_held_to_the_limit(version: Version,
         else:
             assert isinstance(item, PublishPacket)
             assert item.topic == "known"
+
+
+@pytest.mark.parametrize("version", [V5, V311])
+@pytest.mark.parametrize("first", [0x82, 0xA2])
+def test_a_packet_of_too_many_filters_is_refused_before_they_are_read(version: Version, first: int) -> None:
+    one = b"\x00\x01a" + (b"\x00" if first == 0x82 else b"")
+    for count, refused in ((1_000, False), (1_001, True), (200_000, True)):
+        body = b"\x00\x01" + (b"\x00" if version == V5 else b"") + one * count
+        decoder = Decoder(1 << 21)
+        decoder.feed(encode(ConnectPacket("c"), version))
+        length, said = len(body), bytearray()
+        while length:
+            said.append(length & 0x7F | (0x80 if length > 0x7F else 0))
+            length >>= 7
+        (item,) = decoder.feed(bytes((first, *said)) + body)
+        assert isinstance(item, WireError) == refused
+        assert not isinstance(item, WireError) or item.reason_code == 0x97
