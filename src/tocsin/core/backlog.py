@@ -7,7 +7,7 @@ and later has the log read from ``below`` on, until it has caught up. Entries be
 members, or to be sent again) are fetched one by one when they are wanted.
 
 Invariants: no more than ENTRIES_MAX entries and BYTES_MAX bytes (but for one entry) are kept of what is to come, and
-FETCHED_MAX of what was; one read at a time.
+FETCHED_MAX entries and as many bytes of what was; one read at a time.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ class Backlog:
         return self._fetched.get(position) or self._entries.get(position)
 
     @property
+    def _fetched_bytes(self) -> int:
+        return sum(len(matched.entry.payload) for matched in self._fetched.values())
+
+    @property
     def _full(self) -> bool:
         return len(self._entries) >= ENTRIES_MAX or self._bytes >= BYTES_MAX
 
@@ -85,7 +89,7 @@ class Backlog:
         for position in [each for each in self._entries if each < next_]:
             matched = self._entries.pop(position)
             self._bytes -= len(matched.entry.payload)
-            if position in needed and len(self._fetched) < FETCHED_MAX:
+            if position in needed and len(self._fetched) < FETCHED_MAX and self._fetched_bytes < BYTES_MAX:
                 self._fetched[position] = matched
         self._start = next_
         self._fetched = {each: matched for each, matched in self._fetched.items() if each in needed}
@@ -99,6 +103,8 @@ class Backlog:
             return []
         missing = [each for each in wanted if each not in self._fetched and each not in self.gone]
         if missing:
+            self._make_room(min(missing))
+        if missing and self._fetched_bytes < BYTES_MAX:  # else those come first that are here
             self.reading, self._wanted = True, frozenset(missing)
             return [ReadPart(start=min(missing), limit=FETCHED_MAX, cause=cause)]
         if not self.live and len(self._entries) <= ENTRIES_MAX // 2 and self._bytes <= BYTES_MAX // 2:
@@ -106,12 +112,22 @@ class Backlog:
             return [ReadPart(start=self.below, limit=ENTRIES_MAX // 2, cause=cause)]
         return []
 
+    def _make_room(self, position: int) -> None:
+        """Forget fetched entries behind a position that is wanted, while there is no room for it."""
+        while self._fetched_bytes >= BYTES_MAX and (last := max(self._fetched)) > position:
+            del self._fetched[last]
+
     def take(self, part: PartRead) -> None:
         """The part that was asked for."""
         wanted, stale = self._end()
         if wanted is not None:
-            self._fetched.update((each.position, each) for each in part.matched if each.position in wanted)
-            self.gone.update(each for each in wanted if each < part.next and each not in self._fetched)
+            found = [each for each in part.matched if each.position in wanted]
+            there = {each.position for each in found}
+            self.gone.update(each for each in wanted if each < part.next and each not in there)
+            for matched in found:
+                if self._fetched_bytes >= BYTES_MAX:
+                    break
+                self._fetched[matched.position] = matched
         elif not stale:
             for matched in part.matched:
                 if matched.position >= self.below:

@@ -114,6 +114,23 @@ def test_wanted_positions_are_fetched_and_those_that_are_gone_are_known_to_be() 
     assert some.get(7) is not None
 
 
+def test_no_more_bytes_are_fetched_than_the_bound_and_the_oldest_come_first() -> None:
+    some, size = based(next_=100, tail=99), module.BYTES_MAX // 4
+    wanted = range(20, 40)
+    some.ask(wanted, "c")
+    some.take(PartRead(matched=[matched(each, size) for each in wanted], next=99, tail=99))
+    assert [each for each in wanted if some.get(each)] == [20, 21, 22, 23] and not some.gone
+    assert some.ask(wanted, "c") == [], "those go first"
+    some.rebase(100, range(22, 40), 99)  # two are done with
+    (asked,) = some.ask(range(22, 40), "c")
+    assert asked.start == 24
+    some.take(PartRead(matched=[matched(each, size) for each in range(24, 40)], next=99, tail=99))
+    (asked,) = some.ask((10, *range(22, 40)), "c")  # one that is older was given back
+    assert asked.start == 10
+    some.take(PartRead(matched=[matched(10, size)], next=99, tail=99))
+    assert [each for each in (10, *range(22, 40)) if some.get(each)] == [10, 22, 23, 24]
+
+
 def test_what_was_trimmed_is_gone() -> None:
     some = based(next_=5, tail=9)
     some.ask((2,), "c")
