@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,7 +57,7 @@ async def retain(network: dict[str, Any], count: int, size: int) -> None:
             f"state/{number}", payload, qos=QoS.AT_LEAST_ONCE, packet_id=packet_id, retain=True
         )
         peer.send(packet)
-        if number % 50 == 49 or size == SIZE:
+        if number % 50 == 49 or size == SIZE or number == count - 1:
             while (await peer.receive(PubAckPacket)).packet_id != packet_id:
                 pass
     peer.writer.close()
@@ -95,6 +97,33 @@ async def test_brokers_come_back_and_serve_24_retained_messages_of_a_megabyte(tm
 @pytest.mark.timeout(600)
 async def test_brokers_come_back_and_serve_150_retained_messages_of_a_megabyte(tmp_path: Path) -> None:
     await survive(tmp_path / "state", 150)
+
+
+def tocsin(*words: str, state: Path) -> str:
+    command = [sys.executable, "-m", "tocsin", *words, "--state", str(state)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=READY_DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def test_an_operator_lists_and_removes_retained_messages_without_a_broker(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with up(*SET, state=state, level="error") as network:
+        await retain(network, 5, 40_000)
+        pids = [network["pids"][f"broker/{name}"] for name in ("north-1", "north-2")]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            listed = json.loads(tocsin("retained", "list", "state/+", "--limit", "2", "--json", state=state))
+            assert (listed["messages"], listed["bytes"], len(listed["largest"])) == (5, 200_000, 2)
+            assert "5 retained messages" in tocsin("retained", "list", state=state)
+            removed = json.loads(tocsin("retained", "remove", "state/4", "--yes", "--json", state=state))
+            assert removed == {"removed": 1, "bytes": 40_000, "left": 0}
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        await served(network, "north-1", 4)
+        await served(network, "north-2", 4)
 
 
 @pytest.fixture

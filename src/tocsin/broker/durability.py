@@ -20,8 +20,8 @@ from tocsin.broker.orphans import Orphans
 from tocsin.broker.ownership import Ownership
 from tocsin.broker.provisional import CutOff, Provisional, ProvisionalAttendant
 from tocsin.broker.replicating import Replicating
-from tocsin.broker.retained import Retained
-from tocsin.broker.retaining import Retaining
+from tocsin.broker.retained import Retained, retained_table
+from tocsin.broker.retaining import Retaining, Waiting
 from tocsin.broker.sessions import Abandoned, NotYours, Sessions
 from tocsin.broker.standing_by import StandingBy
 from tocsin.broker.standing_in import StandingIn
@@ -29,6 +29,7 @@ from tocsin.broker.wills import Wills
 from tocsin.broker.witnesses import Witnesses
 from tocsin.core.ownership import Claim, may_take
 from tocsin.core.replication.signals import Policy
+from tocsin.core.retain_line import Place
 from tocsin.core.session import Accepted
 from tocsin.core.session_quota import SessionQuota
 from tocsin.core.stored_session import StoredSession, decode_session, session_key
@@ -127,6 +128,8 @@ class Durability:
         keep_bytes: int | None = None,
         commits_max: int,
         retained_max: int,
+        retained_bytes: int,
+        retained_user_bytes: int,
         groups_max: int,
         members_max: int,
         results: ResultsReader | None = None,
@@ -155,7 +158,9 @@ class Durability:
             judging=judging,
         )
         await journal.open()
-        retained = Retained(await store.table(TableSpec(name=f"{network}-retained")), retained_max)
+        retained = Retained(
+            await store.table(retained_table(network)), retained_max, retained_bytes, retained_user_bytes
+        )
         table = await store.table(TableSpec(name=f"{network}-sessions"))
         groups = Groups(
             await store.table(TableSpec(name=f"{network}-groups")),
@@ -468,11 +473,15 @@ class Durability:
             told()
         elif publication.qos == 0:
             if publication.retain:
-                self.retaining.keep(publication)
+                self.retaining.keep_if_room(publication, will.owner)
             self._announce(publication)
             told()
         elif fits(publication.topic):
-            place = self.retaining.expect(publication.topic) if publication.retain else None
+            place: Place[Waiting] | None = None
+            if publication.retain and self.retaining.refusal(publication, will.owner) is None:
+                place = self.retaining.expect(publication.topic, publication, will.owner)
+            elif publication.retain:  # there is no room: it is published, and not retained
+                publication = msgspec.structs.replace(publication, retain=False)
 
             def stored(error: TocsinError | None, position: int) -> None:
                 if place is not None and error is None:

@@ -197,6 +197,8 @@ class _Broker:
             keep_bytes=settings.messages.keep_bytes,
             commits_max=settings.limits.inflight_commits_max,
             retained_max=settings.limits.retained_max,
+            retained_bytes=settings.budgets.retained_bytes,
+            retained_user_bytes=settings.budgets.retained_bytes * settings.budgets.user_percent // 100,
             groups_max=settings.limits.groups_max,
             members_max=settings.limits.group_members_max,
             results=ResultsReader(results_directory(settings)),

@@ -22,12 +22,12 @@ from weakref import WeakSet
 import msgspec
 import structlog
 
-from tocsin.core.retained import RetainedTopics
-from tocsin.errors import Conflict, Malformed, StoreUnavailable
+from tocsin.core.retained import OVERHEAD_BYTES, RetainedTopics, Room
+from tocsin.errors import Conflict, Malformed, StoreFull, StoreUnavailable
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import tokens_of
 from tocsin.model.versions import UNREADABLE, Packed
-from tocsin.ports import Change, Table
+from tocsin.ports import Change, Table, TableSpec
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -36,6 +36,12 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
     publication: Publication
     at_s: float
     position: int = 0  # in the log; of one at QoS 0, of the log when it came
+    user: str = ""  # whose budget it counts against
+
+    @property
+    def size(self) -> int:
+        """What it costs a broker to keep it."""
+        return size_of(self.publication)
 
     @property
     def waited_s(self) -> float:
@@ -45,6 +51,20 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def over(self) -> bool:
         """Whether its time is over."""
         return self.publication.expiry_s is not None and self.publication.expired(self.waited_s)
+
+
+def retained_table(network: str) -> TableSpec:
+    """Where a network's retained messages are; keys are topics (``model.subjects``), values ``Kept``."""
+    return TableSpec(name=f"{network}-retained")
+
+
+def size_of(publication: Publication) -> int:
+    """What it costs a broker to keep a message; nothing, if it removes one."""
+    if not publication.payload:
+        return 0
+    properties = sum(len(key) + len(value) for key, value in publication.user_properties)
+    others = len(publication.correlation or b"") + len(publication.response_topic or "")
+    return OVERHEAD_BYTES + len(publication.payload) + 2 * len(publication.topic) + properties + others
 
 
 KEPT: Final = Packed("a retained message", msgspec.msgpack.Decoder(Kept))
@@ -70,7 +90,10 @@ class Waiting(Protocol):
 class Retained:
     """See the module's text."""
 
-    def __init__(self, table: Table, topics_max: int) -> None:
+    def __init__(
+        self, table: Table, topics_max: int, bytes_max: int = 1 << 40, user_max: int = 1 << 40
+    ) -> None:
+        self.room = Room(bytes_max, user_max)
         self._table = table
         self._topics: RetainedTopics[Kept] = RetainedTopics(topics_max)
         self._by_key: dict[
@@ -81,21 +104,38 @@ class Retained:
         self.known = asyncio.Event()  # the copy is complete
         self._waiting: WeakSet[Waiting] = WeakSet()  # for that, as long as their clients are there
         self._log = structlog.get_logger()
-        self.refused = 0  # messages for which there was no room here
+        self.refused = 0  # messages that were not retained for want of room
+        self.missing = 0  # messages of the network that this broker's copy has no room for
 
     def __len__(self) -> int:
         return len(self._topics) - len(self._own)
 
-    async def put(self, publication: Publication, position: int = 0) -> None:
+    def refusal(self, publication: Publication, user: str, reserved: int, reserver: str) -> str | None:
+        """Why a user's message cannot be retained; None: it can. ``reserved``: bytes of its topic, by whom."""
+        if not publication.payload:
+            return None
+        there = self._topics.get(publication.topic)
+        if there is None and self._topics.full:
+            return f"the network has {len(self._topics)} retained messages already (limits.retained_max)"
+        places = [(reserved, reserver), (0, "") if there is None else (there.size, there.user)]
+        own = sum(size for size, whose in places if whose == user)
+        return self.room.refusal(user, size_of(publication), over=sum(size for size, _ in places), own=own)
+
+    def size(self, topic: str) -> int:
+        """Of what is retained of a topic."""
+        kept = self._topics.get(topic)
+        return 0 if kept is None else kept.size
+
+    async def put(self, publication: Publication, position: int = 0, user: str = "") -> None:
         """Keep a message as its topic's newest, or with an empty payload keep none; returns when it is durable.
 
         ``position`` is its own. A message of a later one, of another broker, is left in its place.
         """
         topic = publication.topic
         if publication.payload and self._topics.full and self._topics.get(topic) is None:
-            self.refused += 1  # the table would grow without bound, and no broker could hold what is in it
-            return
-        key, kept = tokens_of(topic), Kept(publication, time.time(), position)
+            self.refused += 1  # others were faster: the table would grow without bound
+            raise StoreFull("retain", "limits.retained_max is reached")
+        key, kept = tokens_of(topic), Kept(publication, time.time(), position, user)
         _, revision, there = self._by_key.get(key, ("", 0, 0))
         for _ in range(PUT_ATTEMPTS):
             if there > position:
@@ -124,6 +164,10 @@ class Retained:
         else:
             self._forget(key)
 
+    def has(self, topic: str) -> bool:
+        """Whether anything is retained of a topic, as far as it is known here."""
+        return self._topics.get(topic) is not None or not self.known.is_set()
+
     def position(self, topic: str) -> int:
         """Of what is retained of a topic, as far as it is known here; 0: nothing is."""
         kept = self._topics.get(topic)
@@ -137,7 +181,7 @@ class Retained:
             return
         if not publication.payload:
             self._forget(key)
-        elif self._topics.put(topic, Kept(publication, at_s, position)):  # the table has it from who took it
+        elif self._hold(topic, Kept(publication, at_s, position)):  # the table has it from who took it
             self._by_key.setdefault(key, (topic, 0, 0))
             self._stale.discard(key)
 
@@ -187,6 +231,8 @@ class Retained:
 
     def problem(self) -> str | None:
         """What keeps those waiting who ask for retained messages; None: nothing."""
+        if self.missing:
+            return "there is no room for all retained messages (budgets.retained_bytes): some are not delivered here"
         if self.known.is_set():
             return None
         return (
@@ -198,6 +244,7 @@ class Retained:
         match change.kind:
             case "reset":
                 self._stale = set(self._by_key)
+                self.missing = 0
             case "put":
                 try:
                     self._keep(change.key, KEPT.read(change.value), change.revision)
@@ -210,10 +257,14 @@ class Retained:
                     self._forget(key)
                 self._stale = set()
                 self._log.debug("retained messages are known", messages=len(self._topics))
-                self.known.set()
-                waiting, self._waiting = list(self._waiting), WeakSet()
-                for each in waiting:
-                    each.begin()
+                self.all_here()
+
+    def all_here(self) -> None:
+        """The copy is complete: who waits for that goes on."""
+        self.known.set()
+        waiting, self._waiting = list(self._waiting), WeakSet()
+        for each in waiting:
+            each.begin()
 
     def _keep(self, key: str, kept: Kept, revision: int) -> None:
         topic = kept.publication.topic
@@ -223,12 +274,36 @@ class Retained:
         current = self._topics.get(topic)
         if current is not None and current.position > kept.position:
             self._by_key[key] = (topic, revision, kept.position)  # the table is behind the log
-        elif self._topics.put(topic, kept):
+        elif self._hold(topic, kept):
             self._by_key[key] = (topic, revision, kept.position)
-        else:
-            self.refused += 1
 
     def _forget(self, key: str) -> None:
         topic, *_ = self._by_key.pop(key, ("", 0, 0))
         if topic:
+            self._let_go(topic)
             self._topics.remove(topic)
+
+    def _hold(self, topic: str, kept: Kept) -> bool:
+        """Have a message in the copy, in the place of the one that was there; False if the copy has no room for it."""
+        before = self._topics.get(topic)
+        grown = kept.size - (0 if before is None else before.size)
+        if (grown > 0 and not self.room.fits(grown)) or (before is None and self._topics.full):
+            if not self.missing:
+                self._log.error(
+                    "this broker has no room for all retained messages",
+                    stream=topic,
+                    bytes=self.room.kept,
+                    remedy="raise budgets.retained_bytes, or remove some: tocsin retained remove FILTER",
+                )
+            self.missing += 1
+            self._let_go(topic)  # an old one in its place would be wrong
+            self._topics.remove(topic)
+            return False
+        self._let_go(topic)
+        self.room.keep(kept.user, kept.size)
+        return self._topics.put(topic, kept)
+
+    def _let_go(self, topic: str) -> None:
+        before = self._topics.get(topic)
+        if before is not None and topic not in self._own:
+            self.room.keep(before.user, -before.size)

@@ -251,7 +251,8 @@ class Source:
             packet = Publication.of(packet, topic, connection.client_id).packet(retain=packet.retain)
         self._exchange.publish(connection, topic, packet)
         if packet.retain:
-            self._durability.retaining.keep(Publication.of(packet, topic, connection.client_id))
+            retaining, kept = self._durability.retaining, Publication.of(packet, topic, connection.client_id)
+            retaining.keep_if_room(kept, connection.user)
 
     def publication(self, topic: str, packet: PublishPacket) -> Publication:
         """A message as it is kept, with what is said of its stream."""
@@ -280,14 +281,20 @@ class Source:
             self._connection.account.give(Kind.COMMITS, size)
             self._do(self.gate.settled())
             return
+        publication, retaining = self.publication(topic, packet), self._durability.retaining
+        user = self._connection.user if publication.retain else ""
+        problem: str | None = None
         if qos == 2 and not attendant.has_room(packet_id, topic):
-            self._do(self.gate.settled())
             problem = "too many QoS 2 messages wait for their PUBREL; release some first"
+        elif publication.retain:
+            problem = retaining.refusal(publication, user)
+        if problem is not None:
+            self._connection.account.give(Kind.COMMITS, size)
+            self._do(self.gate.settled())
             self._fail(packet_id, QUOTA_EXCEEDED, problem)
             return
-        publication = self.publication(topic, packet)
         record_id = attendant.record_id(packet_id, qos, topic)
-        place = self._durability.retaining.expect(topic) if publication.retain else None
+        place = retaining.expect(topic, publication, user) if publication.retain else None
         commit = partial(self._commit, publication, packet_id, qos, record_id, place, size)
         if qos == 1:
             commit()

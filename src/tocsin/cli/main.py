@@ -30,6 +30,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "channel": ("tocsin.cli.channel", "app"),
     "dataset": ("tocsin.cli.dataset", "app"),
     "feed": ("tocsin.cli.feed", "app"),
+    "retained": ("tocsin.cli.retained", "app"),
     "explain": ("tocsin.cli.explain", "app"),
     "backup": ("tocsin.cli.backup", "app"),
     "doctor": ("tocsin.cli.doctor", "doctor"),

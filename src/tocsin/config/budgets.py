@@ -103,6 +103,15 @@ class Budgets(Section, frozen=True, kw_only=True):
             description="Memory that each embedded NATS server keeps to, by collecting more often (GOMEMLIMIT).",
         ),
     ] = 512 << 20
+    retained_bytes: Annotated[
+        int,
+        Meta(
+            ge=LEAST_BYTES,
+            le=MOST_BYTES,
+            description="Retained messages of the whole network, of which every broker has a copy, with 1 KiB beside "
+            "each. Without room PUBLISH is refused; at QoS 0 a message is delivered and not retained.",
+        ),
+    ] = 384 << 20
     user_percent: Annotated[
         int,
         Meta(

@@ -68,6 +68,9 @@ def _broker(settings: Settings) -> list[Part]:
     ]
     for kind, bounds in zip(Kind, bounds_of(settings.budgets), strict=True):
         parts.append(Part(WORDS[kind], bounds.broker + bounds.broker // SLACK, kind.setting))
+    # A quarter more in the copy, and a quarter on its way to the store (``core.retained``).
+    retained = settings.budgets.retained_bytes
+    parts.append(Part("retained messages", retained + retained // 2, "budgets.retained_bytes"))
     parts.append(Part("wills that wait for their delay", WILLS_MAX_BYTES))
     if others:
         theirs = min(limits.filters_max * FILTER_BYTES, settings.budgets.sessions_bytes)

@@ -46,6 +46,11 @@ class RetainLines(Generic[Item]):
         self._lines.setdefault(topic, deque()).append(place)
         return place
 
+    def last(self, topic: str) -> Place[Item] | None:
+        """The last place in a topic's line, if it is settled: it may be written, and is not yet."""
+        line = self._lines.get(topic)
+        return line[-1] if line and line[-1].settled and line[-1].item is not None else None
+
     def settle(self, place: Place[Item], item: Item | None) -> None:
         """It may be written now; or (None) it will not be."""
         assert not place.settled, "a place is settled once"

@@ -12,9 +12,70 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 Kept = TypeVar("Kept")
+
+# What one retained message costs beside its bytes: measured (trie, look-ups, two objects), rounded up.
+OVERHEAD_BYTES: Final = 1_024
+SLACK: Final = (
+    4  # a copy may be over its bound by this part of it: brokers that write at once know late of each other
+)
+
+
+class Room:
+    """Bytes of retained messages: what is kept, what is on its way, of the whole network and of each user.
+
+    What a message adds is *reserved* from when it is taken until it is written, and *kept* once the copy has it; for a
+    moment it is both. ``refusal`` says why one more cannot be taken. What others have taken, or was kept under other
+    bounds, is counted whether there is room or not, up to the slack (``fits``): a copy is bounded in any case.
+    """
+
+    def __init__(self, bytes_max: int, user_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.user_max = user_max
+        self.kept = 0
+        self.reserved = 0
+        self._users: dict[str, int] = {}  # kept and reserved
+
+    def refusal(self, user: str, size: int, *, over: int = 0, own: int = 0) -> str | None:
+        """Why there is no room for so many bytes of a user's, in the place of ``over``, ``own`` of them the user's."""
+        if self.kept + self.reserved + size - over > self.bytes_max:
+            return (
+                f"the network has no room for more retained messages: {self.bytes_max} bytes "
+                "(budgets.retained_bytes)"
+            )
+        if self._users.get(user, 0) + size - own > self.user_max:
+            return (
+                f"this user has no room for more retained messages: {self.user_max} bytes "
+                "(budgets.user_percent of budgets.retained_bytes)"
+            )
+        return None
+
+    def fits(self, size: int) -> bool:
+        """Whether the copy can hold so many bytes more."""
+        return self.kept + size <= self.bytes_max + self.bytes_max // SLACK
+
+    def used(self, user: str) -> int:
+        return self._users.get(user, 0)
+
+    def reserve(self, user: str, size: int) -> None:
+        """Count a message that is on its way; with a negative size, no longer."""
+        self.reserved += size
+        self._count(user, size)
+
+    def keep(self, user: str, size: int) -> None:
+        """Count a message that the copy has; with a negative size, no longer."""
+        self.kept += size
+        self._count(user, size)
+
+    def _count(self, user: str, size: int) -> None:
+        left = self._users.get(user, 0) + size
+        assert left >= 0 and self.kept >= 0 and self.reserved >= 0, "nobody gives back more than it has"
+        if left:
+            self._users[user] = left
+        else:
+            self._users.pop(user, None)
 
 
 class _Node(Generic[Kept]):

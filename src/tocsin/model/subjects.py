@@ -41,6 +41,19 @@ def _token(level: str) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f"={byte:02X}" for byte in level.encode())
 
 
+def topic_of(tokens: str) -> str:
+    """The topic that ``tokens_of`` wrote so."""
+    return "/".join(map(_level, tokens.split(".")))
+
+
+def _level(token: str) -> str:
+    if "=" not in token:
+        return token
+    plain, *coded = token.split("=")
+    parts = [plain.encode(), *(bytes.fromhex(each[:2]) + each[2:].encode() for each in coded)]
+    return b"".join(parts).decode("utf-8", "replace")
+
+
 def subject_of(topic: str, network: str, *, critical: bool = False) -> str:
     """Where a message of this topic is kept."""
     return f"{network}.{CRITICAL_MESSAGES if critical else MESSAGES}.{tokens_of(topic)}"

@@ -98,8 +98,10 @@ class Door:
         visitors: Visitors | None = None,
         budget: Budget | None = None,
         others: tuple[str, ...] = (),
+        retained_bytes: int = 64 << 20,
     ) -> None:
         self._others = others
+        self._retained_bytes = retained_bytes
         self.refuges: dict[Scheme, str] = {}  # where clients are sent that cannot be here
         self._broker = broker
         self._info = msgspec.structs.replace(OWN, id=broker, cluster=cluster)
@@ -187,6 +189,8 @@ class Door:
             life="1",
             commits_max=1_000,
             retained_max=1_000,
+            retained_bytes=self._retained_bytes,
+            retained_user_bytes=self._retained_bytes // 2,
             groups_max=self._limits.groups_max,
             members_max=self._limits.group_members_max,
             results=self._results,

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tocsin.broker.retained import Kept, Retained
+from tocsin.errors import StoreFull
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import tokens_of
 from tocsin.ports import Change, TableSpec
@@ -64,7 +65,8 @@ async def test_the_newest_counts_and_an_empty_one_removes() -> None:
 async def test_more_topics_than_there_is_room_for_are_counted() -> None:
     async with two_brokers(topics_max=1) as (one, _):
         await one.put(Publication("a", b"1", 1, "me"))
-        await one.put(Publication("b", b"2", 1, "me"))
+        with pytest.raises(StoreFull):
+            await one.put(Publication("b", b"2", 1, "me"))
         assert payloads(one) == [b"1"]
         assert one.refused >= 1
 
@@ -78,7 +80,8 @@ async def test_an_expired_message_is_not_given_out() -> None:
 async def test_what_has_no_room_here_is_not_written_to_the_table_either() -> None:
     async with two_brokers(topics_max=1) as (one, other):
         await one.put(Publication("a", b"1", 1, "me"))
-        await one.put(Publication("b", b"2", 1, "me"))
+        with pytest.raises(StoreFull):
+            await one.put(Publication("b", b"2", 1, "me"))
         await one.put(Publication("a", b"3", 1, "me"))
         await until_equal(other, [b"3"])
         assert (one.refused, other.refused) == (1, 0)

@@ -80,6 +80,7 @@ from tocsin.config import SETTINGS, Shares
         ("budgets.sessions_bytes", [(16 << 20) - 1, (1 << 40) + 1]),
         ("budgets.metadata_bytes", [(16 << 20) - 1, (1 << 40) + 1]),
         ("budgets.store_bytes", [(64 << 20) - 1, (1 << 40) + 1]),
+        ("budgets.retained_bytes", [(16 << 20) - 1, (1 << 40) + 1]),
         ("budgets.user_percent", [9, 101]),
         ("budgets.client_percent", [9, 101]),
         ("messages.keep_s", [599, 315_360_001]),

@@ -14,6 +14,7 @@ from tocsin.model.subjects import (
     patterns_of,
     subject_of,
     tokens_of,
+    topic_of,
 )
 from tocsin.store import rules
 from tocsin.wire.topics import matches
@@ -35,6 +36,7 @@ small_filters = st.builds(
 def test_every_topic_has_a_subject_and_a_key_that_the_store_takes(topic: str) -> None:
     rules.check_subject("test", subject_of(topic, "net"))
     rules.check_key("test", tokens_of(topic))
+    assert topic_of(tokens_of(topic)) == topic
 
 
 @given(topics, topics)
