@@ -67,11 +67,15 @@ def kill(pid: int) -> None:
 
 
 class Wire:
-    """Between clients and a server on loopback; while it is ``deaf``, nothing that the server says arrives."""
+    """Between clients and a server on loopback; while it is ``deaf``, nothing that the server says arrives.
+
+    While it is blocked, there are no connections.
+    """
 
     def __init__(self, server: tuple[str, int]) -> None:
         self._server = server
         self.deaf = False
+        self._blocked = False
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -86,6 +90,9 @@ class Wire:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listening.accept()
+                if self._blocked:
+                    client.close()
+                    continue
                 try:
                     server = socket.create_connection(self._server, timeout=5)
                 except OSError:
@@ -118,6 +125,13 @@ class Wire:
             sockets = list(self._open)
         self._end(*sockets)
         self.deaf = False
+
+    def block(self) -> None:
+        self._blocked = True
+        self.cut()
+
+    def unblock(self) -> None:
+        self._blocked = False
 
     def close(self) -> None:
         self._listening.close()

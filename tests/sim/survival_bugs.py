@@ -18,7 +18,6 @@ def with_bug(bug: type[SurvivalBroker], faults: Profile = FAULTS) -> Scenario:
     return msgspec.structs.replace(find("survival"), build=partial(survival.build, broker=bug), faults=faults)
 
 
-def first_broken(scenario: Scenario, seeds: int, first: int = 0) -> Broken | None:
-    """What the first seed breaks that breaks anything; None if none of so many does."""
-    found = (run(scenario, seed).broken for seed in range(first, first + seeds))
-    return next((broken for broken in found if broken), None)
+def first_broken(scenario: Scenario, seeds: int) -> Broken | None:
+    """What the first seed breaks that breaks anything, from 0 on; None if none of so many does."""
+    return next((broken for seed in range(seeds) if (broken := run(scenario, seed).broken)), None)

@@ -20,7 +20,8 @@ QUICK = 40  # seeds: some ten seconds
 # 0: what an ended connection could not write, because the cell was missing, was tried for ever.
 # 273: a client that had not got its CONNACK took the next session for the one that it had.
 # 697: a new session's messages from before it are not the old one's once more.
-ONCE_FAILED = (0, 273, 697)
+# 1706: a message waited in the queue of a broker that was cut off; its client repeated it elsewhere meanwhile.
+ONCE_FAILED = (0, 273, 697, 1706)
 
 ONCE_IN_THE_LOG = "a message at QoS 2 is in the log once"
 SESSIONS_LAST = "sessions last"

@@ -38,7 +38,7 @@ from tocsin.model.subjects import (
 from tocsin.ports import READ_MAX, Entry, Log, Record
 from tocsin.runtime.appended import appended
 from tocsin.runtime.points import AFTER_APPEND, BEFORE_APPEND, reach
-from tocsin.runtime.pump import wall_us
+from tocsin.runtime.pump import now_us, wall_us
 from tocsin.runtime.resolving import Resolver
 
 EVERYTHING: Final = ">"  # of the log: messages, and the metadata that they refer to
@@ -134,7 +134,9 @@ class Journal:
         subject = subject_of(publication.topic, self._network, critical=publication.critical)
         if publication.keys is not None:
             publication = self._referring(publication)
-        self._queue.add(Record(subject, encode_publication(publication), record_id), stored, behind)
+        self._queue.add(
+            Record(subject, encode_publication(publication), record_id), stored, self.tail, behind
+        )
         self._filled.set()
         if self._queue.full and not self._pressed:
             self._pressed = True
@@ -145,15 +147,15 @@ class Journal:
         reference, data = self._references.refer(publication.topic, publication.keys)
         if not reference:
             return publication
-        if self._references.is_due(reference, now_us := wall_us()):
-            self._references.wrote(reference, now_us)
+        if self._references.is_due(reference, time_us := wall_us()):
+            self._references.wrote(reference, time_us)
 
             def stored(error: TocsinError | None, position: int) -> None:
                 if error is not None:
                     self._references.failed(reference)
 
             record = Record(said_subject(reference, self._network), data, next(self._said_ids))
-            self._queue.add(record, stored)
+            self._queue.add(record, stored, self.tail)
         return msgspec.structs.replace(publication, keys=None, said=reference)
 
     async def commit_all(self) -> None:
@@ -161,7 +163,7 @@ class Journal:
         while True:
             await self._filled.wait()
             self._filled.clear()
-            while records := self._queue.start(max(self.tail, self.newest)):
+            while records := self._queue.start(max(self.tail, self.newest), now_us()):
                 await self._append(records)
                 if self._pressed and self._queue.drained:
                     self._pressed = False
@@ -179,7 +181,7 @@ class Journal:
                 reach(AFTER_APPEND)
                 self.newest = max(self.newest, *positions)
             except TocsinError as error:
-                delay_us, failed = self._queue.failed(error)
+                delay_us, failed = self._queue.failed(error, now_us())
                 self._logger.warning(
                     "messages are not durable yet", problem=str(error), messages=len(records)
                 )
@@ -189,7 +191,7 @@ class Journal:
                     return
                 await asyncio.sleep(delay_us / 1e6)
             else:
-                for stored, position in zip(self._queue.succeeded(), positions, strict=True):
+                for stored, position in zip(self._queue.succeeded(now_us()), positions, strict=True):
                     stored(None, position)
                 return
 
@@ -198,7 +200,7 @@ class Journal:
         positions, end = await appended(self._log, records, behind)
         if positions:
             self._logger.info("messages were durable already", messages=len(positions))
-        for stored, position in self._queue.found(positions, end):
+        for stored, position in self._queue.found(positions, end, now_us()):
             self.newest = max(self.newest, position)
             stored(None, position)
         return self._queue.again()

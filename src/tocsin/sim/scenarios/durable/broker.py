@@ -232,11 +232,12 @@ class Broker:
         self, publication: Publication, record_id: str, done: Callable[[], None], behind: int | None = None
     ) -> None:
         subject = subject_of(publication.topic, NETWORK, critical=publication.critical)
-        self._queue.add(Record(subject, encode_publication(publication), record_id), done, behind)
+        record = Record(subject, encode_publication(publication), record_id)
+        self._queue.add(record, done, self.tail, behind)
         self._append_next()
 
     def _append_next(self) -> None:
-        if self._queue.start(self.tail):
+        if self._queue.start(self.tail, self.now_us):
             self._append()
 
     def _append(self) -> None:
@@ -255,7 +256,7 @@ class Broker:
         if isinstance(event, StoreFailed):
             self._fail(event)
             return
-        for done in self._queue.succeeded():
+        for done in self._queue.succeeded(self.now_us):
             done()
         self._append_next()
 
@@ -263,12 +264,12 @@ class Broker:
         if isinstance(found, StoreFailed):
             self._fail(found)
             return
-        for done, _ in self._queue.found(found, end):
+        for done, _ in self._queue.found(found, end, self.now_us):
             done()
         self._append()
 
     def _fail(self, event: StoreFailed) -> None:
-        delay_us, failed = self._queue.failed(event.error)
+        delay_us, failed = self._queue.failed(event.error, self.now_us)
         assert not failed, "the simulated store is never full"
         self._out.append(SetTimer(name="commit", delay_us=delay_us, cause=self._cause))
 

@@ -1,5 +1,5 @@
 """The same with long faults, of half a minute to ten minutes, and whatever the store forgets by itself: sessions of a
-second to ten minutes, a log that remembers ids for a second to two minutes, and a clock of the store's that jumps.
+second to ten minutes, a log that remembers ids for fifteen seconds to two minutes, and a store's clock that jumps.
 
 Clients are slower than in ``durable``, so that a run of twenty minutes has about as many events.
 """
@@ -44,7 +44,8 @@ LONG_FAULTS = Profile(
 )
 EXPIRIES = 11  # a session lasts 2⁰ to 2¹⁰ seconds, at most ten minutes
 AWAYS = 10  # and its client is away for as long
-WINDOW_S_MAX = 120  # for which the log remembers ids
+# For which the log remembers ids: at least for as long as a request may be under way (``StoreWeather.slow_us``).
+WINDOW_S_MIN, WINDOW_S_MAX = 15, 120
 _CONNECTION = Link(fifo=True)
 
 
@@ -105,7 +106,7 @@ class PatientBroker(Broker):
 def build_long(world: World, broker: Callable[[Address], Broker] = PatientBroker) -> list[Invariant]:
     """Fill a world; ``broker`` is the machine to use, so that a variant can be tried."""
     world.network.link_of = lambda sender, receiver: _CONNECTION
-    window_s = min(WINDOW_S_MAX, 1 << world.streams.stream("window").below(8))
+    window_s = WINDOW_S_MIN + world.streams.stream("window").below(WINDOW_S_MAX - WINDOW_S_MIN + 1)
     world.log(msgspec.structs.replace(LOG, dedupe_window_s=float(window_s)))
     world.table(SESSIONS)
     for address in BROKERS:
