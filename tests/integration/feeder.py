@@ -42,6 +42,7 @@ class Child:
             f"state={state}",
             "feeds.http_port=0",
             "feeds.folder_poll_s=0.1",
+            f"feeds.folders={state.parent}",
             "log.level=debug",
             *sets,
         )

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.integration.running import up
+from tocsin.runtime.store_access import add_user
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -72,7 +73,16 @@ def test_spark_listens_on_loopback_alone_also_when_its_pages_are_asked_for(tmp_p
     for part in ("datasets", "spark", "logs", "nats"):  # of an older version, that left them open
         (state / part).mkdir()
         (state / part).chmod(0o755)
-    options = ("spark.master=local[2]", "spark.heap=1g", "spark.ui_port=0", "pipeline.metrics_port=0")
+    key = add_user(state, "ann")
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[sql]]\nallow = "query"\nnames = ["Reports"]\nusers = ["ann"]\n')
+    options = (
+        "spark.master=local[2]",
+        "spark.heap=1g",
+        "spark.ui_port=0",
+        "pipeline.metrics_port=0",
+        f"access.rules={rules}",
+    )
     sets = [word for each in (ONE_BROKER, *options) for word in ("--set", each)]
     with up(*sets, level="error", spark=True, state=state) as ready:
         asked = [
@@ -89,6 +99,21 @@ def test_spark_listens_on_loopback_alone_also_when_its_pages_are_asked_for(tmp_p
         script = "CREATE DATASET Reports (n INT NOT NULL); SELECT count(*) AS n FROM Reports"
         done = subprocess.run([*asked, "-c", script], capture_output=True, text=True, timeout=DEADLINE_S)
         assert done.returncode == 0, done.stderr
+        as_ann = [*asked, "--user", "ann", "--key", str(key)]
+        for text, words in (
+            ("SELECT count(*) AS n FROM Reports", ""),
+            ("DROP DATASET Reports", "ann may not drop"),
+        ):
+            done = subprocess.run([*as_ann, "-c", text], capture_output=True, text=True, timeout=DEADLINE_S)
+            assert done.returncode == bool(words) and words in done.stderr, done.stderr
+        lines = (state / "audit" / "audit.log").read_text().splitlines()
+        noted = [(each["who"], each["action"], each["outcome"]) for each in map(json.loads, lines)]
+        assert noted == [
+            ("operator", "define", "done"),
+            ("operator", "query", "done"),
+            ("ann", "query", "done"),
+            ("ann", "drop", "refused"),
+        ]
         family = family_of(parent_of(ready["pids"]))
         found = listening(family)
         assert any("java" in Path(each.exe()).name for each in family if each.is_running())

@@ -17,6 +17,7 @@ from tocsin.client.sql import Pipeline, connect
 from tocsin.config import Nats
 from tocsin.errors import OperatorError, StoreUnavailable
 from tocsin.runtime.directory import datasets_directory
+from tocsin.runtime.store_access import keys_directory
 
 WaitOption = Annotated[
     float,
@@ -38,25 +39,39 @@ class Found(msgspec.Struct, frozen=True):
     nats: Nats
     network: str
     storage: Path  # of its datasets, if it is on this machine
+    state: str
 
 
 def find(config: Path | None, sets: list[str] | None, state: str | None) -> Found:
     """The network that runs on the state directory, or the one that the settings name."""
     settings = network_settings(config, sets, state)
-    return Found(settings.nats, settings.network, datasets_directory(settings))
+    return Found(settings.nats, settings.network, datasets_directory(settings), settings.state)
 
 
 def reach(
-    config: Path | None, sets: list[str] | None, state: str | None, wait_s: float
+    config: Path | None,
+    sets: list[str] | None,
+    state: str | None,
+    wait_s: float,
+    user: str = "",
+    key: str = "",
 ) -> AbstractAsyncContextManager[Pipeline]:
-    """The pipeline of that network."""
+    """The pipeline of that network; for a user of SQL with its key, or the operator."""
     found = find(config, sets, state)
+    credentials = key or (str(keys_directory(found.state) / f"user-{user}.nk") if user else "")
 
     def on_wait() -> None:
         if sys.stderr.isatty():
             print(f"the pipeline does not answer yet; waiting up to {wait_s:g} s …", file=sys.stderr)
 
-    return connect(found.nats, network=found.network, wait_s=wait_s, on_wait=on_wait)
+    return connect(
+        found.nats,
+        user=user,
+        credentials=credentials,
+        network=found.network,
+        wait_s=wait_s,
+        on_wait=on_wait,
+    )
 
 
 def ask(

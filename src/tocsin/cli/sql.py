@@ -43,6 +43,16 @@ def sql(
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=1.0, help="How long an answer may take.")
     ] = DEADLINE_S,
+    user: Annotated[
+        str,
+        typer.Option(
+            "--user", metavar="NAME", help="A user of SQL (`tocsin store user add`); else the operator."
+        ),
+    ] = "",
+    key: Annotated[
+        str,
+        typer.Option("--key", metavar="FILE", help="The user's nkey seed; else that in the state directory."),
+    ] = "",
     wait: WaitOption = WAIT_S,
     config: ConfigOption = None,
     sets: SetOption = None,
@@ -60,13 +70,15 @@ def sql(
 
         tocsin sql -o json -c 'SELECT kind, count(*) AS n FROM Reports GROUP BY kind'
 
+        tocsin sql --user ann --key user-ann.nk -c 'SHOW DATASETS'
+
     The exit code is 1 if a statement failed: those before it are done, those after it are not. `-c` is the command
     here; a settings file is named with `--config`.
     """
     chosen = form_of(form)
     if command and file is not None:
         raise OperatorError("-c and -f exclude each other", "Give one of them")
-    reached = reach(config, sets, state, wait)
+    reached = reach(config, sets, state, wait, user, key)
     if not command and file is None and sys.stdin.isatty():
         from tocsin.cli.prompt import converse  # only here: scripts do not pay for it
 

@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
+from tocsin.runtime.audit import Audit
 from tocsin.runtime.store_access import add_user, remove_user, role_users, sql_users
 from tocsin.store.server import user_lines
 
@@ -65,7 +66,9 @@ def add(
 
     tocsin store user add ann
     """
-    path = add_user(network_settings(config, sets, state).state, name, public)
+    found = network_settings(config, sets, state).state
+    path = add_user(found, name, public)
+    Audit(found).write("operator", "add user", name, "tocsin store user add", "done")
     typer.echo(
         f"{name} was added; {'its public key' if public else 'the seed to give it'} is in {path}. {RESTART}"
     )
@@ -89,5 +92,7 @@ def remove(
 
     tocsin store user remove ann
     """
-    remove_user(network_settings(config, sets, state).state, name)
+    found = network_settings(config, sets, state).state
+    remove_user(found, name)
+    Audit(found).write("operator", "remove user", name, "tocsin store user remove", "done")
     typer.echo(f"{name} was removed. {RESTART}")

@@ -80,6 +80,14 @@ class Feeds(Section, frozen=True, kw_only=True):
             "looks that are a second apart, or more.",
         ),
     ] = 1.0
+    folders: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=64,
+            description="Directories below which feeds may read files (`FROM FOLDER`); `.` is the feeder's working "
+            "directory. The state directory is never read.",
+        ),
+    ] = (".",)
     username: Annotated[
         str,
         Meta(

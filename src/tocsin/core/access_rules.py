@@ -51,9 +51,10 @@ def parse_rules(text: str, path: str) -> tuple[Rule, ...]:
     except tomllib.TOMLDecodeError as error:
         raise OperatorError(f"the rules in {path} are not TOML: {error}", "Correct that line") from None
     tables = document.pop("rules", [])
+    document.pop("sql", None)  # ``core.sql_rules`` reads those
     if document or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise OperatorError(
-            f"{path} has more in it than [[rules]] tables",
+            f"{path} has more in it than [[rules]] and [[sql]] tables",
             "Write every rule as a table that begins [[rules]]",
         )
     rules = tuple(_rule(table, f"rule {number} of {path}") for number, table in enumerate(tables, start=1))

@@ -37,6 +37,7 @@ from tocsin.feeds.packing import pack
 from tocsin.model.catalogue import FolderSource
 from tocsin.model.feeding import Marks
 from tocsin.ports import BATCH_MAX
+from tocsin.runtime.folders import REMEDY, Folders
 from tocsin.runtime.points import IN_FOLDER, reach
 
 DONE: Final = "done"
@@ -87,11 +88,13 @@ class Watch:
 class FolderAgent:
     """See the module's text."""
 
-    def __init__(self, work: Work, *, poll_s: float) -> None:
+    def __init__(self, work: Work, *, poll_s: float, folders: Folders | None = None) -> None:
+        """``folders``: where files may be read; None: anywhere."""
         assert isinstance(work.feed.source, FolderSource)
         self._work = work
         self._path = Path(work.feed.source.path)
         self._poll_s = poll_s
+        self._folders = folders
         self._watch = Watch()
         self._waiting = 0  # files that were there at the last look
 
@@ -100,8 +103,10 @@ class FolderAgent:
 
     async def run(self) -> None:
         await self._work.outlet.open(_nothing)
+        await self._call(self._check)
         await self._call(self._prepare)
         while True:
+            await self._call(self._check)
             files = await self._call(self._look)
             self._work.figures.error = ""
             self._waiting = len(files)
@@ -120,6 +125,10 @@ class FolderAgent:
                 f"{error.strerror or error} ({error.filename or self._path})",
                 "Make the folder, on the machine of the feeder, and let the feeder read, write and rename there",
             ) from None
+
+    def _check(self) -> None:
+        if self._folders is not None and (problem := self._folders.problem(self._path)):
+            raise SourceUnusable(f"folder {self._path}", problem, REMEDY)
 
     def _prepare(self) -> None:
         for name in (DONE, FAILED):

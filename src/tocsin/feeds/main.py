@@ -46,6 +46,7 @@ from tocsin.model.versions import UNREADABLE
 from tocsin.pipeline.lease import Lease
 from tocsin.ports import Change, Delivery, Log, Store, Table
 from tocsin.runtime.directory import BrokerAddress, read_network
+from tocsin.runtime.folders import Folders
 from tocsin.runtime.guard import Guard
 from tocsin.runtime.process import Process
 from tocsin.store.jetstream import JetStreamStore
@@ -260,7 +261,8 @@ class Feeder:
             case HttpSource():
                 return HttpAgent()
             case FolderSource():
-                return FolderAgent(work, poll_s=chosen.folder_poll_s)
+                folders = Folders(chosen.folders, self._settings.state)
+                return FolderAgent(work, poll_s=chosen.folder_poll_s, folders=folders)
             case KafkaSource():
                 return KafkaAgent(work)
             case _:

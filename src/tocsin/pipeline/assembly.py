@@ -31,6 +31,7 @@ from tocsin.pipeline.metrics import served
 from tocsin.pipeline.plan import Compiled
 from tocsin.pipeline.play import play, wake_workers
 from tocsin.pipeline.progress import Progress
+from tocsin.pipeline.rights import SqlRules
 from tocsin.pipeline.service import Service
 from tocsin.pipeline.shop import Shop
 from tocsin.pipeline.spark import Spark
@@ -47,7 +48,9 @@ from tocsin.pipeline.storage.results import ResultsStore
 from tocsin.pipeline.subscriptions import Subscriptions
 from tocsin.pipeline.tick import Ticker
 from tocsin.ports import Store, TableSpec
+from tocsin.runtime.audit import Audit
 from tocsin.runtime.directory import datasets_directory, make_private
+from tocsin.runtime.folders import Folders
 from tocsin.runtime.process import Process
 from tocsin.store.results import ResultsReader
 
@@ -173,7 +176,14 @@ class Pipeline:
             threads=self._queries,
             clock=now_us,
         )
-        self._desk = Desk(self._shop, self._queries, messages.last)
+        self._desk = Desk(
+            self._shop,
+            self._queries,
+            messages.last,
+            rules=SqlRules(settings.access.rules),
+            audit=Audit(settings.state),
+            folders=Folders(settings.feeds.folders, settings.state),
+        )
         self._service = Service(
             self._store.bus, places, self._desk, ResultsReader(root / "results"), self.status, self._queries
         )

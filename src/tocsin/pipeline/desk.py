@@ -3,20 +3,24 @@
 A script is read whole before anything of it is done; its statements are then checked and done one after the other, up
 to the first that cannot be. Those that change something wait for each other. What concerns the engine is done in its
 thread, between ticks.
+
+A script is somebody's: the rules about SQL say what that user may do and see, and the audit log is told of each
+statement, with how it ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 
 import msgspec
 import pyarrow as pa
 
+from tocsin.core.sql_rules import OPERATOR, Action, SqlAccess
 from tocsin.errors import OperatorError, SqlInvalid, TocsinError
 from tocsin.model.answer import Answer, Reply
-from tocsin.model.catalogue import Channel, Dataset, Definition, Feed
+from tocsin.model.catalogue import Channel, Dataset, Definition, Feed, FolderSource
 from tocsin.pipeline.answers import headings, problem_of, table_answer
 from tocsin.pipeline.catalogue import InUse
 from tocsin.pipeline.failures import ExecutionFailed, first_words
@@ -25,44 +29,93 @@ from tocsin.pipeline.language.checking import check
 from tocsin.pipeline.language.script import read_script
 from tocsin.pipeline.language.spark_check import pointing
 from tocsin.pipeline.plan import Compiled, Selection
+from tocsin.pipeline.rights import NotAllowed, SqlRules, action_of, check_rights, seen
 from tocsin.pipeline.shop import Shop
+from tocsin.runtime.audit import Audit
+from tocsin.runtime.folders import REMEDY, Folders
 
 
 class Desk:
     """Carries out scripts."""
 
     def __init__(
-        self, shop: Shop, queries: Executor, newest: Callable[[], Awaitable[int]] | None = None
+        self,
+        shop: Shop,
+        queries: Executor,
+        newest: Callable[[], Awaitable[int]] | None = None,
+        *,
+        rules: SqlRules | None = None,
+        audit: Audit | None = None,
+        folders: Folders | None = None,
     ) -> None:
         self._shop = shop
+        self._rules = rules or SqlRules()
+        self._audit = audit
+        self._folders = folders  # where feeds may read files; None: anywhere
         self._queries = queries  # threads for questions, beside the engine's
         self._newest = newest  # asks for the end of the message log; None: nobody knows
         self._one = asyncio.Lock()
 
-    async def run(self, text: str, *, limit: int) -> Reply:
-        """Do what a script says; never raises for what is in it."""
+    async def run(self, text: str, *, limit: int, user: str = OPERATOR) -> Reply:
+        """Do what a user's script says; never raises for what is in it."""
         try:
             found = read_script(text)
         except TocsinError as error:
+            await self._note(user, "query", "", text, error)
             return Reply(error=problem_of(error))
         answers: list[Answer] = []
-        for statement in found:
+        for number, statement in enumerate(found):
+            end = found[number + 1].at if number + 1 < len(found) else len(text)
+            action, name = action_of(statement)
             try:
-                answers.append(await self._run(text, statement, limit))
+                answer = await self._run(text, statement, limit, user)
             except TocsinError as error:
+                await self._note(user, action, name, text[statement.at : end], error)
                 return Reply(tuple(answers), problem_of(error))
+            except Exception as error:
+                await self._note(user, action, name, text[statement.at : end], error)
+                raise
+            await self._note(user, action, name, text[statement.at : end], None)
+            answers.append(answer)
         return Reply(tuple(answers))
 
-    async def _run(self, text: str, statement: said.Statement, limit: int) -> Answer:
+    async def _note(self, user: str, action: str, name: str, what: str, error: Exception | None) -> None:
+        if self._audit is not None:
+            outcome = "done" if error is None else "refused" if isinstance(error, NotAllowed) else "failed"
+            problem = "" if error is None else str(getattr(error, "problem", "") or first_words(error))
+            await asyncio.to_thread(self._audit.write, user, action, name, what.strip(), outcome, problem)
+
+    def _visible(self, access: SqlAccess, user: str) -> Iterable[Definition]:
+        """The definitions that a user knows of: what it may not touch is not there, in error messages either."""
+        actions: tuple[Action, ...] = ("query", "define", "drop")
+        return [
+            each
+            for each in self._shop.catalogue.all()
+            if any(access.allows(user, action, each.name) for action in actions)
+        ]
+
+    async def _run(self, text: str, statement: said.Statement, limit: int, user: str) -> Answer:
+        access = self._rules.access
         if isinstance(statement, said.Select):  # these may take long, and change nothing
-            selection = check(statement, self._shop.catalogue.all(), text)
+            selection = check(statement, self._visible(access, user), text)
             assert isinstance(selection, Selection)
+            check_rights(access, user, text, statement, selection)
             return await self._select(text, statement, selection, limit)
         async with self._one:
-            compiled = check(statement, self._shop.catalogue.all(), text)
+            compiled = check(statement, self._visible(access, user), text)
             assert not isinstance(compiled, Selection)
+            check_rights(access, user, text, statement, compiled)
+            if isinstance(statement, said.CreateFeed) and self._folders is not None:
+                source = statement.feed.source
+                if isinstance(source, FolderSource) and (problem := self._folders.problem(source.path)):
+                    raise SqlInvalid(text, statement.at, problem, REMEDY)
             try:
-                return await self._do(text, statement, compiled)
+                done = await self._do(text, statement, compiled)
+                return (
+                    seen(access, user, done)
+                    if isinstance(statement, said.Show) and not statement.of
+                    else done
+                )
             except (InUse, OperatorError) as error:
                 problem = str(getattr(error, "problem", error))
                 raise SqlInvalid(text, statement.at, problem, str(getattr(error, "remedy", ""))) from error

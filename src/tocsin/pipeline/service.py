@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 import structlog
 
+from tocsin.core.sql_rules import OPERATOR
 from tocsin.errors import Malformed, TocsinError, Trimmed
 from tocsin.model.answer import Problem, Reply
 from tocsin.model.catalogue import TEXT_MAX_BYTES
@@ -39,7 +40,6 @@ Q = TypeVar("Q")
 class AskedScript(msgspec.Struct, frozen=True):
     text: str
     limit: int = ROWS_DEFAULT
-    user: str = ""
 
 
 class AskedResults(msgspec.Struct, frozen=True):
@@ -101,12 +101,18 @@ class Service:
         if len(asked.text.encode()) > SCRIPT_MAX_BYTES:
             remedy = f"at most {SCRIPT_MAX_BYTES} bytes; run it in several pieces"
             return encode_reply(Reply(error=Problem("the script is too long", remedy=remedy)))
-        return encode_reply(await self._script(asked.text, min(max(asked.limit, 0), ROWS_MAX)))
+        limit = min(max(asked.limit, 0), ROWS_MAX)
+        return encode_reply(await self._script(asked.text, limit, self._user(delivery)))
 
-    async def _script(self, text: str, limit: int) -> Reply:
+    def _user(self, delivery: Delivery) -> str:
+        """Whose script it is: the subject says so, and the store's servers let nobody ask under another's name."""
+        own = self._places.sql("")
+        return delivery.subject.removeprefix(own) if delivery.subject.startswith(own) else OPERATOR
+
+    async def _script(self, text: str, limit: int, user: str = OPERATOR) -> Reply:
         """A bug of ours costs one answer, and leaves a trace in the log."""
         try:
-            return await self._desk.run(text, limit=limit)
+            return await self._desk.run(text, limit=limit, user=user)
         except Exception as error:
             structlog.get_logger().error("a script ended in a bug", script=text, exc_info=True)
             problem = f"this went wrong on our side: {type(error).__name__}: {first_words(error)}"

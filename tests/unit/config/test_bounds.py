@@ -143,6 +143,7 @@ from tocsin.config import SETTINGS, Shares
         ("feeds.connections_per_address", [0, 100_001]),
         ("feeds.live_max", [0, 1_000_001]),
         ("feeds.folder_poll_s", [0.0, 3_601]),
+        ("feeds.folders", [["x"] * 65]),
         ("feeds.username", ["x" * 129]),
         ("feeds.broker_ca", ["x" * 4_097]),
         ("feeds.password", ["x" * 513]),

@@ -29,7 +29,7 @@ from tocsin.model.catalogue import (
 from tocsin.model.feeding import FeedCell, cell_key, encode_cell
 from tocsin.ports import Table
 
-SETTINGS = Settings(network="net", feeds=Feeds(folder_poll_s=0.1))
+SETTINGS = Settings(network="net", feeds=Feeds(folder_poll_s=0.1, folders=("/",)))
 
 
 class Home:
