@@ -23,7 +23,7 @@ import structlog
 
 from tocsin.core.commit import CommitQueue
 from tocsin.core.references import Writing
-from tocsin.errors import Malformed, TocsinError, Trimmed
+from tocsin.errors import FormatNewer, Malformed, TocsinError, Trimmed
 from tocsin.model.publication import Publication, decode_publication, encode_publication
 from tocsin.model.subjects import (
     CRITICAL_MESSAGES,
@@ -241,6 +241,8 @@ class Journal:
         while True:
             try:
                 return await self.resolver.resolve(publication, position)
+            except FormatNewer:
+                raise
             except TocsinError as error:
                 self._logger.warning("metadata cannot be resolved yet", problem=str(error))
                 await asyncio.sleep(RESOLVE_AGAIN_S)

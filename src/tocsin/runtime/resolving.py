@@ -10,7 +10,7 @@ import structlog
 from tocsin.core.references import Known
 from tocsin.errors import FormatNewer, Malformed, StoreUnavailable
 from tocsin.model.publication import Publication
-from tocsin.model.said import decode_said
+from tocsin.model.said import SAID, decode_said
 from tocsin.model.stream import Value
 from tocsin.model.subjects import said_subject
 from tocsin.ports import Log
@@ -36,7 +36,7 @@ class Resolver:
 
     async def resolve(self, publication: Publication, position: int) -> Publication:
         """A message of the log, at this position, with what it refers to. What the log has no longer counts as nothing
-        said. Raises ``StoreError`` if that cannot be told now."""
+        said. Raises ``StoreError`` if that cannot be told now, ``FormatNewer`` if a newer process can."""
         reference = publication.said
         if not reference or publication.keys is not None:
             return publication
@@ -48,7 +48,9 @@ class Resolver:
     async def _read(self, reference: bytes, position: int) -> dict[str, Value]:
         page = await self._log.read(said_subject(reference, self._network), 0, limit=1)
         if page.entries:
-            self.learn(reference, page.entries[0].payload)
+            data = page.entries[0].payload
+            SAID.open(data)  # ``FormatNewer``: without it nobody can tell for which queries the message is
+            self.learn(reference, data)
             return self._known.get(reference) or NOTHING
         if page.last < position:  # who answered does not have the message itself yet
             raise StoreUnavailable("resolve metadata", "the server that answered is behind")

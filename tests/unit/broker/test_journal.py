@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tocsin.broker.journal import Journal
-from tocsin.errors import OutcomeUnknown, StoreFull, StoreUnavailable, TocsinError
+from tocsin.errors import FormatNewer, OutcomeUnknown, StoreFull, StoreUnavailable, TocsinError
 from tocsin.model.publication import Publication, decode_publication, encode_publication
+from tocsin.model.said import reference_of
 from tocsin.model.stream import Value
-from tocsin.model.subjects import messages_log, said_reference
+from tocsin.model.subjects import messages_log, said_reference, said_subject, subject_of
 from tocsin.ports import Entry, Log, Record
 from tocsin.store.memory import MemoryServer, MemoryStore
 
@@ -360,3 +361,25 @@ async def test_messages_of_before_have_their_metadata_themselves() -> None:
         await bench.log.append([Record("net.m.a", old, "old")])
         await bench.until(lambda: len(bench.dispatched) == 1)
         assert bench.said == [LARGE]
+
+
+@pytest.mark.parametrize("said", [False, True])
+async def test_a_record_of_a_newer_format_is_not_passed_over(said: bool) -> None:
+    """What was acknowledged is somebody's: the follower stops there in words, and its tail says so."""
+    store = MemoryStore(MemoryServer(Jumping(0)))
+    log = await store.log(messages_log("net", None, None))
+    bench = Bench(Troubled(log, Jumping(0)))
+    bench.judging = True
+    await bench.journal.open()
+    reference = reference_of(b"x")
+    message = Publication("a", b"one", 1, "me", said=reference if said else b"")
+    encoded = encode_publication(message)
+    records = [Record(subject_of("a", "net"), encoded if said else b"\x02" + encoded[1:], "1")]
+    if said:
+        records.insert(0, Record(said_subject(reference, "net"), b"\x02\x80", "0"))
+    await log.append(records)
+    with pytest.raises(FormatNewer, match="Upgrade this process"):
+        async with asyncio.timeout(DEADLINE_S):
+            await bench.journal.follow()
+    assert not bench.dispatched and bench.journal.tail < len(records)
+    await store.close()
