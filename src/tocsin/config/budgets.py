@@ -63,14 +63,6 @@ class Budgets(Section, frozen=True, kw_only=True):
             description="Pages of the log that are read for clients that are behind. Without room they wait.",
         ),
     ] = 64 << 20
-    replay_bytes: Annotated[
-        int,
-        Meta(
-            ge=LEAST_BYTES,
-            le=MOST_BYTES,
-            description="Retained messages on their way to clients that subscribed. Without room SUBSCRIBE is refused.",
-        ),
-    ] = 32 << 20
     listings_bytes: Annotated[
         int,
         Meta(

@@ -48,10 +48,9 @@ class Kind(IntEnum):
     HELD = 2
     PACKETS = 3
     PAGES = 4
-    REPLAY = 5
-    LISTINGS = 6
-    SESSIONS = 7
-    METADATA = 8
+    LISTINGS = 5
+    SESSIONS = 6
+    METADATA = 7
 
     @property
     def setting(self) -> str:
@@ -68,7 +67,6 @@ WORDS: Final[Mapping[Kind, str]] = {
     Kind.HELD: "messages that wait for their stream to be known",
     Kind.PACKETS: "incomplete packets",
     Kind.PAGES: "pages of the log",
-    Kind.REPLAY: "retained messages on their way",
     Kind.LISTINGS: "lists of streams",
     Kind.SESSIONS: "subscriptions and wills",
     Kind.METADATA: "metadata of streams",

@@ -75,7 +75,6 @@ from tocsin.config import SETTINGS, Shares
         ("budgets.held_bytes", [(16 << 20) - 1, (1 << 40) + 1]),
         ("budgets.packets_bytes", [(16 << 20) - 1, (1 << 40) + 1]),
         ("budgets.pages_bytes", [(16 << 20) - 1, (1 << 40) + 1]),
-        ("budgets.replay_bytes", [(16 << 20) - 1, (1 << 40) + 1]),
         ("budgets.listings_bytes", [(16 << 20) - 1, (1 << 40) + 1]),
         ("budgets.sessions_bytes", [(16 << 20) - 1, (1 << 40) + 1]),
         ("budgets.metadata_bytes", [(16 << 20) - 1, (1 << 40) + 1]),
