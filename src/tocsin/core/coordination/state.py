@@ -174,7 +174,7 @@ class State:
         """Those whose clients said something owe what followed from it."""
         users: tuple[str, ...] = ()
         if isinstance(command, Queries):
-            users = command.users
+            users, size = command.users, 2 * size  # what it takes to withdraw them is paid with it
         elif isinstance(command, Streams) and command.user is not None:
             users = (command.user,)
         for user in users:
