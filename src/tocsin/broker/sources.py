@@ -25,13 +25,15 @@ from tocsin.core.gate import Declare
 from tocsin.core.sayings import Learned, Sayings
 from tocsin.core.will import will_message
 from tocsin.model.publication import Publication
-from tocsin.model.stream import Diff, Metadata, Value, size_problem
+from tocsin.model.stream import Diff, Metadata, Value, size_of, size_problem
 from tocsin.runtime.pump import wall_us
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
 from tocsin.wire.replication import Bequest
 
 TOLD_S: Final = 2.0  # for what the coordinator says of a stream to come, and to be applied
 UNSETTLED_MAX: Final = 100_000  # changes that wait for a coordinator; beyond it no new stream is registered
+UNSETTLED_MAX_BYTES: Final = 64 << 20  # of those
+_CHANGE_BYTES: Final = 600  # of one, beside its texts, here and on its way
 
 Done = Callable[[str | None], None]  # told None, or what the problem is
 Command = Streams | ClientAway | ClientBack | ClientGone
@@ -93,6 +95,10 @@ class Sources:
         self._publishers: dict[str, dict[Held, None]] = {}  # topic → who publishes on it here
         self._tickets = 0
         self._settled = 0
+        self._unsettled: deque[tuple[int, int]] = (
+            deque()
+        )  # tickets of declarations that are not, with their bytes
+        self._unsettled_bytes = 0
         self._cleared = 0
         self._waiting: dict[int, Done] = {}  # by ticket, the lowest first
         self._held: deque[tuple[int, Held]] = deque()  # who waits for which ticket
@@ -105,7 +111,8 @@ class Sources:
     @property
     def room(self) -> bool:
         """Whether one change more may wait for a coordinator."""
-        return self._tickets - self._settled < UNSETTLED_MAX
+        few = self._tickets - self._settled < UNSETTLED_MAX
+        return few and self._unsettled_bytes < UNSETTLED_MAX_BYTES
 
     def keys(self, topic: str) -> dict[str, Value] | None:
         """What clients say of a stream that is published here."""
@@ -184,6 +191,9 @@ class Sources:
         topic, diff = declared.topic, declared.diff
         if callable(declared.note):
             self._waiting[declared.ticket] = declared.note
+        size = _CHANGE_BYTES + len(topic) + size_of(diff or {})
+        self._unsettled.append((declared.ticket, size))
+        self._unsettled_bytes += size
         self._tell([self._sayings.declared(topic, diff, declared.ticket)])
         self._held.append((declared.ticket, held))
         name = client.client_id if declared.publishes else ""
@@ -223,6 +233,8 @@ class Sources:
     def settle(self, ticket: int) -> None:
         """Everything up to this ticket is in the coordinator's log."""
         self._settled = max(self._settled, ticket)
+        while self._unsettled and self._unsettled[0][0] <= ticket:
+            self._unsettled_bytes -= self._unsettled.popleft()[1]
         doubtful = self._sayings.settled(ticket)
         if doubtful:
             asyncio.get_running_loop().call_later(TOLD_S, self._doubt, doubtful)

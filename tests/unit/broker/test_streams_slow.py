@@ -146,6 +146,19 @@ async def test_no_more_than_so_many_changes_wait_for_a_coordinator(monkeypatch: 
         assert int((await publisher.first(PubAckPacket)).reason_code) == 0x97
 
 
+async def test_no_more_than_so_many_bytes_of_changes_wait_for_a_coordinator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sources, "UNSETTLED_MAX_BYTES", 3_000)
+    async with Door(Limits()) as door:
+        publisher = await door.peer("p")
+        said = b'{"words": "%b"}' % (b"w" * 900)
+        for number in range(3):
+            publisher.send(PublishPacket(f"$meta/a/{number}", said, qos=ONE, packet_id=number + 1))
+        refused = await publisher.first(PubAckPacket)
+        assert (refused.packet_id, int(refused.reason_code)) == (3, 0x97)
+
+
 async def test_a_broker_that_was_counted_as_lost_says_all_again_and_its_subscribers_hear_nothing_of_it(
     door: Door, leader: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
