@@ -237,7 +237,7 @@ class Connection(Outflow, Permitted):
 
     def drop_packets(self, refusal: Refusal) -> None:
         """Somebody else needs the room of a packet that is never finished."""
-        self._decoder = Decoder(0)
+        self._decoder.close()
         self.account.give(Kind.PACKETS, self._packets)
         self._packets = 0
         self.exhausted(refusal)
@@ -560,6 +560,7 @@ class Connection(Outflow, Permitted):
                 self._durability.left(self, expiry_s, self.user)
             self._listener.release(self)
             self._later = ()
+            self._decoder.close()  # a connection is a circle, and collected late
         if self._transport is not None:
             transport, self._transport = self._transport, None
             transport.close()

@@ -204,6 +204,11 @@ class Decoder:
         if not self._failed:
             self._rest, self._rest_at = self._rest[self._rest_at :] + data, 0
 
+    def close(self) -> None:
+        """Keep nothing, and give nothing any more: who holds the decoder may be there for a while."""
+        self._failed, self._last = True, _NONE
+        self._held, self._rest = bytearray(), b""
+
     def feed(self, data: bytes, most: int = _ALL) -> list[Packet | WireError]:
         """The packets that these bytes complete; a ``WireError`` is the last item, and the decoder's last word."""
         return cast("list[Packet | WireError]", self._feed(data, runs=False, most=most))
