@@ -63,14 +63,6 @@ class Budgets(Section, frozen=True, kw_only=True):
             description="Pages of the log that are read for clients that are behind. Without room they wait.",
         ),
     ] = 64 << 20
-    listings_bytes: Annotated[
-        int,
-        Meta(
-            ge=LEAST_BYTES,
-            le=MOST_BYTES,
-            description="Lists of streams on their way to clients that asked for them.",
-        ),
-    ] = 16 << 20
     sessions_bytes: Annotated[
         int,
         Meta(
@@ -79,14 +71,6 @@ class Budgets(Section, frozen=True, kw_only=True):
             description="Subscriptions and wills of connected clients. Without room CONNECT or SUBSCRIBE is refused.",
         ),
     ] = 512 << 20
-    metadata_bytes: Annotated[
-        int,
-        Meta(
-            ge=LEAST_BYTES,
-            le=MOST_BYTES,
-            description="What connected clients say of the streams that they publish on. Without room it is refused.",
-        ),
-    ] = 64 << 20
     store_bytes: Annotated[
         int,
         Meta(

@@ -48,9 +48,7 @@ class Kind(IntEnum):
     HELD = 2
     PACKETS = 3
     PAGES = 4
-    LISTINGS = 5
-    SESSIONS = 6
-    METADATA = 7
+    SESSIONS = 5
 
     @property
     def setting(self) -> str:
@@ -67,9 +65,7 @@ WORDS: Final[Mapping[Kind, str]] = {
     Kind.HELD: "messages that wait for their stream to be known",
     Kind.PACKETS: "incomplete packets",
     Kind.PAGES: "pages of the log",
-    Kind.LISTINGS: "lists of streams",
     Kind.SESSIONS: "subscriptions and wills",
-    Kind.METADATA: "metadata of streams",
 }
 
 

@@ -72,6 +72,9 @@ def _broker(settings: Settings) -> list[Part]:
     retained = settings.budgets.retained_bytes
     parts.append(Part("retained messages", retained + retained // 2, "budgets.retained_bytes"))
     parts.append(Part("wills that wait for their delay", WILLS_MAX_BYTES))
+    parts.append(Part("retained messages", settings.budgets.retained_bytes, "budgets.retained_bytes"))
+    said = settings.coordinator.streams_max_bytes + settings.coordinator.queries_max_bytes
+    parts.append(Part("streams that clients here ask for", said, "coordinator.streams_max_bytes"))
     if others:
         theirs = min(limits.filters_max * FILTER_BYTES, settings.budgets.sessions_bytes)
         parts.append(Part("filters of other brokers", others * theirs, "limits.filters_max"))
