@@ -2,7 +2,7 @@
 
 A copy may be old. That its client said goodbye since, or that somebody else has published the will, is known to the
 client's broker and to its backups of that time (``core.replication``). So all brokers are asked, and one that knows
-suffices. Who does not answer within ANSWER_S knows nothing: it may be the one that is gone.
+suffices. Who is gone knows nothing; who does not answer may only hang, and is asked again, ASKS_MAX times in all.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Final
 import msgspec
 import structlog
 
-from tocsin.errors import TocsinError
+from tocsin.errors import DeadlineExceeded, TocsinError
 from tocsin.model.versions import UNREADABLE, Packed
 from tocsin.ports import Bus, Delivery
 
 WILLS: Final = Packed("the ids of wills", msgspec.msgpack.Decoder(list[str]), spoken=True)
 ANSWER_S: Final = 2.0
+ASKS_MAX: Final = 5  # together longer than a broker takes that hangs for a moment, or is cut off
 GATHER_S: Final = 0.01  # wills of one broker fall due together, and go together
 WILLS_MAX: Final = 2_000  # in one request: their ids have some hundred bytes
 
@@ -78,12 +79,15 @@ class Witnesses:
                 future.set_result(will_id in known)
 
     async def _ask_one(self, subject: str, payload: bytes) -> list[str]:
-        try:
-            answer = await self._bus.request(subject, payload, deadline_s=self._answer_s)
-            return WILLS.read(answer)
-        except TocsinError as error:
-            self._log.debug("a broker does not say which wills are settled", problem=str(error))
-            return []
+        for _ in range(ASKS_MAX):
+            try:
+                return WILLS.read(await self._bus.request(subject, payload, deadline_s=self._answer_s))
+            except DeadlineExceeded:
+                continue  # it may only hang: a will can wait for that
+            except TocsinError as error:
+                self._log.debug("a broker does not say which wills are settled", problem=str(error))
+                break
+        return []
 
     async def answer(self, request: Delivery) -> bytes:
         """Of the wills that a request names those that are settled."""

@@ -23,7 +23,7 @@ async def store() -> AsyncIterator[MemoryStore]:
 
 def witnesses(store: MemoryStore, broker: str, *settled: str) -> Witnesses:
     return Witnesses(
-        store.bus, set(settled).__contains__, network="net", broker=broker, others=NAMES, answer_s=1.0
+        store.bus, set(settled).__contains__, network="net", broker=broker, others=NAMES, answer_s=0.2
     )
 
 
@@ -49,3 +49,19 @@ async def test_wills_that_fall_due_together_are_asked_about_together(store: Memo
 async def test_an_unreadable_question_is_answered_with_nothing(store: MemoryStore) -> None:
     asked = witnesses(store, "north-1", "a")
     assert WILLS.read(await asked.answer(Delivery("x", b"nonsense"))) == []
+
+
+async def test_one_that_only_hangs_is_asked_again(store: MemoryStore) -> None:
+    asking, asked = witnesses(store, "north-1"), 0
+    knowing = witnesses(store, "south-1", "a")
+
+    async def hangs(request: Delivery) -> bytes:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            await asyncio.Event().wait()
+        return await knowing.answer(request)
+
+    async with store.bus.serve(knowing.subject, hangs):
+        assert await asking.know_settled("a")
+    assert asked == 2

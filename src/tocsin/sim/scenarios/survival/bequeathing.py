@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tocsin.sim.scenarios.survival.broker import SurvivalBroker
 
 ANSWER_S: Final = 1  # for others to say that a will is settled
+ASKS_MAX: Final = 5  # then who is silent is taken to be gone
 GRACE_S: Final = 5  # for a client to notice that its broker is gone, before its will is published
 WILLS: Final = "wills/"  # the topics on which they are published begin so
 
@@ -111,9 +112,17 @@ class Bequeathing:
         waiting = self._asked.setdefault(will_id, [])
         waiting.append(verdict)
         if len(waiting) == 1:
-            for other in self._broker.others:
-                self._broker.send(broker_address(other), Inquest(will_id))
-            self._later(ANSWER_S, lambda: self._answered(will_id, False))
+            self._ask(will_id, ASKS_MAX)
+
+    def _ask(self, will_id: str, times: int) -> None:
+        if will_id not in self._asked:
+            return  # somebody knew
+        if not times:
+            self._answered(will_id, False)
+            return
+        for other in self._broker.others:
+            self._broker.send(broker_address(other), Inquest(will_id))
+        self._later(ANSWER_S, lambda: self._ask(will_id, times - 1))
 
     def heard_settled(self, will_id: str) -> None:
         """Another broker knows that a will is settled."""
