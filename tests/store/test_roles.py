@@ -368,3 +368,19 @@ def test_every_table_of_the_source_is_in_the_table() -> None:
             continue
         for name in re.findall(r'(?:TableSpec|LogSpec)\([^)]*?network\}-([a-z-]+)"', path.read_text()):
             assert name in {*LOGS, *TABLES}, f"{path.name}: {name}"
+
+
+async def test_servers_that_ask_for_a_certificate_are_shown_one(tmp_path: Path) -> None:
+    made = SecuredServers(tmp_path)
+    config = made.plans[0].config
+    config.write_text(
+        config.read_text().replace("  handshake_first: true", "  handshake_first: true\n  verify: true")
+    )
+    with made as servers:
+        shown = msgspec.structs.replace(
+            servers.nats, certificate=str(tmp_path / "certs" / "{role}-operator.pem")
+        )
+        login = login_of(shown, "operator")
+        await wait_ready(servers.urls[0], login, 20)
+        with pytest.raises(StoreUnavailable):
+            await JetStreamStore.open(servers.nats, "operator", name="none shown", deadline_s=2)
