@@ -129,7 +129,7 @@ class Connection(Outflow, Permitted):
             return
         items = self._decode(data)
         self._handle(items)
-        if self._decoder.held_bytes > FREE_BYTES or self._later or self._packets:
+        if self._decoder.more or self._later or self._packets or self._decoder.held_bytes > FREE_BYTES:
             self._keep_rest()
 
     def _decode(self, data: bytes) -> Sequence[Item]:

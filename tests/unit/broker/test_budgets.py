@@ -161,6 +161,18 @@ async def test_a_flood_waits_for_its_turn_and_all_of_it_is_handled(
         assert used(here, Kind.PACKETS) == 0
 
 
+@pytest.mark.parametrize("count", [65, 100, 200, 500])
+async def test_a_few_small_packets_in_one_read_are_all_handled(count: int) -> None:
+    """More than a slice, and less than what every connection may keep: what is left needs its turn all the same."""
+    async with door() as here:
+        sender, other = await here.peer("sender"), await here.peer("other")
+        await other.subscribe(TopicFilter("t/#"))
+        packets = [PublishPacket(f"t/{number % 3}", str(number).encode()) for number in range(count)]
+        sender.writer.write(b"".join(encode(each, V5) for each in packets))
+        for _ in range(count):
+            await other.first(PublishPacket)
+
+
 async def test_sessions_that_come_back_to_large_messages_are_sent_a_page_at_a_time() -> None:
     async with door() as here:
         names = [f"session {number}" for number in range(8)]
