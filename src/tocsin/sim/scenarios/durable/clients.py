@@ -115,7 +115,7 @@ class Client:
         elif name == "silence":
             self._break()
         elif name == "leave" and now_us < self._restless_us:
-            if self._draw(1):
+            if self._draw(1) and (self.eager or self._connected):
                 self._send(Disconnect())
             self._break(self._away_us(now_us))
         elif self._connected:

@@ -191,6 +191,9 @@ class SessionsLast(Invariant):
         self._served: dict[Address, tuple[object, Address]] = {}  # client → its last connection, and where
         self._closed_us: dict[Address, int] = {}  # … and when that was closed, if it was
         self._sessions: dict[Address, object] = {}  # client → its session
+        self._kept_us: dict[
+            Address, int
+        ] = {}  # how long its cell was not written, when a confirmed one was replaced
         self._confirmed: dict[object, None] = {}  # sessions that their clients know of
         self._away_us: dict[
             Address, int
@@ -214,6 +217,7 @@ class SessionsLast(Invariant):
         before = self._sessions.get(client)
         if say.facts["uid"] != before and before in self._confirmed:
             self._away_us[client] = now_us - self._closed_us.get(client, now_us)
+            self._kept_us[client] = now_us - self._written_us.get(client, 0)
         self._sessions[client] = say.facts["uid"]
         self._served[client] = (say.facts["connection"], broker)
         self._closed_us.pop(client, None)
@@ -248,7 +252,8 @@ class SessionsLast(Invariant):
         expiry_s, away_us = cast(int, say.facts["expiry_s"]), self._away_us.get(client)
         if away_us is None:
             return  # it had nothing but an empty session, of which it had said nothing
-        if away_us < expiry_s * MILLION and not self.outdated(client, expiry_s):
+        outdated = self._kept_us[client] >= (expiry_s + SERVED_S) * MILLION
+        if away_us < expiry_s * MILLION and not outdated:
             after = f"{away_us} µs after its connection was closed"
             self.broken(f"{client} came back {after}, and its session of {expiry_s} s was gone")
 
