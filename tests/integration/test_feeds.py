@@ -55,12 +55,13 @@ async def test_messages_are_taken_once_whatever_the_feeder_is_killed_at(
 async def test_records_of_files_are_taken_once_whatever_the_feeder_is_killed_at(
     servers: LocalServers, town: Town, tmp_path: Path, point: str
 ) -> None:
-    folder = tmp_path / "spool"
+    folder, state = tmp_path / "spool", tmp_path / "state"
     folder.mkdir()
+    state.mkdir()
     (folder / "a.csv").write_text("n\n" + "".join(f"{number}\n" for number in range(3_000)))
     dataset = Dataset("Data", (Column("n", "BIGINT"),))
     await town.define(dataset, Feed("Files", "Data", FolderSource(str(folder))))
-    with child(servers, tmp_path, "feeder", start=False) as feeder:
+    with child(servers, state, "feeder", start=False) as feeder:
         feeder.start(point)
         await feeder.killed()
         assert (folder / "a.csv").exists()

@@ -190,7 +190,7 @@ def does_not_ask_the_session(plant: pytest.MonkeyPatch) -> None:
 def lets_an_old_connection_join(plant: pytest.MonkeyPatch) -> None:
     """A broker that has lost a client makes it a member again."""
 
-    def join(draft: GroupDraft, client: str, member: Member) -> bool:
+    def join(draft: GroupDraft, client: str, member: Member, user: str = "") -> bool:
         draft.members[client] = member
         return True
 

@@ -131,8 +131,8 @@ class Forgetful(Detours):
 
 def with_rerouting(kind: type[Rerouting]) -> Callable[..., Coordinator]:
     class Variant(Leader):
-        def __init__(self, state: State, *rest: Any) -> None:
-            super().__init__(state, *rest)
+        def __init__(self, state: State, *rest: Any, **more: Any) -> None:
+            super().__init__(state, *rest, **more)
             self.rerouting = kind(state)
 
         def pump(self, cause: str, now_us: int) -> list[Effect]:

@@ -50,6 +50,7 @@ OWNER = "one owner per client and epoch; no position is committed by a fenced ow
 SILENT = "a broker that was told that another has a client sends it nothing more"
 STORED = "what was acknowledged of a subscription stays so, whoever has the client"
 BACKED = "what is acknowledged and not degraded, every backup has"
+ALIKE = "in the end backups have what their brokers have, and nothing else"
 GIVEN_UP = "nothing comes of a topic that was unsubscribed from, but what the log had before"
 ONCE = "behind the client's filter nothing comes twice, and nothing is missing"
 HOME = "in the end everybody is at home, and nobody stands in for anybody"
@@ -326,7 +327,7 @@ SLOW = msgspec.structs.replace(
 )
 
 PLANTED: dict[type[SurvivalBroker], tuple[str, Profile]] = {
-    AnswersBeforeItStores: (BACKED, FAULTS),
+    AnswersBeforeItStores: (ALIKE, FAULTS),
     BelievesWhatItKnew: (STORED, ZOMBIES),
     ChecksNoEpoch: (OWNER, ZOMBIES),
     CommitsBeforeDelivery: (MESSAGES, ZOMBIES),

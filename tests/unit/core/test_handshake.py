@@ -69,7 +69,7 @@ def test_a_connect_is_authenticated_given_its_session_and_then_welcomed(version:
     session = connecting()
     packet = ConnectPacket("me", username="u", password=b"p", clean_start=True, keep_alive=10, will=WILL)
     asked = arrive(session, packet, version)
-    assert asked == [Authenticate(client_id="me", username="u", password=b"p")]
+    assert asked == [Authenticate(client_id="me", username="u", password=b"p", will_topic=WILL.topic)]
     assert session.state == "authenticating"
     (accepted,) = session.handle(Authenticated(cause="c1"), 5)
     assert session.state == "resuming"

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from tocsin.errors import StoreUnavailable, Trimmed
@@ -353,6 +354,7 @@ async def test_a_feed_that_rewinds_again_and_again_pauses_longer_and_says_so(
             pauses.append(seconds)
         await real_sleep(0)
 
+    structlog.reset_defaults()  # another test may have had warnings left out
     monkeypatch.setattr(feed_module, "PAUSE_S", 0.5)
     monkeypatch.setattr(asyncio, "sleep", sleep)
     server.pending = 9
