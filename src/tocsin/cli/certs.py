@@ -88,7 +88,7 @@ def issue(
 
     Copy what is in DIR to `certs/` of the state directory there, over a line that nobody reads, and delete DIR.
 
-        tocsin certs issue broker south-1 --host south.example.org --out /root/for-south-1
+        tocsin certs issue broker south-1 --host south.example.org --out for-south-1
     """
     authority = _authority(read(config, sets, state).settings)
     made = authority.issue(name, role=role, hosts=host or (), days=days, out=out)
