@@ -33,7 +33,7 @@ import msgspec
 from tocsin.config.budgets import Budgets as Settings
 
 SLACK: Final = 4  # what is here already may exceed a bound by this part of it: the reads of one tick
-# What one thing costs beside its own bytes (objects, closures, entries of queues): measured, rounded up.
+# What one thing costs beside its own bytes (objects, closures, entries of queues): an estimate, rounded up.
 OVERHEAD_BYTES: Final = 1_024
 
 Level = Literal["client", "user", "broker"]

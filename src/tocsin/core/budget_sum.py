@@ -1,9 +1,10 @@
 """The stated sum: how much memory each process of a network may use at most, by the settings, with the parts.
 
 A process uses what it needs at rest, what its clients may make it hold (``core.budget``), and what the allocator adds
-to that. The figures beside settings were measured; each says what of.
+to that. Figures beside settings say where they are from.
 
-What the sum does not know: Spark (``spark.driver_memory``), the feeder (``feeds.waiting_max_bytes``), and servers of
+What the sum does not know: the backlogs of groups (up to 8 MiB each of ``limits.groups_max``), the snapshot that a
+coordinator builds in memory, Spark (``spark.driver_memory``), the feeder (``feeds.waiting_max_bytes``), and servers of
 somebody else's.
 """
 
@@ -21,10 +22,12 @@ from tocsin.core.waiting_wills import WILLS_MAX_BYTES
 MIB: Final = 1 << 20
 REST_BYTES: Final = 64 * MIB  # of a broker or coordinator without clients: 50 to 55 MiB, with a margin
 STORE_REST_BYTES: Final = 64 * MIB  # of a server's process beside its heap
-# A connected client that does nothing: 9 KiB of objects; 4 KiB of a packet and 16 KiB unread that every one may have.
+# A connected client that does nothing: 9 KiB of objects (an estimate); 4 KiB of a packet and 16 KiB unread that every
+# one may have.
 CONNECTION_BYTES: Final = (9 + 4 + 16) << 10
 FILTER_BYTES: Final = 1_600  # of a filter of another broker's: 1 540 measured
-# What is freed is not given back at once, and not in one piece: RSS beside what is counted, as the tests measure it.
+# What is freed is not given back at once, and not in one piece. Chosen, not measured: minutes of attacks with large
+# messages have shown several times as much.
 ALLOCATOR_PERCENT: Final = 40
 
 
