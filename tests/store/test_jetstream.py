@@ -124,6 +124,19 @@ async def test_shares_bound_what_says_nothing_of_it_and_others_leave_them(
     await other.close()
 
 
+async def test_one_table_opened_by_many_at_once_with_different_bounds_is_opened_by_all(
+    store: JetStreamStore, servers: LocalServers
+) -> None:
+    store.shares = {f"contested-{number}": 1 << 20 for number in range(20)}
+    other = await JetStreamStore.connect(servers.urls, token=servers.token, deadline_s=10)
+    for name, share in store.shares.items():
+        bounded, free = await asyncio.gather(store.table(TableSpec(name)), other.table(TableSpec(name)))
+        assert await free.put("a", b"x") > 0 and await bounded.get("a") is not None
+        config = (await (await store.stream(f"KV_{name}")).api("look", "STREAM.INFO", {}))["config"]
+        assert config["max_bytes"] == share
+    await other.close()
+
+
 async def test_a_share_that_the_server_has_no_room_for_is_left_out(tmp_path: Path) -> None:
     with LocalServers(tmp_path, file_max_bytes=32 << 20) as small:
         store = await JetStreamStore.connect(small.urls, token=small.token, deadline_s=10)

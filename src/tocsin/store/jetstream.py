@@ -23,7 +23,7 @@ from tocsin.store.jetstream_table import JetStreamTable
 from tocsin.store.login import Login, login_of
 from tocsin.store.roles import Role, may_adapt
 from tocsin.store.stream import Stream, persist
-from tocsin.store.verdict import NO_STREAM, judge, read_answer
+from tocsin.store.verdict import NO_STREAM, STREAM_IS_THERE, judge, read_answer
 
 
 class StoreStatistics(msgspec.Struct, frozen=True):
@@ -172,20 +172,21 @@ class JetStreamStore:
             if error is None:
                 found: dict[str, Any] = answer["config"]
                 return found
-            if verb == "INFO" and error.err_code == NO_STREAM:
+            if (verb, error.err_code) in (("INFO", NO_STREAM), ("CREATE", STREAM_IS_THERE)):
                 return None
             raise judge(operation, error)
 
         async def attempt(timeout_s: float) -> int:
             found = await request("INFO", {}, timeout_s)
+            while found is None:
+                if (created := await request("CREATE", config, timeout_s)) is not None:
+                    return int(created["num_replicas"])
+                found = await request("INFO", {}, timeout_s)  # another has just created it, with other bounds
             wanted = dict(config)
-            if found is not None:
-                wanted["num_replicas"] = max(int(found["num_replicas"]), config["num_replicas"])
-                if config["max_bytes"] == -1:  # who says nothing of it leaves it as it is
-                    wanted["max_bytes"], wanted["discard"] = found["max_bytes"], found["discard"]
-            if found is None:
-                await request("CREATE", wanted, timeout_s)
-            elif any(found.get(key) != value for key, value in wanted.items()):
+            wanted["num_replicas"] = max(int(found["num_replicas"]), config["num_replicas"])
+            if config["max_bytes"] == -1:  # who says nothing of it leaves it as it is
+                wanted["max_bytes"], wanted["discard"] = found["max_bytes"], found["discard"]
+            if any(found.get(key) != value for key, value in wanted.items()):
                 if not may_adapt(self._role, name):
                     return int(found["num_replicas"])
                 await request("UPDATE", wanted, timeout_s)

@@ -55,7 +55,10 @@ async def test_one_leads_and_when_it_stops_another_does_at_once(
     )
     processes = [Process(name, settings) for name in ("coordinator-1", "coordinator-2")]
     tasks = [asyncio.create_task(serve(process, process.name)) for process in processes]
-    found = await until_leader(store)
+    finding = asyncio.create_task(until_leader(store))
+    await asyncio.wait((finding, *tasks), return_when=asyncio.FIRST_COMPLETED)
+    assert not any(task.done() for task in tasks), "a coordinator ended before it led"
+    found = await finding
     (leader,) = [each.id for each in found if each.role == "leader"]
     stopping = next(process for process in processes if process.name == leader)
     stopping.stopping.set()
