@@ -22,6 +22,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -33,6 +34,7 @@ from tocsin.config import Settings, from_json
 from tocsin.errors import Malformed, OperatorError, TocsinError
 from tocsin.model.versions import Format
 from tocsin.runtime import cut_socket, leash, logs
+from tocsin.runtime.allocator import Allocator
 from tocsin.runtime.cut import CuttableLoop
 
 STATUS_VARIABLE = "TOCSIN_STATUS_FD"
@@ -46,6 +48,7 @@ UNSENT_MAX_BYTES = 256 << 10  # reports that the parent has not read; beyond it 
 # New objects between two rounds of the garbage collector: those of some 200 connections. At Python's 700 a rush of
 # clients costs a quarter more.
 COLLECT_AFTER = 10_000
+GIVE_BACK_BEATS = 10  # heartbeats after which freed memory goes back to the system
 
 State = Literal["starting", "ready", "degraded", "stopping"]
 
@@ -211,8 +214,11 @@ async def _serve(process: Process, main: Callable[[Process], Awaitable[None]]) -
 
 
 async def _heartbeat(process: Process) -> None:
-    while True:
+    allocator = Allocator()
+    for beat in count(1):
         process.keep_reporting()
+        if beat % GIVE_BACK_BEATS == 0:
+            allocator.give_back()
         await asyncio.sleep(HEARTBEAT_S)
 
 
