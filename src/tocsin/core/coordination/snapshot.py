@@ -177,10 +177,28 @@ PIECE: Final = Packed("a piece of a snapshot", msgspec.msgpack.Decoder(list[_Any
 
 
 def take(state: State) -> list[bytes]:
-    """A snapshot, in pieces."""
-    encoded = [_encoder.encode(item) for item in _items(state)]
+    """A snapshot, in pieces. The first waits for its head: how many items there are is known last."""
+    first: list[msgspec.Raw] | None = None
+    pieces: list[bytes] = []
+    run: list[msgspec.Raw] = []
+    size = count = 0
+    for item in _items(state):
+        count += 1
+        raw = _encoder.encode(item)
+        run.append(msgspec.Raw(raw))
+        size += len(raw)
+        if size >= PIECE_BYTES:
+            if first is None:
+                first = run
+            else:
+                pieces.append(PIECE.write(run))
+            run, size = [], 0
+    if first is None:
+        first = run
+    elif run:
+        pieces.append(PIECE.write(run))
     head = _Head(
-        len(encoded),
+        count,
         state.epoch,
         state.clock_us,
         state.commands,
@@ -189,16 +207,7 @@ def take(state: State) -> list[bytes]:
         state.led,
         state.told,
     )
-    pieces: list[bytes] = []
-    run: list[msgspec.Raw] = []
-    size = 0
-    for raw in (_encoder.encode(head), *encoded):
-        run.append(msgspec.Raw(raw))
-        size += len(raw)
-        if size >= PIECE_BYTES:
-            pieces.append(PIECE.write(run))
-            run, size = [], 0
-    return [*pieces, PIECE.write(run)] if run else pieces
+    return [PIECE.write([msgspec.Raw(_encoder.encode(head)), *first]), *pieces]
 
 
 def _items(state: State) -> Iterator[_Item]:
