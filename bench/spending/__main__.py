@@ -19,16 +19,22 @@ import psutil
 
 from bench.spending.attacks import ATTACKS, Target
 from bench.spending.honest import Honest, percentile
+from tocsin.config import load
+from tocsin.core.budget_sum import Sum, sums_of
 
 MIB = 1 << 20
 READY_S = 90.0
 
 
-@contextlib.contextmanager
-def network(*sets: str) -> Iterator[dict[str, Any]]:
-    """Two brokers, a coordinator and a store, in a directory that is removed; the ready line."""
+def settings_of(*sets: str) -> list[str]:
+    """Of two brokers, a coordinator and a store."""
     brokers = json.dumps([{"id": f"north-{n}", "cluster": "north", "port": 0} for n in (1, 2)])
-    given = [f"brokers={brokers}", "pipeline.enabled=never", "log.level=warning", *sets]
+    return [f"brokers={brokers}", "pipeline.enabled=never", "log.level=warning", *sets]
+
+
+@contextlib.contextmanager
+def network(given: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """A network in a directory that is removed; the ready line."""
     command = [sys.executable, "-m", "tocsin", "up", "--ephemeral", "--auto-ports"]
     command += [word for each in given for word in ("--set", each)]
     with tempfile.TemporaryFile() as errors:
@@ -64,9 +70,13 @@ def _name(words: Sequence[str]) -> str:
     return "/".join(word for word in words[after + 1 : after + 4] if not word.startswith("-")) or words[0]
 
 
-async def spend(ready: dict[str, Any], names: Sequence[str], seconds: float, every_s: float) -> bool:
+async def spend(
+    ready: dict[str, Any], stated: Sequence[Sum], names: Sequence[str], seconds: float, every_s: float
+) -> bool:
+    """Attack for so long; whether every process stayed within the stated sum."""
     host, port = ready["brokers"][0]["host"], ready["brokers"][0]["port"]
     honest = Honest(host, port)
+    print("stated, MiB:  ", _shown({each.process: each.bytes / MIB for each in stated}), flush=True)
     quiet = memory(ready["pid"])
     print("at rest, MiB: ", _shown(quiet), flush=True)
     tasks = [asyncio.create_task(honest.run())]
@@ -92,7 +102,8 @@ async def spend(ready: dict[str, Any], names: Sequence[str], seconds: float, eve
             f"{gone + every_s:6.0f} s  {_shown(now)}  ping p50 {percentile(honest.pings_ms, 0.5):.0f} "
             f"p99 {percentile(honest.pings_ms, 0.99):.0f} ms ({len(honest.pings_ms)})  "
             f"QoS 1 p50 {percentile(honest.commits_ms, 0.5):.0f} p99 {percentile(honest.commits_ms, 0.99):.0f} ms "
-            f"({len(honest.commits_ms)})  lost {honest.lost}"
+            f"({len(honest.commits_ms)})  lost {honest.lost}  "
+            f"counted {sum(honest.counted.values()) / MIB:.0f} MiB"
             + "".join(f"  {task.exception()!r}" for task in failed),
             flush=True,
         )
@@ -102,7 +113,12 @@ async def spend(ready: dict[str, Any], names: Sequence[str], seconds: float, eve
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     print("most, MiB:    ", _shown(most))
-    return True
+    return all(most_of(most, each.process) <= each.bytes / MIB for each in stated)
+
+
+def most_of(sizes: dict[str, float], process: str) -> float:
+    """The largest of the processes of a kind."""
+    return max((size for name, size in sizes.items() if name.startswith(process)), default=0.0)
 
 
 async def attack(at: str, names: Sequence[str]) -> None:
@@ -134,9 +150,13 @@ def main() -> int:
         asyncio.run(attack(chosen.attack, chosen.only))
         return 0
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
-    with network(*chosen.set) as ready:
-        asyncio.run(spend(ready, chosen.only or sorted(ATTACKS), chosen.minutes * 60, chosen.every))
-    return 0
+    given = settings_of(*chosen.set)
+    stated = sums_of(load(flags=dict(each.split("=", 1) for each in given)).settings)
+    names = chosen.only or sorted(ATTACKS)
+    with network(given) as ready:
+        held = asyncio.run(spend(ready, stated, names, chosen.minutes * 60, chosen.every))
+    print("within the stated sum" if held else "BEYOND the stated sum")
+    return 0 if held else 1
 
 
 if __name__ == "__main__":

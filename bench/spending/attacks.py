@@ -70,10 +70,16 @@ class Spender:
         clean: bool = True,
         will: Will | None = None,
         version: Version = V5,
+        receive_max: int = 65_535,
     ) -> None:
         """CONNECT, and wait for the answer: the last thing that is read."""
         packet = ConnectPacket(
-            client, clean_start=clean, session_expiry_interval=expiry_s, will=will, keep_alive=0
+            client,
+            clean_start=clean,
+            session_expiry_interval=expiry_s,
+            will=will,
+            keep_alive=0,
+            receive_max=receive_max,
         )
         await self.send(encode(packet, version))
         async with asyncio.timeout(30):
@@ -242,6 +248,30 @@ async def filters(target: Target) -> None:
             await asyncio.sleep(PAUSE_S)
 
 
+async def groups(target: Target) -> None:
+    """Many groups, each with a member that takes one message and never acknowledges it."""
+    topic = f"spend/{target.name}/shared"
+    message = PublishPacket(topic, b"x" * (LARGEST // 4), qos=QoS.AT_LEAST_ONCE, packet_id=1)
+
+    async def belong(spender: Spender) -> None:
+        client = target.fresh()
+        await spender.connect(client, receive_max=1)
+        name = f"$share/{client}/{topic}"
+        await spender.send(encode(SubscribePacket(1, [TopicFilter(name, max_qos=QoS.AT_LEAST_ONCE)]), V5))
+        await asyncio.sleep(120)
+
+    async def publish(spender: Spender) -> None:
+        await spender.connect(target.fresh())
+        while True:
+            await spender.send(encode(message, V5))
+            await spender.hear()
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_again(target, publish))
+        for _ in range(60):
+            tasks.create_task(_again(target, belong))
+
+
 # ── what is kept of messages ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -300,6 +330,7 @@ async def queries(target: Target) -> None:
 ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
-        answers, pings, unread, parts, first_parts, backlog, wills, filters, retained, replay, descriptions, queries
+        answers, pings, unread, parts, first_parts, backlog, wills, filters, groups, retained, replay, descriptions,
+        queries,
     )
 } | {"commits": commits, "commits_old": commits_old, "exactly_once": exactly_once}  # fmt: skip

@@ -1,10 +1,14 @@
-"""A client that does what clients do, beside those that spend: how long its pings and its messages take."""
+"""A client that does what clients do, beside those that spend: how long its pings and its messages take.
+
+It also hears what the broker says of its budgets (``$SYS/broker/budget/…``).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
 
 from mqtt5 import (
     ConnAckPacket,
@@ -15,6 +19,9 @@ from mqtt5 import (
     PubAckPacket,
     PublishPacket,
     QoS,
+    SubAckPacket,
+    SubscribePacket,
+    TopicFilter,
 )
 
 from tocsin.errors import WireError
@@ -33,6 +40,7 @@ class Honest:
         self.pings_ms: list[float] = []
         self.commits_ms: list[float] = []
         self.lost = 0  # connections
+        self.counted: dict[str, int] = {}  # bytes of each budget, as the broker said last
 
     async def run(self) -> None:
         while True:
@@ -47,37 +55,47 @@ class Honest:
         name, password = self._credentials
         try:
             greeting = ConnectPacket("honest", username=name or None, password=password.encode() or None)
-            await _asked(reader, writer, decoder, greeting, ConnAckPacket)
+            await self._asked(reader, writer, decoder, greeting, ConnAckPacket)
+            about = SubscribePacket(1, [TopicFilter("$SYS/broker/budget/+/used")])
+            await self._asked(reader, writer, decoder, about, SubAckPacket)
             for number in range(1, 1 << 30):
-                self.pings_ms.append(await _asked(reader, writer, decoder, PingReqPacket(), PingRespPacket))
+                self.pings_ms.append(
+                    await self._asked(reader, writer, decoder, PingReqPacket(), PingRespPacket)
+                )
                 if number % 10 == 0:
                     message = PublishPacket("honest", b"x", qos=QoS.AT_LEAST_ONCE, packet_id=1)
-                    self.commits_ms.append(await _asked(reader, writer, decoder, message, PubAckPacket))
+                    self.commits_ms.append(await self._asked(reader, writer, decoder, message, PubAckPacket))
                 await asyncio.sleep(EVERY_S)
         finally:
             writer.transport.abort()
 
+    async def _asked(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        decoder: Decoder,
+        packet: Packet,
+        answer: type[Packet],
+    ) -> float:
+        """Milliseconds until the answer."""
+        began = time.perf_counter()
+        writer.write(encode(packet, V5))
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                data = await reader.read(65_536)
+                if not data:
+                    raise EOFError
+                items = decoder.feed(data)
+                if any(isinstance(item, WireError) for item in items):
+                    raise EOFError
+                self._note(items)
+                if any(isinstance(item, answer) for item in items):
+                    return 1e3 * (time.perf_counter() - began)
 
-async def _asked(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    decoder: Decoder,
-    packet: Packet,
-    answer: type[Packet],
-) -> float:
-    """Milliseconds until the answer."""
-    began = time.perf_counter()
-    writer.write(encode(packet, V5))
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            data = await reader.read(65_536)
-            if not data:
-                raise EOFError
-            items = decoder.feed(data)
-            if any(isinstance(item, WireError) for item in items):
-                raise EOFError
-            if any(isinstance(item, answer) for item in items):
-                return 1e3 * (time.perf_counter() - began)
+    def _note(self, items: Sequence[Packet | WireError]) -> None:
+        for item in items:
+            if isinstance(item, PublishPacket) and item.topic.startswith("$SYS/"):
+                self.counted[item.topic.split("/")[3]] = int(bytes(item.payload))
 
 
 def percentile(values: list[float], part: float) -> float:

@@ -34,11 +34,10 @@ SMALL = {
     "coordinator.queries_max_bytes": str(32 << 20),
     "coordinator.snapshot_every_bytes": str(16 << 20),
     "budgets.store_bytes": str(128 << 20),
+    "budgets.retained_bytes": str(32 << 20),
     **{kind.setting: str(16 << 20) for kind in Kind},
 }
 SECONDS = 20.0
-# Retained messages are bounded on their own (``limits``), and kept by every broker for good.
-SPENDING = sorted(set(ATTACKS) - {"retained", "replay"})
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +69,7 @@ async def test_spending_clients_stay_within_the_stated_sum(pid: tuple[int, str, 
     stated = {each.process: each.bytes for each in sums_of(load(flags=dict(SMALL)).settings)}
     honest = Honest(host, port)
     talking = asyncio.create_task(honest.run())
-    words = ("-m", "bench.spending", "--attack", f"{host}:{port}", "--only", *SPENDING)
+    words = ("-m", "bench.spending", "--attack", f"{host}:{port}", "--only", *sorted(ATTACKS))
     attackers = await asyncio.create_subprocess_exec(sys.executable, *words, cwd=ROOT)
     most: dict[str, int] = {}
     try:

@@ -27,6 +27,7 @@ from tocsin.broker.standing_by import StandingBy
 from tocsin.broker.standing_in import StandingIn
 from tocsin.broker.wills import Wills
 from tocsin.broker.witnesses import Witnesses
+from tocsin.core.budget import Budget
 from tocsin.core.ownership import Claim, may_take
 from tocsin.core.replication.signals import Policy
 from tocsin.core.retain_line import Place
@@ -132,6 +133,7 @@ class Durability:
         retained_user_bytes: int,
         groups_max: int,
         members_max: int,
+        budget: Budget,
         results: ResultsReader | None = None,
         replication: Policy | None = None,
         quota: SessionQuota | None = None,
@@ -169,6 +171,7 @@ class Durability:
             groups_max=groups_max,
             members_max=members_max,
             unwanted=unwanted,
+            budget=budget,
         )
         await groups.open()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol
 
 import structlog
@@ -16,9 +17,11 @@ from tocsin.broker.journal import Journal
 from tocsin.broker.links import NO_MAXIMUM
 from tocsin.broker.reading import Recipient
 from tocsin.core.access import Rights
+from tocsin.core.budget import Budget
 from tocsin.core.delivery import WAIT, Delivery
 from tocsin.core.forwarding import Subscription
 from tocsin.core.grant import Grant
+from tocsin.core.group_room import GroupRoom
 from tocsin.core.machine import DeleteKey, Effect, GetKey, PutKey, Say, SetTimer, TimerFired
 from tocsin.core.sharing import Sharing
 from tocsin.core.sharing_signals import (
@@ -90,10 +93,13 @@ class World(Protocol):
     life: str
     members_max: int
     unwanted: Callable[[int], None]
+    budget: Budget
 
     def alive(self, life: str) -> bool: ...
 
     def vanished(self, group: LocalGroup) -> None: ...
+
+    def crowded(self) -> None: ...
 
 
 class LocalGroup:
@@ -103,6 +109,7 @@ class LocalGroup:
         self.name = name
         self.filter = name.split("/", 2)[2]
         self._world = world
+        self._room = GroupRoom(world.budget.account(None))
         self._machine = Sharing(name, world.life, self, world.members_max)
         self.post = Pump(self._machine, self._carry_out, wall_us).post
         self._timers = Timers(lambda name, cause: self.post(TimerFired(name=name, cause=cause)))
@@ -124,6 +131,7 @@ class LocalGroup:
     ) -> tuple[Claim, ...]:
         """Make a client a member; what it has from earlier connections. ``NoMember`` if it cannot be one."""
         client = taker.client_id
+        self._room.belong(taker.user)
         self._takers[client] = (taker, subscription)
         joined = self._joining.get((client, session))
         if joined is None or joined.done():
@@ -188,6 +196,12 @@ class LocalGroup:
         claims = self._claims(client)
         return claims is not None and self.room(client) and claims.send_again(packet_id, qos)
 
+    def keep(self, size: int) -> bool:
+        return self._room.keep(size)
+
+    def let_go(self, size: int) -> None:
+        self._room.let_go(size)
+
     def _taker(self, client: str) -> Taker | None:
         return self._takers.get(client, (None, None))[0]
 
@@ -217,7 +231,9 @@ class LocalGroup:
             case PutKey() | GetKey() | DeleteKey():
                 self._spawn(self._ask(effect))
             case ReadPart():
-                self._spawn(self._read(effect))
+                _, size = self._world.journal.pages_of((self.filter,))
+                begin = partial(self._begin_read, effect, size)
+                self._room.before_read(size, begin, self._world.crowded)
             case FindEnd():
                 self._spawn(self._find_end(effect))
             case Bereft():
@@ -230,6 +246,7 @@ class LocalGroup:
                 getattr(self._log, level)(text, cause=cause, **facts)
             case Vanished():
                 self._timers.close()
+                self._room.close()
                 self._world.vanished(self)
             case _:
                 raise AssertionError(f"no way to carry out {effect}")
@@ -262,8 +279,12 @@ class LocalGroup:
     async def _ask(self, request: PutKey | GetKey | DeleteKey) -> None:
         self.post(await outcome(request, {}, {GROUPS: self._world.table}))
 
-    async def _read(self, asked: ReadPart) -> None:
+    def _begin_read(self, asked: ReadPart, size: int) -> None:
+        self._spawn(self._read(asked, size))
+
+    async def _read(self, asked: ReadPart, size: int) -> None:
         journal = self._world.journal
+        read: PartRead | PartFailed
         try:
             batch = await journal.read((self.filter,), asked.start, limit=asked.limit)
             matched = [
@@ -271,10 +292,10 @@ class LocalGroup:
                 for entry in batch.entries
                 if (publication := journal.publication(entry)) is not None
             ]
+            read = PartRead(matched=matched, next=batch.next, tail=journal.tail, cause=asked.cause)
         except TocsinError as error:
-            self.post(PartFailed(error=error, cause=asked.cause))
-            return
-        self.post(PartRead(matched=matched, next=batch.next, tail=journal.tail, cause=asked.cause))
+            read = PartFailed(error=error, cause=asked.cause)
+        self._room.after_read(size, partial(self.post, read))
 
     async def _find_end(self, asked: FindEnd) -> None:
         try:

@@ -17,10 +17,12 @@ import structlog
 
 from tocsin.broker.group import LocalGroup, NoMember, Taker
 from tocsin.broker.journal import Journal
+from tocsin.core.budget import Budget, Kind
 from tocsin.core.forwarding import ForwardingTable, Subscription
 from tocsin.core.machine import Watched
 from tocsin.core.sharing_signals import (
     Arrived,
+    Crowded,
     Leave,
     Matched,
     OutOfSight,
@@ -46,6 +48,7 @@ from tocsin.ports import Change, Entry, Table
 from tocsin.wire.topics import SHARE_PREFIX
 
 REFRESH_S: Final = 2.0
+CROWD_S: Final = 0.05  # before groups are asked for room, and between two times
 LIFE_TTL_S: Final = 6.0  # two refreshes may fail
 _ANY: Final = Subscription()
 
@@ -62,12 +65,15 @@ class Groups:
         groups_max: int,
         members_max: int,
         unwanted: Callable[[int], None],
+        budget: Budget,
     ) -> None:
         self.table = table
         self.journal = journal
         self.life = life
         self.members_max = members_max
         self.unwanted = unwanted  # told how many messages no member of their group could take
+        self.budget = budget
+        self._crowd: asyncio.TimerHandle | None = None  # while groups are to be asked for room
         self._groups_max = groups_max
         self._groups: dict[str, LocalGroup] = {}  # by name
         self._by_key: dict[str, LocalGroup] = {}
@@ -99,6 +105,8 @@ class Groups:
                 tasks.create_task(self._live())
                 tasks.create_task(self._watch())
         finally:
+            if self._crowd is not None:
+                self._crowd.cancel()
             for group in self._groups.values():
                 group.close()
 
@@ -211,6 +219,18 @@ class Groups:
         self._matching.drop(group)
         if not self._groups:
             self._idle.set()
+
+    def crowded(self) -> None:
+        """A group has no room for messages that its members could take."""
+        if self._crowd is None:
+            self._crowd = asyncio.get_running_loop().call_later(CROWD_S, self._make_room)
+
+    def _make_room(self) -> None:
+        self._crowd = None
+        for group in tuple(self._groups.values()):
+            group.post(Crowded(cause="a group has no room"))
+        if self.budget.figures()[Kind.GROUPS].waiting:
+            self.crowded()
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -201,6 +201,7 @@ class _Broker:
             retained_user_bytes=settings.budgets.retained_bytes * settings.budgets.user_percent // 100,
             groups_max=settings.limits.groups_max,
             members_max=settings.limits.group_members_max,
+            budget=self._exchange.budget,
             results=ResultsReader(results_directory(settings)),
             replication=policy_of(settings.replication),
             quota=SessionQuota(

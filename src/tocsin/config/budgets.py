@@ -70,7 +70,16 @@ class Budgets(Section, frozen=True, kw_only=True):
             le=MOST_BYTES,
             description="Subscriptions and wills of connected clients. Without room CONNECT or SUBSCRIBE is refused.",
         ),
-    ] = 512 << 20
+    ] = 256 << 20
+    groups_bytes: Annotated[
+        int,
+        Meta(
+            ge=LEAST_BYTES,
+            le=MOST_BYTES,
+            description="Messages that wait for a member of their group (`$share`). Without room they are read from "
+            "the log later.",
+        ),
+    ] = 64 << 20
     store_bytes: Annotated[
         int,
         Meta(

@@ -68,7 +68,7 @@ class Coordinator(Section, frozen=True, kw_only=True):
             description="Bytes of all streams of the network, with what is said of them and their publishers. "
             "For more, those go first on which nobody publishes; then new ones are refused.",
         ),
-    ] = 1 << 30
+    ] = 256 << 20
     queries_max_bytes: Annotated[
         int,
         Meta(
@@ -76,7 +76,7 @@ class Coordinator(Section, frozen=True, kw_only=True):
             le=1 << 40,
             description="Bytes of all queries of the network, with the streams that satisfy them.",
         ),
-    ] = 256 << 20
+    ] = 64 << 20
     user_percent: Annotated[
         int,
         Meta(

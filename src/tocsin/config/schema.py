@@ -168,7 +168,7 @@ class Limits(Section, frozen=True, kw_only=True):
             description="Different topic filters of all clients of one broker; the whole network knows them. "
             "Clients that come back keep theirs.",
         ),
-    ] = 250_000
+    ] = 100_000
     streams_per_client: Annotated[
         int,
         Meta(

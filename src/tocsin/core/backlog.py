@@ -6,15 +6,19 @@ While it is *live*, entries are taken as the log's follower brings them. When th
 and later has the log read from ``below`` on, until it has caught up. Entries before ``start`` (given back by their
 members, or to be sent again) are fetched one by one when they are wanted.
 
-Invariants: no more than ENTRIES_MAX entries and BYTES_MAX bytes (but for one entry) are kept of what is to come, and
-FETCHED_MAX entries and as many bytes of what was; one read at a time.
+Every entry **costs** bytes of the broker's budget for groups (``Room``). Without room nothing more is taken, as if the
+backlog were full. A backlog that nobody here can take from is dropped when others need its room, and read again later.
+
+Invariants: what is kept costs what was taken of the budget; no more than ENTRIES_MAX entries and BYTES_MAX bytes (but
+for one entry) are kept of what is to come, and FETCHED_MAX entries and as many bytes of what was; one read at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
+from tocsin.core.budget import OVERHEAD_BYTES
 from tocsin.core.sharing_signals import Matched, PartRead, ReadPart
 
 ENTRIES_MAX: Final = 1_000
@@ -22,10 +26,28 @@ BYTES_MAX: Final = 4 << 20
 FETCHED_MAX: Final = 100
 
 
+class Room(Protocol):
+    """A group's part of the broker's memory."""
+
+    def keep(self, size: int) -> bool:
+        """Take so many bytes, if there is room for them."""
+        ...
+
+    def let_go(self, size: int) -> None:
+        """Give back what was taken for one entry."""
+        ...
+
+
+def cost_of(matched: Matched) -> int:
+    """What an entry takes: its payload, and the message that was read from it."""
+    return 2 * len(matched.entry.payload) + OVERHEAD_BYTES
+
+
 class Backlog:
     """See the module's text."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room) -> None:
+        self._room = room
         self.below = 0
         self.live = False
         self.reading = False
@@ -61,15 +83,17 @@ class Backlog:
     def arrived(self, matched: Matched) -> None:
         if not self.live or matched.position < self.below:
             return
-        if self._full:
+        if not self._keep(matched):
             self.live = False
-            return
-        self._keep(matched)
 
-    def _keep(self, matched: Matched) -> None:
+    def _keep(self, matched: Matched) -> bool:
+        """Whether there is room for an entry that comes next."""
+        if self._full or not self._room.keep(cost_of(matched)):
+            return False
         self._entries[matched.position] = matched
         self._bytes += len(matched.entry.payload)
         self.below = matched.position + 1
+        return True
 
     def passed(self, tail: int) -> None:
         """Every entry up to here was dispatched, and has arrived if it matched."""
@@ -81,8 +105,7 @@ class Backlog:
     def rebase(self, next_: int, wanted: Iterable[int], tail: int) -> None:
         """The cell's ``next`` moved; ``wanted`` are the positions before it that are needed."""
         if next_ < self._start or next_ > self.below:
-            self._entries, self._bytes = {}, 0
-            self._stale = self.reading
+            self._clear()
             self.below = next_
             self.live = next_ > tail
         needed = frozenset(wanted)
@@ -91,9 +114,29 @@ class Backlog:
             self._bytes -= len(matched.entry.payload)
             if position in needed and len(self._fetched) < FETCHED_MAX and self._fetched_bytes < BYTES_MAX:
                 self._fetched[position] = matched
+            else:
+                self._room.let_go(cost_of(matched))
         self._start = next_
-        self._fetched = {each: matched for each, matched in self._fetched.items() if each in needed}
+        for position in [each for each in self._fetched if each not in needed]:
+            self._forget(position)
         self.gone &= needed
+
+    def drop(self) -> None:
+        """Forget all entries: others need their room. They are read again when ``ask`` is called."""
+        self._clear()
+        self.below, self.live = self._start, False
+        for position in tuple(self._fetched):
+            self._forget(position)
+
+    def _clear(self) -> None:
+        """Forget what is to come, and what a read under way would bring of it."""
+        for matched in self._entries.values():
+            self._room.let_go(cost_of(matched))
+        self._entries, self._bytes = {}, 0
+        self._stale = self.reading
+
+    def _forget(self, position: int) -> None:
+        self._room.let_go(cost_of(self._fetched.pop(position)))
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -115,7 +158,7 @@ class Backlog:
     def _make_room(self, position: int) -> None:
         """Forget fetched entries behind a position that is wanted, while there is no room for it."""
         while self._fetched_bytes >= BYTES_MAX and (last := max(self._fetched)) > position:
-            del self._fetched[last]
+            self._forget(last)
 
     def take(self, part: PartRead) -> None:
         """The part that was asked for."""
@@ -125,15 +168,15 @@ class Backlog:
             there = {each.position for each in found}
             self.gone.update(each for each in wanted if each < part.next and each not in there)
             for matched in found:
-                if self._fetched_bytes >= BYTES_MAX:
+                if matched.position in self._fetched:
+                    continue  # it came another way since
+                if self._fetched_bytes >= BYTES_MAX or not self._room.keep(cost_of(matched)):
                     break
                 self._fetched[matched.position] = matched
         elif not stale:
             for matched in part.matched:
-                if matched.position >= self.below:
-                    if self._full:
-                        return
-                    self._keep(matched)
+                if matched.position >= self.below and not self._keep(matched):
+                    return
             self.below = max(self.below, part.next)
             self.live = self.below > part.tail
 

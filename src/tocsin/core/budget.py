@@ -49,6 +49,7 @@ class Kind(IntEnum):
     PACKETS = 3
     PAGES = 4
     SESSIONS = 5
+    GROUPS = 6
 
     @property
     def setting(self) -> str:
@@ -66,6 +67,7 @@ WORDS: Final[Mapping[Kind, str]] = {
     Kind.PACKETS: "incomplete packets",
     Kind.PAGES: "pages of the log",
     Kind.SESSIONS: "subscriptions and wills",
+    Kind.GROUPS: "messages that wait for a member of their group",
 }
 
 

@@ -3,8 +3,7 @@
 A process uses what it needs at rest, what its clients may make it hold (``core.budget``), and what the allocator adds
 to that. Figures beside settings say where they are from.
 
-What the sum does not know: the backlogs of groups (up to 8 MiB each of ``limits.groups_max``), the snapshot that a
-coordinator builds in memory, Spark (``spark.driver_memory``), the feeder (``feeds.waiting_max_bytes``), and servers of
+What the sum does not know: Spark (``spark.driver_memory``), the feeder (``feeds.waiting_max_bytes``), and servers of
 somebody else's.
 """
 
@@ -20,15 +19,17 @@ from tocsin.core.replication.backup import COPIES_MAX_BYTES
 from tocsin.core.waiting_wills import WILLS_MAX_BYTES
 
 MIB: Final = 1 << 20
-REST_BYTES: Final = 64 * MIB  # of a broker or coordinator without clients: 50 to 55 MiB, with a margin
+REST_BYTES: Final = 80 * MIB  # of a broker or coordinator without clients: 58 to 63 MiB measured
 STORE_REST_BYTES: Final = 64 * MIB  # of a server's process beside its heap
-# A connected client that does nothing: 9 KiB of objects (an estimate); 4 KiB of a packet and 16 KiB unread that every
-# one may have.
-CONNECTION_BYTES: Final = (9 + 4 + 16) << 10
+# A connected client that does nothing: 11 KiB measured; 4 KiB of a packet and 16 KiB unread that every one may have.
+CONNECTION_BYTES: Final = (11 + 4 + 16) << 10
+# What TLS adds: 43 KiB for a client that does nothing, and up to 625 KiB, for good, for one that has sent large packets
+# (measured): the buffers of uvloop and OpenSSL grow, and do not shrink.
+TLS_BYTES: Final = 640 << 10
 FILTER_BYTES: Final = 1_600  # of a filter of another broker's: 1 540 measured
-# What is freed is not given back at once, and not in one piece. Chosen, not measured: minutes of attacks with large
-# messages have shown several times as much.
-ALLOCATOR_PERCENT: Final = 40
+# What is freed lies between what is in use, until its pages are given back (``runtime.allocator``). Under all attacks
+# at once a broker held 30 to 60 percent more than what was in use.
+ALLOCATOR_PERCENT: Final = 60
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -69,13 +70,14 @@ def _broker(settings: Settings) -> list[Part]:
         Part("at rest", REST_BYTES),
         Part("connections", limits.connections_max * CONNECTION_BYTES, "limits.connections_max"),
     ]
+    if any(max(each.tls_port, each.wss_port) >= 0 for each in settings.brokers):
+        parts.append(Part("TLS of connections", limits.connections_max * TLS_BYTES, "limits.connections_max"))
     for kind, bounds in zip(Kind, bounds_of(settings.budgets), strict=True):
         parts.append(Part(WORDS[kind], bounds.broker + bounds.broker // SLACK, kind.setting))
     # A quarter more in the copy, and a quarter on its way to the store (``core.retained``).
     retained = settings.budgets.retained_bytes
     parts.append(Part("retained messages", retained + retained // 2, "budgets.retained_bytes"))
     parts.append(Part("wills that wait for their delay", WILLS_MAX_BYTES))
-    parts.append(Part("retained messages", settings.budgets.retained_bytes, "budgets.retained_bytes"))
     said = settings.coordinator.streams_max_bytes + settings.coordinator.queries_max_bytes
     parts.append(Part("streams that clients here ask for", said, "coordinator.streams_max_bytes"))
     if others:
@@ -92,6 +94,7 @@ def _coordinator(settings: Settings) -> list[Part]:
         Part("at rest", REST_BYTES),
         Part("streams and what is said of them", own.streams_max_bytes, "coordinator.streams_max_bytes"),
         Part("queries", own.queries_max_bytes, "coordinator.queries_max_bytes"),
+        Part("a snapshot of both, while it is written", own.streams_max_bytes + own.queries_max_bytes),
         Part("what brokers are told", 4 * own.snapshot_every_bytes, "coordinator.snapshot_every_bytes"),
         Part("filters of brokers", brokers * theirs, "limits.filters_max"),
     ]

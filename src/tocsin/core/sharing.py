@@ -53,6 +53,7 @@ from tocsin.core.sharing_signals import (
     AFTERWARDS,
     Arrived,
     Bereft,
+    Crowded,
     EndFound,
     EndUnknown,
     Hands,
@@ -92,7 +93,7 @@ class Sharing(TableMachine):
         self._members_max = members_max
         self._cell = GroupCell(name)
         self._beginning = Beginning()
-        self._backlog = Backlog()
+        self._backlog = Backlog(hands)
         self._holders: dict[str, Holder] = {}  # by client id; the next in turn is the first
         self._claiming = Claiming(life, self._holders, self._backlog, hands)
         self._over: dict[tuple[str, str], None] = {}  # sessions that ended, and the cell may not know it
@@ -104,6 +105,7 @@ class Sharing(TableMachine):
         self._ageing = False  # the cell has to be written before it expires
         self._waiting_for = 0  # the position for which the GRACE timer runs, if it does
         self._patience_for = 0  # the position for which it ran out
+        self._dropped = False  # entries were let go, and no member here had room since
         self._heard_us = 0  # when the cell was written last, as far as is known here
 
     # ── members ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -186,6 +188,17 @@ class Sharing(TableMachine):
             facts = {"group": self._name, "problem": str(event.error)}
             effects.append(Say(text=words, level="warning", facts=facts, cause=event.cause))
         return [*effects, *self._go_on(event.cause, now_us)]
+
+    def _on_crowd(self, event: Crowded, now_us: int) -> list[Effect]:
+        if not self._has_room:
+            self._backlog.drop()
+            self._dropped = True
+        return self._go_on(event.cause, now_us)
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether a member here can take a message."""
+        return any(self._hands.room(client) for client in self._holders)
 
     def _on_end(self, event: EndFound, now_us: int) -> list[Effect]:
         self._beginning.found(event)
@@ -275,11 +288,11 @@ class Sharing(TableMachine):
                 continue
             effects += holder.send_again(self._backlog, self._hands, cause)
         if group is not None and self._holders:
-            effects += (
-                self._backlog.ask(self._claiming.wanted(group), cause)
-                if group.begun
-                else self._beginning.ask(self._cell.revision, cause)
-            )
+            if not group.begun:
+                effects += self._beginning.ask(self._cell.revision, cause)
+            elif not self._dropped or self._has_room:
+                self._dropped = False
+                effects += self._backlog.ask(self._claiming.wanted(group), cause)
         first = self._claiming.first(group)
         if self._is_due(group, first):
             effects += self._write(cause, now_us)
@@ -410,6 +423,7 @@ class Sharing(TableMachine):
         ("here", Quit): _quit,
         ("here", SessionOver): _on_session_over,
         ("here", Settle): _settle,
+        ("here", Crowded): _on_crowd,
         ("here", RoomMade): lambda self, event, now_us: self._go_on(event.cause, now_us),
         ("here", Arrived): _on_arrival,
         ("here", PartRead): _on_part,

@@ -64,6 +64,14 @@ class Hands(Protocol):
         """Whether a member has room for what it was sent on an earlier connection."""
         ...
 
+    def keep(self, size: int) -> bool:
+        """Take so many bytes of this broker's memory for an entry, if there is room for them."""
+        ...
+
+    def let_go(self, size: int) -> None:
+        """Give back what was taken for one entry."""
+        ...
+
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -110,6 +118,10 @@ class Settle(Event, frozen=True, kw_only=True):
 
 class RoomMade(Event, frozen=True, kw_only=True):
     """A member may have room again."""
+
+
+class Crowded(Event, frozen=True, kw_only=True):
+    """Other groups need the room that this one's entries take; it lets them go if no member here can take any."""
 
 
 class Arrived(Event, frozen=True, kw_only=True):

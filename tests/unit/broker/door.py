@@ -193,6 +193,7 @@ class Door:
             retained_user_bytes=self._retained_bytes // 2,
             groups_max=self._limits.groups_max,
             members_max=self._limits.group_members_max,
+            budget=self.exchange.budget,
             results=self._results,
             replication=self._replication,
             others=self._others,

@@ -204,6 +204,31 @@ async def test_sessions_that_come_back_to_large_messages_are_sent_a_page_at_a_ti
         await until(lambda: used(here, Kind.PAGES) == used(here, Kind.OUTBOUND) == 0)
 
 
+async def test_groups_that_nobody_takes_from_leave_room_for_those_of_others() -> None:
+    settings = Budgets(groups_bytes=16 << 20)
+    async with door(settings) as here:
+        stuck = []
+        for number in range(12):
+            peer = await here.peer(connect=ConnectPacket(f"stuck {number}", receive_max=1))
+            await peer.subscribe(TopicFilter(f"$share/stuck{number}/big", max_qos=QoS.AT_LEAST_ONCE))
+            stuck.append(peer)
+        member = await here.peer("member")
+        await member.subscribe(TopicFilter("$share/taking/big", max_qos=QoS.AT_LEAST_ONCE))
+        publisher = await here.peer("publisher")
+        for number in range(1, 25):
+            publisher.send(PublishPacket("big", b"x" * 500_000, qos=QoS.AT_LEAST_ONCE, packet_id=number))
+            await publisher.first(PubAckPacket)
+        for number in range(24):
+            message = await member.first(PublishPacket)
+            assert message.packet_id is not None, number
+            member.send(PubAckPacket(message.packet_id))
+        assert 0 < most(here, Kind.GROUPS) <= settings.groups_bytes * settings.user_percent // 100
+        for peer in stuck:
+            peer.close()
+        member.close()
+        await until(lambda: used(here, Kind.GROUPS) == 0)
+
+
 def _lasting(name: str, *, clean: bool) -> ConnectPacket:
     return ConnectPacket(name, clean_start=clean, session_expiry_interval=600, receive_max=100)
 

@@ -11,6 +11,8 @@ from mqtt5 import ConnectPacket, DisconnectPacket, Will
 from tests.unit.broker.door import DEADLINE_S, Door
 from tests.unit.broker.talk import LASTING, ONE
 from tocsin.broker.durability import Durability
+from tocsin.config import Budgets
+from tocsin.core.budget import Budget, bounds_of
 from tocsin.core.stored_session import StoredSession, decode_session, encode_session, session_key
 from tocsin.model.publication import Publication, encode_publication
 from tocsin.model.subjects import messages_log, subject_of
@@ -35,6 +37,7 @@ async def opened(store: Store, *, keep_s: float | None = None, keep_bytes: int |
         retained_user_bytes=1 << 20,
         groups_max=10,
         members_max=10,
+        budget=Budget(bounds_of(Budgets())),
         dispatch=lambda entry, publication: None,
         announce=lambda publication: None,
         pressure=lambda held: None,

@@ -53,10 +53,18 @@ class Broker:
         self.dead: set[str] = set()
         self.cell = None if group is None else Cell("k", encode_group(group), 7)
         self.revision = 7
+        self.kept = 0  # bytes of entries
         self.machine = Sharing(NAME, OWN, self, members_max)
         self.now_us = NOW_US
 
     # ── hands ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def keep(self, size: int) -> bool:
+        self.kept += size
+        return True
+
+    def let_go(self, size: int) -> None:
+        self.kept -= size
 
     def alive(self, life: str) -> bool:
         return life not in self.dead

@@ -94,6 +94,7 @@ class Sharer:
         self._story.table.live(self.life)
 
     def begin(self) -> None:
+        self.kept = 0  # bytes of entries
         self.machine = Sharing(NAME, self.life, self, 10)
         self.asked: dict[str, Asked] = {}
         self.late: list[Asked] = []
@@ -106,6 +107,13 @@ class Sharer:
     def _here(self, client: str) -> Client | None:
         found = self._story.clients[client]
         return found if found.at is self and found.welcome else None
+
+    def keep(self, size: int) -> bool:
+        self.kept += size
+        return True
+
+    def let_go(self, size: int) -> None:
+        self.kept -= size
 
     def alive(self, life: str) -> bool:
         cell = self._story.table.cells.get(life_key(life))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tocsin.core import backlog as module
-from tocsin.core.backlog import Backlog
+from tocsin.core.backlog import Backlog, cost_of
 from tocsin.core.sharing_signals import Matched, PartRead
 from tocsin.model.publication import Publication
 from tocsin.ports import Entry
@@ -18,8 +18,24 @@ def matched(position: int, size: int = 0) -> Matched:
     return Matched(entry, Publication("a", b"", 1, "p"))
 
 
-def based(next_: int = 1, tail: int = 0) -> Backlog:
-    some = Backlog()
+class Kept:
+    """Room for so many bytes."""
+
+    def __init__(self, most: int = 1 << 40) -> None:
+        self.most, self.used = most, 0
+
+    def keep(self, size: int) -> bool:
+        if self.used + size > self.most:
+            return False
+        self.used += size
+        return True
+
+    def let_go(self, size: int) -> None:
+        self.used -= size
+
+
+def based(next_: int = 1, tail: int = 0, room: Kept | None = None) -> Backlog:
+    some = Backlog(room or Kept())
     some.rebase(next_, (), tail)
     return some
 
@@ -144,17 +160,56 @@ def test_what_was_trimmed_is_gone() -> None:
     assert some.ask((), "c")[0].start == 7
 
 
+def test_without_room_nothing_is_taken_and_the_log_is_read_once_there_is_some() -> None:
+    room = Kept(2 * cost_of(matched(1)))
+    some = based(room=room)
+    for position in (1, 2, 3, 4):
+        some.arrived(matched(position))
+    assert positions(some) == [1, 2] and not some.live
+    some.rebase(3, (), 4)
+    assert room.used == 0
+    (asked,) = some.ask((), "c")
+    assert asked.start == 3
+    some.take(PartRead(matched=[matched(3), matched(4), matched(5)], next=6, tail=5))
+    assert positions(some) == [3, 4] and some.below == 5, "what had no room is read again"
+
+
+def test_what_is_dropped_is_read_again() -> None:
+    room = Kept()
+    some = based(next_=10, tail=9, room=room)
+    some.ask((3,), "c")
+    some.take(PartRead(matched=[matched(3)], next=4, tail=9))
+    some.arrived(matched(10))
+    some.passed(11)
+    some.drop()
+    assert room.used == 0 and positions(some) == [] and some.get(3) is None
+    (asked,) = some.ask((3,), "c")
+    some.take(PartRead(matched=[matched(3)], next=4, tail=11))
+    (after,) = some.ask((3,), "c")
+    assert (asked.start, after.start) == (3, 10)
+
+
+def test_what_a_read_brings_that_was_under_way_when_all_was_dropped_is_left() -> None:
+    some = based(next_=1, tail=5)
+    some.ask((), "c")
+    some.drop()
+    some.take(PartRead(matched=[matched(1)], next=2, tail=5))
+    assert positions(some) == [] and some.ask((), "c")[0].start == 1
+
+
 steps = st.lists(
-    st.tuples(st.sampled_from(["log", "arrive", "claim", "back", "read"]), st.integers(1, 5)), max_size=80
+    st.tuples(st.sampled_from(["log", "arrive", "claim", "back", "read", "drop"]), st.integers(1, 5)),
+    max_size=80,
 )
 
 
 @settings(max_examples=200)
-@given(steps, st.sets(st.integers(1, 60)))
+@given(steps, st.sets(st.integers(1, 60)), st.sampled_from((1, 3, 1_000)))
 def test_everything_between_next_and_below_is_known_whatever_happens(
-    story: list[tuple[str, int]], unmatched: set[int]
+    story: list[tuple[str, int]], unmatched: set[int], most: int
 ) -> None:
-    some, end, tail, next_ = Backlog(), 0, 0, 1
+    room = Kept(most * cost_of(matched(1)))
+    some, end, tail, next_ = Backlog(room), 0, 0, 1
     some.rebase(next_, (), tail)
     for what, number in story:
         if what == "log":
@@ -170,8 +225,11 @@ def test_everything_between_next_and_below_is_known_whatever_happens(
         elif what == "back":
             next_ = max(1, next_ - number)
             some.rebase(next_, (), tail)
+        elif what == "drop":
+            some.drop()
         elif what == "read" and (asked := some.ask((), "c")):
             stop = min(asked[0].start + number, end + 1)
             found = [matched(each) for each in range(asked[0].start, stop) if each not in unmatched]
             some.take(PartRead(matched=found, next=max(stop, asked[0].start), tail=tail))
         assert positions(some) == [each for each in range(next_, some.below) if each not in unmatched]
+        assert room.used == sum(map(cost_of, some))

@@ -33,3 +33,13 @@ def test_a_smaller_budget_makes_a_smaller_sum() -> None:
 def test_servers_of_somebody_elses_are_not_ours_to_sum_up() -> None:
     settings = load(flags={"nats.urls": "nats://a:4222"}).settings
     assert [each.process for each in sums_of(settings)] == ["broker", "coordinator"]
+
+
+def test_no_part_is_there_twice_and_tls_counts_where_there_is_tls() -> None:
+    plain = load(flags={"brokers": '[{"id": "a", "cluster": "c"}]'}).settings
+    files = {"tls.certificate": "a.pem", "tls.key": "a.key"}
+    brokers = '[{"id": "a", "cluster": "c", "port": -1, "tls_port": 0}]'
+    safe = load(flags={"brokers": brokers, **files}).settings
+    without, with_tls = ([part.what for part in sums_of(each)[0].parts] for each in (plain, safe))
+    assert all(len(set(names)) == len(names) for names in (without, with_tls))
+    assert set(with_tls) - set(without) == {"TLS of connections"}

@@ -30,6 +30,7 @@ from tocsin.core.sharing import (
 )
 from tocsin.core.sharing_signals import (
     CANNOT,
+    Crowded,
     Forget,
     Give,
     Joined,
@@ -128,6 +129,27 @@ def test_nobody_with_room_means_nothing_is_written() -> None:
     assert not of(arrive(broker, matched(1)), PutKey)
     broker.rooms["c"] = 1
     assert of(broker.answer(broker.tell(RoomMade())), Give)
+
+
+def test_what_nobody_here_has_room_for_makes_room_for_others_and_is_read_again() -> None:
+    broker = joined()
+    broker.rooms["c"] = 0
+    arrive(broker, matched(1))
+    assert broker.kept
+    broker.tell(Crowded())
+    assert not broker.kept
+    assert not of(arrive(broker, matched(2)), ReadPart), "not before somebody can take it"
+    broker.rooms["c"] = 1
+    assert one(broker.tell(RoomMade()), ReadPart).start == 1
+
+
+def test_what_somebody_here_can_take_is_kept_however_crowded_it_is() -> None:
+    broker = joined()
+    broker.rooms["c"] = 0
+    arrive(broker, matched(1))
+    broker.rooms["c"] = 1
+    broker.tell(Crowded())
+    assert broker.kept
 
 
 def test_at_qos_0_nothing_waits_for_an_acknowledgement() -> None:

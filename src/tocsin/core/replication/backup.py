@@ -62,7 +62,7 @@ DROP_AFTER_US: Final = (
 )
 COPIES_MAX: Final = 64  # brokers that one backs: a plan gives it a few
 VOID_MAX: Final = 50_000  # wills that are known to be settled: some 150 B each
-COPIES_MAX_BYTES: Final = 1 << 30  # of all copies, about: some 500 000 clients with two subscriptions each
+COPIES_MAX_BYTES: Final = 256 << 20  # of all copies, about: some 125 000 clients with two subscriptions each
 
 
 class Backup(TableMachine):

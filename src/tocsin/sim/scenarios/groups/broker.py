@@ -8,7 +8,9 @@ from typing import Final
 
 import msgspec
 
+from tocsin.core.budget import OVERHEAD_BYTES, Bounds, Budget, Kind
 from tocsin.core.delivery import WAIT, Delivery
+from tocsin.core.group_room import GroupRoom
 from tocsin.core.machine import (
     DeleteKey,
     Effect,
@@ -29,6 +31,7 @@ from tocsin.core.sharing_signals import (
     CANNOT,
     Arrived,
     Bereft,
+    Crowded,
     EndFound,
     EndUnknown,
     FindEnd,
@@ -59,6 +62,8 @@ from tocsin.wire.topics import matches
 GROUPS: Final = TableSpec(TABLE)
 LIFE_TTL_US: Final = 3_000_000
 READ_MAX: Final = 4  # entries of one read: small, so that catching up takes several
+READ_COST_BYTES: Final = 2 * READ_MAX * OVERHEAD_BYTES
+GROUPS_BYTES: Final = 2 * READ_COST_BYTES
 MEMBERS_MAX: Final = 10
 
 
@@ -71,6 +76,7 @@ class GroupShell:
         self._filter = name.split("/", 2)[2]
         self._broker = broker
         self._takers: dict[str, GroupService] = {}
+        self._room = GroupRoom(broker.budget.account("somebody"))
         self._handling = False
         self._events: list[Event] = []
         self.machine = broker.sharing(name, broker.life, self, MEMBERS_MAX)
@@ -129,6 +135,12 @@ class GroupShell:
         claims = self._claims(client)
         return claims is not None and self.room(client) and claims.send_again(packet_id, qos)
 
+    def keep(self, size: int) -> bool:
+        return self._room.keep(size)
+
+    def let_go(self, size: int) -> None:
+        self._room.let_go(size)
+
     def _claims(self, client: str) -> Delivery | None:
         taker = self._takers.get(client)
         return None if taker is None else taker.machine.claims
@@ -152,12 +164,9 @@ class GroupShell:
             case PutKey() | GetKey() | DeleteKey():
                 then = partial(self._on_answer, effect.request)
                 self._broker.ask(msgspec.structs.replace(effect, request=f"group {effect.request}"), then)
-            case ReadPart(start=start, limit=limit):
-                *_, subject = patterns_of(self._filter, NETWORK)
-                read = ReadLog(
-                    request="part", log=LOG.name, subject=subject, start=start, limit=min(limit, READ_MAX)
-                )
-                self._broker.ask(read, self._on_read)
+            case ReadPart():
+                begin = partial(self._begin_read, effect)
+                self._room.before_read(READ_COST_BYTES, begin, self._broker.crowded)
             case FindEnd(revision=revision):
                 look = ReadLog(request="end", log=LOG.name, subject=">", start=0, limit=1)
                 self._broker.ask(look, partial(self._on_end, revision))
@@ -169,6 +178,7 @@ class GroupShell:
             case Say():
                 self._broker.say(effect)
             case Vanished():
+                self._room.close()
                 self._broker.vanished(self)
             case Unwanted():
                 raise AssertionError("every member takes everything")
@@ -184,12 +194,20 @@ class GroupShell:
         else:
             self.tell(EndFound(revision=revision, position=event.value.last))
 
+    def _begin_read(self, asked: ReadPart) -> None:
+        *_, subject = patterns_of(self._filter, NETWORK)
+        limit = min(asked.limit, READ_MAX)
+        read = ReadLog(request="part", log=LOG.name, subject=subject, start=asked.start, limit=limit)
+        self._broker.ask(read, self._on_read)
+
     def _on_read(self, event: Stored | StoreFailed) -> None:
+        read: PartRead | PartFailed
         if isinstance(event, StoreFailed):
-            self.tell(PartFailed(error=event.error))
-            return
-        matched = [Matched(entry, decode_publication(entry.payload)) for entry in event.value.entries]
-        self.tell(PartRead(matched=matched, next=event.value.next, tail=self._broker.tail))
+            read = PartFailed(error=event.error)
+        else:
+            matched = [Matched(entry, decode_publication(entry.payload)) for entry in event.value.entries]
+            read = PartRead(matched=matched, next=event.value.next, tail=self._broker.tail)
+        self._room.after_read(READ_COST_BYTES, partial(self.tell, read))
 
 
 class GroupBroker(Broker):
@@ -207,6 +225,9 @@ class GroupBroker(Broker):
         self._alive: dict[str, str] = {}
         self._watching = False
         self._shells = 0
+        # Of all groups together: room for two parts of the log, so that groups wait for each other.
+        self.budget = Budget([Bounds(GROUPS_BYTES, GROUPS_BYTES, GROUPS_BYTES)] * len(Kind))
+        self._crowded = False
 
     @property
     def ready(self) -> bool:
@@ -225,6 +246,14 @@ class GroupBroker(Broker):
     def _tick(self) -> None:
         super()._tick()
         self._live()
+        if self._crowded:
+            self._crowded = self.budget.figures()[Kind.GROUPS].waiting > 0
+            for group in tuple(self._groups.values()):
+                group.tell(Crowded())
+
+    def crowded(self) -> None:
+        """A group has no room for messages that its members could take."""
+        self._crowded = True
 
     def _live(self) -> None:
         if self._refreshing:
