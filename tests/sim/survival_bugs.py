@@ -10,8 +10,8 @@ from tocsin.sim.plan import Profile
 from tocsin.sim.runner import Broken, run
 from tocsin.sim.scenario import Scenario, find
 from tocsin.sim.scenarios import survival
-from tocsin.sim.scenarios.survival import FAULTS
 from tocsin.sim.scenarios.survival.broker import SurvivalBroker
+from tocsin.sim.scenarios.survival.population import FAULTS
 
 
 def with_bug(bug: type[SurvivalBroker], faults: Profile = FAULTS) -> Scenario:

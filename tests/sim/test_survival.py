@@ -33,10 +33,10 @@ from tocsin.sim.plan import Profile
 from tocsin.sim.runner import run, run_many
 from tocsin.sim.scenario import find
 from tocsin.sim.scenarios.durable.wire import Packet, Reset
-from tocsin.sim.scenarios.survival import FAULTS
 from tocsin.sim.scenarios.survival.broker import StandbyKeeper, SurvivalBroker
 from tocsin.sim.scenarios.survival.clients import Resident
 from tocsin.sim.scenarios.survival.ledger import Promise
+from tocsin.sim.scenarios.survival.population import FAULTS
 from tocsin.sim.scenarios.survival.service import SurvivalService
 from tocsin.wire.replication import Applied, Delta, Option, Update
 from tocsin.wire.topics import matches

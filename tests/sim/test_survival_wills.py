@@ -15,10 +15,10 @@ from tocsin.sim.plan import Profile
 from tocsin.sim.runner import run
 from tocsin.sim.scenario import find
 from tocsin.sim.scenarios.durable.wire import Disconnect, Packet
-from tocsin.sim.scenarios.survival import FAULTS
 from tocsin.sim.scenarios.survival.bequeathing import Bequeathing
 from tocsin.sim.scenarios.survival.bequests import WillsOnce
 from tocsin.sim.scenarios.survival.broker import SurvivalBroker
+from tocsin.sim.scenarios.survival.population import FAULTS
 from tocsin.sim.scenarios.survival.service import SurvivalService
 from tocsin.wire.replication import Bequest
 

@@ -29,14 +29,14 @@ class ChannelClient(Client):
         for name in self.wanted:  # also those that it has, as many clients do
             if name not in self._leaving:
                 self._send(Subscribe(name, self.qos_of(name)))
-        self._timer("think", self._draw(THINK_MASK) + AWAY_MASK)
+        self._timer("think", self._think_us())
 
     def _on_timer(self, name: str, now_us: int) -> None:
         if name != "think" or now_us < self._restless_us:
             super()._on_timer(name, now_us)
 
     def _act(self, timer: str) -> None:
-        self._timer("think", self._draw(THINK_MASK) + AWAY_MASK)
+        self._timer("think", self._think_us())
         name = self.names[self._draw(0xFF) % len(self.names)]
         if name in self._leaving or name in self.kept or not self.may_change(name):
             return
@@ -50,6 +50,10 @@ class ChannelClient(Client):
             self.wanted[name] = None
             self._say("subscribing", **self.named(name))
             self._send(Subscribe(name, self.qos_of(name)))
+
+    def _think_us(self) -> int:
+        """How long until it changes what it is subscribed to."""
+        return self._draw(THINK_MASK) + AWAY_MASK
 
     def qos_of(self, name: str) -> int:
         return 1

@@ -47,6 +47,8 @@ DEADLINE_US = 6_000_000  # of a request: longer than the store's own
 class Pipeline:
     """The machine. It makes results until ``until_us``."""
 
+    tick_scale = 1  # by which it is slower
+
     def __init__(self, address: Address, until_us: int) -> None:
         self.address = address
         self._until_us = until_us
@@ -101,7 +103,13 @@ class Pipeline:
         return (self._chance >> 40) & mask
 
     def _think(self) -> list[Effect]:
-        return [SetTimer(name="think", delay_us=AGAIN_US + self._draw(TICK_MASK), cause=self.address)]
+        return [
+            SetTimer(
+                name="think",
+                delay_us=(AGAIN_US + self._draw(TICK_MASK)) * self.tick_scale,
+                cause=self.address,
+            )
+        ]
 
     def _request(self, name: str, now_us: int) -> str:
         self._count += 1

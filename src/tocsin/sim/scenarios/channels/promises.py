@@ -63,6 +63,12 @@ class Arrive(Invariant):
         world.observers.on_say("unsubscribed", self._on_unsubscribed)
         world.observers.on_say("took", self._on_took)
         world.observers.on_say("began", self._on_began)
+        world.observers.on_say("session lost", self._on_lost)
+
+    def _on_lost(self, client: Address, say: Say) -> None:
+        """Nothing is due to a client whose session is over, until it subscribes again."""
+        for subscription in [each for each in self._due if each[0] == client]:
+            del self._due[subscription]
 
     def _on_began(self, broker: Address, say: Say) -> None:
         client = str(say.facts["client"])
@@ -155,15 +161,21 @@ class Arrive(Invariant):
 
 
 class StayHeld(Invariant):
-    """What a client was told to be subscribed to, some broker holds for it: so every tick makes results for it."""
+    """What a client was told to be subscribed to, some broker holds for it: so every tick makes results for it.
+
+    Unless its session has expired, which the store knows before the client does.
+    """
 
     name = "what is subscribed to is held"
 
     def __init__(self) -> None:
         self._cells: dict[str, str] = {}  # key → k
         self._promised: dict[Subscription, None] = {}
+        self._world: World
 
     def attach(self, world: World) -> None:
+        self._world = world
+        world.observers.on_say("session lost", self._on_lost)
         world.observers.on_change(SUBSCRIPTIONS.name, self._on_change)
         world.observers.on_say("subscribed", self._on_subscribed)
         world.observers.on_say("unsubscribing", self._on_unsubscribing)
@@ -183,11 +195,20 @@ class StayHeld(Invariant):
     def _on_unsubscribing(self, client: Address, say: Say) -> None:
         self._promised.pop((client, str(say.facts.get("name"))), None)
 
+    def _on_lost(self, client: Address, say: Say) -> None:
+        for subscription in [each for each in self._promised if each[0] == client]:
+            del self._promised[subscription]
+
     def _look(self) -> None:
         held = set(self._cells.values())
         for client, name in self._promised:
-            if meant_by(name) not in held:
+            if meant_by(name) not in held and self._has_session(client, name):
                 self.broken(f"{client} is subscribed to {name}, and nobody holds it")
+
+    def _has_session(self, client: Address, name: str) -> bool:
+        store = self._world.store
+        cell = store.tables[SESSIONS.name].get(session_key(client), store.clock_us)
+        return cell is not None and name in decode_session(cell.value).subscriptions
 
 
 class Tidy(Invariant):
@@ -198,14 +219,20 @@ class Tidy(Invariant):
 
     name = "in the end what is held is what is wanted, and everything is settled"
 
+    def __init__(self, sessions: SessionsLast) -> None:
+        self._sessions = sessions
+
     def finish(self, world: World) -> None:
         wanted: set[tuple[str, str]] = set()
         for address in world.addresses:
-            if not isinstance(world.machine(address), ChannelClient):
+            client = world.machine(address)
+            if not isinstance(client, ChannelClient):
                 continue
-            cell = world.store.tables[SESSIONS.name].get(session_key(address), world.now_us)
+            cell = world.store.tables[SESSIONS.name].get(session_key(address), world.store.clock_us)
             if cell is None:
-                self.broken(f"{address} has no session")
+                if not self._sessions.outdated(address, client.expiry_s):
+                    self.broken(f"{address} has no session")
+                continue
             session = decode_session(cell.value)
             wanted |= {(meant_by(name), session.home) for name in channels_of(session)}
             for each in (session.results, session.critical):
@@ -231,4 +258,5 @@ class Tidy(Invariant):
 
 
 def promises() -> list[Invariant]:
-    return [Arrive(), StayHeld(), SessionsLast(), OnlyTheUsurpedStop(), Tidy()]
+    sessions = SessionsLast()
+    return [Arrive(), StayHeld(), sessions, OnlyTheUsurpedStop(), Tidy(sessions)]

@@ -17,7 +17,7 @@ from tocsin.core.attendance_signals import (
 )
 from tocsin.core.forwarding import Subscription
 from tocsin.core.machine import Effect, Event, ReadLog, Say, Stored, StoreFailed, TimerFired
-from tocsin.core.stored_session import FOREVER_S, StoredSession
+from tocsin.core.stored_session import StoredSession
 from tocsin.errors import Conflict
 from tocsin.model.results import ORDINALS, place, position_of
 from tocsin.ports import READ_MAX, Entry
@@ -66,7 +66,7 @@ class ChannelService(Service):
         if before is not None and isinstance(event, Stored):
             self.moved(before)
         elif before is not None and isinstance(event, StoreFailed) and isinstance(event.error, Conflict):
-            self._broker.keeping.leave(before.uid, FOREVER_S)
+            self._broker.keeping.leave(before.uid, before.expiry_s)
             self._broker.keeping.doubt(before.uid, self.client)
         super()._on_taken(event, present)
 
@@ -78,7 +78,7 @@ class ChannelService(Service):
             tail = self.begin_at()
             event = msgspec.structs.replace(event, receive_max=RECEIVE_MAX, results_tail=tail)
             facts = {"client": self.client, "connection": self.stream.connection, "tail": tail}
-            facts |= {} if event.session is None else {"epoch": event.session.epoch}
+            facts |= {} if event.session is None else {"epoch": event.session.epoch, "uid": event.session.uid}
             self._broker.say(Say(text="began", facts=facts))
         elif isinstance(event, TimerFired) and self.open:
             self.machine.results.passed(self._broker.results_done)
@@ -216,7 +216,7 @@ class ChannelService(Service):
 
     def leave(self) -> None:
         if self._taking is not None:
-            self._broker.keeping.leave(self._taking.uid, FOREVER_S)
+            self._broker.keeping.leave(self._taking.uid, self.expiry_s)
 
 
 def _channels(session: StoredSession) -> tuple[str, ...]:

@@ -248,6 +248,11 @@ class SessionsLast(Invariant):
         kept_us = (expiry_s + SERVED_S) * MILLION
         return self._world.store.clock_us - self._written_us.get(client, 0) >= kept_us
 
+    def expired(self, client: Address, expiry_s: int) -> bool:
+        """Whether a client is away for longer than its session lasts."""
+        closed_us = self._closed_us.get(client)
+        return closed_us is not None and self._world.store.clock_us - closed_us >= expiry_s * MILLION
+
     def _look(self, client: Address, say: Say) -> None:
         expiry_s, away_us = cast(int, say.facts["expiry_s"]), self._away_us.get(client)
         if away_us is None:
@@ -300,7 +305,8 @@ class Settled(Invariant):
         cell = world.store.tables[SESSIONS.name].get(session_key(address), world.store.clock_us)
         if cell is None:
             client = cast(Client, world.machine(address))
-            if not self._sessions.outdated(address, client.expiry_s):
+            over = self._sessions.outdated(address, client.expiry_s)
+            if not over and not self._sessions.expired(address, client.expiry_s):
                 self.broken(f"{address} has no session")
             return
         session = decode_session(cell.value)

@@ -49,7 +49,7 @@ class Bequeathing:
             done()
 
         self._broker.ledger.publishes_will(self._broker, will.publication)
-        self._broker.commit(will.publication, self.record_id(will), told)
+        self._broker.commit(will.publication, self.record_id(will), told, self._broker.past)
 
     def record_id(self, will: Bequest) -> str:
         return will.record_id
@@ -98,11 +98,26 @@ class Bequeathing:
                 return
             if came_since(will, None if event.value is None else decode_session(event.value.value)):
                 verdict(True)
+            elif will.since:
+                self._look_into_log(will, verdict)
             else:
                 self._ask_others(will.record_id, verdict)
 
         asked = GetKey(request="will", table=SESSIONS.name, key=session_key(client))
         self._broker.ask(asked, look)
+
+    def _look_into_log(self, will: Bequest, verdict: Verdict) -> None:
+        """Whether its own broker, or another, has put it there: what ``journal.has`` says."""
+
+        def look(found: dict[str, int] | StoreFailed, end: int) -> None:
+            if isinstance(found, StoreFailed):
+                self._later(1, lambda: self._look_into_log(will, verdict))
+            elif found:
+                verdict(True)
+            else:
+                self._ask_others(will.record_id, verdict)
+
+        self._broker.find({will.record_id}, will.since, look)
 
     def _ask_others(self, will_id: str, verdict: Verdict) -> None:
         """Whether somebody knows that a will is settled; who is silent knows nothing."""

@@ -48,7 +48,7 @@ from tocsin.sim.scenarios.durable.service import Service
 from tocsin.sim.scenarios.durable.wire import Frame, Reset
 from tocsin.sim.scenarios.survival.bequeathing import WILLS, Bequeathing
 from tocsin.sim.scenarios.survival.part import Part
-from tocsin.sim.scenarios.survival.replicating import Replicating
+from tocsin.sim.scenarios.survival.replicating import POLICY, Replicating
 from tocsin.sim.scenarios.survival.service import SurvivalService
 from tocsin.sim.scenarios.survival.wire import (
     ARRIVALS,
@@ -100,6 +100,9 @@ class SurvivalBroker(ChannelBroker):
     bequests: type[Bequeathing] = Bequeathing
     presences: type[Presence] = Presence
     wills: type[WaitingWills] = WaitingWills
+    heartbeat_us = HEARTBEAT_US
+    suspect_after_us = SUSPECT_AFTER_US
+    policy = POLICY
 
     def __init__(self, node: Address, info: BrokerInfo, places: Places, disk: Disk, ledger: Ledger) -> None:
         place: BrokerInfo | None = disk.pop("place", None)
@@ -119,7 +122,7 @@ class SurvivalBroker(ChannelBroker):
         self._stopping = ""  # why this process is to begin anew, once it has said so
         self._commands = places.commands.name
         self.membership = self.participant(
-            info, places, HEARTBEAT_US, SUSPECT_AFTER_US, substitute=place is not None
+            info, places, self.heartbeat_us, self.suspect_after_us, substitute=place is not None
         )
         self.member = Part(self, "member", self.membership, self._on_member)
         self.replicating = Replicating(self, self.primary, self.backup)
@@ -129,6 +132,11 @@ class SurvivalBroker(ChannelBroker):
         self.heard_of: dict[str, int] = {}  # client → its newest connection: for those who look
         self._asked: dict[str, Callable[[], None]] = {}  # client → what to do when it was let go
         self._letting_go: dict[str, list[Address]] = {}  # client → who waits for that
+
+    @property
+    def past(self) -> int | None:
+        """Behind which position another broker may have put a will into the log; None: the log knows its id."""
+        return None
 
     @property
     def attended(self) -> Mapping[str, SurvivalService]:

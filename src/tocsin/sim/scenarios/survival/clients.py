@@ -26,7 +26,7 @@ from tocsin.core.repeats import Repeats
 from tocsin.core.session import SendPacket
 from tocsin.model.message import Address
 from tocsin.sim.scenarios.channels.clients import ChannelClient
-from tocsin.sim.scenarios.durable.clients import STAY_MASK, AlarmingPublisher, Client
+from tocsin.sim.scenarios.durable.clients import AlarmingPublisher, Client
 from tocsin.sim.scenarios.durable.wire import (
     Answer,
     Disconnect,
@@ -80,16 +80,15 @@ class Traveller(Client):
     broker = ""  # where it is; empty if nowhere
     dead = False
     will_s = WILL_S
+    keep_alive_s = KEEP_ALIVE_S
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
         self._now_us = now_us
         match event:
             case Started():
                 self._chance = event.incarnation
-                greeting = ConnectPacket(client_id=self.address, keep_alive=KEEP_ALIVE_S)
-                servers, home = len(self._brokers), server(self._brokers[0])
-                self._dialler = Dialler(greeting, redial=True, follow=True, servers=servers, home=home)
-                self._dial(event)
+                self._begin()
+                self._set_out(event)
             case Received(message=Opened(connection=connection)):
                 if self._is(connection) and self._dialler.state == "dialling":
                     self._dial(Dialled())
@@ -104,6 +103,12 @@ class Traveller(Client):
     def _is(self, connection: int) -> bool:
         return self._stream is not None and self._stream.connection == connection
 
+    def _set_out(self, event: Started) -> None:
+        greeting = ConnectPacket(client_id=self.address, keep_alive=self.keep_alive_s)
+        servers, home = len(self._brokers), server(self._brokers[0])
+        self._dialler = Dialler(greeting, redial=True, follow=True, servers=servers, home=home)
+        self._dial(event)
+
     # ── the dialler ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _dial(self, event: Event) -> None:
@@ -116,9 +121,11 @@ class Traveller(Client):
                     said = dict(packet.user_properties)
                     self._greeting = True
                     home, stays = said.get(PROPERTY_HOME, ""), PROPERTY_STAY in said
-                    self._send(Call(home=home, stays=stays, will_s=self.will_s))
+                    self._send(Call(expiry_s=self.expiry_s, home=home, stays=stays, will_s=self.will_s))
                 case SendPacket(packet=PingReqPacket()):
                     self._send(Ping())
+                case SendPacket(packet=DisconnectPacket()):
+                    pass  # who leaves has said so, or says nothing
                 case HangUp():
                     self._hang_up()
                 case Up(answer=answer):
@@ -157,9 +164,10 @@ class Traveller(Client):
         self._greeting, self.broker = False, dict(answer.user_properties)[PROPERTY_BROKER]
         if self._known and not answer.session_present:
             self._say("session lost", client=self.address, expiry_s=self.expiry_s)
+            self._forget()
         self._known = self._connected = True
         if self._now_us < self._restless_us:
-            self._timer("leave", self._draw(STAY_MASK))
+            self._timer("leave", self._stay_us())
         self._resume()
 
     def _on_frame(self, sender: Address, frame: Frame, now_us: int) -> None:
@@ -208,15 +216,22 @@ class Traveller(Client):
         if not self._connected or now_us >= self._restless_us:
             return
         if self._draw(0xFF) % LEAVE_ONE_IN:
-            self._timer("leave", self._draw(STAY_MASK))
+            self._timer("leave", self._stay_us())
             return
         if self._draw(1):
             self._send(Disconnect())
+        self._go()
+
+    def _go(self) -> None:
+        """It leaves, and comes back as soon as it can."""
         self._dial(Lost(reason="it leaves"))
 
 
 class Mortal(Traveller):
     """Is there, and one day is no more: its connection breaks, or it falls silent."""
+
+    youth_us = YOUTH_US
+    life_scale = 1  # by which a life is longer
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
         if self.dead:
@@ -224,7 +239,11 @@ class Mortal(Traveller):
         effects = super().handle(event, now_us)
         if isinstance(event, Started):
             effects.append(
-                SetTimer(name=DEATH, delay_us=YOUTH_US + self._draw(LIFE_MASK), cause=self.address)
+                SetTimer(
+                    name=DEATH,
+                    delay_us=self.youth_us + self._draw(LIFE_MASK) * self.life_scale,
+                    cause=self.address,
+                )
             )
         return effects
 
@@ -232,7 +251,7 @@ class Mortal(Traveller):
         if name != DEATH:
             super()._on_timer(name, now_us)
         elif now_us < self._restless_us:
-            self._die() if self._connected else self._timer(DEATH, YOUTH_US // 8)
+            self._die() if self._connected else self._timer(DEATH, self.youth_us // 8)
 
     def _die(self) -> None:
         self._say("dies", connection=self._connections)
@@ -272,9 +291,12 @@ class Resident(Traveller, ChannelClient):
         self._answers: list[tuple[Answer, Content | None]] = []  # what is still to be answered, in order
         self._told: dict[Content, None] = {}  # the results that it knows, by their ids
 
-    def _resume(self) -> None:
-        self._repeats.begin(True)
-        super()._resume()
+    def _on_up(self, answer: ConnAckPacket) -> None:
+        self._repeats.begin(answer.session_present)
+        super()._on_up(answer)
+
+    def _forget(self) -> None:
+        self._held, self._has, self._leaving = {}, {}, {}
 
     def qos_of(self, name: str) -> int:
         return self.qos if name in self.filters else 1

@@ -81,9 +81,10 @@ class OnlyUnsettledAgain(Sessions):
     def __init__(self, written: Written) -> None:
         self._written = written
         self._taken: dict[
-            tuple[str, int], StoredSession
-        ] = {}  # client and epoch → the session, as it was taken
-        self._epochs: dict[tuple[str, int], int] = {}  # client and connection → the epoch
+            tuple[object, int], StoredSession
+        ] = {}  # session and epoch → the session, as it was taken
+        # Client and connection → the session and its epoch.
+        self._epochs: dict[tuple[str, int], tuple[object, int]] = {}
         self._critical: dict[int, bool] = {}  # result → whether it is
         self._places: dict[int, int] = {}  # tick → the place at which its notice begins
 
@@ -95,7 +96,7 @@ class OnlyUnsettledAgain(Sessions):
         world.observers.on_entry(NOTICES.name, self._on_notice)
 
     def written(self, node: Address, session: StoredSession) -> None:
-        self._taken.setdefault((session.client, session.epoch), session)
+        self._taken.setdefault((session.uid, session.epoch), session)
 
     def _on_file(self, entry: Entry) -> None:
         part = part_of(entry)
@@ -106,11 +107,12 @@ class OnlyUnsettledAgain(Sessions):
 
     def _on_began(self, broker: Address, say: Say) -> None:
         facts = say.facts
-        self._epochs[str(facts["client"]), cast(int, facts["connection"])] = cast(int, facts["epoch"])
+        connection = (str(facts["client"]), cast(int, facts["connection"]))
+        self._epochs[connection] = (facts["uid"], cast(int, facts["epoch"]))
 
     def _on_took(self, client: Address, say: Say) -> None:
-        epoch = self._epochs[client, cast(int, say.facts["connection"])]
-        session = self._taken[client, epoch]
+        uid, epoch = self._epochs[client, cast(int, say.facts["connection"])]
+        session = self._taken[uid, epoch]
         if "key" in say.facts:
             key = cast(Key, say.facts["key"])
             self._look_at_message(client, epoch, session, key)
@@ -135,7 +137,10 @@ def _settled(progress: Progress, position: int) -> bool:
 
 
 class ToldOnce(Invariant):
-    """Behind the client's filter for repeats there is nothing twice, and nothing is lost in it."""
+    """Behind the client's filter for repeats there is nothing twice, and nothing is lost in it.
+
+    A client whose session was lost has a new one, which may bring what the old one brought.
+    """
 
     name = "behind the client's filter nothing comes twice, and nothing is missing"
 
@@ -143,10 +148,18 @@ class ToldOnce(Invariant):
         self._written = written
         self._took: dict[tuple[Address, object], None] = {}
         self._told: dict[tuple[Address, object], int] = {}
+        self._before: dict[tuple[Address, object], None] = {}  # told, in an earlier session
 
     def attach(self, world: World) -> None:
         world.observers.on_say("took", self._on_took)
         world.observers.on_say("told", self._on_told)
+        world.observers.on_say("session lost", self._on_lost)
+
+    def _on_lost(self, client: Address, say: Say) -> None:
+        over = [each for each in self._told if each[0] == client and each[1] in self._written.copies]
+        for each in over:
+            del self._told[each]
+            self._before[each] = None
 
     def _on_took(self, client: Address, say: Say) -> None:
         self._took[client, _what(say)] = None
@@ -161,7 +174,7 @@ class ToldOnce(Invariant):
 
     def finish(self, world: World) -> None:
         for client, what in self._took:
-            if (client, what) not in self._told:
+            if (client, what) not in self._told and (client, what) not in self._before:
                 self.broken(f"{client} took {what}, and its filter kept it")
 
 

@@ -8,10 +8,14 @@ moment at which it was told (``service.fenced``) it is silent.
 
 from __future__ import annotations
 
+from typing import cast
+
 from tocsin.core.machine import PutKey, Say
 from tocsin.core.stored_session import StoredSession, decode_session, session_key
 from tocsin.model.message import Address
 from tocsin.sim.invariants import Invariant
+from tocsin.sim.scenarios.durable.clients import Client
+from tocsin.sim.scenarios.durable.promises import SessionsLast
 from tocsin.sim.scenarios.durable.wire import SESSIONS, Packet, Ping
 from tocsin.sim.scenarios.survival.broker import SurvivalBroker
 from tocsin.sim.scenarios.survival.ledger import Ledger
@@ -33,20 +37,28 @@ class Sessions(Invariant):
 
 
 class OneOwner(Sessions):
-    """Each epoch of a client is one process's, and nobody commits a position with an older one than the store has."""
+    """Each epoch of a session is one process's, and nobody commits a position with an older one than the store has.
+
+    A session that has expired is over: the client's next one has epochs of its own.
+    """
 
     name = "one owner per client and epoch; no position is committed by a fenced owner"
 
     def __init__(self) -> None:
-        self._owners: dict[str, tuple[int, Address]] = {}  # client → epoch and process
+        self._owners: dict[str, tuple[int, Address]] = {}  # session → epoch and process
+        self._newest: dict[str, str] = {}  # client → its session
 
     def written(self, node: Address, session: StoredSession) -> None:
-        epoch, owner = self._owners.get(session.client, (0, ""))
+        newest = self._newest.get(session.client)
+        if session.uid != newest and session.uid in self._owners:
+            self.broken(f"{node} wrote a session of {session.client} that another has replaced")
+        self._newest[session.client] = session.uid
+        epoch, owner = self._owners.get(session.uid, (0, ""))
         if session.epoch < epoch:
             self.broken(f"{node} wrote epoch {session.epoch} of {session.client}, and {owner} has {epoch}")
         if session.epoch == epoch and owner != node:
             self.broken(f"{owner} and {node} both have epoch {epoch} of {session.client}")
-        self._owners[session.client] = (session.epoch, node)
+        self._owners[session.uid] = (session.epoch, node)
 
 
 class FencedIsSilent(Invariant):
@@ -63,13 +75,15 @@ class FencedIsSilent(Invariant):
 
 
 class SubscriptionsAreStored(Sessions):
-    """What SUBACK and UNSUBACK said is in the session's cell, whoever writes it, until the client says otherwise."""
+    """What SUBACK and UNSUBACK said is in the session's cell, whoever writes it, until the client says otherwise, or
+    the session is over."""
 
     name = "what was acknowledged of a subscription stays so, whoever has the client"
 
-    def __init__(self) -> None:
-        self._has: set[tuple[str, str]] = set()  # SUBACK came
-        self._left: set[tuple[str, str]] = set()  # UNSUBACK came
+    def __init__(self, sessions: SessionsLast) -> None:
+        self._sessions = sessions
+        self._has: dict[tuple[str, str], str] = {}  # SUBACK came, in this session
+        self._left: dict[tuple[str, str], str] = {}  # UNSUBACK came
 
     def attach(self, world: World) -> None:
         super().attach(world)
@@ -78,26 +92,28 @@ class SubscriptionsAreStored(Sessions):
 
         def hear(client: Address, say: Say) -> None:
             known = self._has if say.text == "subscribed" else self._left
-            known.add((client, _named(say)))
-            cell = world.store.tables[SESSIONS.name].get(session_key(client), world.now_us)
-            if cell is None:
+            cell = world.store.tables[SESSIONS.name].get(session_key(client), world.store.clock_us)
+            if cell is not None:
+                session = decode_session(cell.value)
+                known[client, _named(say)] = session.uid
+                self.written("store", session)
+            elif not self._sessions.outdated(client, cast(Client, world.machine(client)).expiry_s):
                 self.broken(f"{client} was told of a subscription, and has no session")
-            self.written("store", decode_session(cell.value))
 
         world.observers.on_say("subscribed", hear)
         world.observers.on_say("unsubscribed", hear)
 
     def _forget(self, client: Address, say: Say) -> None:
         subscription = (client, _named(say))
-        self._has.discard(subscription)
-        self._left.discard(subscription)
+        self._has.pop(subscription, None)
+        self._left.pop(subscription, None)
 
     def written(self, node: Address, session: StoredSession) -> None:
-        for client, name in self._left:
-            if client == session.client and name in session.subscriptions:
+        for (client, name), uid in self._left.items():
+            if uid == session.uid and name in session.subscriptions:
                 self.broken(f"{client} has unsubscribed from {name}, and {node} has it again")
-        for client, name in self._has:
-            if client == session.client and name not in session.subscriptions:
+        for (client, name), uid in self._has.items():
+            if uid == session.uid and name not in session.subscriptions:
                 self.broken(f"{client} is subscribed to {name}, and {node} has it not")
 
 

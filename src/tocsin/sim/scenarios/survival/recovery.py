@@ -7,7 +7,6 @@ from typing import Final
 from tocsin.core.machine import Say
 from tocsin.model.message import Address
 from tocsin.model.network import Role
-from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenarios.survival.broker import SurvivalBroker
 from tocsin.sim.scenarios.survival.clients import Traveller
@@ -20,7 +19,6 @@ CLIENTS_MAX: Final = 5
 REQUESTS_MAX: Final = 120  # to the store, unanswered
 TICKETS_MAX: Final = 20  # that wait for backups
 ENDINGS_MAX: Final = 40  # connections whose last write is under way
-LOOK_US: Final = MILLION
 
 
 class Recovers(Invariant):
@@ -90,12 +88,13 @@ class Bounded(Invariant):
 
     name = "what a broker holds is bounded"
 
-    def __init__(self, ledger: Ledger, until_us: int) -> None:
+    def __init__(self, ledger: Ledger, until_us: int, every_us: int) -> None:
         self._ledger = ledger
         self._until_us = until_us
+        self._every_us = every_us
 
     def attach(self, world: World) -> None:
-        for at_us in range(LOOK_US, self._until_us, LOOK_US):
+        for at_us in range(self._every_us, self._until_us, self._every_us):
             world.at(at_us, self._look)
 
     def _look(self) -> None:

@@ -30,8 +30,8 @@ from tocsin.core.replication.signals import (
     Unprepare,
     WillsLeft,
 )
-from tocsin.core.stored_session import FOREVER_S
 from tocsin.model.network import Scheme
+from tocsin.sim.chance import MILLION
 from tocsin.sim.scenarios.survival.part import Part
 from tocsin.wire.replication import Applied, Behind, Bequest, Declined, Head, Option, Positions
 
@@ -47,7 +47,8 @@ Act = Callable[[bool], None]  # is told whether every backup has it
 class Away:
     """A client that went, as it was then."""
 
-    def __init__(self, service: SurvivalService, will: Bequest | None) -> None:
+    def __init__(self, service: SurvivalService, will: Bequest | None, now_us: int) -> None:
+        self.until_us = now_us + service.expiry_s * MILLION  # when its session is over
         self.head = service.head(connected=False, will=will)
         self.subscriptions = dict(service.machine.subscriptions)
         self.positions = service.positions
@@ -106,7 +107,7 @@ class Replicating:
         self._broker = broker
         self.active = False  # there are backups
         self.clientele = Clientele(broker.attended)
-        self.primary = primary(broker.address, self.clientele, POLICY, broker.others)
+        self.primary = primary(broker.address, self.clientele, broker.policy, broker.others)
         self.backup = backup(broker.address)
         self._sending = Part(broker, "primary", self.primary, self._on_primary)
         self._keeping = Part(broker, "backup", self.backup, self._on_backup)
@@ -163,20 +164,30 @@ class Replicating:
             self._sending.tell(Altered(client=client, names=(name,), cause=client))
 
     def went(self, service: SurvivalService) -> None:
-        """A connection is over; its session is kept for ever."""
+        """A connection is over; its session lasts for a while."""
         present = self._broker.services.get(service.client)
         newer = present is not None and present is not service and present.here
         will = self._broker.bequeathing.wills.unsettled(service.client)
+        if will is not None and self._broker.past is not None:
+            will = msgspec.structs.replace(will, since=self._broker.tail)
         if will is None and service.will_id:
             self._note_void(service.client, service.will_id)
         if self.active and not newer:
-            self.clientele.away[service.client] = Away(service, will)
+            self.clientele.away[service.client] = Away(service, will, self._broker.now_us)
             self._sending.tell(Altered(client=service.client, cause=service.client))
 
     def moved(self, client: str) -> None:
         """It has come to another broker."""
         if self.active and self.clientele.away.pop(client, None) is not None:
             self._sending.tell(Altered(client=client, cause=client))
+
+    def expire(self) -> None:
+        """Forget whose time is over, and whose will does not wait."""
+        now_us = self._broker.now_us
+        for client, away in tuple(self.clientele.away.items()):
+            if away.until_us < now_us and away.head.will is None:
+                del self.clientele.away[client]
+                self._sending.tell(Altered(client=client, cause=client))
 
     def will_settled(self, client: str) -> None:
         """No will of a client is left here: it is in the log, or was dropped."""
@@ -217,5 +228,5 @@ class Replicating:
                 raise AssertionError(f"no way to carry out {effect}")
 
 
-def head_of(session: str, epoch: int, *, connected: bool, will: Bequest | None) -> Head:
-    return Head(connected, Scheme.MQTT, FOREVER_S, session, will=will, epoch=epoch)
+def head_of(session: str, epoch: int, expiry_s: int, *, connected: bool, will: Bequest | None) -> Head:
+    return Head(connected, Scheme.MQTT, expiry_s, session, will=will, epoch=epoch)

@@ -20,7 +20,7 @@ from tocsin.core.machine import Effect, Event, Stored, StoreFailed
 from tocsin.core.session_signals import DelayWill
 from tocsin.core.session_signals import Publish as PublishWill
 from tocsin.core.stored_group import Claim
-from tocsin.core.stored_session import FOREVER_S, decode_session
+from tocsin.core.stored_session import decode_session
 from tocsin.core.will import due, will_message
 from tocsin.errors import Conflict, OutcomeUnknown
 from tocsin.model.network import Scheme
@@ -68,7 +68,7 @@ class SurvivalService(ChannelService):
 
     def head(self, *, connected: bool, will: Bequest | None) -> Head:
         uid = "" if self._taking is None else self._taking.uid
-        return head_of(uid, self.epoch, connected=connected, will=will)
+        return head_of(uid, self.epoch, self.expiry_s, connected=connected, will=will)
 
     @property
     def will_id(self) -> str:
@@ -227,7 +227,7 @@ class SurvivalService(ChannelService):
     def close(self) -> None:
         was_open, begun = self.open, self.machine.state != "new"
         if was_open and self.greeted and self.will is not None:
-            self._bequeath(due(self.will, FOREVER_S, moving=self._moving))
+            self._bequeath(due(self.will, self.expiry_s, moving=self._moving))
         self.will = None
         super().close()
         if was_open:

@@ -1,0 +1,57 @@
+"""Outages that outlast sessions, the log's memory of ids and the patience of backups: nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tocsin.core.machine import Say
+from tocsin.sim.invariants import Invariant
+from tocsin.sim.runner import run, run_many
+from tocsin.sim.scenario import find
+from tocsin.sim.scenarios.survival import population
+from tocsin.sim.scenarios.survival.ledger import Ledger
+from tocsin.sim.scenarios.survival.population import Setting
+from tocsin.sim.world import World
+
+QUICK = 15  # seeds: some fifteen seconds
+
+
+def test_fifteen_seeds_break_nothing_and_have_all_that_is_promised_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who looks for nothing finds nothing wrong: so it is seen that sessions expire and others are resumed, that
+    brokers are stood in for, and that wills are published."""
+    seen: Counter[str] = Counter()
+
+    class Looks(Invariant):
+        name = "counts what happens"
+
+        def __init__(self, ledger: Ledger) -> None:
+            ledger.on_stands_in.append(lambda broker, place, epoch: seen.update(["stands in"]))
+            ledger.on_will.append(lambda broker, will: seen.update(["will"]))
+
+        def attach(self, world: World) -> None:
+            for text in ("session lost", "attends", "acknowledged", "told", "dies"):
+                world.observers.on_say(text, self._count)
+
+        def _count(self, node: str, say: Say) -> None:
+            seen[say.text] += 1
+
+    promises = population.promises
+
+    def watched(ledger: Ledger, setting: Setting) -> list[Invariant]:
+        return [*promises(ledger, setting), Looks(ledger)]
+
+    monkeypatch.setattr(population, "promises", watched)
+    scenario = find("survival-long")
+    assert [seed for seed in range(QUICK) if run(scenario, seed).broken] == []
+    assert all(seen[each] >= QUICK // 2 for each in ("stands in", "will", "session lost", "dies")), seen
+    assert seen["attends"] > 3 * seen["session lost"] and seen["told"] > 1_000, seen
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7_200)
+def test_five_thousand_seeds_break_nothing() -> None:
+    assert [outcome for outcome in run_many("survival-long", 0, 5_000, jobs=2) if outcome.broken] == []
