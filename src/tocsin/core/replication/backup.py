@@ -17,7 +17,8 @@ not have known. They put a will into the log under one id. One at QoS 0 goes int
 local backup says so of that, or the only one that there is.
 
 **A former backup** is sent nothing more. If its broker's next process says that it began (``Begun``), it may be the
-only one that knows the wills of the one before: it gives them out as well, but for those at QoS 0.
+only one that knows the wills of the one before: it gives them out as well, but for those at QoS 0. Of a process that
+is heard after that nothing is given out: it was a standby that began, and that has gone again.
 
 **If another stands in** for a broker, it says so (``Mourned``): its copy may be a new one that was not whole yet.
 Whoever has a copy as well sees to the wills in it, but for those at QoS 0; who publishes first settles them for all.
@@ -54,7 +55,18 @@ from tocsin.core.replication.copy import Copy
 from tocsin.core.replication.gamma import Left, Standing
 from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare, WillsLeft
 from tocsin.model.message import Message, broker_address
-from tocsin.wire.replication import LOCAL, Applied, Begun, Behind, Declined, Dismiss, Mourned, Probe, Update
+from tocsin.wire.replication import (
+    LOCAL,
+    Applied,
+    Begun,
+    Behind,
+    Declined,
+    Dismiss,
+    Mourned,
+    Probe,
+    Stream,
+    Update,
+)
 
 DROP: Final = "drop"
 DROP_AFTER_US: Final = (
@@ -159,6 +171,7 @@ class Backup(TableMachine):
         copy = self.copies.get(update.primary)
         if copy is not None and update.stream < copy.stream:
             return self._decline(update, copy, cause)
+        self._speaks(update.primary, update.stream)
         if copy is not None and update.stream == copy.stream:
             copy.heard()
         if copy is None or update.stream > copy.stream:
@@ -202,6 +215,11 @@ class Backup(TableMachine):
             self._begun[primary] = max(incarnation, self._begun.get(primary, 0))
         return [] if copy is None else self._give_out(primary, copy, cause)
 
+    def _speaks(self, primary: str, stream: Stream) -> None:
+        """A process goes on with its stream: it is not over, though one in its place may have said that it began."""
+        if self._begun.get(primary, 0) > stream[1]:
+            del self._begun[primary]
+
     def _on_mourned(self, primary: str, now_us: int, cause: str) -> list[Effect]:
         """Another stands in for a broker. What this copy knows is used, too, as if this one did."""
         copy = self.copies.get(primary)
@@ -227,6 +245,7 @@ class Backup(TableMachine):
         copy = self.copies.get(probe.primary)
         if copy is not None and copy.stream > probe.stream:
             return self._decline(probe, copy, cause)
+        self._speaks(probe.primary, probe.stream)
         if copy is not None and copy.stream == probe.stream and copy.number >= probe.number:
             copy.heard()
             return [self._answer(probe.primary, Applied(self._broker, copy.stream, copy.number), cause)]

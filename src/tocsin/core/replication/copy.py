@@ -140,7 +140,7 @@ class Copy:
 
     def over(self, incarnation: int) -> list[Left]:
         """A younger process began, and sends nothing here: the wills of clients that those before it had. What else
-        is known of these is worth nothing any more."""
+        is known of these is worth nothing any more. If one of those goes on all the same, it has to say it again."""
         old = {each: one for each, one in self.clients.items() if one.stream[1] < incarnation}
         wills = [
             Left(client, replica.head.will, replica.since_us)
@@ -149,6 +149,8 @@ class Copy:
         ]
         for client in old:
             self._drop(client)
+        if old:
+            self.number = 0
         return wills
 
     def _settle(self, client: str, will: Bequest | None) -> None:

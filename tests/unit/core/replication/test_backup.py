@@ -380,6 +380,22 @@ def test_a_backup_waits_for_the_stream_of_the_process_that_began() -> None:
     assert wills(backing.machine.handle(PrimariesSet(primaries=()), 0)) == ["a"], "or is told that none comes"
 
 
+def test_a_copy_of_a_process_that_is_heard_is_kept_though_another_in_its_place_began_later() -> None:
+    backing = Backing()
+    backing.machine.handle(PrimariesSet(primaries=()), 0)
+    backing.hear(Begun("p", 2))  # a standby, which gives the place back
+    assert wills(backing.update(1, Delta("a", begin=True, head=willing("a")), whole=True)) == []
+    assert backing.clients() == {"a"}
+
+
+def test_a_copy_that_has_given_out_its_wills_is_not_in_step() -> None:
+    """The process that was taken for over may go on: it says everything once more."""
+    backing = former()
+    assert wills(backing.hear(Begun("p", 2))) == ["a"]
+    assert answers(backing.hear(Probe("p", FIRST, 1))) == [Behind("n", FIRST)]
+    assert answers(backing.update(2, Delta("a", positions=Positions(7)))) == [Behind("n", FIRST)]
+
+
 def test_who_stands_in_has_the_wills_in_hand_already() -> None:
     backing = former()
     backing.machine.handle(Kept(primary="p"), 0)

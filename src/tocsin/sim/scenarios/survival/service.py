@@ -4,7 +4,8 @@ It asks whoever has the client to let it go before it takes the session; it tell
 before SUBACK, UNSUBACK and the CONNACK of a new session; it tells the client where it is and where it could go.
 
 What it was **told** of its own end is noted here, at the boundary of the shell, for the promises: that its session's
-cell has a larger epoch, or that a write of its own conflicts while none of its own is under way unanswered.
+cell has a larger epoch, or that a write of its own conflicts with what is there while none of its own is under way
+unanswered. That there is nothing, because the cell has expired, is no word of another.
 """
 
 from __future__ import annotations
@@ -210,7 +211,7 @@ class SurvivalService(ChannelService):
                 self.fenced = self.fenced or decode_session(cell.value).epoch > self.epoch
             case Stored(request="save"):
                 self._unsure = False
-            case StoreFailed(request="save", error=Conflict()):
+            case StoreFailed(request="save", error=Conflict(actual=actual)) if actual != 0:
                 self.fenced = self.fenced or not self._unsure
             case StoreFailed(request="save", error=OutcomeUnknown()):
                 self._unsure = True
