@@ -22,7 +22,7 @@ from tocsin.core.forwarding import Subscription
 from tocsin.core.grant import grant_of_results
 from tocsin.model.channel_places import ChannelPlaces
 from tocsin.model.publication import Publication
-from tocsin.model.results import CRITICAL, Notice
+from tocsin.model.results import CRITICAL, RESULT, RESULT_VERSION, Notice
 from tocsin.ports import Store, Table
 from tocsin.store.results import ResultsReader
 from tocsin.wire.topics import FilterInvalid
@@ -178,6 +178,7 @@ class Channels:
         priority = (("priority", str(result.priority)),) if result.priority else ()
         return (
             ("specversion", "1.0"),
+            (RESULT_VERSION, RESULT.text),
             ("id", f"{notice.tick}-{notice.first + result.ordinal}"),
             ("source", f"/{self._network}/channels/{result.channel}"),
             ("type", EVENT_TYPE),

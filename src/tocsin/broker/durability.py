@@ -22,7 +22,7 @@ from tocsin.broker.provisional import CutOff, Provisional, ProvisionalAttendant
 from tocsin.broker.replicating import Replicating
 from tocsin.broker.retained import Retained, retained_table
 from tocsin.broker.retaining import Retaining, Waiting
-from tocsin.broker.sessions import Abandoned, NotYours, Sessions
+from tocsin.broker.sessions import HANDED, Abandoned, NotYours, Sessions
 from tocsin.broker.standing_by import StandingBy
 from tocsin.broker.standing_in import StandingIn
 from tocsin.broker.wills import Wills
@@ -218,10 +218,10 @@ class Durability:
         async def hand_over(request: Delivery) -> bytes:
             client, came_us = Sessions.wanted(request)
             if self._arrivals.since(client, came_us):
-                return b"newer here"
+                return HANDED.seal(b"newer here")
             let_go(client)
             await self.ended(client)
-            return b"yours"
+            return HANDED.seal(b"yours")
 
         async def hear(arrivals: AsyncIterator[Delivery]) -> None:
             async for arrival in arrivals:

@@ -215,6 +215,8 @@ class Link:
     def line_down(self, down: Down) -> None:
         if not self.problem:
             self._log.warning("link is down", problem=down.reason)
+        elif down.reason_code and down.reason != self.problem:
+            self._log.error("link is refused", problem=down.reason)
         self.problem, self.tried = down.reason, True
         self._passage.link_down()
         self._drain(now_us())

@@ -3,10 +3,7 @@
     rows = source.rows(notice, broker, ks, start)       an iterator of results, in the order of ordinals, each once
     some = await source.some(rows, 500)                 the next ones, read in a thread
 
-What is asked of the pipeline, on ``{network}.pipeline.results``, as JSON: ``notice`` (msgpack, in hex), ``broker``,
-``ks`` (beside the broker's own, from whichever broker's files), ``from_ordinal``, ``limit_bytes``. The answer has
-``rows``, each [ordinal, channel, execution, k, priority, payload], and ``next``, the ordinal to go on with, or null; or
-``error`` in words, and ``gone`` if it is for good.
+The pipeline is asked on ``{network}.pipeline.results`` (``model.questions``).
 """
 
 from __future__ import annotations
@@ -18,31 +15,14 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-import msgspec
-
-from tocsin.errors import Malformed, ResultsUnreachable, Trimmed
+from tocsin.errors import ResultsUnreachable, Trimmed
+from tocsin.model.questions import FETCHED, WANTED, AskedResults
 from tocsin.model.results import Notice, encode_notice
 from tocsin.ports import Bus
 from tocsin.store.results import Result as Result
 from tocsin.store.results import ResultsReader
 
-FETCH_BYTES: Final = 800_000  # of one answer: under what the bus carries
 FETCH_DEADLINE_S: Final = 10.0
-
-
-class _Asked(msgspec.Struct):
-    notice: str
-    broker: str
-    ks: list[str]
-    from_ordinal: int
-    limit_bytes: int = FETCH_BYTES
-
-
-class _Fetched(msgspec.Struct):
-    rows: list[tuple[int, str, int, str, int, str]] = []
-    next: int | None = None
-    error: str | None = None
-    gone: bool = False  # the results are no longer kept
 
 
 class Rows:
@@ -100,14 +80,10 @@ class ResultSource:
         return list(islice(rows.files, limit))
 
     async def _fetch(self, rows: Rows, limit: int) -> list[Result]:
-        asked = _Asked(encode_notice(rows.notice).hex(), rows.broker, sorted(rows.ks), rows.start or 0)
-        answer = await self._bus.request(
-            self._subject, msgspec.json.encode(asked), deadline_s=FETCH_DEADLINE_S
-        )
-        try:
-            fetched = msgspec.json.decode(answer, type=_Fetched)
-        except msgspec.DecodeError as error:
-            raise Malformed(f"the pipeline's answer about results cannot be read: {error}") from None
+        ks = tuple(sorted(rows.ks))
+        asked = AskedResults(encode_notice(rows.notice).hex(), rows.broker, ks, rows.start or 0)
+        answer = await self._bus.request(self._subject, WANTED.write(asked), deadline_s=FETCH_DEADLINE_S)
+        fetched = FETCHED.read(answer)
         if fetched.gone:
             raise Trimmed("results", rows.notice.tick, rows.notice.tick + 1)
         if fetched.error is not None:

@@ -26,6 +26,7 @@ from tocsin.ports import Bus, Cell, Delivery, Table
 from tocsin.runtime.pump import wall_us
 
 HAND_OVER: Final = Format("a request for a session", spoken=True)
+HANDED: Final = Format("the answer to a request for a session", spoken=True)
 HAND_OVER_DEADLINE_S: Final = 2.0  # for the broker that has the client to let it go; then it is taken
 TAKE_ATTEMPTS: Final = 5  # against other brokers that want the same client at the same time
 
@@ -227,14 +228,15 @@ class Sessions:
 
     async def _ask_for(self, session: StoredSession, came_us: int) -> None:
         try:
-            await self._bus.request(
+            answer = await self._bus.request(
                 self.hand_over_subject(session.broker),
                 HAND_OVER.seal(f"{came_us} {session.client}".encode()),
                 deadline_s=HAND_OVER_DEADLINE_S,
             )
+            HANDED.open(answer)
         except TocsinError as error:
             self._log.info(
-                "session is taken from a broker that does not answer",
+                "session is taken from a broker that did not say that it let it go",
                 subscriber=session.client,
                 epoch=session.epoch,
                 broker=session.broker,

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import structlog
 from mqtt5 import PublishPacket
 
 from tocsin.core.coordination.signals import GuestCame, GuestWent
 from tocsin.core.guests import (
+    GUEST,
     HOME_MAX_CHARS,
     PROPERTY_BROKER,
     PROPERTY_HOME,
     PROPERTY_SERVER,
     PROPERTY_STAY,
+    PROPERTY_VERSION,
     SERVERS_TOPIC,
 )
 from tocsin.core.machine import Event
 from tocsin.core.refuge import reference
 from tocsin.core.session import Accepted, Authenticate
 from tocsin.model.network import BrokerInfo, Scheme
+from tocsin.model.versions import UNREADABLE
 
 
 class Visitors:
@@ -42,21 +46,27 @@ class Visitors:
         """Where a client is waited for, whose home is gone; None if it may come in here."""
         said = dict(asked.user_properties)
         home = said.get(PROPERTY_HOME)
-        if home is None or PROPERTY_STAY in said:
+        if home is None or PROPERTY_STAY in said or _problem(said) is not None:
             return None
         there = self._stands_in_for(home)
         return None if there is None or there.id == self._own.id else reference((there,), scheme, 0)
 
     def came(self, accepted: Accepted, scheme: Scheme) -> tuple[tuple[str, str], ...]:
         """A client has come: what to tell it."""
-        home = dict(accepted.user_properties).get(PROPERTY_HOME)
+        said = dict(accepted.user_properties)
+        home = said.get(PROPERTY_HOME)
         if not home or len(home) > HOME_MAX_CHARS:
             return ()
+        if (problem := _problem(said)) is not None:
+            structlog.get_logger().warning(
+                "a client's home is passed over", client=accepted.client_id, problem=problem
+            )
+            return ((PROPERTY_VERSION, GUEST.text),)
         client = accepted.client_id
         self._here[client] = scheme
         self._post(GuestCame(client=client, home=home, scheme=scheme, cause=accepted.cause))
         servers = tuple((PROPERTY_SERVER, each) for each in self._elsewhere(scheme))
-        return ((PROPERTY_BROKER, self._own.id), *servers)
+        return ((PROPERTY_VERSION, GUEST.text), (PROPERTY_BROKER, self._own.id), *servers)
 
     def news(self) -> Iterator[tuple[str, PublishPacket]]:
         """What to tell those who are here of where they could go now."""
@@ -67,3 +77,12 @@ class Visitors:
         if client in self._here:
             del self._here[client]
             self._post(GuestWent(client=client, cause=f"{self._own.id}:went {client}"))
+
+
+def _problem(said: dict[str, str]) -> str | None:
+    """Why what a client says of its home is not understood; None if it is."""
+    try:
+        GUEST.check(said.get(PROPERTY_VERSION))
+    except UNREADABLE as error:
+        return str(error)
+    return None

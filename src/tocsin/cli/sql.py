@@ -12,8 +12,9 @@ import typer
 from tocsin.cli.answers import Form, form_of, show
 from tocsin.cli.asking import WAIT_S, WaitOption, ask, reach
 from tocsin.cli.sources import SetOption, StateOption
-from tocsin.client.sql import DEADLINE_S, ROWS, Pipeline, Reply
+from tocsin.client.sql import DEADLINE_S, Pipeline, Reply
 from tocsin.errors import OperatorError
+from tocsin.model.questions import ROWS_DEFAULT
 
 SCRIPT_MAX_BYTES: Final = 1 << 20  # more than the pipeline takes, which says so itself
 FAILED: Final = 1
@@ -39,7 +40,7 @@ def sql(
     ] = "table",
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=100_000, help="Rows of a SELECT that are shown.")
-    ] = ROWS,
+    ] = ROWS_DEFAULT,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=1.0, help="How long an answer may take.")
     ] = DEADLINE_S,

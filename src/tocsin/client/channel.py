@@ -22,6 +22,8 @@ from tocsin.client.subscription import Inbox
 from tocsin.core.channel_request import write_request
 from tocsin.core.parameter_values import written
 from tocsin.errors import Malformed
+from tocsin.model.results import RESULT, RESULT_VERSION
+from tocsin.model.versions import UNREADABLE
 
 if TYPE_CHECKING:
     from tocsin.client.aio import AsyncClient
@@ -41,8 +43,9 @@ class Notification(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, packet: PublishPacket) -> Notification:
-        """Raises ``Malformed``."""
+        """Raises ``Malformed``, or ``FormatNewer``."""
         said = dict(packet.user_properties)
+        RESULT.check(said.get(RESULT_VERSION))
         try:
             return cls(
                 said["channel"],
@@ -67,7 +70,7 @@ class Notifications(Inbox[Notification]):
     def take(self, topic_filter: str, packet: PublishPacket) -> None:
         try:
             notification = Notification.of(packet)
-        except Malformed as error:
+        except UNREADABLE as error:
             self.end(error)
             return
         if notification.id in self._seen:

@@ -16,15 +16,26 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from tocsin.config import Nats
-from tocsin.errors import Malformed, NoResponder, OperatorError
+from tocsin.errors import NoResponder, OperatorError
 from tocsin.model.answer import Answer, Heading, Problem, Reply
 from tocsin.model.channel_places import ChannelPlaces
 from tocsin.model.feeding import status_subject
+from tocsin.model.questions import (
+    ASK,
+    FEEDER,
+    PIPELINE,
+    REPLY,
+    ROWS_DEFAULT,
+    SCRIPT,
+    AskedScript,
+    Nothing,
+)
+from tocsin.model.versions import Document
 from tocsin.ports import Bus
 from tocsin.runtime.directory import read_network
 from tocsin.runtime.store_access import OPERATOR, embedded
@@ -32,15 +43,12 @@ from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.login import login_of
 from tocsin.store.roles import USER
 
-ROWS: Final = 1_000
 DEADLINE_S: Final = 300.0  # a question about much data takes its time; beyond it nobody is listening any more
 CONNECT_S: Final = 5.0
 STATUS_S: Final = 30.0
 AGAIN_S: Final = 0.2
 
 __all__ = ["Answer", "Heading", "Pipeline", "Problem", "Reply", "connect"]
-
-Q = TypeVar("Q")
 
 
 class Pipeline:
@@ -56,25 +64,29 @@ class Pipeline:
         self._wait_s = wait_s
         self._on_wait = on_wait
 
-    async def run(self, text: str, *, limit: int = ROWS, deadline_s: float = DEADLINE_S) -> Reply:
+    async def run(self, text: str, *, limit: int = ROWS_DEFAULT, deadline_s: float = DEADLINE_S) -> Reply:
         """Do what a script says; what is wrong with it is in the reply.
 
         ``OperatorError`` if no pipeline answers, ``DeadlineExceeded`` if it does not in time.
         """
-        asked = msgspec.json.encode({"text": text, "limit": limit})
-        return _read(await self._ask(self._places.sql(self._user), asked, deadline_s), Reply)
+        asked = SCRIPT.write(AskedScript(text, limit))
+        return REPLY.read(await self._ask(self._places.sql(self._user), asked, deadline_s))
 
     async def status(self) -> dict[str, Any]:
         """How Spark, channels, datasets and feeds are, as ``docs/reference/pipeline.md`` says."""
-        return _read(await self._ask(self._places.service("status"), b"{}", STATUS_S), dict[str, Any])
+        return _told(
+            PIPELINE, await self._ask(self._places.service("status"), ASK.write(Nothing()), STATUS_S)
+        )
 
     async def feeder_status(self) -> dict[str, Any]:
         """How the agents of feeds are; nothing if there is no feeder."""
         try:
-            said = await self._bus.request(status_subject(self._network), b"{}", deadline_s=STATUS_S)
+            said = await self._bus.request(
+                status_subject(self._network), ASK.write(Nothing()), deadline_s=STATUS_S
+            )
         except NoResponder:
             return {"feeds": [], "http": ""}
-        return _read(said, dict[str, Any])
+        return _told(FEEDER, said)
 
     async def _ask(self, subject: str, asked: bytes, deadline_s: float) -> bytes:
         """Spark may be starting: somebody who waits is answered as soon as it is there."""
@@ -143,8 +155,12 @@ def _network_at(state: Path, nats: Nats) -> tuple[Nats, str]:
     return embedded(msgspec.structs.replace(nats, urls=found.nats), state), found.network
 
 
-def _read(said: bytes, kind: type[Q]) -> Q:
-    try:
-        return msgspec.json.decode(said, type=kind)
-    except msgspec.DecodeError as error:
-        raise Malformed(f"the pipeline's answer cannot be read: {error}") from None
+def _told(status: Document[dict[str, Any]], said: bytes) -> dict[str, Any]:
+    """A status without its version; ``OperatorError`` if who was asked does not understand the question."""
+    told = status.read(said)
+    told.pop("v", None)
+    if isinstance(problem := told.get("error"), str):
+        raise OperatorError(
+            f"{status.name} is not told: {problem}", "Use a `tocsin` of the network's release"
+        )
+    return told

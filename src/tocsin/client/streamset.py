@@ -1,16 +1,14 @@
 """The set of streams that satisfies a predicate, kept from what ``$streams/<predicate>`` tells.
 
-    {"streams": [{"topic": …, "metadata": {…}}, …], "more": true}     the whole set, in parts but for the last
-    {"joined": {"topic": …, "metadata": {…}}}      and so ``changed`` and ``left``
-
-The first whole set is ``Set``. One that comes later (a broker was lost, or we were too far behind) is told as the
-differences, so that a program that follows the changes need not know of it.
+``model.stream_news`` has the messages. The first whole set is ``Set``. One that comes later (a broker was lost, or we
+were too far behind) is told as the differences, so that a program that follows the changes need not know of it.
 """
 
 from __future__ import annotations
 
-from tocsin.client.values import Change, Changed, Joined, Left, Notice, Set
+from tocsin.client.values import Change, Changed, Joined, Left, Set
 from tocsin.model.stream import Metadata
+from tocsin.model.stream_news import NEWS
 
 
 class StreamSet:
@@ -26,8 +24,8 @@ class StreamSet:
         self._parts.clear()
 
     def take(self, payload: bytes) -> list[Change]:
-        """What a notice changes. Raises ``Malformed`` if it is none."""
-        notice = Notice.read(payload)
+        """What a notice changes. Raises ``Malformed`` if it is none, ``FormatNewer`` if it is a newer one."""
+        notice = NEWS.read(payload)
         if notice.streams is not None:
             self._parts.update((stream.topic, stream.metadata) for stream in notice.streams)
             return [] if notice.more else self._replace()

@@ -24,8 +24,9 @@ from mqtt5 import PublishPacket, TopicFilter
 from tocsin.client.message import Message
 from tocsin.client.streamset import StreamSet
 from tocsin.client.values import Change, Set
-from tocsin.errors import ClientClosed, DeadlineExceeded, Malformed, TocsinError
+from tocsin.errors import ClientClosed, DeadlineExceeded, TocsinError
 from tocsin.model.stream import Metadata
+from tocsin.model.versions import UNREADABLE
 
 if TYPE_CHECKING:
     from tocsin.client.aio import AsyncClient
@@ -164,7 +165,7 @@ class Subscription(Inbox[Message]):
             if topic_filter == self._streams:
                 try:
                     self._set.take(packet.payload)
-                except Malformed as error:
+                except UNREADABLE as error:
                     self.end(error)
                 return
             message = msgspec.structs.replace(message, metadata=self._set.streams.get(packet.topic))
@@ -195,7 +196,7 @@ class Streams(Inbox[Change]):
     def take(self, topic_filter: str, packet: PublishPacket) -> None:
         try:
             changes = self._set.take(packet.payload)
-        except Malformed as error:
+        except UNREADABLE as error:
             self.end(error)
             return
         for change in changes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from mqtt5 import Packet, PublishPacket, TopicFilter
 
-from tocsin.errors import Malformed, TocsinError
-from tocsin.model.stream import Metadata, Value
+from tocsin.errors import TocsinError
+from tocsin.model.stream import Metadata
 from tocsin.wire.topics import matches
 
 # ── of the session ──────────────────────────────────────────────────────────────────────────────────────────
@@ -72,31 +72,3 @@ class Left(msgspec.Struct, frozen=True):
 
 
 Change = Set | Joined | Changed | Left
-
-
-class StreamNotice(msgspec.Struct):
-    """A stream, as a broker tells of it."""
-
-    topic: str
-    metadata: dict[str, Value] = {}
-
-
-class Notice(msgspec.Struct):
-    """What a broker tells of a set of streams."""
-
-    streams: list[StreamNotice] | None = None
-    more: bool = False
-    joined: StreamNotice | None = None
-    changed: StreamNotice | None = None
-    left: StreamNotice | None = None
-
-    @classmethod
-    def read(cls, payload: bytes) -> Notice:
-        """Raises ``Malformed``."""
-        try:
-            return _notice.decode(payload)
-        except msgspec.DecodeError as error:
-            raise Malformed(f"a notice about streams cannot be read: {error}") from None
-
-
-_notice = msgspec.json.Decoder(Notice)

@@ -57,7 +57,15 @@ from tocsin.core.dialler_signals import Heard as Heard
 from tocsin.core.dialler_signals import Lost as Lost
 from tocsin.core.dialler_signals import Pinging as Pinging
 from tocsin.core.dialler_signals import Up as Up
-from tocsin.core.guests import PROPERTY_BROKER, PROPERTY_HOME, PROPERTY_SERVER, PROPERTY_STAY, SERVERS_TOPIC
+from tocsin.core.guests import (
+    GUEST,
+    PROPERTY_BROKER,
+    PROPERTY_HOME,
+    PROPERTY_SERVER,
+    PROPERTY_STAY,
+    PROPERTY_VERSION,
+    SERVERS_TOPIC,
+)
 from tocsin.core.machine import (
     CancelTimer,
     Effect,
@@ -69,6 +77,7 @@ from tocsin.core.machine import (
     TimerFired,
 )
 from tocsin.core.session import SendPacket
+from tocsin.model.versions import UNREADABLE
 from tocsin.wire.reasons import reason_of, refusal_of
 from tocsin.wire.reference import Server, server_of
 
@@ -201,6 +210,10 @@ class Dialler(TableMachine):
         """Where we are, and where we could go."""
         if not self._home:
             return
+        try:
+            GUEST.check(dict(answer.user_properties).get(PROPERTY_VERSION))
+        except UNREADABLE:
+            return  # a newer broker: we know of the servers that we were given
         if self._turn == 0 and not self._abroad:
             self._home = dict(answer.user_properties).get(PROPERTY_BROKER, self._home)
         self._note_told(value for name, value in answer.user_properties if name == PROPERTY_SERVER)
@@ -358,7 +371,8 @@ class Dialler(TableMachine):
 def _introduced(greeting: ConnectPacket, home: str, *, stays: bool) -> ConnectPacket:
     """The same greeting, which says where the client is at home, and whether it must not be sent on."""
     fields = {name: getattr(greeting, name) for name in _GREETING_FIELDS}
-    fields["user_properties"] = [*greeting.user_properties, (PROPERTY_HOME, home)]
+    version = (PROPERTY_VERSION, GUEST.text)
+    fields["user_properties"] = [*greeting.user_properties, version, (PROPERTY_HOME, home)]
     if stays:
         fields["user_properties"].append((PROPERTY_STAY, "yes"))
     return ConnectPacket(**fields)

@@ -22,11 +22,14 @@ from typing import Final
 
 from tocsin.core import refuge
 from tocsin.model.network import BrokerInfo, Scheme
+from tocsin.model.versions import Stated
 
 PROPERTY_HOME: Final = "home"  # client → broker: where it is at home
 PROPERTY_BROKER: Final = "broker"  # broker → client, in answer to that: where it is
 PROPERTY_SERVER: Final = "server"  # also: where it could go if this broker were gone; repeated, best first
 PROPERTY_STAY: Final = "stay"  # client → broker: it could not reach where it was sent, and wants to stay
+PROPERTY_VERSION: Final = "home.v"  # both ways: the version of all this; older clients and brokers say none
+GUEST: Final = Stated("what a client and a broker say of its home")
 SERVERS_TOPIC: Final = "$home/servers"  # broker → client, later: these servers now, with blanks between them
 
 HOME_MAX_CHARS: Final = 300  # of an id or an address

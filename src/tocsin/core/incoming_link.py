@@ -199,4 +199,4 @@ def _unspoken(said: str) -> str | None:
     own = speaks()
     if not said or own.shares(said):
         return None
-    return f"this broker speaks the levels {own.text} of the protocol, and the link {said[:16]}"
+    return f"this broker speaks the levels {own.text} of the protocol, and the link {said[:16]}; upgrade the older one"

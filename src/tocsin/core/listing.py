@@ -16,6 +16,7 @@ from typing import Final, Literal
 import msgspec
 
 from tocsin.model.stream import Metadata
+from tocsin.model.stream_news import NEWS
 
 PART_BYTES: Final = 64 << 10  # of streams in one message, before the one that passes it
 
@@ -82,8 +83,12 @@ class Listing:
         return turns
 
 
+# The version comes last: there are clients that take the first field for the word.
+_END: Final = b',"v":%d}' % NEWS.newest
+
+
 def encode_turn(word: Word, topic: str, metadata: Metadata) -> bytes:
-    return _encoder.encode({word: {"topic": topic, "metadata": metadata}})
+    return _encoder.encode({word: {"topic": topic, "metadata": metadata}})[:-1] + _END
 
 
 def encode_set(streams: Mapping[str, Metadata]) -> list[bytes]:
@@ -98,4 +103,4 @@ def encode_set(streams: Mapping[str, Metadata]) -> list[bytes]:
         parts[-1].append(each)
         size += len(each)
     *others, last = [b'{"streams":[' + b",".join(part) + b"]" for part in parts]
-    return [*(part + b',"more":true}' for part in others), last + b"}"]
+    return [*(part + b',"more":true' + _END for part in others), last + _END]

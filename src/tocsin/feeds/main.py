@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import structlog
 
 from tocsin.client.address import Server
@@ -41,6 +40,7 @@ from tocsin.model.catalogue import (
 )
 from tocsin.model.channel_places import ChannelPlaces
 from tocsin.model.feeding import PREFIX, cell_key, status_subject, table_spec
+from tocsin.model.questions import ASK, FEEDER
 from tocsin.model.subjects import messages_log
 from tocsin.model.versions import UNREADABLE
 from tocsin.pipeline.lease import Lease
@@ -359,7 +359,11 @@ async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lea
     await door.open()
 
     async def answer(delivery: Delivery) -> bytes:
-        return msgspec.json.encode(await status())
+        try:
+            ASK.read(delivery.payload or b"{}")
+        except UNREADABLE as error:
+            return FEEDER.write({"error": str(error)})
+        return FEEDER.write(await status())
 
     async def sweep() -> None:
         await feeder.sweep()

@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 
 from tocsin.model.priority import CRITICAL as CRITICAL
-from tocsin.model.versions import Packed
+from tocsin.model.versions import Packed, Stated
 
 SUBSCRIPTIONS: Final = "channel-subscriptions"  # the table's name, after the network's and a hyphen
 NOTICES: Final = "notices"  # the log's name, likewise; its one subject is ``{network}.notices``
@@ -107,6 +107,11 @@ def position_of(place: int) -> int:
 
 
 SUBSCRIPTION: Final = Packed("a backend subscription", msgspec.msgpack.Decoder(BackendSubscription))
+RESULT: Final = Stated("a result of a channel")  # as clients get it: an attribute of the CloudEvent
+RESULT_VERSION: Final = "v"  # that attribute
+TABLE: Final = Stated("a Delta table of the pipeline")  # how files, transactions and metadata are meant
+OURS: Final = "tocsin"  # the key of our metadata in a commit of such a table
+VERSION: Final = "v"  # within it
 NOTICE: Final = Packed("a notice of results", msgspec.msgpack.Decoder(Notice))
 
 

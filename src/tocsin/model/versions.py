@@ -5,6 +5,7 @@ A **format** is the layout of one kind of record, cell, message or file. Its nam
 
     binary   one byte, 1 … 31, in front of the value (MessagePack, or plain text)
     JSON     the field "v", which is the first
+    stated   a field of an envelope that is not ours: a property of an MQTT packet, of a Delta table
 
 Stored values of release 0.1.0 say no version, and are read as version 0. MessagePack of ours begins with an array or a
 map (from 0x80 on), and text with a character that can be printed (from 0x20 on): neither looks like a version. Bytes
@@ -175,6 +176,26 @@ class Document(Format, Generic[T]):
             return self._decode(self.open(data))
         except _UNREADABLE as error:
             raise Malformed(f"not {self.name}: {error}") from None
+
+
+class Stated(Format):
+    """Values in an envelope that is not ours, which has a field for the version."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, name: str, newest: int = 1) -> None:
+        super().__init__(name, newest)
+        self.text = str(newest)  # what the field says
+
+    def check(self, said: object) -> None:
+        """``FormatNewer`` if the field says a newer version, ``Malformed`` if it says none. None: there is no field."""
+        if said is None or said == self.text:
+            return
+        text = str(said)
+        if not (text.isascii() and text.isdecimal()) or len(text) > TEXT_MAX:
+            raise Malformed(f"{text[:TEXT_MAX]!r} is no version of {self.name}; write {self.text}")
+        if int(text) > self.newest:
+            raise FormatNewer(self.name, int(text), self.newest)
 
 
 class _Versioned(msgspec.Struct):

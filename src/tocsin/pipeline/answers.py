@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from tocsin.errors import SqlInvalid, TocsinError
 from tocsin.model.answer import Answer, Heading, Problem, Reply
+from tocsin.model.questions import REPLY
 
 REPLY_MAX_BYTES: Final = 900_000  # less than what the bus carries (1 MiB)
-ROWS_DEFAULT: Final = 1_000
 ROWS_MAX: Final = 100_000
 
 
@@ -36,17 +36,17 @@ def table_answer(statement: str, found: pa.Table, limit: int) -> Answer:
 
 def encode_reply(reply: Reply) -> bytes:
     """JSON that fits a message: rows are left out, the last first, until it does."""
-    data = msgspec.json.encode(reply)
+    data = REPLY.write(reply)
     results = list(reply.results)
     while len(data) > REPLY_MAX_BYTES and any(each.rows for each in results):
         largest = max(range(len(results)), key=lambda index: len(results[index].rows))
         answer = results[largest]
         kept = len(answer.rows) // 2
         results[largest] = msgspec.structs.replace(answer, rows=answer.rows[:kept], more=True)
-        data = msgspec.json.encode(Reply(tuple(results), reply.error))
+        data = REPLY.write(Reply(tuple(results), reply.error))
     if len(data) > REPLY_MAX_BYTES:
         size = len(data)
-        data = msgspec.json.encode(
+        data = REPLY.write(
             Reply((), Problem(f"the answer of {size} bytes is too large", remedy="ask for less"))
         )
     return data

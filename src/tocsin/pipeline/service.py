@@ -11,9 +11,8 @@ import contextlib
 import heapq
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from typing import Final, TypeVar
+from typing import Final
 
-import msgspec
 import structlog
 
 from tocsin.core.sql_rules import OPERATOR
@@ -21,8 +20,20 @@ from tocsin.errors import Malformed, TocsinError, Trimmed
 from tocsin.model.answer import Problem, Reply
 from tocsin.model.catalogue import TEXT_MAX_BYTES
 from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.questions import (
+    ASK,
+    FETCH_MAX_BYTES,
+    FETCHED,
+    PIPELINE,
+    RUN,
+    SCRIPT,
+    WANTED,
+    AskedResults,
+    Fetched,
+)
 from tocsin.model.results import decode_notice
-from tocsin.pipeline.answers import ROWS_DEFAULT, ROWS_MAX, encode_reply
+from tocsin.model.versions import UNREADABLE
+from tocsin.pipeline.answers import ROWS_MAX, encode_reply, problem_of
 from tocsin.pipeline.desk import Desk
 from tocsin.pipeline.failures import first_words
 from tocsin.pipeline.status import Status
@@ -30,35 +41,8 @@ from tocsin.ports import Bus, Delivery
 from tocsin.store.results import Result, ResultsReader
 
 SCRIPT_MAX_BYTES: Final = 8 * TEXT_MAX_BYTES
-FETCH_MAX_BYTES: Final = 800_000
 KS_MAX: Final = 10_000  # that a broker may ask for at once
 ROW_OVERHEAD: Final = 120  # of a row beside its payload
-
-Q = TypeVar("Q")
-
-
-class AskedScript(msgspec.Struct, frozen=True):
-    text: str
-    limit: int = ROWS_DEFAULT
-
-
-class AskedResults(msgspec.Struct, frozen=True):
-    notice: str  # msgpack, in hex
-    broker: str = ""
-    ks: tuple[str, ...] = ()
-    from_ordinal: int = 0
-    limit_bytes: int = FETCH_MAX_BYTES
-
-
-class AskedRun(msgspec.Struct, frozen=True):
-    channel: str
-
-
-class Fetched(msgspec.Struct, frozen=True):
-    rows: tuple[tuple[int, str, int, str, int, str], ...] = ()
-    next: int | None = None
-    error: str | None = None
-    gone: bool = False
 
 
 class Service:
@@ -95,9 +79,9 @@ class Service:
 
     async def _sql(self, delivery: Delivery) -> bytes:
         try:
-            asked = _read(delivery, AskedScript)
-        except Malformed as error:
-            return encode_reply(Reply(error=Problem(error.problem)))
+            asked = SCRIPT.read(delivery.payload)
+        except UNREADABLE as error:
+            return encode_reply(Reply(error=problem_of(error)))
         if len(asked.text.encode()) > SCRIPT_MAX_BYTES:
             remedy = f"at most {SCRIPT_MAX_BYTES} bytes; run it in several pieces"
             return encode_reply(Reply(error=Problem("the script is too long", remedy=remedy)))
@@ -120,18 +104,22 @@ class Service:
 
     async def _run(self, delivery: Delivery) -> bytes:
         try:
-            asked = _read(delivery, AskedRun)
-        except Malformed as error:
-            return encode_reply(Reply(error=Problem(error.problem)))
+            asked = RUN.read(delivery.payload)
+        except UNREADABLE as error:
+            return encode_reply(Reply(error=problem_of(error)))
         quoted = "`" + asked.channel.replace("`", "``") + "`"
         return encode_reply(await self._script(f"RUN CHANNEL {quoted}", 0))
 
     async def _tell(self, delivery: Delivery) -> bytes:
-        return msgspec.json.encode(await self._status())
+        try:
+            ASK.read(delivery.payload or b"{}")
+        except UNREADABLE as error:
+            return PIPELINE.write({"error": str(error)})
+        return PIPELINE.write(await self._status())
 
     async def _results(self, delivery: Delivery) -> bytes:
         try:
-            asked = _read(delivery, AskedResults)
+            asked = WANTED.read(delivery.payload)
             if len(asked.ks) > KS_MAX:
                 raise Malformed(f"more than {KS_MAX} subscriptions at once")
             fetched = await asyncio.get_running_loop().run_in_executor(
@@ -141,14 +129,7 @@ class Service:
             fetched = Fetched(error=str(error), gone=True)
         except TocsinError as error:
             fetched = Fetched(error=str(error))
-        return msgspec.json.encode(fetched)
-
-
-def _read(delivery: Delivery, kind: type[Q]) -> Q:
-    try:
-        return msgspec.json.decode(delivery.payload, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"what was asked cannot be read: {error}") from None
+        return FETCHED.write(fetched)
 
 
 def fetch(reader: ResultsReader, asked: AskedResults) -> Fetched:

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from tocsin.model.versions import Document
 from tocsin.runtime.directory import make_private
 
 FILE_MAX_BYTES: Final = 16 << 20  # some 50 000 statements
@@ -36,6 +37,9 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     problem: str = ""
 
 
+LINE: Final = Document("a line of the audit log", msgspec.json.Decoder(Entry))
+
+
 class Audit:
     """Appends entries. One process writes one directory."""
 
@@ -48,7 +52,7 @@ class Audit:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         entry = Entry(now, who, action, name, what[:WHAT_MAX_CHARS], outcome, problem[:WHAT_MAX_CHARS])
         try:
-            self._append(msgspec.json.encode(entry) + b"\n")
+            self._append(LINE.write(entry) + b"\n")
         except OSError as error:
             structlog.get_logger().error(
                 "the audit log cannot be written", problem=str(error), who=who, what=entry.what

@@ -2,9 +2,10 @@
 
     DIR/chaos/NAME.sock      NAME is the process's, with ``-`` for each ``/``
 
-One JSON object a line each way: ``{"cut": [["127.0.0.1", 4222]], "until_s": 83265.5}`` cuts these addresses off, or
-heals all if there are none; the answer says how many connections that concerned, or what is wrong. ``until_s`` is by
-the machine's monotonic clock: a process that was stopped, and reads what it was asked for too late, does nothing.
+One JSON object a line each way: ``{"v": 1, "cut": [["127.0.0.1", 4222]], "until_s": 83265.5}`` cuts these addresses
+off, or heals all if there are none; the answer says how many connections that concerned, or what is wrong. ``until_s``
+is by the machine's monotonic clock: a process that was stopped, and reads what it was asked for too late, does
+nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import msgspec
 import structlog
 
 from tocsin.errors import TocsinError
+from tocsin.model.versions import UNREADABLE, Document
 from tocsin.runtime.cut import Address, CuttableLoop
 
 DIRECTORY: Final = "chaos"
@@ -31,14 +33,19 @@ DEADLINE_S: Final = 3.0
 SECONDS_MAX: Final = 600.0
 
 
-class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     cut: Annotated[tuple[Address, ...], msgspec.Meta(max_length=1_024)]
     until_s: float = 0.0
+    v: int = 1  # the format writes and reads it
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     connections: int = 0
     problem: str = ""
+
+
+REQUEST: Final = Document("a cut that is asked for", msgspec.json.Decoder(Request))
+REPLY: Final = Document("the answer to a cut", msgspec.json.Decoder(Reply))
 
 
 class CutRefused(TocsinError):
@@ -85,7 +92,7 @@ async def _listen(loop: CuttableLoop, path: Path) -> asyncio.Server:
         try:
             async with asyncio.timeout(DEADLINE_S):
                 reply = _obey(loop, await reader.readline())
-                writer.write(msgspec.json.encode(reply) + b"\n")
+                writer.write(REPLY.write(reply) + b"\n")
                 await writer.drain()
         except (TimeoutError, ValueError, OSError):
             pass  # too slow, too long, or gone: that is its own affair
@@ -104,8 +111,8 @@ def _make_room(path: Path) -> None:
 
 def _obey(loop: CuttableLoop, line: bytes) -> Reply:
     try:
-        request = msgspec.json.decode(line, type=Request)
-    except msgspec.DecodeError as error:
+        request = REQUEST.read(line)
+    except UNREADABLE as error:
         return Reply(problem=str(error))
     if not request.cut:
         loop.cuts.heal()
@@ -126,11 +133,11 @@ async def ask(path: Path, addresses: Sequence[Address], until_s: float) -> int:
         async with asyncio.timeout(DEADLINE_S):
             reader, writer = await asyncio.open_unix_connection(path, limit=LINE_MAX_BYTES)
             try:
-                writer.write(msgspec.json.encode(Request(tuple(addresses), until_s)) + b"\n")
-                reply = msgspec.json.decode(await reader.readline(), type=Reply)
+                writer.write(REQUEST.write(Request(tuple(addresses), until_s)) + b"\n")
+                reply = REPLY.read(await reader.readline())
             finally:
                 writer.close()
-    except (OSError, TimeoutError, ValueError) as error:
+    except (OSError, TimeoutError, ValueError, *UNREADABLE) as error:
         words = getattr(error, "strerror", None) or str(error) or "no answer in time"
         raise CutRefused(path, words) from None
     if reply.problem:

@@ -32,7 +32,7 @@ import uvloop
 
 from tocsin.config import Settings, from_json
 from tocsin.errors import Malformed, OperatorError, TocsinError
-from tocsin.model.versions import Format
+from tocsin.model.versions import Document, Format
 from tocsin.runtime import cut_socket, leash, logs
 from tocsin.runtime.allocator import Allocator
 from tocsin.runtime.cut import CuttableLoop
@@ -100,7 +100,7 @@ class StatusLine(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        packed = msgspec.json.encode(report, enc_hook=str)
+        packed = REPORT.seal(msgspec.json.encode(report, enc_hook=str))
         if len(packed) < REPORT_MAX_BYTES and transport.get_write_buffer_size() < UNSENT_MAX_BYTES:
             transport.write(packed + b"\n")
 
@@ -112,6 +112,7 @@ class StatusLine(asyncio.Protocol):
 
 
 SETTINGS: Final = Format("the settings of a parent")
+REPORT: Final = Document("the report of a child", msgspec.json.Decoder(dict[str, object]))
 
 
 def inherited_settings() -> Settings | None:

@@ -32,10 +32,10 @@ from tocsin.core.supervision_signals import (
     StartChild,
     StopAsked,
 )
-from tocsin.errors import TocsinError
+from tocsin.errors import FormatNewer, Malformed, TocsinError
 from tocsin.runtime import points
 from tocsin.runtime.output import BoundedFile, LastLine, last_words
-from tocsin.runtime.process import REPORT_MAX_BYTES, STATUS_VARIABLE
+from tocsin.runtime.process import REPORT, REPORT_MAX_BYTES, STATUS_VARIABLE
 from tocsin.runtime.pump import Pump
 from tocsin.runtime.timers import Timers
 
@@ -287,15 +287,24 @@ class _Reports(asyncio.Protocol):
     def __init__(self, on_report: Callable[[Reported, str, Mapping[str, object]], None]) -> None:
         self._on_report = on_report
         self._begun = b""
+        self._newer = False  # and that was said
 
     def data_received(self, data: bytes) -> None:
         *lines, self._begun = (self._begun + data).split(b"\n")
         if len(self._begun) > REPORT_MAX_BYTES:
             self._begun = b""  # no child of ours sends this; its next line makes sense again
         for line in lines:
-            with contextlib.suppress(msgspec.DecodeError):
-                facts = msgspec.json.decode(line, type=dict[str, object])
+            try:
+                facts = REPORT.read(line)
                 state = msgspec.convert(facts.pop("state", None), Reported)
+            except FormatNewer as error:
+                if not self._newer:
+                    self._newer = True
+                    structlog.get_logger().error("a child is of a newer release", problem=str(error))
+            except (Malformed, msgspec.ValidationError):
+                pass  # no child of ours sends this
+            else:
+                facts.pop("v", None)
                 self._on_report(state, str(facts.pop("problem", "")), facts)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tocsin.errors import ResultsUnreachable, Trimmed
-from tocsin.model.results import Notice, ResultFile
+from tocsin.model.results import OURS, TABLE, VERSION, Notice, ResultFile
 from tocsin.store.result_index import ResultIndex
 
 if TYPE_CHECKING:
@@ -165,7 +165,9 @@ class ResultsReader:
 
             with self._lock:
                 if self._log is None:
-                    self._log = DeltaTable(self.root)
+                    found = DeltaTable(self.root)
+                    TABLE.check(next(iter(found.history(1)), {}).get(OURS, {}).get(VERSION))
+                    self._log = found
                 self._log.update_incremental()
                 actions = pa.table(self._log.get_add_actions(flatten=True))
         except ImportError:

@@ -99,6 +99,7 @@ async def test_a_subscriber_gets_the_results_of_its_parameters(
     assert first.content_type == "application/json" and first.payload_format_indicator == 1
     assert dict(first.user_properties) == {
         "specversion": "1.0",
+        "v": "1",
         "id": "1-0",
         "source": "/net/channels/Near",
         "type": "tocsin.channel.result",

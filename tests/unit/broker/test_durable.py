@@ -27,7 +27,7 @@ from mqtt5 import (
 
 from tests.unit.broker.door import DEADLINE_S, Door, until
 from tests.unit.broker.talk import LASTING, ONE, TWO, lasting, nothing_more, publish, receive, retained
-from tocsin.broker.sessions import HAND_OVER
+from tocsin.broker.sessions import HAND_OVER, HANDED
 from tocsin.config import Limits
 from tocsin.core import waiting_wills
 from tocsin.core.stored_session import session_key
@@ -340,10 +340,9 @@ async def test_a_client_that_has_come_back_is_not_let_go_for_where_it_was_meanwh
     bus = door.store.bus
     await bus.publish("net.arrivals", f"south-1\0+{before_us} me".encode())
     subject = door.exchange.durability.sessions.hand_over_subject("north-1")
-    assert (
-        await bus.request(subject, HAND_OVER.seal(f"{before_us} me".encode()), deadline_s=5.0)
-        == b"newer here"
-    )
+    assert await bus.request(
+        subject, HAND_OVER.seal(f"{before_us} me".encode()), deadline_s=5.0
+    ) == HANDED.seal(b"newer here")
     await nothing_more(back)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, PublishPacket, SubscribePacket, TopicFilter
+from structlog.testing import capture_logs
 
 from tests.unit.broker.door import DEADLINE_S, NETWORK, Door, Peer, security_of, until
 from tests.unit.broker.talk import nothing_more
@@ -16,7 +17,9 @@ from tocsin.broker import link_door
 from tocsin.broker.link_door import LinkDoor
 from tocsin.broker.links import Link, LinkSecurity
 from tocsin.config import Limits
+from tocsin.core import incoming_link
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
+from tocsin.model.versions import Levels
 from tocsin.runtime.authority import Authority
 from tocsin.runtime.credentials import PeerTls
 from tocsin.wire.codec import V5
@@ -102,6 +105,19 @@ async def test_a_broker_does_not_speak_for_another(door: Door) -> None:
     assert await link.closed()
 
 
+async def test_a_broker_of_another_time_is_refused_in_words_and_others_are_served(door: Door) -> None:
+    said = [("cluster", "south"), ("levels", "7-9")]
+    connect = ConnectPacket("$link/south-1", clean_start=True, user_properties=said)
+    link = await door.link("south-1", "south", connect=connect, accepted=False)
+    answer = await link.receive(ConnAckPacket)
+    assert int(answer.reason_code) == 0x84
+    assert "upgrade the older one" in (answer.reason_str or "")
+    assert await link.closed()
+    assert door.link_door.links == 0
+    await door.link("south-2", "south")
+    assert door.link_door.links == 1
+
+
 async def test_a_link_subscribes_to_nothing(door: Door) -> None:
     link = await door.link("south-1", "south")
     link.send(SubscribePacket(1, [TopicFilter("#"), TopicFilter("$SYS/#")]))
@@ -163,6 +179,19 @@ def dial(info: BrokerInfo, security: LinkSecurity | None = None) -> Link:
     )
     link.open()
     return link
+
+
+async def test_who_dials_a_broker_of_another_time_hears_why_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(incoming_link, "speaks", lambda: Levels(7, 9))
+    async with Door(Limits(), broker="south-1", cluster="south") as door:
+        with capture_logs() as logs:
+            link = dial(BrokerInfo("south-1", "south", Role.EDGE, "127.0.0.1", door.link_port))
+            await until(lambda: "upgrade the older one" in link.problem)
+            link.close()
+        assert not link.up and door.link_door.links == 0
+        assert [each["event"] for each in logs if each["log_level"] == "error"] == ["link is refused"]
 
 
 async def test_whoever_listens_with_another_certificate_of_the_network_hears_nothing() -> None:

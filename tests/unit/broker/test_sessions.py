@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from tocsin.broker.sessions import Abandoned, NotYours, Sessions, Unreadable
+from tocsin.broker.sessions import HANDED, Abandoned, NotYours, Sessions, Unreadable
 from tocsin.core.delivery import Progress
 from tocsin.core.forwarding import Subscription
 from tocsin.core.stored_session import SERVED_S, StoredSession, decode_session, encode_session, session_key
@@ -102,7 +102,7 @@ async def test_the_broker_that_has_the_client_is_asked_to_let_it_go_first(networ
     async def hand_over(request: Delivery) -> bytes:
         asked.append(Sessions.wanted(request))
         await hold.write(msgspec.structs.replace(hold.session, broker="", progress=Progress(42)))
-        return b"yours"
+        return HANDED.seal(b"yours")
 
     async with network.store.bus.serve(north.hand_over_subject("north-1"), hand_over):
         taken, resumed = await take(south)

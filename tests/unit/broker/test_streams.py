@@ -295,9 +295,12 @@ async def test_the_set_comes_first_and_then_each_change_of_it(network: Network) 
     first = await reader.receive(PublishPacket)
     assert (first.topic, first.subscription_ids, int(first.qos)) == (LISTED, [9], 0)
     metadata = {"kind": "lamp", "topic": "a", "client": "p", "broker": "north-1", "cluster": "north"}
-    assert json.loads(first.payload) == {"streams": [{"topic": "a", "metadata": metadata}]}
+    assert json.loads(first.payload) == {"streams": [{"topic": "a", "metadata": metadata}], "v": 1}
     await describe(publisher, "a", {"room": 4})
-    assert await told(reader) == {"changed": {"topic": "a", "metadata": {**metadata, "room": 4}}}
+    assert await told(reader) == {
+        "changed": {"topic": "a", "metadata": {**metadata, "room": 4}},
+        "v": 1,
+    }
     publisher.send(with_metadata("b", b"", kind="lamp"))
     assert (await told(reader))["joined"]["topic"] == "b"
     await describe(publisher, "a", {"kind": None})
@@ -313,7 +316,7 @@ async def test_joined_comes_before_the_first_message_and_left_after_the_last(
 ) -> None:
     subscriber = await network.there.peer("s")
     await subscriber.subscribe(TopicFilter(LISTED), TopicFilter(LAMPS, max_qos=qos))
-    assert await told(subscriber) == {"streams": []}
+    assert await told(subscriber) == {"streams": [], "v": 1}
     publisher = await network.here.peer("p")
     heard: list[str] = []
     for turn in range(5):
@@ -351,7 +354,7 @@ async def test_the_last_message_of_a_client_that_leaves_at_once_arrives_within_i
     await subscriber.subscribe(
         TopicFilter("$streams/topic = 'a'"), TopicFilter("$query/topic = 'a'", max_qos=ONE)
     )
-    assert await told(subscriber) == {"streams": []}
+    assert await told(subscriber) == {"streams": [], "v": 1}
     publisher = await network.here.peer("p")
     publisher.send(
         PublishPacket("a", b"x"), PublishPacket("a", b"y", qos=ONE, packet_id=1), DisconnectPacket()
@@ -412,7 +415,7 @@ async def test_a_durable_query_gets_what_it_missed_by_what_was_said_at_the_time(
 async def test_a_listing_in_a_session_begins_with_the_set_again(network: Network) -> None:
     reader = await network.here.peer(connect=lasting("r", clean=True))
     await reader.subscribe(TopicFilter(LISTED))
-    assert await told(reader) == {"streams": []}
+    assert await told(reader) == {"streams": [], "v": 1}
     reader.close()
     publisher = await network.there.peer("p")
     publisher.send(with_metadata("a", b"", kind="lamp"))

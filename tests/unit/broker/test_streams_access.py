@@ -95,7 +95,7 @@ async def test_the_set_has_only_what_may_be_received_and_follows_the_rules(
 async def test_a_stream_that_joins_is_named_to_those_who_may_receive_it(door: GuardedDoor) -> None:
     reader = await door.peer("r")
     await reader.subscribe(TopicFilter("$streams/client = 'b'"))
-    assert json.loads((await receive(reader)).payload) == {"streams": []}
+    assert json.loads((await receive(reader)).payload) == {"streams": [], "v": 1}
     bob = await bob_publishes(door)
     assert json.loads((await receive(reader)).payload)["joined"]["topic"] == "open/1"
     bob.close()

@@ -50,7 +50,7 @@ async def door(server: MemoryServer, leader: Coordinator) -> AsyncIterator[Door]
 async def test_left_comes_after_the_last_message_to_a_subscriber_that_is_behind(door: Door) -> None:
     subscriber = await door.peer(connect=ConnectPacket("s", receive_max=1))
     await subscriber.subscribe(TopicFilter(LISTED), TopicFilter(LAMPS, max_qos=ONE))
-    assert json.loads((await subscriber.receive(PublishPacket)).payload) == {"streams": []}
+    assert json.loads((await subscriber.receive(PublishPacket)).payload) == {"streams": [], "v": 1}
     publisher = await door.peer("p")
     await publish(publisher, "$meta/a", b'{"kind": "lamp"}')
     for number in range(3):
@@ -73,7 +73,7 @@ async def test_a_subscriber_that_lost_messages_is_told_the_set_anew(
     monkeypatch.setattr(listing, "PART_BYTES", 1 << 20)
     reader, publisher = await door.peer("r"), await door.peer("p")
     await reader.subscribe(TopicFilter(LISTED), TopicFilter("noise", max_qos=ZERO))
-    assert json.loads((await reader.receive(PublishPacket)).payload) == {"streams": []}
+    assert json.loads((await reader.receive(PublishPacket)).payload) == {"streams": [], "v": 1}
     reader.stop_reading()
     noise = PublishPacket("noise", bytes(1 << 16))
     while not door.exchange.counts.dropped:

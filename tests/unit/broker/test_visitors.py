@@ -48,7 +48,12 @@ class Told:
 
 def test_who_says_where_it_is_at_home_is_told_where_it_is_and_could_go() -> None:
     told = Told()
-    assert told.came(("home", "there")) == (("broker", "here"), ("server", "a:1"), ("server", "b:2"))
+    assert told.came(("home", "there")) == (
+        ("home.v", "1"),
+        ("broker", "here"),
+        ("server", "a:1"),
+        ("server", "b:2"),
+    )
     assert [type(each) for each in told.posted] == [GuestCame]
     told.others = ["c:3"]
     assert [(client, packet.payload) for client, packet in told.visitors.news()] == [("c", b"c:3")]
@@ -56,6 +61,16 @@ def test_who_says_where_it_is_at_home_is_told_where_it_is_and_could_go() -> None
     told.visitors.went("c")
     assert [type(each) for each in told.posted] == [GuestCame, GuestWent]
     assert list(told.visitors.news()) == []
+
+
+def test_a_word_of_home_of_a_newer_version_is_passed_over_and_answered_with_ours() -> None:
+    told = Told()
+    newer = (("home", "gone"), ("home.v", "2"))
+    assert told.came(*newer) == (("home.v", "1"),)
+    assert told.posted == []
+    told.places["gone"] = broker("other")
+    assert told.sent_on(*newer) is None
+    assert told.sent_on(("home", "gone"), ("home.v", "1")) == "other:1883"
 
 
 def test_who_says_nothing_or_too_much_is_told_nothing() -> None:

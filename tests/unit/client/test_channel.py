@@ -14,7 +14,7 @@ from tests.unit.broker.pipeline import NEAR, WIDE, Pipeline
 from tocsin.client import AsyncClient, Client, Notification
 from tocsin.client.channel import SEEN_MAX, Notifications, topic_of
 from tocsin.config import Limits
-from tocsin.errors import Malformed, SubscriptionRefused
+from tocsin.errors import FormatNewer, Malformed, SubscriptionRefused
 from tocsin.store.memory import MemoryServer, MemoryStore
 
 FOR_ALICE = ("Near", ("alice",))
@@ -143,6 +143,16 @@ async def test_at_qos_0_the_oldest_goes_when_nobody_reads() -> None:
     for number in range(3):
         near.take("t", packet(number, packet_id=None))
     assert ([item.id for item, _ in near._items], near.dropped, client.dropped) == (["1-1", "1-2"], 1, 1)
+
+
+async def test_a_result_of_a_newer_version_ends_the_subscription_with_what_to_do() -> None:
+    near = Notifications(AsyncClient(), "t", 1, 10)
+    near._open = True
+    near.take("t", packet(1, v="1"))
+    near.take("t", packet(2, v="2"))
+    assert (await near.get(1)).id == "1-1"
+    with pytest.raises(FormatNewer, match="Upgrade this process"):
+        await near.get(1)
 
 
 @pytest.mark.parametrize("bad", [{"payload": b"[1]"}, {"execution": "x"}, {"time": "noon"}])

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tocsin.client.sql import Answer, Heading, Pipeline, Problem, Reply
-from tocsin.errors import DeadlineExceeded, Malformed, OperatorError
+from tocsin.errors import DeadlineExceeded, FormatNewer, Malformed, OperatorError
 from tocsin.ports import Delivery
 from tocsin.store.memory import MemoryServer, MemoryStore
 
@@ -27,8 +27,36 @@ async def test_a_script_is_answered_with_tables_and_words() -> None:
 
     async with store.bus.serve("net.pipeline.sql.operator", answer):
         reply = await pipeline(store).run("SELECT 1 AS n", limit=7)
-    assert asked == [{"text": "SELECT 1 AS n", "limit": 7}]
+    assert asked == [{"v": 1, "text": "SELECT 1 AS n", "limit": 7}]
     assert reply.error is None and list(reply.results[0].objects()) == [{"n": 1}]
+
+
+async def test_an_answer_of_a_newer_release_is_refused_with_what_to_do() -> None:
+    store = MemoryStore(MemoryServer())
+
+    async def newer(delivery: Delivery) -> bytes:
+        return b'{"v":2,"results":[],"error":null}'
+
+    async with (
+        store.bus.serve("net.pipeline.sql.operator", newer),
+        store.bus.serve("net.pipeline.status", newer),
+        store.bus.serve("net.feeder.status", newer),
+    ):
+        asking = pipeline(store)
+        for ask in (lambda: asking.run("SHOW FEEDS"), asking.status, asking.feeder_status):
+            with pytest.raises(FormatNewer, match="Upgrade this process"):
+                await ask()
+
+
+async def test_who_does_not_understand_the_question_says_so() -> None:
+    store = MemoryStore(MemoryServer())
+
+    async def older(delivery: Delivery) -> bytes:
+        return b'{"v":1,"error":"a question for a status is of format version 2"}'
+
+    async with store.bus.serve("net.pipeline.status", older):
+        with pytest.raises(OperatorError, match="of the network's release"):
+            await pipeline(store).status()
 
 
 async def test_the_pipelines_own_replies_are_understood() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tocsin.client import Change, Changed, Joined, Left, Set
 from tocsin.client.streamset import StreamSet
 from tocsin.core.listing import encode_set, encode_turn
-from tocsin.errors import Malformed
+from tocsin.errors import FormatNewer, Malformed
 from tocsin.model.stream import Metadata
 
 SETS = st.dictionaries(st.sampled_from("abcd"), st.fixed_dictionaries({"n": st.integers(0, 1)}), max_size=4)
@@ -66,9 +66,15 @@ def apply(model: dict[str, Metadata], change: Change) -> None:
             assert model.pop(topic) == metadata
 
 
+def test_a_notice_of_a_newer_version_is_refused_with_what_to_do() -> None:
+    with pytest.raises(FormatNewer, match="Upgrade this process"):
+        StreamSet().take(b'{"v": 2, "streams": []}')
+    assert StreamSet().take(b'{"v": 1, "streams": []}') == StreamSet().take(b'{"streams": []}') == [Set({})]
+
+
 @pytest.mark.parametrize("bad", [b"", b"[]", b'{"joined": 1}', b'{"streams": [{"metadata": {}}]}', b"\xff"])
 def test_what_is_no_notice_is_refused(bad: bytes) -> None:
-    with pytest.raises(Malformed, match="a notice about streams cannot be read"):
+    with pytest.raises(Malformed, match="not a notice about streams"):
         StreamSet().take(bad)
 
 

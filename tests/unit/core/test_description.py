@@ -34,6 +34,10 @@ def test_an_object_is_a_change_and_nothing_or_null_forgets() -> None:
         (b'{"a": 1e999}', "a finite number|not a JSON object"),
         (b'{"a": 99999999999999999999}', "beyond"),
         (b'{"$permanent": 1}', "true or false"),
+        (b'{"$v": 2, "a": 1}', "version 2, and this process reads up to version 1"),
+        (b'{"$v": true}', "is no version"),
+        (b'{"$v": null}', "is no version"),
+        (b'{"$v": "x"}', "is no version"),
         (json.dumps({"k" * (KEY_MAX_BYTES + 1): 1}).encode(), "a key has 1 to"),
         (json.dumps({"k": "v" * (TEXT_MAX_BYTES + 1)}).encode(), "is longer than"),
         (json.dumps({f"k{n}": 1 for n in range(KEYS_MAX + 1)}).encode(), "keys in one change"),
@@ -43,6 +47,14 @@ def test_what_cannot_be_taken_is_refused_in_words(payload: bytes, words: str) ->
     with pytest.raises(DescriptionInvalid, match=words) as caught:
         read_payload(payload)
     assert caught.value.reason_code == 0x99
+
+
+def test_who_says_the_version_says_nothing_else_by_it() -> None:
+    assert read_payload(b'{"$v": 1, "Room": "410"}') == {"Room": "410"}
+    assert read_payload(b'{"v": 7}') == {"v": 7}, "a key of somebody's own"
+    assert read_properties([("meta.$v", "1"), ("meta.Room", "410")]) == {"Room": "410"}
+    with pytest.raises(DescriptionInvalid, match="version 2, and this process reads up to version 1"):
+        read_properties([("meta.$v", "2"), ("meta.Room", "410")])
 
 
 def test_properties_say_strings_and_an_empty_one_takes_a_key_away() -> None:

@@ -36,6 +36,8 @@ from tocsin.core.dialler import (
 )
 from tocsin.core.machine import Started, TimerFired
 
+HOME_V = ("home.v", "1")
+
 
 @pytest.mark.parametrize("redial", [True, False])
 def test_who_follows_goes_at_once_where_a_server_sends_it(redial: bool) -> None:
@@ -147,12 +149,20 @@ def test_it_says_where_it_is_at_home_by_address_and_then_by_name() -> None:
     dialler = Dialler(GREETING, redial=True, follow=True, home="here:1883")
     dialler.handle(Started(incarnation=1), 0)
     first = greeted(dialler.handle(Dialled(), 0))
-    assert first.user_properties == [("home", "here:1883")]
+    assert first.user_properties == [HOME_V, ("home", "here:1883")]
     assert (first.client_id, first.keep_alive) == (GREETING.client_id, GREETING.keep_alive)
     dialler.handle(Heard(packet=told(("broker", "north-1"))), 0)
     dialler.handle(Lost(reason="x"), 0)
     dialler.handle(TimerFired(name=RETRY), 0)
-    assert greeted(dialler.handle(Dialled(), 0)).user_properties == [("home", "north-1")]
+    assert greeted(dialler.handle(Dialled(), 0)).user_properties == [HOME_V, ("home", "north-1")]
+
+
+def test_what_a_newer_broker_says_of_home_is_passed_over() -> None:
+    dialler = Dialler(GREETING, redial=True, follow=True, home="here:1883")
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=told(("home.v", "2"), ("broker", "x"), ("server", "y:1"))), 0)
+    assert dialler.state == "up" and dialler.told == ()
 
 
 def test_a_broker_elsewhere_is_not_taken_for_home() -> None:
@@ -166,12 +176,12 @@ def test_a_broker_elsewhere_is_not_taken_for_home() -> None:
         reason_code=DisconnectReasonCode.USE_ANOTHER_SERVER, server_reference="other:1883"
     )
     assert dials(dialler.handle(Heard(packet=home), 0)) == [(("other", 1883), 1)]
-    assert greeted(dialler.handle(Dialled(), 0)).user_properties == [("home", "here:1883")]
+    assert greeted(dialler.handle(Dialled(), 0)).user_properties == [HOME_V, ("home", "here:1883")]
     dialler.handle(Heard(packet=told(("broker", "north-2"))), 0)
     assert dialler.state == "up"
     dialler.handle(Lost(reason="x"), 0)
     dialler.handle(TimerFired(name=RETRY), 0)
-    assert greeted(dialler.handle(Dialled(), 0)).user_properties == [("home", "here:1883")]
+    assert greeted(dialler.handle(Dialled(), 0)).user_properties == [HOME_V, ("home", "here:1883")]
 
 
 def test_when_its_broker_is_gone_it_goes_to_those_that_the_broker_told_it_of() -> None:
@@ -219,11 +229,15 @@ def test_who_cannot_reach_where_it_is_sent_asks_to_stay() -> None:
     elsewhere = ConnAckPacket(reason_code=ConnAckReasonCode.USE_ANOTHER_SERVER, server_reference="there:1883")
     assert dials(dialler.handle(Heard(packet=elsewhere), 0)) == [(("there", 1883), 0)]
     assert dials(dialler.handle(Lost(reason="no way there"), 0)) == [(None, 1)]
-    assert greeted(dialler.handle(Dialled(), 0)).user_properties == [("home", "here:1883"), ("stay", "yes")]
+    assert greeted(dialler.handle(Dialled(), 0)).user_properties == [
+        HOME_V,
+        ("home", "here:1883"),
+        ("stay", "yes"),
+    ]
     dialler.handle(Heard(packet=told(("broker", "south-1"))), 0)
     dialler.handle(Lost(reason="x"), 0)
     dialler.handle(TimerFired(name=RETRY), 0)
-    assert greeted(dialler.handle(Dialled(), 0)).user_properties == [("home", "here:1883")]
+    assert greeted(dialler.handle(Dialled(), 0)).user_properties == [HOME_V, ("home", "here:1883")]
 
 
 def test_a_home_that_no_longer_answers_is_passed_over_once() -> None:

@@ -102,6 +102,25 @@ def test_who_says_anything_else_is_refused(connect: ConnectPacket, code: int) ->
     assert arrive(link, PingReqPacket()) == []
 
 
+@pytest.mark.parametrize(
+    "levels", ["0-0", "900-901", "1", "1-", "-1", "a-b", "1-1-1", "0-99999999999999999999"]
+)
+def test_a_peer_with_no_level_in_common_is_told_so_and_what_to_do(levels: str) -> None:
+    link = opened()
+    effects = arrive(link, greeting(user_properties=[("cluster", "north"), ("levels", levels)]))
+    answer = words(effects)
+    assert isinstance(answer, ConnAckPacket) and int(answer.reason_code) == 0x84
+    assert answer.reason_str is not None and "upgrade the older one" in answer.reason_str
+    assert not any(isinstance(each, LinkUp) for each in effects)
+
+
+@pytest.mark.parametrize("levels", ["1-1", "0-1", "1-7", "0-9"])
+def test_a_peer_with_a_level_in_common_is_welcome(levels: str) -> None:
+    link = opened()
+    arrive(link, greeting(user_properties=[("cluster", "north"), ("levels", levels)]))
+    assert link.state == "up"
+
+
 def test_links_speak_mqtt_5() -> None:
     effects = opened().handle(PacketArrived(packet=greeting(), version=V311), 0)
     assert int(words(effects).reason_code) == 0x84

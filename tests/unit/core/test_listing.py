@@ -51,8 +51,11 @@ def test_a_large_set_comes_in_parts_of_which_all_but_the_last_say_so() -> None:
     found = {each["topic"]: each["metadata"] for part in parts for each in part["streams"]}
     assert found == streams
     assert all(len(part) < module.PART_BYTES + 3_000 for part in encode_set(streams))
-    assert [json.loads(part) for part in encode_set({})] == [{"streams": []}]
-    assert json.loads(encode_turn("joined", "a", LAMP)) == {"joined": {"topic": "a", "metadata": LAMP}}
+    assert [json.loads(part) for part in encode_set({})] == [{"v": 1, "streams": []}]
+    assert json.loads(encode_turn("joined", "a", LAMP)) == {
+        "v": 1,
+        "joined": {"topic": "a", "metadata": LAMP},
+    }
 
 
 @given(

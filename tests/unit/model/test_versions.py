@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import tocsin
 from tocsin.errors import FormatNewer, Malformed
-from tocsin.model.versions import KNOWN, UNREADABLE, Document, Foreign, Format, Packed
+from tocsin.model.versions import KNOWN, UNREADABLE, Document, Foreign, Format, Packed, Stated
 
 
 class Thing(msgspec.Struct, frozen=True):
@@ -28,7 +28,8 @@ SPOKEN: Final = Packed("a spoken thing", msgspec.msgpack.Decoder(Thing), spoken=
 DOCUMENT: Final = Document("a document", msgspec.json.Decoder(Thing), 3)
 TEXT: Final = Format("a text", 3)
 FOREIGN: Final = Foreign("somebody's bytes", 3)
-OURS: Final = ("a thing", "a spoken thing", "a document", "a text", "somebody's bytes")
+STATED: Final = Stated("a stated thing", 3)
+OURS: Final = ("a thing", "a spoken thing", "a document", "a text", "somebody's bytes", "a stated thing")
 for _name in OURS:
     del KNOWN[_name]
 
@@ -61,6 +62,8 @@ def test_what_a_process_of_0_1_0_says_is_refused_in_words() -> None:
         lambda: DOCUMENT.read(b'{"v":4,"name":"x"}'),
         lambda: TEXT.open(b"\x04text"),
         lambda: FOREIGN.open(b"\x00\x04text"),
+        lambda: STATED.check("4"),
+        lambda: STATED.check(4),
     ],
 )
 def test_a_newer_version_is_refused_with_what_to_do(read: object) -> None:
@@ -69,6 +72,17 @@ def test_a_newer_version_is_refused_with_what_to_do(read: object) -> None:
         read()
     assert (caught.value.version, caught.value.newest) == (4, 3)
     assert "Upgrade this process" in str(caught.value)
+
+
+def test_a_version_in_somebody_elses_envelope_may_be_left_out() -> None:
+    for said in (None, STATED.text, 1, "2", 3):
+        STATED.check(said)
+
+
+@pytest.mark.parametrize("said", ["", "x", "-1", "1.0", True, 1.5, [], "٣", "1" * 40])
+def test_what_is_no_version_is_refused_with_one_that_is(said: object) -> None:
+    with pytest.raises(Malformed, match="write 3"):
+        STATED.check(said)
 
 
 def test_a_document_without_fields_is_still_one() -> None:
@@ -101,14 +115,65 @@ WITHOUT: Final = {
 }
 
 
-def test_nothing_is_packed_without_a_version() -> None:
+# Modules whose JSON has no version of ours, and why.
+WITHOUT_JSON: Final = {
+    "client/channel.py": "a result: a user's own columns; the event around it says the version",
+    "client/message.py": "payloads of users' messages",
+    "client/stream.py": "$meta, in which a client need not say the version",
+    "config/loading.py": "a value of a setting in an environment variable",
+    "config/schema.py": "settings, which a format of `runtime.process` carries",
+    "core/description.py": "$meta, whose version is the key $v",
+    "core/listing.py": "streams, inside news that say their version",
+    "feeds/files.py": "users' records",
+    "feeds/filling.py": "users' records",
+    "feeds/http.py": "the HTTP door's answers, for people and programs of any age",
+    "feeds/intake.py": "users' records",
+    "feeds/packing.py": "users' records",
+    "model/catalogue.py": "the decoder of a format below it",
+    "model/results.py": "hashed, for a key",
+    "model/versions.py": "formats themselves",
+    "pipeline/ingest.py": "users' records",
+    "pipeline/language/geometry.py": "GeoJSON",
+    "pipeline/storage/delta.py": "Delta's log and its statistics",
+    "pipeline/storage/fitting.py": "users' records",
+    "pipeline/storage/parts.py": "from a task to its driver, in one run of Spark",
+    "pipeline/storage/sources.py": "users' files",
+    "pipeline/storage/values.py": "users' values",
+    "pipeline/writer.py": "from a task to its driver, in one run of Spark",
+    "runtime/documents.py": "users' files",
+    "runtime/logs.py": "log lines, for people",
+    "runtime/output.py": "log lines, for people",
+    "runtime/process.py": "sealed by a format beside it",
+    "store/feed.py": "NATS",
+    "store/jetstream.py": "NATS",
+    "store/server.py": "the configuration of a NATS server",
+    "store/snapshots.py": "NATS",
+    "store/stream.py": "NATS",
+    "store/verdict.py": "NATS",
+}
+PRINTED: Final = ("cli/", "lab/", "sim/")  # output for people, or files of experiments
+
+
+def modules_with(pattern: str) -> set[str]:
+    """The modules that have a line of a pattern which makes no format."""
     source = Path(tocsin.__file__).parent
-    naked = {
+    found = {
         str(path.relative_to(source))
         for path in source.rglob("*.py")
-        if re.search(r"msgpack\.(Encoder\(|encode\(|decode\()", path.read_text())
+        if any(
+            re.search(pattern, line) and not re.search(r"(Document|Packed)\(", line)
+            for line in path.read_text().splitlines()
+        )
     }
-    assert {each for each in naked if not each.startswith(("lab/", "sim/"))} <= WITHOUT
+    return {each for each in found if not each.startswith(PRINTED)}
+
+
+def test_nothing_is_packed_without_a_version() -> None:
+    assert modules_with(r"msgpack\.(Encoder|encode|decode)\(") <= WITHOUT
+
+
+def test_no_json_goes_without_a_version_or_a_reason() -> None:
+    assert modules_with(r"\bjson\.(Encoder|Decoder|encode|decode|dumps|loads)\(") == set(WITHOUT_JSON)
 
 
 def test_every_format_is_in_the_reference() -> None:
@@ -119,6 +184,6 @@ def test_every_format_is_in_the_reference() -> None:
         importlib.import_module(name)
     page = Path(tocsin.__file__).parents[2] / "docs" / "reference" / "store.md"
     told = dict(
-        re.findall(r"^\| ([^|]+?) \| (\d+) \| (?:binary|JSON|foreign)", page.read_text(), re.MULTILINE)
+        re.findall(r"^\| ([^|]+?) \| (\d+) \| (?:binary|JSON|foreign|stated)", page.read_text(), re.MULTILINE)
     )
     assert told == {each.name: str(each.newest) for each in KNOWN.values()}

@@ -170,3 +170,33 @@ def test_rows_are_plain_json_with_the_names_of_their_types() -> None:
     assert answer.rows == (("2026-02-03T04:05:06.000007Z", "2026-02-03", "1.50", {"a": [1, None]}, "01ff"),)
     assert [each.type for each in answer.columns][:3] == ["TIMESTAMP", "DATE", "DECIMAL(5,2)"]
     assert plain(float("nan")) is None and plain({1: (2,)}) == {"1": [2]} and plain(object) is not None
+
+
+@pytest.mark.parametrize(
+    ("verb", "asked"),
+    [
+        ("sql", {"v": 2, "text": "CREATE DATASET T (a INT) APPEND ONLY"}),
+        ("run", {"v": 2, "channel": "Near"}),
+        ("results", {"v": 2, "notice": ""}),
+        ("status", {"v": 2}),
+    ],
+)
+async def test_a_question_of_a_newer_release_is_answered_in_words_and_changes_nothing(
+    ask: Asking, verb: str, asked: Any
+) -> None:
+    answer = await ask(verb, asked)
+    words = answer["error"]
+    assert "is of format version 2, and this process reads up to version 1" in (
+        words if isinstance(words, str) else words["message"]
+    )
+    assert not ask.work.shop.catalogue.datasets
+
+
+@pytest.mark.parametrize(
+    ("verb", "asked"), [("sql", {"text": "SHOW FEEDS"}), ("status", {}), ("status", b"")]
+)
+async def test_who_asks_by_hand_need_not_say_a_version_and_every_answer_says_one(
+    ask: Asking, verb: str, asked: Any
+) -> None:
+    answer = await ask(verb, asked)
+    assert answer["v"] == 1 and not answer.get("error")

@@ -15,6 +15,7 @@ def test_each_thing_done_is_a_line_with_who_when_what_and_how_it_ended(tmp_path:
     first, second = map(json.loads, audit.path.read_text().splitlines())
     assert first.pop("at").endswith("+00:00")
     assert first == {
+        "v": 1,
         "who": "ann",
         "action": "drop",
         "name": "Reports",

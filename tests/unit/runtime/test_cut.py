@@ -246,7 +246,8 @@ def test_a_process_cuts_and_heals_as_it_is_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"\n", b"{}\n", b"hello\n", b'{"cut": [["a", 1]], "x": 1}\n', b'{"cut": 7}\n']
+    "line",
+    [b"\n", b"{}\n", b"hello\n", b'{"cut": [["a", 1]], "x": 1}\n', b'{"cut": 7}\n', b'{"v":2,"cut":[]}\n'],
 )
 def test_nonsense_is_refused_and_changes_nothing(tmp_path: Path, line: bytes) -> None:
     async def story(pair: Pair) -> None:

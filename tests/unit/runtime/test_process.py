@@ -107,7 +107,12 @@ def start() -> Iterator[Start]:
 
 def test_settings_come_from_the_parent_and_reports_go_to_it(start: Start) -> None:
     child = start("waits", settings=Settings(state="/somewhere"))
-    assert child.report("ready") == {"state": "ready", "clients": 3, "state_directory": "/somewhere"}
+    assert child.report("ready") == {
+        "v": 1,
+        "state": "ready",
+        "clients": 3,
+        "state_directory": "/somewhere",
+    }
 
 
 def test_the_last_report_is_repeated(start: Start) -> None:

@@ -10,6 +10,7 @@ Promises beyond those of ``deltalake``:
 - *Fenced*: of two commits that name the same application id and did not know of each other, the second is
   ``Overtaken``. ``deltalake`` alone lets two writers remove the same file, each with a replacement; so whoever
   removes files names ``REWRITE``, and of two such at once only one gets through.
+- *Versioned*: each commit says the version of our layout; a table with a newer one is refused, unchanged.
 - The log stays short: a checkpoint every ``CHECKPOINT_EVERY`` commits, and entries before it go after ``LOG_KEPT``.
 """
 
@@ -35,7 +36,8 @@ from deltalake.transaction import (
     Transaction,
 )
 
-from tocsin.errors import StorageUnusable, TocsinError
+from tocsin.errors import FormatNewer, Malformed, StorageUnusable, TocsinError
+from tocsin.model.results import OURS, TABLE, VERSION
 from tocsin.pipeline.storage.files import DataFile, make_directory, sync_directory, sync_file
 
 REWRITE: Final = "rewrite"  # the application id of commits that remove files
@@ -46,8 +48,8 @@ LOG_KEPT: Final = (
     "interval 10 minutes"  # of entries before the last checkpoint: longer than any reader takes to open
 )
 OVERTAKEN_MAX: Final = 20  # times in a row that a writer starts over
-_OURS: Final = "tocsin"  # the key of our metadata in a commit
 _ACTIONS: Final = "actions"  # within it: how many lines of the entry there are besides its own
+_EACH: Final = (VERSION, _ACTIONS)  # of one commit
 _LOG: Final = "_delta_log"
 _HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _TORN: Final = ".torn"
@@ -77,6 +79,7 @@ class Table:
         self._checkpoint = _last_checkpoint(path)
         self._files: tuple[int, tuple[DataFile, ...]] | None = None  # by version
         self._metadata: tuple[int, dict[str, Any]] | None = None  # by version
+        self.metadata()
 
     @staticmethod
     def exists(path: Path) -> bool:
@@ -99,6 +102,7 @@ class Table:
                 partition_by=list(partition_by),
                 description=description,
                 configuration={"delta.logRetentionDuration": LOG_KEPT},
+                commit_properties=CommitProperties(custom_metadata={OURS: {VERSION: TABLE.newest}}),
             )
             sync_directory(path)
         except (OSError, DeltaError, pa.ArrowException) as error:
@@ -157,8 +161,12 @@ class Table:
         with self._lock:
             if self._metadata is None or self._metadata[0] != self.version:
                 newest = self._guard("read the log of", lambda: self._delta.history(1))
-                found = newest[0].get(_OURS, {}) if newest else {}
-                self._metadata = (self.version, {key: each for key, each in found.items() if key != _ACTIONS})
+                found = newest[0].get(OURS, {}) if newest else {}
+                _check(found.get(VERSION), self.path)
+                self._metadata = (
+                    self.version,
+                    {key: each for key, each in found.items() if key not in _EACH},
+                )
             return self._metadata[1]
 
     def commit(
@@ -183,7 +191,9 @@ class Table:
         with self._lock:
             said = {**self.metadata(), **(metadata or {})}
             properties = CommitProperties(
-                custom_metadata={_OURS: {**said, _ACTIONS: len(actions) + len(transactions)}},
+                custom_metadata={
+                    OURS: {VERSION: TABLE.newest, **said, _ACTIONS: len(actions) + len(transactions)}
+                },
                 app_transactions=[Transaction(name, number, at_ms) for name, number in transactions.items()],
             )
             self._present(adds)
@@ -269,11 +279,11 @@ def mend(path: Path) -> None:
     if pointer.exists() and _last_checkpoint(path) < 0:
         pointer.unlink()
     checkpoint_version = _last_checkpoint(path)
-    torn = False
-    for entry in sorted(log.glob("*.json")):
-        if int(entry.stem) > checkpoint_version and (torn or not _is_whole(entry)):
-            torn = True
-            entry.rename(entry.with_name(entry.name + _TORN))
+    entries = [entry for entry in sorted(log.glob("*.json")) if int(entry.stem) > checkpoint_version]
+    whole = [_is_whole(entry) for entry in entries]
+    torn = entries[whole.index(False) :] if False in whole else []
+    for entry in torn:
+        entry.rename(entry.with_name(entry.name + _TORN))
     sync_directory(log)
 
 
@@ -283,10 +293,22 @@ def _is_whole(entry: Path) -> bool:
         lines = [json.loads(line) for line in entry.read_bytes().splitlines() if line.strip()]
     except ValueError:
         return False
-    ours = next((line["commitInfo"].get(_OURS) for line in lines if "commitInfo" in line), None)
+    ours = next((line["commitInfo"].get(OURS) for line in lines if "commitInfo" in line), None)
+    if isinstance(ours, dict):
+        _check(ours.get(VERSION), entry)
     if not isinstance(ours, dict) or _ACTIONS not in ours:
         return bool(lines)
     return bool(sum("commitInfo" not in line for line in lines) == ours[_ACTIONS])
+
+
+def _check(version: object, where: Path) -> None:
+    """``FormatNewer`` if a newer release of ours wrote this: it may mean something else by it."""
+    try:
+        TABLE.check(version)
+    except FormatNewer as error:
+        raise FormatNewer(error.what, error.version, error.newest, str(where)) from None
+    except Malformed as error:
+        raise StorageUnusable(f"open {where}", error.problem) from None
 
 
 def _is_parquet(path: Path) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tocsin.errors import StorageUnusable
+from tocsin.errors import FormatNewer, StorageUnusable
 from tocsin.pipeline.storage.delta import CHECKPOINT_EVERY, REWRITE, Overtaken, Table
 from tocsin.pipeline.storage.files import DataFile, write_parquet
 
@@ -212,3 +212,56 @@ def test_a_dropped_table_is_gone(table: Table) -> None:
     shutil.rmtree(table.path.parent)
     with pytest.raises(StorageUnusable):
         table.drop()
+
+
+def contents(table: Table) -> dict[str, bytes]:
+    return {str(each): each.read_bytes() for each in table.path.rglob("*") if each.is_file()}
+
+
+def test_every_commit_says_the_version_of_the_layout(table: Table) -> None:
+    table.commit([], transactions={"x": 1}, metadata={"a": 1})
+    for name in log_of(table)[:2]:
+        lines = [json.loads(line) for line in (table.path / "_delta_log" / name).read_text().splitlines()]
+        (info,) = (line["commitInfo"] for line in lines if "commitInfo" in line)
+        assert info["tocsin"]["v"] == 1
+    assert table.metadata() == {"a": 1}
+
+
+def open_or_make(path: Path) -> Table:
+    return Table.create(path, SCHEMA)
+
+
+@pytest.mark.parametrize("look", [Table, open_or_make])
+@pytest.mark.parametrize("entry", [0, 1])
+def test_a_table_of_a_newer_release_is_refused_and_left_as_it_is(
+    table: Table, entry: int, look: Callable[[Path], Table]
+) -> None:
+    if entry:
+        table.commit([], transactions={"x": 1})
+    path = table.path / "_delta_log" / f"{entry:020}.json"
+    text = path.read_text()
+    assert '"v":1' in text
+    path.write_text(text.replace('"v":1', '"v":2').replace('"actions"', '"operations"'))
+    (table.path / "_delta_log" / f"{entry + 1:020}.json").write_text("{")  # which looks torn
+    had = contents(table)
+    with pytest.raises(FormatNewer, match="Upgrade this process"):
+        look(table.path)
+    assert contents(table) == had
+
+
+def test_who_has_a_table_open_does_not_write_after_a_newer_release_did(table: Table) -> None:
+    Table(table.path).commit([], transactions={"x": 1})
+    path = table.path / "_delta_log" / f"{1:020}.json"
+    path.write_text(path.read_text().replace('"v":1', '"v":2'))
+    table.refresh()
+    with pytest.raises(FormatNewer):
+        table.commit([], transactions={"x": 2})
+    assert table.version == 1
+
+
+def test_a_table_without_a_version_is_read(table: Table) -> None:
+    path = table.path / "_delta_log" / f"{0:020}.json"
+    path.write_text(path.read_text().replace('"v":1', '"other":1'))
+    table = Table(table.path)
+    table.commit([file_of(table, "one", [1])], transactions={"x": 1})
+    assert len(Table(table.path).files()) == 1
