@@ -17,7 +17,7 @@ from tocsin.broker.durability import Durability
 from tocsin.broker.exchange import Exchange
 from tocsin.broker.fanout import Outbox
 from tocsin.broker.figures import Figures
-from tocsin.broker.identity import info_of, link_security, results_directory
+from tocsin.broker.identity import forget_link_secret, info_of, link_security, results_directory
 from tocsin.broker.link_door import LinkDoor
 from tocsin.broker.links import Link, LinkSecurity
 from tocsin.broker.listener import Listener, listening_socket
@@ -241,9 +241,12 @@ class _Broker:
         ):
             if name in listening:
                 await self._listener.open(listening[name], tls=tls, wrap=wrap)
+        forgotten = False
         while True:
             self._weigh()
             self._report()
+            if not forgotten and self._member.state != "joining":
+                forgotten = await forget_link_secret(self._table)
             await asyncio.sleep(REPORT_S)
 
     async def run(self, listening: Mapping[str, socket.socket]) -> tuple[BrokerInfo | None] | None:

@@ -16,8 +16,9 @@ from tocsin.broker.retained import KEPT, retained_table
 from tocsin.cli.layout import console, lay_out
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
 from tocsin.config import Settings
-from tocsin.errors import Conflict, Malformed, OperatorError
+from tocsin.errors import Conflict, OperatorError
 from tocsin.model.subjects import topic_of
+from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Table
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.wire.topics import FilterInvalid, check_filter, matches
@@ -184,7 +185,7 @@ async def _found(table: Table, topic_filter: str) -> AsyncGenerator[Message, Non
 def _read(topic: str, key: str, value: bytes, revision: int) -> Message:
     try:
         kept = KEPT.read(value)
-    except Malformed as error:
+    except UNREADABLE as error:
         return Message(topic, len(value), problem=str(error), key=key, revision=revision)
     publication = kept.publication
     at = datetime.fromtimestamp(kept.at_s, UTC).isoformat(timespec="seconds")
