@@ -41,6 +41,11 @@ def refused(*words: str) -> str:
     return found.stderr
 
 
+def audit(state: Path, action: str) -> list[dict[str, str]]:
+    lines = map(json.loads, (state / "audit" / "audit.log").read_text().splitlines())
+    return [each for each in lines if each["action"] == action]
+
+
 async def test_nothing_acknowledged_before_a_backup_of_a_running_network_is_lost(tmp_path: Path) -> None:
     first, second, saved = tmp_path / "first", tmp_path / "second", tmp_path / "backup"
     acknowledged: list[str] = []
@@ -106,6 +111,8 @@ async def test_a_stopped_network_is_saved_and_restored_with_all_that_it_had(tmp_
     name = refused("restore", str(saved), "--state", str(again), "--set", "network=other")
     assert "--set network=tocsin" in name and not (again / "nats").exists()
     done("restore", str(saved), "--state", str(again))
+    assert [line["outcome"] for line in audit(state, "create backup")] == ["done", "failed"]
+    assert [line["outcome"] for line in audit(again, "restore backup")] == ["done"]
     with up(*options(), state=again, level="error") as ready:
         await Finder(ready).all(expected)
     found = {each.relative_to(again / "datasets") for each in (again / "datasets").rglob("*.parquet")}

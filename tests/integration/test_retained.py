@@ -119,6 +119,9 @@ async def test_an_operator_lists_and_removes_retained_messages_without_a_broker(
             assert "5 retained messages" in tocsin("retained", "list", state=state)
             removed = json.loads(tocsin("retained", "remove", "state/4", "--yes", "--json", state=state))
             assert removed == {"removed": 1, "bytes": 40_000, "left": 0}
+            (line,) = map(json.loads, (state / "audit" / "audit.log").read_text().splitlines())
+            assert (line["action"], line["name"], line["outcome"]) == ("remove retained", "state/4", "done")
+            assert line["result"] == "removed 1 retained messages, 40,000 bytes"
         finally:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)

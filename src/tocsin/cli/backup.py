@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tocsin.cli.auditing import audited
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings, read
 from tocsin.config import Settings
 from tocsin.errors import OperatorError
@@ -38,7 +39,9 @@ def create(
 
         tocsin backup create /backups/monday -c tocsin.toml
     """
-    manifest = asyncio.run(_create(config, sets, state, directory, _teller(quiet)))
+    where, what = read(config, sets, state).settings.state, f"tocsin backup create {directory}"
+    with audited(where, "create backup", str(directory.absolute()), what):
+        manifest = asyncio.run(_create(config, sets, state, directory, _teller(quiet)))
     typer.echo(f"{directory}: {_summary(manifest)}")
     for doubt in manifest.doubts:
         typer.echo(f"  note: {doubt}")
@@ -74,10 +77,12 @@ def restore(
         tocsin up --state /var/lib/tocsin
     """
     say = _teller(quiet)
-    manifest = backups.verify(directory, say)
     settings = read(config, sets, state).settings
-    backups.check_name(settings, manifest)
-    asyncio.run(_restore(settings, directory, manifest, say))
+    what = f"tocsin backup restore {directory}"
+    with audited(settings.state, "restore backup", str(directory.absolute()), what):
+        manifest = backups.verify(directory, say)
+        backups.check_name(settings, manifest)
+        asyncio.run(_restore(settings, directory, manifest, say))
     typer.echo(f"restored {_summary(manifest)}")
 
 

@@ -12,6 +12,7 @@ import msgspec
 import typer
 from rich.table import Table
 
+from tocsin.cli.auditing import Note, audited
 from tocsin.cli.layout import console
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
 from tocsin.config import Settings
@@ -90,8 +91,15 @@ def issue(
 
         tocsin certs issue broker south-1 --host south.example.org --out for-south-1
     """
-    authority = _authority(read(config, sets, state).settings)
-    made = authority.issue(name, role=role, hosts=host or (), days=days, out=out)
+    settings = read(config, sets, state).settings
+    words = (
+        *(f" --host {each}" for each in host or ()),
+        f" --days {days}",
+        f" --out {out}" if out is not None else "",
+    )
+    what = f"tocsin certs issue {role} {name}{''.join(words)}"
+    with audited(settings.state, "issue certificate", f"{role} {name}", what):
+        made = _authority(settings).issue(name, role=role, hosts=host or (), days=days, out=out)
     typer.echo(f"{made.certificate_path}: key and certificate of {role} {name}, for {days} days")
     if out is not None:
         typer.echo(
@@ -105,8 +113,11 @@ def renew(config: ConfigOption = None, sets: SetOption = None, state: StateOptio
 
     tocsin certs renew
     """
-    authority = _authority(read(config, sets, state).settings)
-    renewed = authority.reissue(ageing_only=True)
+    settings = read(config, sets, state).settings
+    with audited(settings.state, "renew certificates", "", "tocsin certs renew") as note:
+        authority = _authority(settings)
+        renewed = authority.reissue(ageing_only=True)
+        note.result = _names(renewed)
     for each in renewed:
         typer.echo(f"{each.identity}: until {each.ends:%Y-%m-%d}")
     if not renewed:
@@ -134,7 +145,13 @@ def rotate(
 
         tocsin certs rotate --authority
     """
-    authority = _authority(read(config, sets, state).settings)
+    settings = read(config, sets, state).settings
+    what = f"tocsin certs rotate{' --authority' if replace else ''}"
+    with audited(settings.state, "rotate certificates", "authority" if replace else "", what) as note:
+        _rotate(_authority(settings), replace, note)
+
+
+def _rotate(authority: Authority, replace: bool, note: Note) -> None:
     if replace:
         authority.renew()
         bundle = authority.directory / BUNDLE
@@ -147,18 +164,22 @@ def rotate(
                 "then issue what they have anew (tocsin certs issue … --out DIR), then: tocsin certs rotate"
             )
             _remind(elsewhere)
+            note.result = "a new authority is believed beside the old one; nothing was issued yet"
             return
         typer.echo("a new authority is believed beside the old one")
         time.sleep(TAKE_UP_S)
     renewed = authority.reissue()
+    note.result = _names(renewed)
     typer.echo(f"{len(renewed)} certificates were issued anew")
     if len(authority.authorities()) == 1:
         return
     time.sleep(TAKE_UP_S)
     if left := authority.retire():
+        note.result += "; the old authority stays"
         typer.echo("the old authority stays, for certificates of it are in use elsewhere; issue them anew:")
         _remind(left)
     else:
+        note.result += "; the old authority is believed no more"
         typer.echo("the old authority is believed no more")
 
 
@@ -176,7 +197,11 @@ def forget(
 
         tocsin certs forget broker south-1
     """
-    _authority(read(config, sets, state).settings).forget(role, name)
+    settings = read(config, sets, state).settings
+    with audited(
+        settings.state, "forget certificate", f"{role} {name}", f"tocsin certs forget {role} {name}"
+    ):
+        _authority(settings).forget(role, name)
     typer.echo(
         f"{role} {name} is forgotten; its certificate stays good until it ends, or the authority is rotated"
     )
@@ -189,6 +214,11 @@ def _authority(settings: Settings) -> Authority:
             f"there is no authority in {directory}", "Make one with `tocsin init` or `tocsin up`"
         )
     return Authority.open_or_make(directory, settings.network)
+
+
+def _names(certificates: Iterable[Certificate]) -> str:
+    names = ", ".join(f"{each.identity.role} {each.identity.name}" for each in certificates)
+    return f"issued anew: {names or 'none'}"
 
 
 def _remind(certificates: Iterable[Certificate]) -> None:

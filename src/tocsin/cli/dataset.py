@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from tocsin.cli.asking import Found, unreachable
+from tocsin.cli.auditing import audited
 from tocsin.cli.layout import console, lay_out
 from tocsin.cli.listing import (
     JsonOption,
@@ -92,11 +93,14 @@ def load(
     if not into and not is_name(name):
         raise OperatorError(f"{name!r} is no name of a dataset", "Say which it is with --into NAME")
     landing, dataset = _open(name, found)
-    done = _load(landing, path, dataset, again)
+    what = f"tocsin dataset load {path} --into {dataset.name}{' --again' if again else ''}"
+    with audited(found.state, "load file", dataset.name, what) as note:
+        done = _load(landing, path, dataset, again)
+        note.result = _account(done, path, dataset.name)
     if json:
         typer.echo(msgspec.json.encode(done).decode())
         return
-    typer.echo(_account(done, path, dataset.name))
+    typer.echo(note.result)
 
 
 @app.command()
@@ -138,8 +142,13 @@ def replay(found: Found, name: NameArgument) -> None:
     machine that has the storage; Spark need not run.
     """
     landing, dataset = _open(name, found)
-    done = landing.replay(dataset.name, time.time_ns() // 1_000)
-    typer.echo(f"{done.rows:,} records are in {dataset.name} now; {done.quarantined:,} still do not fit")
+    what = f"tocsin dataset replay {dataset.name}"
+    with audited(found.state, "replay quarantine", dataset.name, what) as note:
+        done = landing.replay(dataset.name, time.time_ns() // 1_000)
+        note.result = (
+            f"{done.rows:,} records are in {dataset.name} now; {done.quarantined:,} still do not fit"
+        )
+    typer.echo(note.result)
 
 
 def _open(name: str, found: Found) -> tuple[Landing, Dataset]:

@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from tocsin.broker.retained import KEPT, retained_table
+from tocsin.cli.auditing import audited
 from tocsin.cli.layout import console, lay_out
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
 from tocsin.config import Settings
@@ -104,19 +105,22 @@ def remove(
     if json and not yes:
         raise OperatorError("--json cannot ask", "Say --yes too")
     settings = network_settings(config, sets, state)
-    count, total, _ = asyncio.run(_list(settings, topic_filter, 1))
-    if not yes and count:
-        typer.confirm(
-            f"Remove {count:,} retained messages, {total:,} bytes, of the network {settings.network}?",
-            abort=True,
-            err=True,
-        )
-    removed, freed, left = asyncio.run(_remove(settings, topic_filter))
+    what = f"tocsin retained remove {topic_filter}"
+    with audited(settings.state, "remove retained", topic_filter, what) as note:
+        count, total, _ = asyncio.run(_list(settings, topic_filter, 1))
+        if not yes and count:
+            typer.confirm(
+                f"Remove {count:,} retained messages, {total:,} bytes, of the network {settings.network}?",
+                abort=True,
+                err=True,
+            )
+        removed, freed, left = asyncio.run(_remove(settings, topic_filter))
+        kept = f"; {left:,} were written anew meanwhile, and stay" if left else ""
+        note.result = f"removed {removed:,} retained messages, {freed:,} bytes{kept}"
     if json:
         typer.echo(msgspec.json.encode({"removed": removed, "bytes": freed, "left": left}).decode())
     else:
-        kept = f"; {left:,} were written anew meanwhile, and stay" if left else ""
-        typer.echo(f"removed {removed:,} retained messages, {freed:,} bytes{kept}")
+        typer.echo(note.result)
     raise typer.Exit(LEFT if left else 0)
 
 

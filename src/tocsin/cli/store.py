@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 import typer
 
+from tocsin.cli.auditing import audited
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
-from tocsin.runtime.audit import Audit
 from tocsin.runtime.store_access import add_user, remove_user, role_users, sql_users
 from tocsin.store.server import user_lines
 
@@ -67,8 +67,8 @@ def add(
     tocsin store user add ann
     """
     found = network_settings(config, sets, state).state
-    path = add_user(found, name, public)
-    Audit(found).write("operator", "add user", name, "tocsin store user add", "done")
+    with audited(found, "add user of SQL", name, f"tocsin store user add {name}"):
+        path = add_user(found, name, public)
     typer.echo(
         f"{name} was added; {'its public key' if public else 'the seed to give it'} is in {path}. {RESTART}"
     )
@@ -93,6 +93,6 @@ def remove(
     tocsin store user remove ann
     """
     found = network_settings(config, sets, state).state
-    remove_user(found, name)
-    Audit(found).write("operator", "remove user", name, "tocsin store user remove", "done")
+    with audited(found, "remove user of SQL", name, f"tocsin store user remove {name}"):
+        remove_user(found, name)
     typer.echo(f"{name} was removed. {RESTART}")

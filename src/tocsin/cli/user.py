@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tocsin.cli.auditing import audited
 from tocsin.cli.sources import ConfigOption, SetOption, read
 from tocsin.errors import OperatorError
 from tocsin.runtime.users import PASSWORD_MAX_BYTES, read_users, remove_user, set_password
@@ -45,7 +46,9 @@ def add(
         printf %s "$SECRET" | tocsin user add gateway --password-stdin --file users
     """
     path = _path(file, config, sets)
-    new = set_password(path, name, _password(password_stdin))
+    with audited(_log_of(path, file, config, sets), "add user", name, f"tocsin user add {name}") as note:
+        new = set_password(path, name, _password(password_stdin))
+        note.result = "" if new else "it has another password"
     typer.echo(f"{name} was {'added to' if new else 'given another password in'} {path}")
 
 
@@ -68,7 +71,8 @@ def remove(
     tocsin user remove gateway -c tocsin.toml
     """
     path = _path(file, config, sets)
-    remove_user(path, name)
+    with audited(_log_of(path, file, config, sets), "remove user", name, f"tocsin user remove {name}"):
+        remove_user(path, name)
     typer.echo(f"{name} was removed from {path}")
 
 
@@ -82,6 +86,12 @@ def _path(file: Path | None, config: Path | None, sets: list[str] | None) -> Pat
             "Name one there, or with --file FILE; brokers look for it in the settings",
         )
     return Path(users)
+
+
+def _log_of(path: Path, file: Path | None, config: Path | None, sets: list[str] | None) -> Path:
+    """Whose audit log: the state directory's; beside a file that was named where there is no such directory."""
+    state = Path(read(config, sets).settings.state)
+    return path.absolute().parent if file is not None and not state.is_dir() else state
 
 
 def _password(from_stdin: bool) -> bytes:
