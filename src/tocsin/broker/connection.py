@@ -122,30 +122,34 @@ class Connection(Outflow, Permitted):
         self.post(Opened(assigned_client_id=f"tocsin-{secrets.token_hex(8)}", cause=self._cause))
 
     def data_received(self, data: bytes) -> None:
-        pace = self._pace
-        if pace.paused or (len(data) > MUCH_BYTES and len(self._turns)):
+        pace, session = self._pace, self._session
+        if pace.reasons or (len(data) > MUCH_BYTES and len(self._turns)):
             self._decoder.put(data)  # a transport may have had it in its hands
             self._take_turns()
             return
-        items = self._decode(data)
-        self._handle(items)
-        if self._decoder.more or self._later or self._packets or self._decoder.held_bytes > FREE_BYTES:
+        if not pace.limited and session.state == "connected":
+            run = self._decoder.repeated(data)
+            if run is not None and run.count <= SLICE:  # the hot path: all that follows does the same
+                session.heard(now_us())
+                self._publish_run(run)
+                return
+        self._take(data)
+        if self._decoder.keeps or self._later or self._packets:
             self._keep_rest()
 
-    def _decode(self, data: bytes) -> Sequence[Item]:
-        """The next slice."""
+    def _take(self, data: bytes) -> None:
+        """Decode and handle the next slice."""
         session = self._session
-        most = SLICE
         items: Sequence[Item]
         if session.state == "connected":
-            items = self._decoder.feed_runs(data, most)
+            items = self._decoder.feed_runs(data, SLICE)
             if items:
                 session.heard(now_us())
         else:
-            items = self._decoder.feed(data, most)
+            items = self._decoder.feed(data, SLICE)
         if self._pace.limited:
             self._pace.published(items)
-        return items
+        self._handle(items)
 
     def _handle(self, items: Sequence[Item]) -> None:
         session = self._session
@@ -183,7 +187,7 @@ class Connection(Outflow, Permitted):
             later, self._later = self._later, ()
             self._handle(later)
         else:
-            self._handle(self._decode(b""))
+            self._take(b"")
         return self._is_left()
 
     def _is_left(self) -> bool:
@@ -196,12 +200,12 @@ class Connection(Outflow, Permitted):
         return False
 
     def _keep_rest(self) -> None:
-        """Something is left of what was read: packets that wait for their turn, or a part of one."""
+        """Something is, or was, left of what was read: packets that wait for their turn, or a part of one."""
         if self._transport is None:
             return
         if self._later or self._decoder.more:
             self._take_turns()
-        else:
+        elif self._packets or self._decoder.held_bytes > FREE_BYTES:
             self._count_packets()
 
     def _take_turns(self) -> None:
@@ -233,7 +237,7 @@ class Connection(Outflow, Permitted):
     @property
     def kept_waiting(self) -> bool:
         """Whether it is we who do not read on."""
-        return self._pace.paused
+        return self._pace.reasons != 0
 
     def drop_packets(self, refusal: Refusal) -> None:
         """Somebody else needs the room of a packet that is never finished."""
@@ -274,7 +278,7 @@ class Connection(Outflow, Permitted):
         return True
 
     def _on_timer(self, name: str, cause: str) -> None:
-        if self._pace.paused:
+        if self._pace.reasons:
             self._session.heard(now_us())  # who is not read cannot be heard
         self.post(TimerFired(name=name, cause=cause))
 

@@ -32,13 +32,13 @@ TURN: Final = 64
 class Pace:
     """One connection's. A reason is set or not; the connection is read while none is."""
 
-    __slots__ = ("_bucket", "_freed", "_paused", "_reasons", "_transport", "limited")
+    __slots__ = ("_bucket", "_freed", "_paused", "_transport", "limited", "reasons")
 
     def __init__(self, bucket: Bucket | None, freed: Callable[[], None] | None = None) -> None:
         self._freed = freed  # called when nothing is in the way any more but its turn
         self._bucket = bucket  # None: it may publish as fast as it likes
         self.limited = bucket is not None
-        self._reasons = 0
+        self.reasons = 0  # of which any keeps us from reading
         self._paused = False
         self._transport: asyncio.Transport | None = None
 
@@ -59,26 +59,21 @@ class Pace:
             asyncio.get_running_loop().call_later(wait_us / 1e6, self.wait, TOO_FAST, False)
 
     @property
-    def paused(self) -> bool:
-        """Whether it is not read."""
-        return self._reasons != 0
-
-    @property
     def blocked(self) -> bool:
         """Whether anything but its turn is in the way."""
-        return self._reasons & ~TURN != 0
+        return self.reasons & ~TURN != 0
 
     def waits(self, reason: int) -> bool:
         """Whether this reason is there."""
-        return self._reasons & reason != 0
+        return self.reasons & reason != 0
 
     def wait(self, reason: int, waits: bool) -> None:
         """A reason to wait is there, or is gone."""
-        before = self._reasons
-        self._reasons = before | reason if waits else before & ~reason
-        if self._reasons == TURN != before and self._freed is not None:
+        before = self.reasons
+        self.reasons = before | reason if waits else before & ~reason
+        if self.reasons == TURN != before and self._freed is not None:
             self._freed()
-        paused = self._reasons != 0
+        paused = self.reasons != 0
         if self._transport is None or paused == self._paused:
             return
         self._paused = paused

@@ -153,6 +153,7 @@ class Decoder:
         "_rest_at",
         "_role",
         "_version",
+        "keeps",
     )
 
     def __init__(
@@ -168,6 +169,7 @@ class Decoder:
         self._rest_at = 0
         self._needed = 0  # how many bytes must be held before it is worth looking again
         self._failed = False
+        self.keeps = False  # something: of an unfinished packet, or not looked at
 
     def _speak(self, level: Level | None) -> None:
         self._level = level
@@ -202,11 +204,12 @@ class Decoder:
     def put(self, data: bytes) -> None:
         """Keep this until the next ``feed``."""
         if not self._failed:
+            self.keeps = True
             self._rest, self._rest_at = self._rest[self._rest_at :] + data, 0
 
     def close(self) -> None:
         """Keep nothing, and give nothing any more: who holds the decoder may be there for a while."""
-        self._failed, self._last = True, _NONE
+        self._failed, self._last, self.keeps = True, _NONE, False
         self._held, self._rest = bytearray(), b""
 
     def feed(self, data: bytes, most: int = _ALL) -> list[Packet | WireError]:
@@ -215,18 +218,16 @@ class Decoder:
 
     def feed_runs(self, data: bytes, most: int = _ALL) -> list[Packet | PublishRun | WireError]:
         """The same, with plain publishes of known topics as runs."""
+        run = self.repeated(data)
+        return self._feed(data, runs=True, most=most) if run is None else [run]
+
+    def repeated(self, data: bytes) -> PublishRun | None:
+        """A run, if these are only packets like those of the last run: nearly all clients send more of the same."""
         head, size, topic, version = self._last
         end = len(data)
-        # Nearly all clients send more of the same.
-        if (
-            end
-            and end % size == 0
-            and not self._held
-            and not self._rest
-            and _alike(data, 0, end, head, size) == end
-        ):
-            return [PublishRun(topic, data, end // size, version)]
-        return self._feed(data, runs=True, most=most)
+        if end and end % size == 0 and not self.keeps and _alike(data, 0, end, head, size) == end:
+            return PublishRun(topic, data, end // size, version)
+        return None
 
     def _feed(self, data: bytes, *, runs: bool, most: int) -> list[Packet | PublishRun | WireError]:
         if self._failed:
@@ -248,9 +249,10 @@ class Decoder:
         try:
             rest = self._read(data, at, items, runs, most)
         except WireError as error:
-            self._failed, self._last = True, _NONE
+            self._failed, self._last, self.keeps = True, _NONE, False
             items.append(error)
         else:
+            self.keeps = rest < len(data)
             if rest < len(data) and len(items) >= most:
                 self._rest, self._rest_at = data, rest
             elif rest < len(data):
