@@ -26,6 +26,7 @@ from tocsin.runtime.directory import StateDirectory
 from tocsin.runtime.ephemeral import ephemeral_directory
 from tocsin.runtime.pump import now_us
 from tocsin.runtime.signature import Signature, signature
+from tocsin.runtime.store_access import key_files
 from tocsin.runtime.supervisor import Supervisor, log_path
 
 REFRESH_S = 1.0
@@ -123,7 +124,7 @@ async def _look_after(settings: Settings, directory: StateDirectory, shown: Boar
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, supervisor.stop, f"signal:{signal.Signals(number).name}")
     refreshing = asyncio.create_task(_refresh(on_change))
-    tending = asyncio.create_task(_tend_certificates(settings, supervisor))
+    tending = asyncio.create_task(_tend_store(settings, directory, supervisor))
     try:
         return await supervisor.run()
     finally:
@@ -131,10 +132,10 @@ async def _look_after(settings: Settings, directory: StateDirectory, shown: Boar
         tending.cancel()
 
 
-async def _tend_certificates(settings: Settings, supervisor: Supervisor) -> None:
-    """Issue anew what ends soon, and have the store's servers read what changed; our own processes look themselves."""
-    directory = certificates_directory(settings.state)
-    renewed_s, before = time.monotonic(), _signatures(directory)
+async def _tend_store(settings: Settings, directory: StateDirectory, supervisor: Supervisor) -> None:
+    """Issue certificates anew that end soon, and have the store's servers read what changed of certificates and keys;
+    our own processes look themselves."""
+    renewed_s, before, keys = time.monotonic(), _signatures(settings), _keys(settings)
     while True:
         await asyncio.sleep(REFRESH_S)
         if time.monotonic() - renewed_s > RENEW_S:
@@ -143,7 +144,14 @@ async def _tend_certificates(settings: Settings, supervisor: Supervisor) -> None
                 await asyncio.to_thread(network.ensure_certificates, settings)
             except OperatorError as error:
                 structlog.get_logger().error("certificates cannot be renewed", problem=str(error))
-        if (found := _signatures(directory)) != before:
+        changed = (found := _signatures(settings)) != before
+        if not settings.nats.urls and (now := _keys(settings)) != keys:
+            try:
+                network.rewrite_users(settings, directory)
+                changed, keys = True, now
+            except OperatorError as error:
+                structlog.get_logger().error("changed keys are not used", problem=str(error))
+        if changed:
             before = found
             for row in supervisor.rows():
                 if row.stage == network.STORE_STAGE and row.pid is not None:
@@ -151,8 +159,14 @@ async def _tend_certificates(settings: Settings, supervisor: Supervisor) -> None
                         os.kill(row.pid, signal.SIGHUP)  # to the server it means: read your files again
 
 
-def _signatures(directory: Path) -> tuple[Signature, ...]:
-    """Of the files that the store's servers have read."""
+def _keys(settings: Settings) -> tuple[tuple[str, Signature], ...]:
+    """Of the files that say whom the store's servers let in."""
+    return tuple((path.name, signature(path)) for path in key_files(settings.state))
+
+
+def _signatures(settings: Settings) -> tuple[Signature, ...]:
+    """Of the certificates that the store's servers have read."""
+    directory = certificates_directory(settings.state)
     return tuple(map(signature, (directory / BUNDLE, *sorted(directory.glob("store-*.pem")))))
 
 

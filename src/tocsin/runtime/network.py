@@ -30,10 +30,17 @@ from tocsin.runtime.directory import (
 from tocsin.runtime.guard import Guard
 from tocsin.runtime.listening import settle
 from tocsin.runtime.process import SETTINGS
-from tocsin.runtime.store_access import STORE_NAME, embedded, security
+from tocsin.runtime.store_access import STORE_NAME, embedded, security, users
 from tocsin.runtime.supervisor import Plan
 from tocsin.store.login import login_of
-from tocsin.store.server import ServerPlan, check_program, find_program, plan_servers, wait_ready
+from tocsin.store.server import (
+    ServerPlan,
+    check_program,
+    find_program,
+    plan_servers,
+    wait_ready,
+    write_users,
+)
 
 STORE_STAGE, COORDINATOR_STAGE, BROKER_STAGE, FEEDER_STAGE = 0, 1, 2, 3
 PIPELINE_STAGE = COORDINATOR_STAGE  # it needs the store only, and Spark is what takes longest to start
@@ -134,11 +141,18 @@ def plans(settings: Settings, directory: StateDirectory) -> tuple[Plan, ...]:
     )
 
 
+def rewrite_users(settings: Settings, directory: StateDirectory) -> None:
+    """Tell the embedded servers whom they let in now; they read it when they get SIGHUP."""
+    for number in range(1, settings.nats.servers + 1):
+        write_users(directory.nats / f"store-{number}", users(settings))
+
+
 def _server(plan: ServerPlan, nats: Nats, memory_bytes: int) -> Plan:
-    login = login_of(nats, "operator")
 
     async def ready() -> None:
-        await wait_ready(plan.url, login, PROBE_DEADLINE_S)
+        await wait_ready(
+            plan.url, login_of(nats, "operator"), PROBE_DEADLINE_S
+        )  # keys may be replaced meanwhile
 
     child = Child(plan.name, STORE_STAGE, reports=False)
     # Without a limit the server's heap grows to what it read and wrote in the last ten seconds, and doubles.

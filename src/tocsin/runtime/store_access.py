@@ -1,11 +1,14 @@
 """Who gets into the embedded servers: the keys of each role, the servers' certificates, and how processes find both.
 
-    nats/keys/broker.nk       the seed with which brokers log in (mode 0600); one for each role
+    nats/keys/broker.nk       the seed with which brokers of this machine log in (mode 0600); one for each role
+    nats/keys/broker@far.nk   another one for the same role, for a process elsewhere; it can be taken back by itself
+    nats/keys/broker@far.pub  the same, if its seed never was here
     nats/keys/user-ann.nk     the seed of a user of SQL, where one was added on this machine
     nats/keys/user-ben.pub    the public key of one whose seed is elsewhere
 
-Keys are made once. To replace one, stop the network, delete its file, and start again. ``store.roles`` says what each
-role may do; the certificates are the network's own (``runtime.authority``).
+Keys are made once, and replaced by ``tocsin store key``. `tocsin up` tells the servers within seconds of whatever
+changes here: who has a key that is gone is disconnected. Processes read their key again when they log in again.
+``store.roles`` says what each role may do; the certificates are the network's own (``runtime.authority``).
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from tocsin.runtime.credentials import BUNDLE, certificates_directory, credentia
 from tocsin.runtime.directory import make_private, write_private
 from tocsin.store.login import ROLE
 from tocsin.store.nkeys import SeedInvalid, make_seed, public_key, read_credentials
-from tocsin.store.roles import ROLES, permissions, user_permissions
+from tocsin.store.roles import ROLES, Role, permissions, user_permissions
 from tocsin.store.server import Security, ServerUser
 
 STORE_NAME: Final = "tocsin-store"  # in the certificate of every embedded server, wherever it listens
@@ -54,16 +57,77 @@ def security(settings: Settings) -> Security:
     return Security(
         certificates=tuple(credentials_of(certificates, "store", name).certificate_path for name in names),
         ca=certificates / BUNDLE,
-        users=(*role_users(settings), *sql_users(settings)),
+        users=users(settings),
     )
+
+
+def users(settings: Settings) -> tuple[ServerUser, ...]:
+    """All whom the embedded servers let in."""
+    return (*role_users(settings), *sql_users(settings))
+
+
+def key_files(state: str | Path) -> tuple[Path, ...]:
+    """The files from which that is known."""
+    return tuple(sorted(keys_directory(state).glob("*.*")))
 
 
 def role_users(settings: Settings) -> tuple[ServerUser, ...]:
     """The roles, with their keys; makes those that are missing."""
+    keys = [(role, "", _role_key(settings.state, role)) for role in ROLES]
     return tuple(
-        ServerUser(role, _role_key(settings.state, role), permissions(role, settings.network))
-        for role in ROLES
+        ServerUser(f"{role} {name}".rstrip(), key, permissions(role, settings.network))
+        for role, name, key in (*keys, *named_keys(settings.state))
     )
+
+
+def named_keys(state: str | Path) -> Iterator[tuple[Role, str, str]]:
+    """Role, name and public key of each key for a process elsewhere."""
+    for path in sorted(keys_directory(state).glob("*@*.*")):
+        role, _, name = path.stem.partition("@")
+        for known in ROLES:
+            if path.suffix in (".nk", ".pub") and role == known and USER_NAME.fullmatch(name):
+                yield known, name, _public(path)
+
+
+def add_key(state: str | Path, role: str, name: str, public: str = "") -> Path:
+    """Another key for a role: a new seed, or the public key of a seed elsewhere. The file; ``OperatorError``."""
+    _check_role(role)
+    if USER_NAME.fullmatch(name) is None:
+        raise OperatorError(
+            f"{name!r} cannot be the name of a key", "Use up to 64 letters, digits, hyphens and underscores"
+        )
+    _check_public(public)
+    if any((known, taken) == (role, name) for known, taken, _ in named_keys(state)):
+        raise OperatorError(
+            f"there is a key of {role} {name} already", "Remove it first, or choose another name"
+        )
+    path = keys_directory(state) / f"{role}@{name}.{'pub' if public else 'nk'}"
+    _write(path, public or make_seed())
+    return path
+
+
+def remove_key(state: str | Path, role: str, name: str) -> None:
+    """Take back a key of a process elsewhere; ``OperatorError`` if there is none."""
+    _check_role(role)
+    _remove(state, f"{role}@{name}", f"there is no key of {role} {name}", "See `tocsin store key list`")
+
+
+def rotate_key(state: str | Path, role: str) -> Path:
+    """Replace the key of a role on this machine. The file; ``OperatorError``."""
+    _check_role(role)
+    path = keys_directory(state) / f"{role}.nk"
+    _write(path, make_seed())
+    return path
+
+
+def _check_role(role: str) -> None:
+    if role not in ROLES:
+        raise OperatorError(f"there is no role {role!r}", f"It is one of {', '.join(ROLES)}")
+
+
+def _check_public(public: str) -> None:
+    if public and re.fullmatch(r"U[A-Z2-7]{55}", public) is None:
+        raise OperatorError(f"{public!r} is not the public key of a user", "Give one as NATS has it: U…")
 
 
 def sql_users(settings: Settings) -> tuple[ServerUser, ...]:
@@ -81,8 +145,7 @@ def add_user(state: str | Path, name: str, public: str = "") -> Path:
             f"{name!r} cannot be the name of a user of SQL",
             "Use up to 64 letters, digits, hyphens and underscores",
         )
-    if public and re.fullmatch(r"U[A-Z2-7]{55}", public) is None:
-        raise OperatorError(f"{public!r} is not the public key of a user", "Give one as NATS has it: U…")
+    _check_public(public)
     if name in dict(_users(state)):
         raise OperatorError(f"there is a user {name} already", "Remove it first, or choose another name")
     path = keys_directory(state) / (f"user-{name}.pub" if public else f"user-{name}.nk")
@@ -91,10 +154,14 @@ def add_user(state: str | Path, name: str, public: str = "") -> Path:
 
 
 def remove_user(state: str | Path, name: str) -> None:
-    """Let the servers forget a user when they start next; ``OperatorError`` if there is none."""
-    found = [keys_directory(state) / f"user-{name}.{kind}" for kind in ("nk", "pub")]
+    """Let the servers forget a user; ``OperatorError`` if there is none."""
+    _remove(state, f"user-{name}", f"there is no user {name}", "See `tocsin store user list`")
+
+
+def _remove(state: str | Path, stem: str, problem: str, remedy: str) -> None:
+    found = [keys_directory(state) / f"{stem}.{kind}" for kind in ("nk", "pub")]
     if not any(path.exists() for path in found):
-        raise OperatorError(f"there is no user {name}", "See `tocsin store users`")
+        raise OperatorError(problem, remedy)
     for path in found:
         path.unlink(missing_ok=True)
 

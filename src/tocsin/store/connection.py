@@ -384,13 +384,11 @@ class Connection:
         login = self._login
         proof: dict[str, Any] = {}
         if login.seed:
-            proof["signature_cb"] = lambda nonce: sign(login.seed, nonce)
+            proof["signature_cb"] = lambda nonce: sign(self._login.seed, nonce)
             if login.jwt:
-                proof["user_jwt_cb"] = lambda: bytearray(login.jwt.encode())
+                proof["user_jwt_cb"] = lambda: bytearray(self._login.jwt.encode())
             else:
-                client._public_nkey = public_key(
-                    login.seed
-                )  # nats-py sets it from a package that we do not need
+                _show_key(client, login)
         if self._context is not None:
             proof["tls"] = self._context
             proof["tls_handshake_first"] = login.first
@@ -445,14 +443,18 @@ class Connection:
                 listener.forbidden = Forbidden(error.role, error.action, listener.subject)
 
     def _reload(self) -> None:
-        """Follow files that are replaced: the next handshake goes by the new ones."""
-        if self._context is None or (found := _signatures(self._login)) == self._files:
+        """Follow files that are replaced: the next handshake and log-in go by the new ones."""
+        if (found := _signatures(self._login)) == self._files:
             return
         self._files = found
         try:
-            self._login.load(self._context)
+            self._login = self._login.renewed()
+            if self._login.seed and not self._login.jwt:
+                _show_key(self._client, self._login)
+            if self._context is not None:
+                self._login.load(self._context)
         except OperatorError as error:
-            _log.warning("new files for TLS to the store are not used", problem=str(error))
+            _log.warning("new files for the store are not used", problem=str(error))
 
     def _came_up(self) -> None:
         if self._since_s:
@@ -474,6 +476,11 @@ class Connection:
             call()
 
 
+def _show_key(client: Client, login: Login) -> None:
+    """The key that a client logs in with; nats-py sets it from a package that we do not need."""
+    client._public_nkey = public_key(login.seed)
+
+
 class _Unencrypted(Exception):
     """TLS was asked for, and the server has none."""
 
@@ -486,7 +493,7 @@ def _encrypted(client: Client) -> bool:
 
 def _signatures(login: Login) -> tuple[tuple[int, int, int], ...]:
     found = []
-    for path in login.files():
+    for path in (*login.files(), *((login.credentials,) if login.credentials else ())):
         try:
             status = Path(path).stat()
         except OSError:

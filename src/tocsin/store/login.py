@@ -28,6 +28,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
     seed: str = ""
     jwt: str = ""
+    credentials: str = ""  # the file that seed and JWT are from; who replaces it is followed (``renewed``)
     secure: bool = False  # TLS, or no connection
     first: bool = False  # TLS begins before the server says a word, so that nobody can talk us out of it
     ca: str = ""
@@ -42,6 +43,13 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     def files(self) -> tuple[str, ...]:
         """The files that TLS is made from; who replaces them is followed (``load``)."""
         return tuple(each for each in (self.ca, self.certificate, self.key) if each)
+
+    def renewed(self) -> Login:
+        """The same, with what is in the file of credentials now; ``OperatorError`` if that cannot be used."""
+        if not self.credentials:
+            return self
+        jwt, seed = _credentials(self.credentials)
+        return msgspec.structs.replace(self, jwt=jwt, seed=seed)
 
     def context(self) -> ssl.SSLContext | None:
         """TLS as these files have it; ``OperatorError`` if they cannot be used. None: no TLS is asked for."""
@@ -71,12 +79,14 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 
 def login_of(nats: Nats, role: str) -> Login:
     """The log-in of a role, as settings have it; ``OperatorError`` if its files cannot be used."""
-    jwt, seed = _credentials(nats.credentials.replace(ROLE, role)) if nats.credentials else ("", "")
+    credentials = nats.credentials.replace(ROLE, role)
+    jwt, seed = _credentials(credentials) if credentials else ("", "")
     return Login(
         role=role,
         token=nats.token,
         seed=seed,
         jwt=jwt,
+        credentials=credentials,
         secure=any(url.startswith("tls://") for url in nats.addresses()),
         first=nats.tls_handshake == "first",
         ca=nats.ca,

@@ -32,6 +32,8 @@ from tocsin.store.stream import persist
 from tocsin.store.verdict import judge, read_answer
 
 PROGRAM: Final = "nats-server"
+DATA: Final = "data"  # what a server keeps, beside its configuration
+USERS_FILE: Final = "users.conf"  # beside a server's configuration, which includes it
 PROGRAM_VARIABLE: Final = "TOCSIN_NATS_SERVER"
 OLDEST_VERSION: Final = (2, 12)  # the first with atomic batches
 _MAX_PAYLOAD_BYTES: Final = PAYLOAD_MAX_BYTES + HEADER_MAX_BYTES  # the server counts headers as well
@@ -166,20 +168,21 @@ def plan_servers(
             argv=(str(program), "-c", str(home / "nats.conf")),
             url=f"{'nats' if security is None else 'tls'}://{shown}:{ports[i]}",
             config=home / "nats.conf",
-            directory=home / "data",
+            directory=home / DATA,
             port=ports[i],
             cluster_port=cluster_ports[i],
         )
         lines = _config_lines(plan, host, file_max_bytes)
         if security is not None:
             lines += _security_lines(security, i)
+            write_users(home, security.users)
         elif token:
             lines.append(f"authorization {{ token: {_text(token)}, timeout: 5 }}")
         if servers > 1:
             others = [route for j, route in enumerate(routes) if j != i]
             tls = [] if security is None else _tls_lines(security, i)
             lines += _cluster_lines(plan, host, password, others, tls)
-        _write_private(plan, "\n".join(lines) + "\n")
+        _write_private(plan.config, "\n".join(lines) + "\n")
         plans.append(plan)
     return tuple(plans)
 
@@ -241,9 +244,15 @@ def _security_lines(security: Security, number: int) -> list[str]:
         *_tls_lines(security, number, "handshake_first: true"),
         "authorization {",
         "  timeout: 5",
-        *user_lines(security.users),
+        f"  include {_text(USERS_FILE)}",
         "}",
     ]
+
+
+def write_users(home: Path, users: Sequence[ServerUser]) -> None:
+    """Whom a server lets in, in a file of their own: a server that runs reads it again when it gets SIGHUP. Who is not
+    in it any more is disconnected."""
+    _write_private(home / USERS_FILE, "\n".join(user_lines(users)) + "\n")
 
 
 def user_lines(users: Sequence[ServerUser]) -> list[str]:
@@ -299,17 +308,17 @@ def _text(value: str) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _write_private(plan: ServerPlan, text: str) -> None:
+def _write_private(path: Path, text: str) -> None:
     """The file may hold secrets: nobody else may read it, not even for a moment."""
     try:
-        plan.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        new = plan.config.with_suffix(".new")
+        (path.parent / DATA).mkdir(parents=True, exist_ok=True, mode=0o700)
+        new = path.with_suffix(".new")
         new.unlink(missing_ok=True)
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(text)
-        new.replace(plan.config)
+        new.replace(path)
     except OSError as error:
-        raise DirectoryUnusable(str(plan.directory.parent), error.strerror or str(error)) from None
+        raise DirectoryUnusable(str(path.parent), error.strerror or str(error)) from None
 
 
 def _executable(path: Path) -> bool:
