@@ -68,7 +68,7 @@ class Coordinator(Section, frozen=True, kw_only=True):
             description="Bytes of all streams of the network, with what is said of them and their publishers. "
             "For more, those go first on which nobody publishes; then new ones are refused.",
         ),
-    ] = 256 << 20
+    ] = 512 << 20
     queries_max_bytes: Annotated[
         int,
         Meta(
