@@ -23,8 +23,8 @@ from tocsin.model.stream import KEYS_MAX, PERMANENT, SYSTEM_KEYS, Diff, Value, s
 from tocsin.wire.commands import Limits
 
 SECOND_US: Final = 1_000_000
-# What a coordinator holds beside the texts of a stream, for each of its keys, and for each publisher, rounded. Processes
-# grew by 1.07 times what is counted, with 30 000 streams and 5 000 queries.
+# What a coordinator holds beside the texts of a stream, for each of its keys, and for each publisher, rounded.
+# A process grew by 1.07 times what is counted, with 30 000 streams and 5 000 queries.
 STREAM_BYTES: Final = 1_000
 KEY_BYTES: Final = 200
 PUBLISHER_BYTES: Final = 1_000
