@@ -20,6 +20,7 @@ from tocsin.store.service import Service
 from tocsin.store.stream import persist
 from tocsin.store.subscription import Subscription
 
+INBOXES = "_INBOX."
 _log = structlog.get_logger("tocsin.store")
 
 
@@ -84,7 +85,9 @@ class JetStreamBus:
                 except NotSent as error:
                     _log.debug("an answer was not sent", subject=message.subject, problem=str(error))
 
-            if message.reply:
+            # JetStream delivers what a consumer's maker wants where it wants, with a reply of its own or none: what is
+            # to be answered elsewhere than in an inbox was not asked by who may ask here.
+            if message.reply.startswith(INBOXES):
                 service.take(Delivery(message.subject, message.payload), reply)
 
         listener = await self._listen(f"serve {subject}", subject, "", take)
