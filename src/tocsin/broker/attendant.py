@@ -35,6 +35,7 @@ from tocsin.core.attendance import (
     Ended,
     Gone,
     Kept,
+    Overfull,
     ReadBatch,
     ReleaseAsked,
     Reply,
@@ -63,6 +64,7 @@ from tocsin.core.machine import (
 from tocsin.core.session import TakenOver
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
+from tocsin.errors import StoreFull
 from tocsin.model.stream import Metadata, Value
 from tocsin.ports import Entry, Table
 from tocsin.runtime.points import AFTER_SEND, BEFORE_SEND, IN_REPLAY, reach
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
 
 
 RESULTS_BYTES: Final = 2 << 20  # of a page of results
+SESSIONS_FULL: Final = "stored sessions take all that they may: shares.sessions_bytes, or its disk"
 
 
 class Connected(Recipient, Protocol):
@@ -90,6 +93,10 @@ class Connected(Recipient, Protocol):
     @property
     def account(self) -> Account:
         """Of the bytes that the client makes the broker hold."""
+        ...
+
+    def exhausted(self, refusal: StoreFull) -> None:
+        """The store has no room for what the client wants: it has to go."""
         ...
 
     def post(self, event: Event) -> None: ...
@@ -388,6 +395,8 @@ class Attendant:
                 getattr(structlog.get_logger(), level)(
                     text, cause=cause, subscriber=self._connection.client_id, **facts
                 )
+            case Overfull():
+                self._connection.exhausted(StoreFull("store the session", SESSIONS_FULL))
             case Usurped():
                 self._connection.post(TakenOver(cause=self._cause))
             case Gone(unstored=unstored):

@@ -1,6 +1,7 @@
 """The channels in one connection's SUBSCRIBE, until its SUBACK is sent, and what its session holds of them.
 
-SUBACK waits until the backend subscriptions are stored, so that the next execution is for them. A channel that is not
+SUBACK waits until the backend subscriptions are stored, so that the next execution is for them; those that the store
+has no room for are refused (0x97). A channel that is not
 known here may have been defined a moment ago: it is looked for before it is refused.
 """
 
@@ -32,7 +33,7 @@ class Channelling:
         self._client = client
         self._session = session
         self._asked: dict[int, tuple[Subscribe, str | None]] = {}  # index in the SUBACK → and why not, if not
-        self._held: list[asyncio.Future[None]] = []  # for what was asked
+        self._held: dict[int, asyncio.Future[None]] = {}  # for what was asked, by index
         self._tasks: set[asyncio.Task[None]] = set()
 
     def subscribe(self, asked: Subscribe) -> None:
@@ -50,16 +51,17 @@ class Channelling:
         subscription = Subscription(identifier=asked.subscription_id, qos=qos, since=since)
         self._channels.subscribe(self._client, name, subscription)
         attendant.subscribed(name, subscription)
-        self._held.append(self._channels.holding.hold(self._session, self._client.client_id, (name,)))
+        self._held[asked.index] = self._channels.holding.hold(self._session, self._client.client_id, (name,))
 
     def acknowledging(self, send: Send) -> Send:
         """What sends the SUBACK of what was asked so far: ``send``, when all that it grants is held."""
         asked, self._asked = self._asked, {}
+        held, self._held = self._held, {}
         if not asked:
             return send
 
         def answer(packet: SubAckPacket, refused: Refused) -> None:
-            task = asyncio.get_running_loop().create_task(self._answer(packet, refused, asked, send))
+            task = asyncio.get_running_loop().create_task(self._answer(packet, refused, asked, held, send))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -70,6 +72,7 @@ class Channelling:
         packet: SubAckPacket,
         refused: Refused,
         asked: dict[int, tuple[Subscribe, str | None]],
+        held: dict[int, asyncio.Future[None]],
         send: Send,
     ) -> None:
         own: dict[int, tuple[str, str, SubAckReasonCode]] = {}
@@ -79,13 +82,16 @@ class Channelling:
                 problem = self._channels.problem(self._client, each.name)
                 if problem is None:
                     self._add(each)
+                    held[index] = self._held.pop(index)
                     await self._durable()
                 else:
                     # It does not exist, or has other parameters.
                     own[index] = (each.name, problem, SubAckReasonCode.TOPIC_FILTER_INVALID)
-        held, self._held = self._held, []
         if held:
-            await asyncio.wait(held)
+            await asyncio.wait(held.values())
+        for index, each_held in held.items():
+            if (full := each_held.exception()) is not None:
+                own[index] = (asked[index][0].name, str(full), SubAckReasonCode.QUOTA_EXCEEDED)
         send(packet, {**refused, **own})
 
     async def _durable(self) -> None:

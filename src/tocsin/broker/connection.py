@@ -260,8 +260,8 @@ class Connection(Outflow, Permitted):
 
     # ── budgets ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def exhausted(self, refusal: Refusal) -> None:
-        """A budget of bytes has no room for what is here already: the client has to go."""
+    def exhausted(self, refusal: Refusal | StoreFull) -> None:
+        """A budget of bytes, or the store, has no room for what is here already: the client has to go."""
         self._listener.note_exhausted(self, str(refusal))
         error = ProtocolViolation(str(refusal), QUOTA_EXCEEDED)
         self.post(WireFailed(error=error, version=self._decoder.version, cause=self._cause))
@@ -502,12 +502,21 @@ class Connection(Outflow, Permitted):
             self._come_in_provisionally(accepted, error)
             return
         session, revision, present = taken or (None, 0, False)
-        claims = () if self._ended or session is None else await self.subscribing.rejoin(session)
-        if self._ended:  # it went while it waited
+        claims: tuple[tuple[str, Claim], ...] = ()
+        full: StoreFull | None = None  # there is no room for what the session needs
+        try:
+            if not self._ended and session is not None:
+                claims = await self.subscribing.rejoin(session)
+        except StoreFull as error:
+            full = error
+        if self._ended or full is not None:  # it went while it waited, or cannot stay
             self._begin(session, revision, accepted, claims)
             self._durability.end(self.client_id, self.attendant, accepted.session_expiry_s)
             if session is not None:
                 self._durability.channels.holding.leave(session.uid, accepted.session_expiry_s)
+            if full is not None:
+                self.subscribing.end(accepted.session_expiry_s)
+                self.tell(ResumeFailed(reason_code=QUOTA_EXCEEDED, reason=str(full)))
             return
         # What it sends comes after the CONNACK: it is queued.
         self._begin(session, revision, accepted, claims)

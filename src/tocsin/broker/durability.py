@@ -45,6 +45,7 @@ from tocsin.wire.replication import Bequest
 
 LOOK_AGAIN_S: Final = 1.0  # after a failure of the store
 LOOK_AT_SESSIONS_S: Final = 5.0  # between two looks at how many are stored
+WILL_AGAIN_S: Final = 5.0  # before a will is tried again that the store had no room for
 ROOM_MIN_BYTES: Final = 1 << 26  # the least that the message log is opened with
 
 
@@ -68,6 +69,7 @@ class Durability:
         will_grace_s: int,
         others: Iterable[str] = (),
         has_users: bool = False,
+        budget: Budget | None = None,
     ) -> None:
         self.journal = journal
         self.retained = retained
@@ -98,7 +100,7 @@ class Durability:
             bus, replicating.backup.is_void, network=network, broker=broker, others=others
         )
         self._announce = announce  # sends a QoS 0 message that no connection sends
-        self.wills = Wills(self.publish, replicating.will_settled)
+        self.wills = Wills(self.publish, replicating.will_settled, budget)
         self.standing_in = StandingIn(
             replicating,
             self.wills,
@@ -146,6 +148,7 @@ class Durability:
         announce: Callable[[Publication], None],
         pressure: Callable[[bool], None],
         unwanted: Callable[[int], None],
+        budget: Budget | None = None,
     ) -> Durability:
         """``others``: the names that other brokers may have; ``has_users``: clients can prove who they are."""
         log = await _open_within(store, messages_log(network, keep_s, keep_bytes))
@@ -206,6 +209,7 @@ class Durability:
             will_grace_s=will_grace_s,
             others=others,
             has_users=has_users,
+            budget=budget,
         )
 
     async def run(
@@ -487,16 +491,23 @@ class Durability:
                 publication = msgspec.structs.replace(publication, retain=False)
 
             def stored(error: TocsinError | None, position: int) -> None:
+                if isinstance(error, StoreFull):  # late is not what was asked for, lost is worse
+                    self._log.error("a will waits until the store has room", problem=str(error))
+                    asyncio.get_running_loop().call_later(WILL_AGAIN_S, commit)
+                    return
                 if place is not None and error is None:
                     self.retaining.keep(publication, position=position, place=place)
                 elif place is not None:
                     self.retaining.withdraw(place)
                 told()
 
-            shared = (
-                self.journal.past if will.record_id else None
-            )  # whoever stands in here may have been first
-            self.journal.commit(publication, will.record_id or self.prefix(), stored, shared)
+            # Whoever stands in here may have been first.
+            shared, record_id = self.journal.past if will.record_id else None, will.record_id or self.prefix()
+
+            def commit() -> None:
+                self.journal.commit(publication, record_id, stored, shared)
+
+            commit()
         else:
             told()
 

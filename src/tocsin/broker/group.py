@@ -59,10 +59,16 @@ class NoMember(TocsinError):
     fault = "peer"
 
     def __init__(
-        self, name: str, reason: str, code: SubAckReasonCode = SubAckReasonCode.QUOTA_EXCEEDED
+        self,
+        name: str,
+        reason: str,
+        code: SubAckReasonCode = SubAckReasonCode.QUOTA_EXCEEDED,
+        *,
+        full: bool = False,
     ) -> None:
         self.name = name
         self.code = code
+        self.full = full  # the store has no room: later it may
         super().__init__(f"no subscription to {name!r}: {reason}")
 
 
@@ -223,11 +229,11 @@ class LocalGroup:
                 joining = self._joining.pop((client, session), None)
                 if joining is not None:
                     joining.set_result(claims)
-            case Turned(client=client, session=session, reason=reason, foreign=foreign):
+            case Turned(client=client, session=session, reason=reason, foreign=foreign, full=full):
                 joining = self._joining.pop((client, session), None)
                 if joining is not None:
                     code = REFUSED if foreign else SubAckReasonCode.QUOTA_EXCEEDED
-                    joining.set_exception(NoMember(self.name, reason, code))
+                    joining.set_exception(NoMember(self.name, reason, code, full=full))
             case PutKey() | GetKey() | DeleteKey():
                 self._spawn(self._ask(effect))
             case ReadPart():

@@ -20,6 +20,7 @@ from tocsin.broker.journal import Journal
 from tocsin.core.budget import Budget, Kind
 from tocsin.core.forwarding import ForwardingTable, Subscription
 from tocsin.core.machine import Watched
+from tocsin.core.sharing import NO_ROOM
 from tocsin.core.sharing_signals import (
     Arrived,
     Crowded,
@@ -42,7 +43,7 @@ from tocsin.core.stored_group import (
     life_key,
 )
 from tocsin.core.stored_session import StoredSession
-from tocsin.errors import TocsinError
+from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.ports import Change, Entry, Table
 from tocsin.wire.topics import SHARE_PREFIX
@@ -89,14 +90,24 @@ class Groups:
         return len(self._groups)
 
     async def open(self) -> None:
-        """Begin this broker's life; members at its last one are away from now on."""
+        """Begin this broker's life; members at its last one are away from now on, or when that has expired."""
+        try:
+            await self._write_life()
+        except StoreFull as error:  # nobody can join; everything else can be done
+            self._log.error("the store has no room for groups", problem=str(error))
+
+    async def _write_life(self) -> None:
         await self.table.put(life_key(self.life), encode_life(self.life), ttl_s=LIFE_TTL_S)
         self._written_s = asyncio.get_running_loop().time()
 
     async def live(self) -> None:
-        """Have this broker's life be there: to others, who is a member at one that is not there is away."""
+        """Have this broker's life be there: to others, who is a member at one that is not there is away. ``StoreFull``
+        if the store has no room for it."""
         if asyncio.get_running_loop().time() - self._written_s > REFRESH_S:
-            await self._refresh()
+            try:
+                await self._refresh()
+            except StoreFull:
+                raise StoreFull("join", NO_ROOM) from None
 
     async def run(self) -> None:
         """Live and watch, for as long as the broker does."""
@@ -114,13 +125,16 @@ class Groups:
         while True:
             await asyncio.sleep(REFRESH_S)
             if self._groups:
-                await self._refresh()
+                with suppress(StoreFull):
+                    await self._refresh()
 
     async def _refresh(self) -> None:
         try:
-            await self.open()
+            await self._write_life()
         except TocsinError as error:
             self._log.warning("this broker's life is not refreshed", problem=str(error))
+            if isinstance(error, StoreFull):
+                raise
 
     async def drain(self, deadline_s: float) -> None:
         """Let everything that ended be stored."""

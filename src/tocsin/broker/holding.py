@@ -29,13 +29,14 @@ from tocsin.core.holdings import (
     Scanned,
     SessionFound,
     Undefined,
+    Unheld,
     Unprepared,
     Unwanted,
     Wanted,
 )
 from tocsin.core.machine import DeleteKey, Effect, PutKey, Say, SetTimer, Started, TimerFired
 from tocsin.core.stored_session import StoredSession, decode_session, session_key
-from tocsin.errors import Malformed, TocsinError
+from tocsin.errors import Malformed, StoreFull, TocsinError
 from tocsin.model.catalogue import Channel, decode_definition
 from tocsin.model.results import STANDBY, SUBSCRIPTIONS, BackendSubscription
 from tocsin.model.versions import UNREADABLE, Format
@@ -47,6 +48,9 @@ from tocsin.wire.topics import FilterInvalid
 
 OVER: Final = Format("word of a session that is over", spoken=True)
 PREFIX: Final = "channel."  # of the keys of channels in the catalogue
+NO_ROOM: Final = (
+    "subscriptions to channels take all that they may: shares.channel_subscriptions_bytes, or its disk"
+)
 LOOKS: Final = 16  # cells that a scan asks for at once: it is in no hurry
 
 
@@ -165,7 +169,8 @@ class Holding:
     def hold(
         self, session: str, client: str, names: Collection[str], *, every: bool = False
     ) -> asyncio.Future[None]:
-        """Hold what these subscriptions mean (``every``: and nothing else of the session's); done when it is stored."""
+        """Hold what these subscriptions mean (``every``: and nothing else of the session's); done when it is stored, or
+        with ``StoreFull``: then give up what you do not want tried again."""
         ticket, held = self._ticket()
         named = tuple(names)
         self._post(
@@ -249,6 +254,12 @@ class Holding:
                     waiting = self._waiting.pop(ticket)
                     if not waiting.done():
                         waiting.set_result(None)
+            case Unheld(tickets=tickets):
+                for ticket in tickets:
+                    waiting = self._waiting.pop(ticket)
+                    if not waiting.done():
+                        waiting.set_exception(StoreFull("hold a channel", NO_ROOM))
+                        waiting.exception()  # nobody need look at it
             case SetTimer(name=name, delay_us=delay_us, cause=cause):
                 self._timers.set(name, delay_us, cause)
             case LookAt():

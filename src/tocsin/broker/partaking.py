@@ -9,7 +9,7 @@ before any is used.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -18,9 +18,11 @@ from mqtt5 import SubAckPacket, SubAckReasonCode
 from tocsin.broker.group import NoMember, Taker
 from tocsin.broker.groups import Groups
 from tocsin.core.forwarding import Subscription
+from tocsin.core.sharing import NO_ROOM
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
 from tocsin.core.subscriptions import REFUSED
+from tocsin.errors import StoreFull
 from tocsin.wire.topics import SHARE_PREFIX
 
 NOT_AUTHORIZED: Final = "not authorized: the rules do not let the client into this group"
@@ -62,13 +64,16 @@ class Partaking:
         self._log = structlog.get_logger()
 
     async def resume(self, stored: StoredSession) -> tuple[tuple[str, Claim], ...]:
-        """Be a member again of all that is stored; what the client has of each group."""
+        """Be a member again of all that is stored; what the client has of each group. ``StoreFull`` if the store has no
+        room for that: a client must not be welcomed and get nothing."""
         names = [name for name in stored.subscriptions if name.startswith(SHARE_PREFIX)]
         if names:
             await self._groups.live()
         found = await asyncio.gather(*(self._join(name, stored.subscriptions[name]) for name in names))
         claims: list[tuple[str, Claim]] = []
         for name, outcome in zip(names, found, strict=True):
+            if isinstance(outcome, NoMember) and outcome.full:
+                raise StoreFull("come back to a group", NO_ROOM)
             if isinstance(outcome, NoMember):
                 self._log.warning("a client came back to a group and is no member", problem=str(outcome))
             else:
@@ -125,12 +130,16 @@ class Partaking:
         asked: dict[int, tuple[str, Subscription]],
         send: Callable[[SubAckPacket, Refused], None],
     ) -> None:
-        await self._groups.live()
         there = self._taker.attendant.subscriptions
-        still = {
-            index: each for index, each in asked.items() if each[0] in there
-        }  # not unsubscribed meanwhile
-        found = await asyncio.gather(*(self._join(*each) for each in still.values()))
+        found: Sequence[tuple[Claim, ...] | NoMember]
+        try:
+            await self._groups.live()
+            # Those that were not unsubscribed meanwhile.
+            still = {index: each for index, each in asked.items() if each[0] in there}
+            found = await asyncio.gather(*(self._join(*each) for each in still.values()))
+        except StoreFull:
+            still = asked
+            found = [NoMember(name, NO_ROOM, full=True) for name, _ in asked.values()]
         if not self._ended:
             outcomes = zip(still.items(), found, strict=True)
             send(

@@ -20,7 +20,7 @@ from tocsin.core.stored_session import (
     kept_s,
     session_key,
 )
-from tocsin.errors import Conflict, TocsinError
+from tocsin.errors import Conflict, StoreFull, TocsinError
 from tocsin.model.versions import UNREADABLE, Format
 from tocsin.ports import Bus, Cell, Delivery, Table
 from tocsin.runtime.pump import wall_us
@@ -183,7 +183,12 @@ class Sessions:
             if not wanted():
                 raise Abandoned(session.client)
             key, value, ttl_s = session_key(session.client), encode_session(session), kept_s(session)
-            return await self.table.compare_and_set(key, value, revision=revision, ttl_s=ttl_s)
+            try:
+                return await self.table.compare_and_set(key, value, revision=revision, ttl_s=ttl_s)
+            except StoreFull:
+                self.quota.refused += 1
+                problem = "the store has no room (shares.sessions_bytes, or its disk)"
+                raise SessionsFull(session.client, problem) from None
 
         if resumed is None or self._holding is None:
             return await write()

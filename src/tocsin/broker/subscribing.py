@@ -28,6 +28,7 @@ from tocsin.core.inquiry import is_inquiry
 from tocsin.core.session import Subscribe
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
+from tocsin.errors import StoreFull
 
 SUBSCRIPTION_BYTES: Final = 1_400  # of a subscription in all that knows of it, beside its name: measured
 
@@ -49,7 +50,7 @@ class Client(Subscriber, Protocol):
         """Of the bytes that the client makes the broker hold."""
         ...
 
-    def exhausted(self, refusal: Refusal) -> None:
+    def exhausted(self, refusal: Refusal | StoreFull) -> None:
         """A budget has no room for what the client has: it has to go."""
         ...
 

@@ -1,18 +1,40 @@
-"""The shell of ``core.waiting_wills``: time is the loop's."""
+"""The shell of ``core.waiting_wills``: time is the loop's, and room the broker's budget."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from tocsin.core.waiting_wills import Cancel, Publish, WaitingWills
+from tocsin.core.budget import Budget, Kind
+from tocsin.core.waiting_wills import Cancel, Publish, Reserve, WaitingWills
 
 
 class Wills(WaitingWills):
     """See the module's text."""
 
-    def __init__(self, publish: Publish, settled: Callable[[str], None] = lambda client: None) -> None:
-        super().__init__(publish, _later, settled)
+    def __init__(
+        self,
+        publish: Publish,
+        settled: Callable[[str], None] = lambda client: None,
+        budget: Budget | None = None,
+    ) -> None:
+        if budget is None:
+            super().__init__(publish, _later, settled)
+        else:
+            super().__init__(publish, _later, settled, _reserving(budget))
+
+
+def _reserving(budget: Budget) -> Reserve:
+    """Each will has an account of its own, as the connection that it outlives had."""
+
+    def reserve(user: str, size: int) -> Cancel | None:
+        account = budget.account(user)
+        if account.take(Kind.SESSIONS, size) is None:
+            return account.close
+        account.close()
+        return None
+
+    return reserve
 
 
 def _later(delay_s: int, act: Callable[[], None]) -> Cancel:

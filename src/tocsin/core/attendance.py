@@ -10,7 +10,8 @@ behind: the machine asks for batches of the log (``ReadBatch``) until it has cau
 their own (``core.messages_track``), and so are results of channels (``core.results_track``).
 
 **The stored session** is one cell (``core.custody``). Whoever waits for a change to be durable (SUBACK, PUBREL,
-PUBCOMP) waits for the next write that contains it; changes that nobody waits for are written soon.
+PUBCOMP) waits for the next write that contains it; changes that nobody waits for are written soon. If the store has no
+room for what a client waits for, the client has to go (``Overfull``): it was promised nothing.
 
 **Record ids.** A message of the client goes into the log under an id that is used once. At QoS 2 the id is stored with
 the session before the message is appended, so that its repeat has the same one, whoever serves the client by then.
@@ -42,6 +43,7 @@ from tocsin.core.attendance_signals import Ended as Ended
 from tocsin.core.attendance_signals import Gone as Gone
 from tocsin.core.attendance_signals import Kept as Kept
 from tocsin.core.attendance_signals import Offered as Offered
+from tocsin.core.attendance_signals import Overfull as Overfull
 from tocsin.core.attendance_signals import ReadBatch as ReadBatch
 from tocsin.core.attendance_signals import ReadFailed as ReadFailed
 from tocsin.core.attendance_signals import ReleaseAsked as ReleaseAsked
@@ -64,7 +66,7 @@ from tocsin.core.messages_track import MessagesTrack
 from tocsin.core.record_ids import RecordIds
 from tocsin.core.results_track import ResultsTrack, checkpoint_later
 from tocsin.core.stored_session import StoredSession, within
-from tocsin.errors import Trimmed
+from tocsin.errors import StoreFull, Trimmed
 from tocsin.model.stream import Value
 
 LAST_TRIES: Final = 3  # failures in storing what an ended connection leaves, before it is left as it is
@@ -316,6 +318,8 @@ class Attendance(TableMachine):
             self._last_failures += 1
             if self._last_failures >= LAST_TRIES:
                 return self._vanish(event.cause, unstored=True)
+        elif isinstance(event.error, StoreFull) and self._custody.waited_for:
+            return [*effects, Overfull(cause=event.cause)]
         return effects
 
     def _on_written(self, custody: Custody, cause: str) -> list[Effect]:

@@ -225,6 +225,10 @@ class Durable(Effect, frozen=True, kw_only=True):
     tickets: tuple[int, ...]
 
 
+class Overfull(Effect, frozen=True, kw_only=True):
+    """The store has no room for the session as it should be, and its client waits for that: end the connection."""
+
+
 class Usurped(Effect, frozen=True, kw_only=True):
     """Another broker has the client: end the connection."""
 

@@ -16,7 +16,6 @@ import msgspec
 from tocsin.config import Settings
 from tocsin.core.budget import SLACK, WORDS, Kind, bounds_of
 from tocsin.core.replication.backup import COPIES_MAX_BYTES
-from tocsin.core.waiting_wills import WILLS_MAX_BYTES
 
 MIB: Final = 1 << 20
 REST_BYTES: Final = 80 * MIB  # of a broker or coordinator without clients: 58 to 63 MiB measured
@@ -77,7 +76,6 @@ def _broker(settings: Settings) -> list[Part]:
     # A quarter more in the copy, and a quarter on its way to the store (``core.retained``).
     retained = settings.budgets.retained_bytes
     parts.append(Part("retained messages", retained + retained // 2, "budgets.retained_bytes"))
-    parts.append(Part("wills that wait for their delay", WILLS_MAX_BYTES))
     said = settings.coordinator.streams_max_bytes + settings.coordinator.queries_max_bytes
     parts.append(Part("streams that clients here ask for", said, "coordinator.streams_max_bytes"))
     if others:

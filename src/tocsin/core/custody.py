@@ -94,6 +94,11 @@ class Custody:
         """Whether there is to be another write: somebody waits for it, or it is overdue."""
         return bool(self._tickets) or self._overdue
 
+    @property
+    def waited_for(self) -> bool:
+        """Whether somebody waits for a write, the one under way or the next."""
+        return bool(self._tickets or self._tickets_written)
+
     def wait(self, ticket: int) -> None:
         self._tickets.append(ticket)
 

@@ -9,6 +9,9 @@ was to bring about.
                      │                     └► (the expected one) ──► put
                      └  ──no answer, or no store──► (a while) ──► get
 
+A write that a full store refuses is tried like that too, unless its owner gives it up (``give_up``): it can if no try
+may still take effect.
+
 What the watch says meanwhile is kept until the write is answered, because it may be that write itself.
 """
 
@@ -18,7 +21,7 @@ from typing import Final
 
 from tocsin.core.machine import DeleteKey, Effect, GetKey, PutKey, Say, SetTimer, Stored, StoreFailed
 from tocsin.core.stored_group import GROUPS, StoredGroup, decode_group, encode_group, group_key
-from tocsin.errors import Conflict
+from tocsin.errors import Conflict, OutcomeUnknown
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Cell, Change
 
@@ -44,6 +47,7 @@ class GroupCell:
         self._bytes: bytes | None = None  # what it writes; None: it removes
         self._ttl_us: int | None = None
         self._watched: Change | None = None  # the newest that was heard of during a request
+        self.unsure = False  # a try of the write under way may have taken effect, or still will
 
     @property
     def busy(self) -> bool:
@@ -66,6 +70,11 @@ class GroupCell:
     def again(self, cause: str) -> list[Effect]:
         """What failed, once more; of a write, first what has become of it."""
         return [self._ask(GET, cause)] if self.busy else []
+
+    def give_up(self) -> None:
+        """Forget the write under way, which a store refused: the cell is as it was."""
+        assert not self.unsure, "it may be written yet"
+        self._asked, self._writing, self._bytes = "", False, None
 
     def _ask(self, request: str, cause: str) -> Effect:
         self._asked = request
@@ -103,6 +112,7 @@ class GroupCell:
             return []
         if isinstance(event.error, Conflict):
             return [self._ask(GET, event.cause)]
+        self.unsure = self.unsure or (event.request == PUT and isinstance(event.error, OutcomeUnknown))
         facts = {"problem": str(event.error)}
         return [
             Say(text="group is not stored yet", level="warning", facts=facts, cause=event.cause),
@@ -125,7 +135,7 @@ class GroupCell:
         return self.known, effects
 
     def _learn(self, cell: Cell | None) -> list[Effect]:
-        self._asked, self._writing, self._bytes = "", False, None
+        self._asked, self._writing, self._bytes, self.unsure = "", False, None, False
         self.known, self.problem = True, ""
         later, self._watched = self._watched, None
         if later is not None and later.revision > (self._newest if cell is None else cell.revision):

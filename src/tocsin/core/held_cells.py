@@ -31,9 +31,9 @@ from typing import Final
 import msgspec
 
 from tocsin.core.channel_request import Bound
-from tocsin.core.holdings_signals import Held
+from tocsin.core.holdings_signals import Held, Unheld
 from tocsin.core.machine import DeleteKey, Effect, PutKey, Say, SetTimer, Stored, StoreFailed
-from tocsin.errors import Conflict, OutcomeUnknown
+from tocsin.errors import Conflict, OutcomeUnknown, StoreFull
 from tocsin.model.results import SUBSCRIPTIONS, BackendSubscription, encode_subscription
 
 AGAIN: Final = "again"
@@ -199,11 +199,24 @@ class HeldCells:
         if isinstance(error, OutcomeUnknown):
             cell.sure = False
             cell.revision = 0 if cell.asked == "put" else cell.revision
+        full = cell.tickets and cell.asked == "put" and isinstance(error, StoreFull)
+        refused: list[Effect] = [Unheld(tickets=self._refuse(cell), cause=event.cause)] if full else []
         words = "a subscription to a channel is not stored yet"
         said = Say(text=words, level="warning", facts={"problem": str(error)}, cause=event.cause)
         first = not self._failed
         self._failed[event.request] = None
-        return [said, SetTimer(name=self._again, delay_us=AGAIN_US, cause=event.cause)] if first else []
+        again = SetTimer(name=self._again, delay_us=AGAIN_US, cause=event.cause)
+        return [*refused, said, again] if first else refused
+
+    def _refuse(self, full: _Cell) -> tuple[int, ...]:
+        """Have nobody wait for a cell any more; those who did."""
+        tickets = tuple(full.tickets)
+        for cell in self._cells.values():
+            for ticket in tickets:
+                cell.tickets.pop(ticket, None)
+        for ticket in tickets:
+            del self._waiting[ticket]
+        return tickets
 
     def again(self, cause: str) -> list[Effect]:
         """What failed, once more."""

@@ -50,6 +50,7 @@ from tocsin.core.holdings_signals import Scan as Scan
 from tocsin.core.holdings_signals import Scanned as Scanned
 from tocsin.core.holdings_signals import SessionFound as SessionFound
 from tocsin.core.holdings_signals import Undefined as Undefined
+from tocsin.core.holdings_signals import Unheld as Unheld
 from tocsin.core.holdings_signals import Unprepared as Unprepared
 from tocsin.core.holdings_signals import Unwanted as Unwanted
 from tocsin.core.holdings_signals import Wanted as Wanted

@@ -137,3 +137,9 @@ class Held(Effect, frozen=True, kw_only=True):
     """What these tickets stand for is stored, or nobody wants it any more."""
 
     tickets: tuple[int, ...]
+
+
+class Unheld(Effect, frozen=True, kw_only=True):
+    """The store has no room for what these tickets stand for. It is tried again, for as long as somebody wants it."""
+
+    tickets: tuple[int, ...]

@@ -14,7 +14,8 @@ taken for dead here, or the cell has expired) have missed something, and are sen
 still unclaimed after GRACE_US. Among the members of one broker those with room take turns.
 
 **What is written when.** Members that come and go, and claims: at once. Settled messages: with the next write, or
-SETTLE_AFTER_US later. A cell with members is refreshed before it expires.
+SETTLE_AFTER_US later. A cell with members is refreshed before it expires. If the store has no room, who waits to become
+a member is turned away, and everything else is tried until there is room: messages wait in the log.
 
 **Lives.** Members at a broker whose life is over are away (``GroupDraft.bury``). A broker that was taken for dead, and
 is not, finds its members away, and has them join again; what it sent under claims that are gone is nobody's affair.
@@ -33,7 +34,7 @@ from typing import ClassVar, Final
 from tocsin.core.backlog import Backlog
 from tocsin.core.beginning import Beginning
 from tocsin.core.claiming import Claiming, Planned
-from tocsin.core.group_cell import GroupCell
+from tocsin.core.group_cell import PUT, GroupCell
 from tocsin.core.group_draft import GroupDraft
 from tocsin.core.holders import Holder
 from tocsin.core.lives import LIFE, Lives
@@ -71,12 +72,13 @@ from tocsin.core.sharing_signals import (
     Vanished,
 )
 from tocsin.core.stored_group import MEMBERS_MAX_BYTES, StoredGroup, ttl_us
-from tocsin.errors import Trimmed
+from tocsin.errors import StoreFull, Trimmed
 
 GRACE: Final = "grace"
 SETTLE_SOON: Final = "settle soon"
 READ_AGAIN: Final = "read again"
 LOOK: Final = "look"
+NO_ROOM: Final = "the store has no room for groups (shares.groups_bytes, or its disk)"
 GRACE_US: Final = 30_000  # a few writes to the store: time enough for whose turn it is
 SETTLE_AFTER_US: Final = 1_000_000  # how long settled messages wait for a claim to be written with
 READ_AGAIN_US: Final = 500_000
@@ -219,19 +221,52 @@ class Sharing(TableMachine):
             return [*effects, *self._turn_away(event.cause, self._cell.problem)]
         return [*effects, *self._learn(event.cause, now_us)] if known else effects
 
-    def _turn_away(self, cause: str, reason: str) -> list[Effect]:
+    def _turn_away(self, cause: str, reason: str, *, full: bool = False) -> list[Effect]:
         """Those who wait to be told that they are members."""
-        waiting = [holder for holder in self._holders.values() if not holder.told]
+        waiting = [
+            holder for holder in self._holders.values() if not holder.told and not (full and holder.gone)
+        ]
         for holder in waiting:
             del self._holders[holder.client]
         return [
-            Turned(client=each.client, session=each.session, reason=reason, cause=cause) for each in waiting
+            Turned(client=each.client, session=each.session, reason=reason, full=full, cause=cause)
+            for each in waiting
         ]
+
+    @staticmethod
+    def _waits(holder: Holder) -> bool:
+        return not holder.told and not holder.gone
+
+    def _on_no_room(self, event: StoreFailed, now_us: int) -> list[Effect]:
+        """The store has no room for the cell as it should be."""
+        if not any(map(self._waits, self._holders.values())):
+            return self._cell.failed(event)
+        if not self._cell.unsure:
+            self._cell.give_up()
+            self._unwanted = 0
+            effects = self._end_write(self._cell.group, event.cause)
+            effects += self._turn_away(event.cause, NO_ROOM, full=True)
+            return [*effects, *self._go_on(event.cause, now_us)]
+        members = {} if self._cell.group is None else self._cell.group.members
+        effects = self._cell.failed(event)
+        for holder in [each for each in self._holders.values() if self._waits(each)]:
+            client, session = holder.client, holder.session
+            if client in members:
+                holder.gone = True  # it is away, as it was
+            else:  # in case that the write takes effect after all
+                del self._holders[client]
+                self._over[client, session] = None
+            effects.append(
+                Turned(client=client, session=session, reason=NO_ROOM, full=True, cause=event.cause)
+            )
+        return effects
 
     def _on_store_failure(self, event: StoreFailed, now_us: int) -> list[Effect]:
         if event.request.startswith(LIFE):
             self._lives.failed(event)
             return []
+        if isinstance(event.error, StoreFull) and event.request == PUT:
+            return self._on_no_room(event, now_us)
         return self._cell.failed(event)
 
     def _on_change(self, event: Watched, now_us: int) -> list[Effect]:

@@ -181,13 +181,14 @@ class Joined(Effect, frozen=True, kw_only=True):
 
 
 class Turned(Effect, frozen=True, kw_only=True):
-    """A client cannot be a member: there are too many, a later connection of its has joined elsewhere, or the group is
-    another user's."""
+    """A client cannot be a member: there are too many, a later connection of its has joined elsewhere, the group is
+    another user's, or the store has no room."""
 
     client: str
     session: str
     reason: str
     foreign: bool = False  # it is another user's
+    full: bool = False  # the store has no room; what there is of the member stays
 
 
 class Give(Effect, frozen=True, kw_only=True):

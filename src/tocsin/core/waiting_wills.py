@@ -12,8 +12,14 @@ broker, is in the store, and so is that it went in order. So who has a copy's wi
 A will that has fallen due is **given out**, to be published. Nothing stops it then; but its client's backups go on
 knowing it until it is in the log, or was sent if it goes into none: if this broker ends before, they publish it.
 
+**Room.** A will outlives its connection, and stays counted for its user and its broker until it is settled
+(``Reserve``). One that finds no room to wait is published at once: late is what was asked for, lost is not. One that is
+due goes on its way, with or without room. One of a copy always waits: the copy had it already, its own broker had room
+for it, and its client is most likely alive.
+
 Time is the shell's: it is told what to call later. Invariants: of one client one will waits; each is given out once, or
-dropped; a client is settled when none of its wills waits or is on its way.
+dropped; a client is settled when none of its wills waits or is on its way; what was reserved for a will is given back
+once, when it is told or dropped.
 """
 
 from __future__ import annotations
@@ -27,15 +33,17 @@ from tocsin.core.ownership import may_take
 from tocsin.core.stored_session import StoredSession
 from tocsin.wire.replication import Bequest
 
-WILLS_MAX: Final = 1_000  # that wait
-WILLS_MAX_BYTES: Final = 32 << 20  # of them
 ASK_AGAIN_S: Final = 2  # whether a client lives, if nobody knows: who is back is heard of about that soon
 ASKS_MAX: Final = 15  # then whoever should say so is taken to be gone
+
+WILL_BYTES: Final = 2_048  # of a will that waits, beside its own bytes: objects, a timer, an account
 
 Cancel = Callable[[], None]
 Later = Callable[[int, Callable[[], None]], Cancel]  # so many seconds later, what; how to have it not happen
 
 
+# Counts so many bytes for a user: how to give them back, or None if there is no room.
+Reserve = Callable[[str, int], Cancel | None]
 Told = Callable[[], None]  # the will is in the log, or was sent; or never will be
 Publish = Callable[[Bequest, Told], None]
 Verdict = Callable[[bool], None]  # is told whether a client lives
@@ -50,6 +58,7 @@ class _Waiting(NamedTuple):
     doubt: Doubt | None  # … and then this, which takes a while
     publish: Publish
     of: str
+    release: Cancel  # gives back what is reserved for it
     asks: int = 0  # that were answered with "nobody knows yet"
 
 
@@ -70,7 +79,11 @@ def _weight(will: Bequest) -> int:
     """About what it takes in memory."""
     publication = will.publication
     properties = sum(len(name) + len(value) + 170 for name, value in publication.user_properties)
-    return 1_024 + len(publication.topic) + len(publication.payload) + properties
+    return WILL_BYTES + len(publication.topic) + len(publication.payload) + properties
+
+
+def _nothing() -> None:
+    """Nothing was reserved."""
 
 
 class WaitingWills:
@@ -81,13 +94,15 @@ class WaitingWills:
         publish: Publish,
         later: Later,
         settled: Callable[[str], None] = lambda client: None,
+        reserve: Reserve = lambda user, size: _nothing,
     ) -> None:
+        self._reserve = reserve
         self._publish = publish
         self._later = later
         self._settled = settled
         self._waiting: dict[str, _Waiting] = {}  # by client
-        self._bytes = 0  # of those, about
-        self._under_way: dict[str, list[Bequest]] = {}  # by client: given out, not in the log; oldest first
+        # By client: given out, not in the log; oldest first, with how to give back what is reserved for each.
+        self._under_way: dict[str, list[tuple[Bequest, Cancel]]] = {}
 
     def __len__(self) -> int:
         """How many wait."""
@@ -107,10 +122,7 @@ class WaitingWills:
     ) -> None:
         """Publish a will after a while, unless the client comes back, or ``unless`` or ``doubt`` say then that it is
         alive. ``unless`` may say None: nobody knows yet. ``publish``: in another way than the others. ``of``: it was
-        found in the copy of that broker.
-
-        Of too many at once those that find no room are published now: late is what was asked for, lost is not. One of
-        a copy always finds room: the copy had it already, and its client is most likely alive.
+        found in the copy of that broker. Without room it is published now.
         """
         before = self._waiting.get(client)
         if before is not None and _is_later(before.will, will):
@@ -120,25 +132,31 @@ class WaitingWills:
             self._remove(client)
         self._end(client)
         publish = publish or self._publish
-        full = len(self._waiting) >= WILLS_MAX or self._bytes + _weight(will) > WILLS_MAX_BYTES
-        if full and not of:
+        release = self._reserve(will.owner, _weight(will))
+        if release is None and not of:
             self.give_out(client, will, publish)
             return
         cancel = self._later(delay_s, lambda: self._fall_due(client))
         waits = msgspec.structs.replace(will, delay_s=delay_s)
-        self._waiting[client] = _Waiting(cancel, waits, moving, unless, doubt, publish, of)
-        self._bytes += _weight(waits)
+        self._waiting[client] = _Waiting(
+            cancel, waits, moving, unless, doubt, publish, of, release or _nothing
+        )
 
     def give_out(self, client: str, will: Bequest, publish: Publish | None = None) -> None:
         """Publish a will now; ``publish``: in another way than the others."""
-        self._under_way.setdefault(client, []).append(will)
-        (publish or self._publish)(will, lambda: self._told(client, will))
+        release = self._reserve(will.owner, _weight(will)) or _nothing
+        self._send(client, will, publish or self._publish, release)
+
+    def _send(self, client: str, will: Bequest, publish: Publish, release: Cancel) -> None:
+        under_way = (will, release)
+        self._under_way.setdefault(client, []).append(under_way)
+        publish(will, lambda: self._told(client, under_way))
 
     def unsettled(self, client: str) -> Bequest | None:
         """The will of a client that waits, or else the newest that is on its way."""
         waiting = self._waiting.get(client)
         under_way = self._under_way.get(client)
-        return waiting.will if waiting is not None else under_way[-1] if under_way else None
+        return waiting.will if waiting is not None else under_way[-1][0] if under_way else None
 
     def came(self, client: str, owner: str = "", *, back: bool) -> None:
         """A client of this user has come, here or elsewhere; ``back``: for its session. A will that another user's
@@ -179,18 +197,18 @@ class WaitingWills:
             self._end(client)
 
     def _end(self, client: str) -> None:
-        waiting = self._waiting.get(client)
+        waiting = self._waiting.pop(client, None)
         if waiting is not None:
-            self._remove(client)
             waiting.cancel()
-            self.give_out(client, waiting.will, waiting.publish)
+            self._send(client, waiting.will, waiting.publish, waiting.release)
 
     def _remove(self, client: str) -> None:
-        self._bytes -= _weight(self._waiting.pop(client).will)
+        self._waiting.pop(client).release()
 
-    def _told(self, client: str, will: Bequest) -> None:
+    def _told(self, client: str, told: tuple[Bequest, Cancel]) -> None:
+        told[1]()
         under_way = self._under_way[client]
-        under_way.remove(will)
+        under_way.remove(told)
         if not under_way:
             del self._under_way[client]
         self._settle(client)

@@ -26,7 +26,7 @@ import structlog
 from tocsin.config import Feeds
 from tocsin.core.access import Who
 from tocsin.core.admission import is_loopback
-from tocsin.errors import OperatorError, OutcomeUnknown, TocsinError
+from tocsin.errors import OperatorError, OutcomeUnknown, StoreFull, TocsinError
 from tocsin.feeds.agent import Work
 from tocsin.feeds.http import RETRY_AFTER_S, Answer, Asked, Bounds, HttpServer, busy
 from tocsin.feeds.intake import KEY_MAX_BYTES, BodyInvalid, packed, read_records, request_id
@@ -198,7 +198,7 @@ class Door:
                 "records wait for the store", feed=work.feed.name, problem=str(error)
             )
             return Answer(
-                503,
+                507 if isinstance(error, StoreFull) else 503,
                 {"error": f"the store did not take it: {error}"},
                 (("Retry-After", str(RETRY_AFTER_S)),),
             )

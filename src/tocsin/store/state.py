@@ -248,11 +248,12 @@ class TableState:
         return len(self._held)
 
     def adapt(self, spec: TableSpec) -> None:
-        """Take new bounds; what is kept stays, also if it is over them."""
+        """Take new bounds, if the spec has one; what is kept stays, also if it is over them."""
         rules.check_table(spec)
         if spec.name != self.spec.name:
             raise Refused(f"open table {spec.name!r}", f"this is the table {self.spec.name!r}")
-        self.spec = spec
+        if spec.max_bytes is not None:  # who says nothing of it leaves it as it is
+            self.spec = spec
 
     def get(self, key: str, now_us: int) -> Cell | None:
         """As ``ports.Table.get``."""

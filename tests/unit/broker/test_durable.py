@@ -28,8 +28,8 @@ from mqtt5 import (
 from tests.unit.broker.door import DEADLINE_S, Door, until
 from tests.unit.broker.talk import LASTING, ONE, TWO, lasting, nothing_more, publish, receive, retained
 from tocsin.broker.sessions import HAND_OVER, HANDED
-from tocsin.config import Limits
-from tocsin.core import waiting_wills
+from tocsin.config import Budgets, Limits
+from tocsin.core.budget import Budget, Kind, bounds_of
 from tocsin.core.stored_session import session_key
 from tocsin.wire.codec import V5, V311, Version
 
@@ -419,12 +419,34 @@ async def test_a_durable_message_over_the_clients_maximum_is_as_good_as_delivere
     await nothing_more(again)
 
 
-async def test_wills_that_find_no_room_to_wait_are_published_at_once(
-    door: Door, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(waiting_wills, "WILLS_MAX", 0)
-    watcher = await door.peer("w")
-    await watcher.subscribe(TopicFilter("gone", max_qos=ONE))
-    will = Will("gone", payload=b"x", qos=ONE, will_delay_interval=1_000)
-    (await door.peer(connect=ConnectPacket("c", session_expiry_interval=LASTING, will=will))).close()
-    assert (await receive(watcher)).payload == b"x"
+async def test_wills_that_find_no_room_to_wait_are_published_at_once() -> None:
+    budget = Budget(bounds_of(Budgets(sessions_bytes=16 << 20)))
+    async with Door(Limits(), budget=budget) as door:
+        watcher = await door.peer("w")
+        await watcher.subscribe(TopicFilter("gone", max_qos=ONE))
+        will = Will("gone", payload=b"x", qos=ONE, will_delay_interval=1_000)
+        dying = await door.peer(connect=ConnectPacket("c", session_expiry_interval=LASTING, will=will))
+
+        def spend() -> None:
+            """Have the user's other clients take what is left."""
+            while room := (others := budget.account("")).room(Kind.SESSIONS):
+                assert others.take(Kind.SESSIONS, room) is None
+
+        spend()
+        dying.close()
+        assert (await receive(watcher)).payload == b"x"
+        spend()
+        late = await door.peer(connect=ConnectPacket("d", clean_start=True, will=will), accepted=False)
+        assert int((await late.first(ConnAckPacket)).reason_code) == 0x97
+
+
+async def test_a_will_that_waits_counts_for_its_user() -> None:
+    budget = Budget(bounds_of(Budgets(sessions_bytes=16 << 20)))
+    async with Door(Limits(), budget=budget) as door:
+        will = Will("gone", payload=bytes(60_000), qos=ONE, will_delay_interval=1_000)
+        connect = ConnectPacket("c", session_expiry_interval=LASTING, will=will)
+        (await door.peer(connect=connect)).close()
+        wills = door.exchange.durability.wills
+        await until(lambda: len(wills) == 1 and 60_000 < budget.figures()[Kind.SESSIONS].used < 70_000)
+        await door.peer(connect=ConnectPacket("c", session_expiry_interval=LASTING))
+        await until(lambda: not budget.figures()[Kind.SESSIONS].used)

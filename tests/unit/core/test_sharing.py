@@ -16,13 +16,16 @@ from tests.unit.core.one_sharer import (
     matched,
     with_other,
 )
-from tocsin.core.group_cell import GET
+from tocsin.core.group_cell import CELL_AGAIN, GET
 from tocsin.core.lives import LIFE
 from tocsin.core.machine import (
+    Effect,
     GetKey,
     IllegalEvent,
     PutKey,
+    SetTimer,
     Stored,
+    StoreFailed,
     TimerFired,
 )
 from tocsin.core.sharing import (
@@ -47,6 +50,7 @@ from tocsin.core.sharing_signals import (
 )
 from tocsin.core.stored_group import KEEP_US, Claim, Member, StoredGroup
 from tocsin.core.stored_session import FOREVER_S
+from tocsin.errors import OutcomeUnknown, StoreFull
 from tocsin.ports import Cell
 
 # ── members ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -252,3 +256,42 @@ def test_nothing_is_asked_for_when_it_has_vanished() -> None:
         assert broker.tell(event) == []
     with pytest.raises(IllegalEvent):
         broker.join()
+
+
+# ── a full store ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def full(effects: list[Effect]) -> StoreFailed:
+    return StoreFailed(request=one(effects, PutKey).request, error=StoreFull("put", "full"))
+
+
+def test_who_waits_is_turned_away_when_the_store_has_no_room() -> None:
+    broker = Broker()
+    (asked,) = of(broker.join(), GetKey)
+    put = broker.tell(Stored(request=asked.request, value=None))
+    said = broker.tell(full(put))
+    assert one(said, Turned).full and "shares.groups_bytes" in one(said, Turned).reason
+    assert of(said, Vanished)
+
+
+def test_members_that_there_are_stay_when_the_store_has_no_room_for_another() -> None:
+    broker = joined("c")
+    put = broker.join("d")
+    said = broker.tell(full(put))
+    assert one(said, Turned).client == "d"
+    assert not of(said, Vanished) and sorted(broker.group.members) == ["c"]
+    claimed = arrive(broker, matched(1))
+    again = broker.tell(full(claimed))
+    assert not of(again, Turned) and one(again, SetTimer).name == CELL_AGAIN  # the message waits
+    assert of(broker.answer(broker.tell(TimerFired(name=CELL_AGAIN))), Give)
+
+
+def test_a_member_whose_write_may_have_happened_before_the_store_was_full_is_no_member_in_the_end() -> None:
+    broker = joined("c")
+    put = one(broker.join("d"), PutKey)
+    broker.tell(StoreFailed(request=put.request, error=OutcomeUnknown("put", 1.0)))
+    looked = broker.tell(TimerFired(name=CELL_AGAIN))
+    tried = broker.tell(Stored(request=one(looked, GetKey).request, value=broker.cell))
+    assert one(broker.tell(full(tried)), Turned).client == "d"
+    broker.answer([put])  # the first try takes effect after all
+    assert sorted(broker.group.members) == ["c"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -9,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.core import waiting_wills as module
 from tocsin.core.delivery import Progress
 from tocsin.core.stored_session import StoredSession
 from tocsin.core.waiting_wills import (
@@ -34,7 +34,9 @@ def session(uid: str, epoch: int, left: int = 0) -> StoredSession:
 class Waits:
     """With a clock of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = 1 << 40) -> None:
+        self.room = room  # bytes for each user
+        self.reserved: Counter[str] = Counter()
         self.now_s = 0
         self.published: list[Bequest] = []
         self.slow = False  # whoever publishes says later that it is done
@@ -43,7 +45,13 @@ class Waits:
         self.asked: list[tuple[str, Verdict]] = []
         self._alarms: dict[int, tuple[int, Callable[[], None]]] = {}
         self._count = 0
-        self.wills = WaitingWills(self._publish, self._later, self.settled.append)
+        self.wills = WaitingWills(self._publish, self._later, self.settled.append, self._reserve)
+
+    def _reserve(self, user: str, size: int) -> Cancel | None:
+        if self.reserved[user] + size > self.room:
+            return None
+        self.reserved[user] += size
+        return lambda: self.reserved.subtract({user: size})
 
     def _publish(self, will: Bequest, told: Told) -> None:
         self.published.append(will)
@@ -153,12 +161,51 @@ def test_another_user_that_comes_under_the_same_id_leaves_a_will_waiting() -> No
     assert len(waits.wills) == 0 and waits.published == []
 
 
-def test_wills_of_a_copy_wait_however_many_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WILLS_MAX", 1)
-    waits = Waits()
+def test_wills_of_a_copy_wait_however_many_they_are() -> None:
+    waits = Waits(room=1)
     for client in "abc":
         waits.wills.delay(client, WILL, 10, of="north-1")
     assert len(waits.wills) == 3 and waits.published == []
+
+
+def owned(user: str, payload: bytes = b"x") -> Bequest:
+    return msgspec.structs.replace(WILL, owner=user, publication=Publication("gone", payload, 1, "c"))
+
+
+def test_wills_that_find_no_room_are_published_at_once_and_others_wait() -> None:
+    waits = Waits(room=100_000)
+    waits.wills.delay("a", owned("alice", bytes(60_000)), 10)
+    waits.wills.delay("b", owned("alice", bytes(60_000)), 10)
+    waits.wills.delay("m", owned("mallory"), 10)
+    assert [will.owner for will in waits.published] == ["alice"] and len(waits.wills) == 2
+    assert waits.reserved["alice"] > 60_000 > waits.reserved["mallory"] > 0
+
+
+def test_what_a_will_reserved_is_given_back_when_it_is_in_the_log_and_not_before() -> None:
+    waits = Waits(room=100_000)
+    waits.slow = True
+    waits.wills.delay("c", owned("alice"), 10)
+    before = waits.reserved["alice"]
+    waits.wait(10)
+    assert waits.reserved["alice"] == before > 0
+    waits.under_way.pop()()
+    assert waits.reserved["alice"] == 0
+
+
+def test_a_will_without_delay_is_counted_until_it_is_in_the_log() -> None:
+    waits = Waits(room=100_000)
+    waits.slow = True
+    waits.wills.give_out("c", owned("alice"))
+    assert waits.reserved["alice"] > 0
+    waits.under_way.pop()()
+    assert waits.reserved["alice"] == 0
+
+
+def test_what_a_will_reserved_is_given_back_when_its_client_comes() -> None:
+    waits = Waits(room=100_000)
+    waits.wills.delay("c", owned("alice"), 10)
+    waits.wills.came("c", "alice", back=True)
+    assert waits.reserved["alice"] == 0 and waits.published == []
 
 
 def test_a_will_is_settled_when_it_is_in_the_log_and_not_when_it_is_given_out() -> None:
