@@ -33,12 +33,12 @@ from tocsin.core.replication.signals import Policy
 from tocsin.core.retain_line import Place
 from tocsin.core.session import Accepted
 from tocsin.core.session_quota import SessionQuota
-from tocsin.core.stored_session import StoredSession, decode_session, session_key
+from tocsin.core.stored_session import StoredSession, decode_session, kept_s, session_key
 from tocsin.core.waiting_wills import Told, Verdict, came_since
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import fits, messages_log
-from tocsin.ports import Bus, Delivery, Entry, Log, LogSpec, Store, TableSpec
+from tocsin.ports import Bus, Cell, Delivery, Entry, Log, LogSpec, Store, TableSpec
 from tocsin.runtime.pump import wall_us
 from tocsin.store.results import ResultsReader
 from tocsin.wire.replication import Bequest
@@ -86,7 +86,7 @@ class Durability:
             bus, sessions, network=network, broker=broker, ended=self.ended, spawn=self._spawn
         )
         self.orphans = Orphans(sessions.table, broker, over=sessions.over)
-        channels.holding.saw = self.orphans.saw
+        channels.holding.saw = self._saw
         self.ownership = Ownership(
             bus,
             network=network,
@@ -238,6 +238,9 @@ class Durability:
                         let_go(theirs.client)
                     self._has_come(theirs, back=each.back)
                     self.replicating.moved(theirs.client, theirs.owner)
+                    user = self.quota.user_of(theirs.client)
+                    if user is not None and may_take(user, theirs.owner):
+                        self.quota.over(theirs.client)  # it counts there, or is no more
 
         subject = self.sessions.hand_over_subject(self._broker)
         async with (
@@ -447,6 +450,14 @@ class Durability:
         task = self._endings.get(client)
         if task is not None:
             await asyncio.wait({task})
+
+    def _saw(self, cell: Cell, session: StoredSession) -> None:
+        """A scan has found a stored session."""
+        self.orphans.saw(cell, session)
+        if session.home == self._broker:
+            kept = kept_s(session)
+            until_us = None if kept is None else wall_us() + kept * 1_000_000
+            self.quota.found(session.client, session.owner, len(cell.value), until_us)
 
     async def _look_at_sessions(self) -> None:
         """See how much is stored, for as long as the broker lives."""

@@ -230,6 +230,24 @@ def memory(settings: Settings) -> Iterator[Finding]:
     yield Finding("warning", "memory", f"{words}: {remedy}")
 
 
+def sessions(settings: Settings) -> Iterator[Finding]:
+    """How many stored sessions one user may have: they are counted at each broker."""
+    limits, brokers = settings.limits, len(settings.brokers)
+    most, size = limits.sessions_max, settings.shares.sessions_bytes
+    percent = limits.sessions_user_percent
+    one, one_bytes = max(1, most * percent // 100), size * percent // 100
+    words = (
+        f"of one user at most {one:,} and {_mib(one_bytes)} at each broker (limits.sessions_user_percent), so "
+        f"{min(most, brokers * one):,} and {_mib(min(size, brokers * one_bytes))} at {brokers} brokers; "
+        f"of all users {most:,} (limits.sessions_max) and {_mib(size)} (shares.sessions_bytes)"
+    )
+    if brokers * one < most or not settings.access.users:
+        yield Finding("ok", "stored sessions", words)
+        return
+    remedy = f"one user may take all; {max(1, 50 // brokers)} percent would leave others half"
+    yield Finding("warning", "stored sessions", f"{words}: {remedy}")
+
+
 def _mib(size: int) -> str:
     return f"{size / (1 << 20):,.0f} MiB"
 
@@ -290,5 +308,6 @@ CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     access,
     certificates,
     memory,
+    sessions,
     state_directory,
 )

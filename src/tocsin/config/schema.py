@@ -257,8 +257,8 @@ class Limits(Section, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=100,
-            description="Percent of `sessions_max` and `shares.sessions_bytes` that one user may have, as each "
-            "broker counts. Clients without a name are one user.",
+            description="Percent of `sessions_max` and `shares.sessions_bytes` that one user may have at "
+            "each broker: so brokers x share in the network. Clients without a name are one user.",
         ),
     ] = 50
     half_open_max: Annotated[

@@ -5,9 +5,11 @@ bounds are passed by no more than all brokers make between two looks. New sessio
 table's share on, and those that there are may not grow from nine tenths on: the rest is for what clients that are
 connected have to store.
 
-A user's sessions are counted at each broker: those that it served since it was started, until they end or would expire,
-also if another broker has them by then. So a user may have its share at each broker, and again after a restart, until
-the network's bounds say no; those count everything.
+A user's sessions are counted at each broker: those that it serves, or served last, until they end, would expire or are
+taken elsewhere. A broker that was started finds those of its last run in the table (``found``, by the scan that each
+run begins with). So a user may have its share at each broker (brokers x share), until the network's bounds say no;
+those count everything. To count a user for the network would take a write that all brokers compete for, for every
+session.
 
 Invariants: what is counted of a user is the sum of its sessions here; no session counts twice.
 """
@@ -52,6 +54,15 @@ class SessionQuota:
         """Sessions of the network, and their bytes, as far as is known."""
         return self._stored + self._made, self._stored_bytes + FRESH_BYTES * self._made
 
+    def of_user(self, user: str) -> tuple[int, int]:
+        """A user's sessions here, and their bytes."""
+        return self._users.get(user, (0, 0))
+
+    def user_of(self, client: str) -> str | None:
+        """Whose the session of a client is that counts here; None if none does."""
+        session = self._sessions.get(client)
+        return None if session is None else session.user
+
     def saw(self, sessions: int, size: int) -> None:
         """The table holds so many."""
         self._stored, self._stored_bytes, self._made = sessions, size, 0
@@ -62,7 +73,7 @@ class SessionQuota:
         """Why no session more can be stored for a user, in words; None if one can."""
         self._expire(now_us)
         sessions, size = self.stored
-        own, own_bytes = self._users.get(user, (0, 0))
+        own, own_bytes = self.of_user(user)
         problem = None
         if sessions >= self._most:
             problem = f"{self._most} sessions are stored already (limits.sessions_max)"
@@ -77,7 +88,7 @@ class SessionQuota:
 
     def may_grow(self, user: str) -> bool:
         """Whether more may be stored of a session that there is."""
-        own_bytes = self._users.get(user, (0, 0))[1]
+        own_bytes = self.of_user(user)[1]
         room = self.stored[1] < _part(self._share, GROW_PART)
         return room and own_bytes < _part(self._user_bytes, GROW_PART)
 
@@ -89,6 +100,14 @@ class SessionQuota:
         self._drop(client)
         self._sessions[client] = _Session(user, size)
         self._count(user, 1, size)
+
+    def found(self, client: str, user: str, size: int, until_us: int | None) -> None:
+        """The table has a session that this broker served last, and that may have expired by then; None: never."""
+        if client not in self._sessions:
+            self._sessions[client] = _Session(user, size)
+            self._count(user, 1, size)
+            if until_us is not None:
+                self.left(client, until_us)
 
     def wrote(self, client: str, size: int) -> None:
         """Its cell has that size now."""

@@ -206,3 +206,20 @@ async def test_a_broker_starts_though_the_table_of_groups_is_full(server: Memory
         async with Door(Limits(), store=MemoryStore(server), broker="other") as other:
             peer = await other.peer("c")
             assert [int(code) for code in (await subscribe(peer, GROUP, "a")).reason_codes] == [FULL, 1]
+
+
+async def test_a_broker_that_was_restarted_counts_the_sessions_of_its_last_run_and_not_those_that_moved(
+    server: MemoryServer,
+) -> None:
+    async with Door(Limits(), store=MemoryStore(server), broker="one") as one:
+        for client in ("a", "b"):
+            (await one.peer(connect=lasting(client, clean=True))).close()
+        await until(lambda: not one.exchange.durability.ending("a"))
+    async with (
+        Door(Limits(), store=MemoryStore(server), broker="one") as one,
+        Door(Limits(), store=MemoryStore(server), broker="other", others=("one",)) as other,
+    ):
+        quota, there = one.exchange.durability.quota, other.exchange.durability.quota
+        await until(lambda: quota.of_user("")[0] == 2)
+        await other.peer(connect=lasting("a"))
+        await until(lambda: quota.of_user("")[0] == there.of_user("")[0] == 1)

@@ -45,6 +45,20 @@ def test_this_python_and_its_parts_are_well(settings: Settings) -> None:
     assert only(doctor.parts(settings)).verdict == "ok"
 
 
+def test_one_users_stored_sessions_are_said_for_the_whole_network(settings: Settings) -> None:
+    brokers = tuple(Broker(id=name, cluster="c") for name in "abc")
+    limits = Limits(sessions_max=1_000, sessions_user_percent=50)
+    three = msgspec.structs.replace(settings, brokers=brokers, limits=limits)
+    finding = only(doctor.sessions(three))
+    assert finding.verdict == "ok" and "500 and 512 MiB at each broker" in finding.words
+    assert "1,000 and 1,024 MiB at 3 brokers" in finding.words
+    users = msgspec.structs.replace(three, access=Access(users="users"))
+    assert "16 percent" in only(doctor.sessions(users)).words
+    assert only(doctor.sessions(users)).verdict == "warning"
+    fair = msgspec.structs.replace(users, limits=msgspec.structs.replace(limits, sessions_user_percent=16))
+    assert only(doctor.sessions(fair)).verdict == "ok"
+
+
 def test_an_old_python_must_be_replaced(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "PYTHON_MIN", (9, 0))
     finding = only(doctor.python(settings))

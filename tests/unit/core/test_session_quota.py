@@ -58,7 +58,7 @@ def test_one_user_leaves_room_for_others() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(("serves", "wrote", "left", "over", "time")),
+            st.sampled_from(("serves", "found", "wrote", "left", "over", "time")),
             st.sampled_from(("a", "b", "c")),
             st.sampled_from(("anna", "ben")),
             st.integers(0, 50),
@@ -74,6 +74,9 @@ def test_what_is_counted_of_users_is_what_their_sessions_are(
         if what == "serves":
             quota.serves(client, user, made=True)
             held[client] = (user, FRESH_BYTES, None)
+        elif what == "found":
+            quota.found(client, user, number, now_us + number if number % 2 else None)
+            held.setdefault(client, (user, number, now_us + number if number % 2 else None))
         elif what == "wrote":
             quota.wrote(client, number)
             if client in held:
