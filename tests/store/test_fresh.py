@@ -163,6 +163,50 @@ async def test_a_deposed_leader_cannot_answer_a_fresh_read_with_old_news(
                 assert await there[0].last("net.m.a") == 2
 
 
+@pytest.mark.parametrize("subjects", [3, pytest.param(1_100, marks=pytest.mark.slow)])
+async def test_a_page_ends_only_where_a_server_knows_the_end_that_another_named(
+    tmp_path: Path, subjects: int
+) -> None:
+    """One client reaches two servers that both believe to lead: one says where the log ends, the other that nothing
+    follows."""
+    servers = LocalServers(tmp_path, servers=3)
+    async with Routes(servers) as routes:
+        with servers:
+            async with opened(servers, *servers.urls) as store:
+                log = await store.log(LOG)
+                for number in range(subjects):
+                    await log.append(records(f"net.m.a.{number}", f"old{number}"))
+                leader = await leader_of(store, LOG.name)
+            own = next(plan.url for plan in servers.plans if plan.name == leader)
+            rest = [url for url in servers.urls if url != own]
+            async with opened(servers, own) as cut_off, opened(servers, *rest) as others:
+                there = await others.log(LOG)
+                stream, truth = await cut_off.stream(LOG.name), await others.stream(LOG.name)
+                whole = await stream.slice("read", "net.m.a.>", subjects, 10)
+                assert len(whole.messages) == 1 and whole.next == subjects + 1
+                routes.cut(leader)
+                await there.append(records("net.m.a.0", "new"))
+                await there.append(records("net.c.b", "other"))
+                stream.bounds = truth.bounds  # type: ignore[method-assign]
+                asks_the_leader = stream.next_for
+                # Servers find out after some seconds that they do not lead any more; until then they answer so.
+                stream.next_for = _nothing  # type: ignore[method-assign]
+                asked = asyncio.create_task(stream.slice("read", "net.m.a.>", subjects + 1, 10))
+                await asyncio.sleep(1.0)  # for whoever would answer too soon
+                assert not asked.done(), "it would skip what the others took"
+                stream.next_for = asks_the_leader  # type: ignore[method-assign]
+                routes.heal(leader)
+                found = await asked
+                assert [each.position for each in found.messages] == [subjects + 1]
+                assert found.next == subjects + 3
+                nothing = await stream.slice("read", "net.c.none", 1, 10)
+                assert nothing.messages == () and nothing.next == subjects + 3
+
+
+async def _nothing(operation: str, pattern: str, start: int) -> None:
+    return None
+
+
 async def _said(read: Awaitable[int]) -> str:
     try:
         async with asyncio.timeout(3):

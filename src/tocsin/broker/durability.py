@@ -35,7 +35,7 @@ from tocsin.core.session import Accepted
 from tocsin.core.session_quota import SessionQuota
 from tocsin.core.stored_session import StoredSession, decode_session, kept_s, session_key
 from tocsin.core.waiting_wills import Told, Verdict, came_since
-from tocsin.errors import StoreFull, TocsinError
+from tocsin.errors import FormatNewer, StoreFull, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import fits, messages_log
 from tocsin.ports import Bus, Cell, Delivery, Entry, Log, LogSpec, Store, TableSpec
@@ -44,6 +44,9 @@ from tocsin.store.results import ResultsReader
 from tocsin.wire.replication import Bequest
 
 LOOK_AGAIN_S: Final = 1.0  # after a failure of the store
+LOOK_LATER_S: Final = (
+    30.0  # before what only a newer release can read is looked at again: a person has to act
+)
 LOOK_AT_SESSIONS_S: Final = 5.0  # between two looks at how many are stored
 WILL_AGAIN_S: Final = 5.0  # before a will is tried again that the store had no room for
 ROOM_MIN_BYTES: Final = 1 << 26  # the least that the message log is opened with
@@ -542,6 +545,11 @@ class Durability:
             try:
                 settled = await self._is_settled(client, will)
                 break
+            except FormatNewer as error:
+                # A broker of a newer release serves, or served, the client: whether it lives is not known here, and a
+                # will that waits is better than one of a client that lives.
+                self._log.error("a will waits: its client's session is unreadable here", problem=str(error))
+                await asyncio.sleep(LOOK_LATER_S)
             except TocsinError as error:
                 if not error.retryable:
                     break

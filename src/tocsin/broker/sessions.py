@@ -118,9 +118,10 @@ class Sessions:
         must not lose its session to a connection that it has given up.
         """
         key = session_key(client)
+        seen: Cell | None = None  # by a read that nobody answers with old news
         for _ in range(TAKE_ATTEMPTS):
-            cell = await self.table.get(key)
-            before = self._decoded(cell)
+            cell = seen or await self.table.get(key)
+            seen, before = None, self._decoded(cell)
             if before is not None and not may_take(before.owner, owner):
                 raise NotYours(client)
             if before is not None and before.broker not in ("", self._broker):
@@ -130,7 +131,8 @@ class Sessions:
                 if before is not None and not may_take(before.owner, owner):
                     raise NotYours(client)
             if before is None and not expiry_s:
-                if (cell := await self.table.get(key, fresh=True)) is None:
+                seen = await self.table.get(key, fresh=True)
+                if seen is None:
                     return None
                 continue
             if before is None and (problem := self.quota.no_room(owner, wall_us())):
@@ -202,13 +204,21 @@ class Sessions:
         return revision
 
     async def owner_of(self, client: str) -> str | None:
-        """Whose the stored session of a client is; None if there is none."""
+        """Whose the stored session of a client is; None if there is none.
+
+        A plain read: old news does no harm here. Whoever takes the session compares its owner again with the write, and
+        whoever forgets it reads freshly. A client that is let in by old news under another user's id gets nothing
+        of that user's, and has to go when that user comes.
+        """
         before = self._decoded(await self.table.get(session_key(client)))
         return None if before is None else before.owner
 
     async def discard(self, client: str, owner: str) -> None:
-        """A client came that wants no session: an old one, if it is its own, is forgotten."""
-        cell = await self.table.get(session_key(client))
+        """A client came that wants no session: an old one, if it is its own, is forgotten.
+
+        By a fresh read: with old news that there is none, it would come back to a client that began anew.
+        """
+        cell = await self.table.get(session_key(client), fresh=True)
         before = self._decoded(cell)
         if before is not None and not may_take(before.owner, owner):
             return

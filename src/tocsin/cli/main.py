@@ -31,6 +31,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "dataset": ("tocsin.cli.dataset", "app"),
     "feed": ("tocsin.cli.feed", "app"),
     "retained": ("tocsin.cli.retained", "app"),
+    "sessions": ("tocsin.cli.sessions", "app"),
     "explain": ("tocsin.cli.explain", "app"),
     "backup": ("tocsin.cli.backup", "app"),
     "doctor": ("tocsin.cli.doctor", "doctor"),

@@ -29,7 +29,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from tocsin.errors import OutcomeUnknown, StoreUnavailable
-from tocsin.ports import Usage
+from tocsin.ports import READ_MAX, Usage
 from tocsin.store import rules
 from tocsin.store.connection import Connection, Incoming, Mailbox, NotSent, Unanswered, frame
 from tocsin.store.verdict import NO_MESSAGE, Passing, judge, read_answer
@@ -37,6 +37,8 @@ from tocsin.store.verdict import NO_MESSAGE, Passing, judge, read_answer
 ATTEMPT_S: Final = 2.0  # how long the first attempt waits for its answer; each further one twice that
 PAUSE_S: Final = 0.05  # before the second attempt; doubles up to PAUSE_MAX_S
 PAUSE_MAX_S: Final = 1.0
+BEHIND: Final = "the server that answers is behind"
+TOO_MANY: Final = "413"  # subjects match: a server shows the last of 1 024
 PAGE_MAX_BYTES: Final = 16 << 20  # what one page may carry; it is cut short there
 MARK: Final = (
     "$mark"  # the token of a mark's subject in the place of a wildcard: no topic or key of ours has it
@@ -292,20 +294,74 @@ class Stream:
     async def _slice_checked(
         self, operation: str, pattern: str, start: int, limit: int, max_bytes: int = PAGE_MAX_BYTES
     ) -> Slice:
-        """A page whose end was checked with the leader."""
-        bounds = await self.bounds(operation)
-        messages = await self._page(operation, pattern, start, limit, max_bytes)
-        taken = sum(message.bytes for message in messages)
-        while len(messages) < limit and taken < max_bytes:
-            after = messages[-1].position + 1 if messages else max(1, start)
-            if after > bounds.newest:
-                break
-            further = await self.next_for(operation, pattern, after)
-            if further is None:
-                break
-            messages.append(further)  # the replica that answered was behind
-            taken += further.bytes
-        return _slice(messages, start, limit, max_bytes, bounds.oldest, bounds.newest)
+        """A page whose end was checked with the leader; that nothing follows, by an answer that has the newest message
+        too: of two servers that both believe to lead, one may know the end and the other say that nothing is there."""
+
+        async def attempt(timeout_s: float) -> Slice:
+            bounds = await self.bounds(operation)
+            messages = await self._page(operation, pattern, start, limit, max_bytes)
+            taken = sum(message.bytes for message in messages)
+            while len(messages) < limit and taken < max_bytes:
+                after = messages[-1].position + 1 if messages else max(1, start)
+                if after > bounds.newest:
+                    break
+                further = await self.next_for(operation, pattern, after)
+                if further is None:
+                    await self._check_end(operation, pattern, after, bounds, timeout_s)
+                    break
+                messages.append(further)  # the replica that answered was behind
+                taken += further.bytes
+            return _slice(messages, start, limit, max_bytes, bounds.oldest, bounds.newest)
+
+        return await persist(self.connection, operation, self.deadline_s, attempt)
+
+    async def _check_end(
+        self, operation: str, pattern: str, after: int, bounds: Bounds, timeout_s: float
+    ) -> None:
+        """See by one server's answer that it knows the stream up to its end, and has nothing of a pattern from a
+        position on; ``Passing`` if another server has to be asked.
+
+        Such an answer is that of ``multi_last``: its end says up to which position the server looked. It is given only
+        if there is anything to show, so that the subject of any message is asked for beside the pattern.
+        """
+        if bounds.oldest > bounds.newest:
+            return  # nothing at all is kept
+        known = await self._direct_one(operation, {"last_by_subj": ">"})
+        if known is None or (
+            rules.covers(pattern, known.subject) and after <= known.position <= bounds.newest
+        ):
+            raise Passing(operation, BEHIND)
+        status, known_to, found = await self._look(timeout_s, after, pattern, known.subject)
+        if status == TOO_MANY:
+            await self._check_all(operation, pattern, after, bounds.newest, known.subject, timeout_s)
+        elif known_to < bounds.newest or any(
+            rules.covers(pattern, each.subject) and after <= each.position <= bounds.newest for each in found
+        ):
+            raise Passing(operation, BEHIND)
+
+    async def _look(self, timeout_s: float, after: int, *subjects: str) -> tuple[str, int, list[Stored]]:
+        """The last messages of subjects from a position on; with how the answer ended, and how far the server knows."""
+        request = {"multi_last": subjects, "seq": after, "max_bytes": PAGE_MAX_BYTES}
+        found: list[Stored] = []
+        with Mailbox(self.connection) as box:
+            await self.connection.send(self._get_frame(request, box))
+            while not (answer := await box.get(timeout_s)).status:
+                if (message := _found(answer)) is not None:
+                    found.append(message)
+        return answer.status, int(answer.headers.get("Nats-UpTo-Sequence", "0")), found
+
+    async def _check_all(
+        self, operation: str, pattern: str, after: int, newest: int, known: str, timeout_s: float
+    ) -> None:
+        """The same of a pattern that too many subjects match: look at all that follows. Nothing does if that was
+        removed, or if the server is behind: how far it knows is then asked by the one subject."""
+        while after <= newest:
+            page = await self._page(operation, ">", after, READ_MAX)
+            if any(rules.covers(pattern, each.subject) for each in page if each.position <= newest):
+                raise Passing(operation, BEHIND)
+            if not page and (await self._look(timeout_s, 1, known))[1] < newest:
+                raise Passing(operation, BEHIND)
+            after = page[-1].position + 1 if page else newest + 1
 
     async def _page(
         self, operation: str, pattern: str, start: int, limit: int, max_bytes: int = PAGE_MAX_BYTES

@@ -10,6 +10,7 @@ from mqtt5 import ConnectPacket, DisconnectPacket, Will
 
 from tests.unit.broker.door import DEADLINE_S, Door
 from tests.unit.broker.talk import LASTING, ONE
+from tocsin.broker import durability as module
 from tocsin.broker.durability import Durability
 from tocsin.config import Budgets
 from tocsin.core.budget import Budget, bounds_of
@@ -95,6 +96,28 @@ async def test_a_copys_will_that_the_log_has_is_settled_however_long_ago_it_got_
             durability._find_out("c", will, verdict.set_result)
             verdicts.append(await verdict)
         assert verdicts == [True, False, False], "the last one does not know where to look"
+    finally:
+        await store.close()
+
+
+async def test_a_copys_will_waits_while_only_a_newer_release_can_read_its_clients_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "LOOK_LATER_S", 0.01)
+    store = MemoryStore(MemoryServer())
+    try:
+        durability = await opened(store)
+        table = await store.table(TableSpec("net-sessions"))
+        session = StoredSession("c", uid="later", expiry_s=60, epoch=9)
+        await table.put(session_key("c"), b"\x09" + encode_session(session)[1:])
+        verdict: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        will = Bequest(Publication("gone", b"x", 1, "c"), 600, "b.1.will", session="u", epoch=1, since=1)
+        durability._find_out("c", will, verdict.set_result)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not verdict.done(), "the client may live"
+        await table.put(session_key("c"), encode_session(session))
+        assert await asyncio.wait_for(verdict, DEADLINE_S), "it came since"
     finally:
         await store.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from tocsin.core.delivery import Progress
 from tocsin.core.forwarding import Subscription
 from tocsin.core.stored_session import SERVED_S, StoredSession, decode_session, encode_session, session_key
 from tocsin.errors import Conflict
-from tocsin.ports import Delivery, Table, TableSpec
+from tocsin.ports import Cell, Delivery, Table, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 
 
@@ -228,3 +229,40 @@ async def test_a_session_of_release_0_1_0_is_resumed(network: Network) -> None:
     await network.table.put(session_key("me"), old)
     hold, resumed = await take(network.broker("north-1"))
     assert resumed and (hold.session.uid, hold.session.epoch) == ("uid", 4)
+
+
+class OldNews:
+    """A table whose plain reads are answered by a server that has missed everything."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    async def get(self, key: str, *, fresh: bool = False) -> Cell | None:
+        return await self._table.get(key, fresh=True) if fresh else None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+
+async def test_old_news_that_there_is_no_session_is_not_believed(network: Network) -> None:
+    await take(network.broker("north-1"))
+    await network.table.put(
+        session_key("me"), encode_session(StoredSession("me", uid="u", expiry_s=60, progress=Progress(1)))
+    )
+    late = Sessions(cast(Table, OldNews(network.table)), network.store.bus, network="net", broker="south-1")
+    taken = await late.take("me", owner="", clean=False, expiry_s=0, tail=5)
+    assert taken is not None and taken[0].uid == "u", "and not given up after a few tries"
+    await network.table.put(
+        session_key("me"), encode_session(StoredSession("me", uid="u", expiry_s=60, progress=Progress(1)))
+    )
+    await late.discard("me", "")
+    assert await network.table.get(session_key("me")) is None
+
+
+async def test_a_session_that_only_a_fresh_read_shows_and_nobody_can_read_is_refused_at_once(
+    network: Network,
+) -> None:
+    await network.table.put(session_key("me"), b"\x01garbage")
+    late = Sessions(cast(Table, OldNews(network.table)), network.store.bus, network="net", broker="south-1")
+    with pytest.raises(Unreadable):
+        await late.take("me", owner="", clean=False, expiry_s=0, tail=5)
