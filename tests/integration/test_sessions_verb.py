@@ -72,7 +72,7 @@ async def test_an_operator_lists_sessions_and_removes_one_that_is_damaged(tmp_pa
         here.close()
     lines = [json.loads(line) for line in (state / "audit" / "audit.log").read_text().splitlines()]
     assert [(each["action"], each["outcome"]) for each in lines] == [
-        ("remove session", "refused"),
+        ("remove session", "failed"),
         ("remove session", "done"),
         ("remove session", "done"),
     ]

@@ -72,7 +72,7 @@ class Durability:
         will_grace_s: int,
         others: Iterable[str] = (),
         has_users: bool = False,
-        budget: Budget | None = None,
+        budget: Budget,
     ) -> None:
         self.journal = journal
         self.retained = retained
@@ -151,7 +151,6 @@ class Durability:
         announce: Callable[[Publication], None],
         pressure: Callable[[bool], None],
         unwanted: Callable[[int], None],
-        budget: Budget | None = None,
     ) -> Durability:
         """``others``: the names that other brokers may have; ``has_users``: clients can prove who they are."""
         log = await _open_within(store, messages_log(network, keep_s, keep_bytes))

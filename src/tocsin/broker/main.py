@@ -199,7 +199,6 @@ class _Broker:
             retained_max=settings.limits.retained_max,
             retained_bytes=settings.budgets.retained_bytes,
             retained_user_bytes=settings.budgets.retained_bytes * settings.budgets.user_percent // 100,
-            budget=self._exchange.budget,
             groups_max=settings.limits.groups_max,
             members_max=settings.limits.group_members_max,
             budget=self._exchange.budget,

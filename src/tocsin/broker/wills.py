@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tocsin.core.budget import Budget, Kind
+from tocsin.config import Budgets
+from tocsin.core.budget import Budget, Kind, bounds_of
 from tocsin.core.waiting_wills import Cancel, Publish, Reserve, WaitingWills
 
 
@@ -18,10 +19,7 @@ class Wills(WaitingWills):
         settled: Callable[[str], None] = lambda client: None,
         budget: Budget | None = None,
     ) -> None:
-        if budget is None:
-            super().__init__(publish, _later, settled)
-        else:
-            super().__init__(publish, _later, settled, _reserving(budget))
+        super().__init__(publish, _later, settled, _reserving(budget or Budget(bounds_of(Budgets()))))
 
 
 def _reserving(budget: Budget) -> Reserve:

@@ -12,14 +12,14 @@ import msgspec
 import typer
 
 from tocsin.broker.holding import OVER
+from tocsin.cli.auditing import audited
 from tocsin.cli.layout import console, lay_out
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
 from tocsin.config import Settings
 from tocsin.core.stored_session import FOREVER_S, StoredSession, decode_session, session_key
-from tocsin.errors import Conflict, FormatNewer, OperatorError, TocsinError
+from tocsin.errors import Conflict, FormatNewer, OperatorError
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Table, TableSpec
-from tocsin.runtime.audit import Audit
 from tocsin.store.jetstream import JetStreamStore
 
 app = typer.Typer(help="List and remove stored sessions, also damaged ones.", no_args_is_help=True)
@@ -118,15 +118,11 @@ def remove(
             abort=True,
             err=True,
         )
-    audit, said = Audit(settings.state), f"tocsin sessions remove{' --force' if force else ''}"
-    try:
+    what = f"tocsin sessions remove {'--key ' if by_key else ''}{client}{' --force' if force else ''}"
+    with audited(settings.state, "remove session", found.client or key, what) as note:
         asyncio.run(_remove(settings, key, client, force))
-    except TocsinError as error:
-        outcome = "refused" if isinstance(error, OperatorError) else "failed"
-        audit.write("operator", "remove session", found.client or key, said, outcome, str(error))
-        raise
-    audit.write("operator", "remove session", found.client or key, said, "done")
-    typer.echo(f"removed {_words(found)}")
+        note.result = f"removed {_words(found)}"
+    typer.echo(note.result)
 
 
 def _words(session: Session) -> str:

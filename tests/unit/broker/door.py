@@ -203,7 +203,6 @@ class Door:
             announce=self.exchange.announce,
             pressure=self.listener.hold_back,
             unwanted=self.exchange.lose,
-            budget=self.exchange.budget,
         )
         self.exchange.durability.replicating.attend(self.listener)
         self._running = asyncio.create_task(self.exchange.durability.run(self.listener.let_go, self.store))
