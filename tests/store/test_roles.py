@@ -255,25 +255,72 @@ async def test_a_server_without_tls_is_not_talked_to_where_tls_is_asked_for(
 ) -> None:
     """Somebody else who listens on the port of a server that is down: what it says is not taken for the store's."""
     heard: list[bytes] = []
+    posing = await _pose(heard)
+    url = f"tls://127.0.0.1:{posing.sockets[0].getsockname()[1]}"
+    own = msgspec.structs.replace(servers.nats, urls=(url,))
+    for nats in (
+        own,
+        msgspec.structs.replace(own, tls_handshake="upgrade"),
+        msgspec.structs.replace(own, tls_handshake="upgrade", urls=(url.replace("tls:", "nats:"),)),
+        Nats(urls=(url,), token="secret"),
+    ):
+        with pytest.raises(
+            StoreUnavailable, match="does not speak TLS" if nats.tls_handshake == "upgrade" else None
+        ):
+            await JetStreamStore.open(nats, "broker", name="x", deadline_s=2)
+        assert not any(b"CONNECT" in each or b"secret" in each for each in heard)
+    posing.close()
+
+
+async def _pose(heard: list[bytes], port: int = 0) -> asyncio.Server:
+    """A server that knows no TLS, and takes whatever it is told."""
 
     async def pose(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         info = b'{"server_id":"x","version":"2.15.1","max_payload":1048576,"headers":true,"nonce":"abc"}'
         writer.write(b"INFO " + info + b"\r\n")
-        while data := await reader.read(4_096):
-            heard.append(data)
-            if b"PING" in data:
-                writer.write(b"PONG\r\n")
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(4_096):
+                heard.append(data)
+                if b"PING" in data:
+                    writer.write(b"PONG\r\n")
         writer.close()
 
-    posing = await asyncio.start_server(pose, "127.0.0.1", 0)
-    url = f"tls://127.0.0.1:{posing.sockets[0].getsockname()[1]}"
-    for handshake in ("first", "upgrade"):
-        nats = msgspec.structs.replace(servers.nats, urls=(url,), tls_handshake=handshake)
-        with pytest.raises(StoreUnavailable):
-            await JetStreamStore.open(nats, "broker", name="x", deadline_s=2)
-        if handshake == "first":
-            assert not any(b"CONNECT" in each for each in heard)
-    posing.close()
+    return await asyncio.start_server(pose, "127.0.0.1", port)
+
+
+@pytest.mark.parametrize("handshake", ["first", "upgrade"])
+async def test_who_comes_back_says_nothing_to_a_server_without_tls(tmp_path: Path, handshake: str) -> None:
+    """A server with TLS is gone, and somebody else has its port: nats-py reconnects by itself."""
+    heard: list[bytes] = []
+    made = SecuredServers(tmp_path)
+    if handshake == "upgrade":
+        for plan in made.plans:
+            text = plan.config.read_text()
+            assert "handshake_first" in text
+            plan.config.write_text(re.sub(r"handshake_first: \S+", "handshake_first: false", text))
+    with made:
+        nats = msgspec.structs.replace(made.nats, tls_handshake=handshake)
+        store = await JetStreamStore.open(nats, "broker", name="x", deadline_s=20)
+    posing = await _pose(heard, int(made.urls[0].rsplit(":", 1)[1]))
+    try:
+        async with asyncio.timeout(20):
+            while len(heard) < (handshake == "first") or store.connection.connected:
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(2.0)  # for several attempts
+        assert not any(b"CONNECT" in each or b"PING" in each for each in heard)
+    finally:
+        await store.close()
+        posing.close()
+
+
+async def test_servers_that_take_less_than_the_largest_packet_needs_are_refused(tmp_path: Path) -> None:
+    made = SecuredServers(tmp_path)
+    for plan in made.plans:
+        text = plan.config.read_text()
+        plan.config.write_text(re.sub(r"max_payload: \d+", "max_payload: 65536", text))
+    with made, pytest.raises(OperatorError, match=r"65,536 bytes \(its max_payload\).*1,048,576") as caught:
+        await JetStreamStore.open(made.nats, "broker", name="x", deadline_s=20)
+    assert "nats.urls" in str(caught.value)
 
 
 async def test_a_user_of_sql_asks_under_its_own_name_only(tmp_path: Path) -> None:

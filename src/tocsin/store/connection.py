@@ -27,6 +27,7 @@ from typing import Any, Final
 
 import msgspec
 import structlog
+from nats import errors
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 
@@ -236,6 +237,11 @@ class Connection:
         url = self._client.connected_url
         return "" if url is None else f"{url.scheme}://{url.hostname}:{url.port}"
 
+    @property
+    def max_payload(self) -> int:
+        """The largest message that the server takes, headers included."""
+        return self._client.max_payload
+
     def check_open(self, operation: str) -> None:
         if self.closed:
             raise StoreUnavailable(operation, "this store was closed")
@@ -329,7 +335,8 @@ class Connection:
         """Open a fresh client in place of the old one."""
         if self._keeper is not None:
             await _discard(self._client)
-        client = Client()
+        client = _Client()
+        client.secure = self._login.secure
         refused = asyncio.Event()
         options = self._options(client, refused)
         work: list[Awaitable[Any]] = [client.connect(**options), refused.wait()]
@@ -344,8 +351,8 @@ class Connection:
                 for listener in tuple(self._listeners):
                     await listener.attach(client)
                 await client.flush(timeout=5)
-                if self._login.secure and not _encrypted(client):
-                    raise _Unencrypted("the server does not speak TLS")
+                if self._login.secure and not _encrypted(client):  # nats-py has changed beneath ``_Client``
+                    raise _Unencrypted("the connection is not encrypted")
                 self._client = client
                 self._came_up()
         except Exception as error:
@@ -481,12 +488,29 @@ def _show_key(client: Client, login: Login) -> None:
     client._public_nkey = public_key(login.seed)
 
 
-class _Unencrypted(Exception):
+class _Client(Client):
+    """nats-py, which says nothing to a server without TLS if it is to be ``secure``.
+
+    By itself it goes by the first words of whoever answers, whatever the address is: if those do not ask for TLS, it
+    sends token, JWT and signature in clear text, also whenever it comes back to a server. CONNECT is the first thing
+    that it sends.
+    """
+
+    secure = False
+
+    def _connect_command(self) -> bytes:
+        if self.secure and not _encrypted(self):
+            if self._transport is not None:
+                self._transport.close()  # type: ignore[no-untyped-call]  # nats-py leaves it open
+            raise _Unencrypted("the server does not speak TLS")
+        return super()._connect_command()
+
+
+class _Unencrypted(errors.Error):
     """TLS was asked for, and the server has none."""
 
 
 def _encrypted(client: Client) -> bool:
-    """Whether a client speaks TLS; nats-py goes without if a server says so, whatever its address."""
     writer = getattr(client._transport, "_io_writer", None)
     return writer is not None and writer.get_extra_info("ssl_object") is not None
 

@@ -13,8 +13,8 @@ import msgspec
 import structlog
 
 from tocsin.config import Nats
-from tocsin.errors import Refused, StoreFull
-from tocsin.ports import LogSpec, TableSpec
+from tocsin.errors import OperatorError, Refused, StoreFull
+from tocsin.ports import PAYLOAD_MAX_BYTES, LogSpec, TableSpec
 from tocsin.store import jetstream_log, jetstream_table, rules
 from tocsin.store.connection import Connection
 from tocsin.store.jetstream_bus import JetStreamBus
@@ -57,14 +57,26 @@ class JetStreamStore:
     async def open(
         cls, nats: Nats, role: Role, *, name: str, deadline_s: float | None = None
     ) -> JetStreamStore:
-        """The store that settings name, for a process of this role; within ``nats.deadline_s`` unless said."""
-        return await cls.connect(
+        """The store that settings name, for a process of this role; within ``nats.deadline_s`` unless said.
+
+        ``OperatorError`` if its servers do not take what the largest packet needs.
+        """
+        store = await cls.connect(
             nats.addresses(),
             login=login_of(nats, role),
             replicas=nats.replicas(),
             name=name,
             deadline_s=nats.deadline_s if deadline_s is None else deadline_s,
         )
+        most, url = store.connection.max_payload, store.connection.url
+        if most < PAYLOAD_MAX_BYTES:
+            await store.close()
+            raise OperatorError(
+                f"the NATS server {url} takes messages of up to {most:,} bytes (its max_payload); "
+                f"the largest packet and the largest session need {PAYLOAD_MAX_BYTES:,}",
+                f"Set max_payload: {PAYLOAD_MAX_BYTES} in the configuration of each of the servers in nats.urls",
+            )
+        return store
 
     @classmethod
     async def connect(

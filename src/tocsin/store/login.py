@@ -87,13 +87,19 @@ def login_of(nats: Nats, role: str) -> Login:
         seed=seed,
         jwt=jwt,
         credentials=credentials,
-        secure=any(url.startswith("tls://") for url in nats.addresses()),
+        secure=_wants_tls(nats),
         first=nats.tls_handshake == "first",
         ca=nats.ca,
         certificate=nats.certificate.replace(ROLE, role),
         key=nats.key.replace(ROLE, role),
         tls_name=nats.tls_name,
     )
+
+
+def _wants_tls(nats: Nats) -> bool:
+    """Whether anything in the settings asks for TLS: then nothing is said without it, at any of the addresses."""
+    named = nats.ca or nats.certificate or nats.tls_handshake == "first"
+    return bool(named) or any(url.startswith("tls://") for url in nats.addresses())
 
 
 def _credentials(path: str) -> tuple[str, str]:

@@ -47,6 +47,9 @@ def test_nats_py_still_takes_bytes_the_way_we_hand_them_over() -> None:
     assert list(inspect.signature(Client._send_command).parameters)[:2] == ["self", "cmd"]
     assert inspect.iscoroutinefunction(Client._send_command)
     assert inspect.iscoroutinefunction(Client._flush_pending)
+    # Nothing is sent before the command that ``_Client`` withholds where there is no TLS.
+    source = inspect.getsource(Client._process_connect_init)
+    assert source.index("self._connect_command()") < source.index(".write(")
     assert isinstance(Client.pending_data_size, property)
 
 
