@@ -19,7 +19,7 @@ from mqtt5 import (
 
 from tests.conformance.speech import BOTH, MALFORMED, PROTOCOL_ERROR, fate, properties, said
 from tests.unit.broker.door import Door, Peer
-from tests.unit.broker.talk import ONE, TWO, frame, lasting, nothing_more, publish, receive, text
+from tests.unit.broker.talk import ONE, TWO, ending, frame, lasting, nothing_more, publish, receive, text
 from tocsin.wire.codec import V5, V311, Version
 
 
@@ -207,3 +207,17 @@ async def test_an_id_at_qos_1_is_not_free_before_it_was_acknowledged(door: Door,
     """A repeat is one, if it says so; anything else on that id is a mistake."""
     one = frame(0x32, text("a"), b"\0\1", properties(version), b"x")
     assert await fate(door, one + one, version) == said(PROTOCOL_ERROR, version)
+
+
+@BOTH
+@pytest.mark.parametrize("qos", [ONE, TWO])
+async def test_an_answer_of_the_other_qos_is_a_protocol_error(door: Door, version: Version, qos: QoS) -> None:
+    subscriber, publisher = await subscribed(door, version, qos), await door.peer("p")
+    await publish(publisher, "a", b"x", qos)
+    sent = await subscriber.first(PublishPacket)
+    assert sent.packet_id is not None
+    subscriber.send(PubRecPacket(sent.packet_id) if qos == ONE else PubAckPacket(sent.packet_id))
+    assert await ending(subscriber) == said(PROTOCOL_ERROR, version)
+    again = await door.peer(connect=session_of(version), version=version, accepted=False)
+    repeated = await again.first(PublishPacket)
+    assert (repeated.payload, repeated.duplicate) == (b"x", True), "it was not acknowledged"

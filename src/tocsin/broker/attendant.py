@@ -43,6 +43,7 @@ from tocsin.core.attendance import (
     Subscribed,
     Unsubscribed,
     Usurped,
+    Violated,
     Writable,
 )
 from tocsin.core.attendance_signals import DeliverResult, ReadResults
@@ -61,7 +62,7 @@ from tocsin.core.machine import (
     SetTimer,
     TimerFired,
 )
-from tocsin.core.session import TakenOver
+from tocsin.core.session import TakenOver, WireFailed
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
 from tocsin.errors import StoreFull
@@ -397,6 +398,8 @@ class Attendant:
                 )
             case Overfull():
                 self._connection.exhausted(StoreFull("store the session", SESSIONS_FULL))
+            case Violated(error=error):
+                self._connection.post(WireFailed(error=error, cause=self._cause))
             case Usurped():
                 self._connection.post(TakenOver(cause=self._cause))
             case Gone(unstored=unstored):

@@ -7,6 +7,7 @@ from typing import Final
 from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket, PubRelPacket, PubRelReasonCode
 
 from tocsin.core.delivery import Delivery
+from tocsin.errors import ProtocolViolation
 
 REFUSED_FROM: Final = 0x80
 
@@ -14,7 +15,15 @@ Answer = PubAckPacket | PubRecPacket | PubCompPacket
 
 
 def hear(delivery: Delivery | None, packet: Answer) -> tuple[PubRelPacket | None, bool]:
-    """What to reply at once, and whether the client waits for what it said to be stored."""
+    """What to reply at once, and whether the client waits for what it said to be stored.
+
+    ``ProtocolViolation`` for PUBREC in answer to QoS 1, and PUBACK to QoS 2 (MQTT 5, 4.3.2 and 4.3.3).
+    """
+    sent = 0 if delivery is None else delivery.qos_of(packet.packet_id)
+    if sent == 1 and isinstance(packet, PubRecPacket):
+        raise ProtocolViolation("a message at QoS 1 was answered with PUBREC")
+    if sent == 2 and isinstance(packet, PubAckPacket):
+        raise ProtocolViolation("a message at QoS 2 was answered with PUBACK")
     if isinstance(packet, PubRecPacket):
         return _hear_pubrec(delivery, packet)
     if delivery is not None and isinstance(packet, PubAckPacket):

@@ -54,6 +54,7 @@ from tocsin.core.attendance_signals import StreamSaid as StreamSaid
 from tocsin.core.attendance_signals import Subscribed as Subscribed
 from tocsin.core.attendance_signals import Unsubscribed as Unsubscribed
 from tocsin.core.attendance_signals import Usurped as Usurped
+from tocsin.core.attendance_signals import Violated as Violated
 from tocsin.core.attendance_signals import Writable as Writable
 from tocsin.core.catching_up import CatchingUp
 from tocsin.core.channel_request import is_channel
@@ -66,7 +67,7 @@ from tocsin.core.messages_track import MessagesTrack
 from tocsin.core.record_ids import RecordIds
 from tocsin.core.results_track import ResultsTrack, checkpoint_later
 from tocsin.core.stored_session import StoredSession, within
-from tocsin.errors import StoreFull, Trimmed
+from tocsin.errors import ProtocolViolation, StoreFull, Trimmed
 from tocsin.model.stream import Value
 
 LAST_TRIES: Final = 3  # failures in storing what an ended connection leaves, before it is left as it is
@@ -197,7 +198,10 @@ class Attendance(TableMachine):
         packet_id = event.packet.packet_id
         of_results = packet_id > POSITION_IDS and packet_id in ALL_RESULTS
         track = self.results.of_packet(packet_id) if of_results else self.messages.of_packet(packet_id)
-        reply, waits = hear(track, event.packet)
+        try:
+            reply, waits = hear(track, event.packet)
+        except ProtocolViolation as error:
+            return [Violated(error=error, cause=event.cause)]
         effects: list[Effect] = [] if reply is None else [Reply(packet=reply, cause=event.cause)]
         if waits and self.messages.urgent:
             effects += self._save(event.cause)

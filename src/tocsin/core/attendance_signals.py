@@ -15,7 +15,7 @@ from tocsin.core.forwarding import Subscription
 from tocsin.core.machine import Effect, Event, Stored, StoreFailed, TimerFired
 from tocsin.core.stored_group import Claim
 from tocsin.core.stored_session import StoredSession
-from tocsin.errors import TocsinError
+from tocsin.errors import ProtocolViolation, TocsinError
 from tocsin.model.stream import Value
 from tocsin.ports import Entry
 
@@ -227,6 +227,12 @@ class Durable(Effect, frozen=True, kw_only=True):
 
 class Overfull(Effect, frozen=True, kw_only=True):
     """The store has no room for the session as it should be, and its client waits for that: end the connection."""
+
+
+class Violated(Effect, frozen=True, kw_only=True):
+    """The client answered a message in a way that the protocol forbids: end the connection."""
+
+    error: ProtocolViolation
 
 
 class Usurped(Effect, frozen=True, kw_only=True):

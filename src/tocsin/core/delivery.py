@@ -284,6 +284,10 @@ class Delivery:
 
     # ── acknowledgements ────────────────────────────────────────────────────────────────────────────────────
 
+    def qos_of(self, identifier: int) -> int:
+        """At which QoS the message under an id was sent that the client has not answered; 0: there is none."""
+        return self._window.get(identifier, (0, 0))[1]
+
     def puback(self, identifier: int) -> bool:
         """A QoS 1 message is settled; False if there is none under that id."""
         if self._window.get(identifier, (0, 0))[1] != 1:
