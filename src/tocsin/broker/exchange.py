@@ -95,7 +95,8 @@ class Exchange:
         self._table: ForwardingTable[Subscriber] = ForwardingTable(permits=_permits)
         self.queries = Queries(self._table, self._tell, queries_changed)
         self.routes = Routes(self._table, self.peers, lambda: self.carriage.links_changed())
-        self.near: Callable[[str, bytes], None] = lambda topic, payload: None  # words of the cluster's
+        # Hears words of the cluster's: from whom, as its certificate says, on which topic, and what.
+        self.near: Callable[[str, str, bytes], None] = lambda peer, topic, payload: None
         self.apart: Callable[[], dict[str, int]] = dict  # figures of a broker that no leader hears
         self.carriage = Carriage(cluster, self.links, self, self.lose)
         self._shares = Shares(cluster, self.links, self._add_each, self.lose)
@@ -116,13 +117,14 @@ class Exchange:
         if fanout.shares:
             self._shares.give(fanout.shares, packet)
 
-    def relay(self, cluster: str, topic: str, packet: PublishPacket) -> None:
-        """A message that came over a link from a broker of this cluster."""
+    def relay(self, cluster: str, topic: str, packet: PublishPacket, peer: str = "") -> None:
+        """A message that came over a link from a broker of this cluster. ``peer``: the name in the certificate of who
+        sent it; empty if it was carried by others, who cannot vouch for it."""
         if topic == CARRIED:
             self.carriage.take(packet)
             return
         if topic.startswith(NEAR):
-            self.near(topic, packet.payload)
+            self.near(peer, topic, packet.payload)
             return
         self.counts.relayed += 1
         if topic.startswith(ONE_PREFIX):

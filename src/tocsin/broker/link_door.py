@@ -55,7 +55,7 @@ AT_MOST_ONCE: Final = QoS.AT_MOST_ONCE
 class Receiver(Protocol):
     """Who takes what links bring."""
 
-    def relay(self, cluster: str, topic: str, packet: PublishPacket) -> None: ...
+    def relay(self, cluster: str, topic: str, packet: PublishPacket, peer: str = "") -> None: ...
 
     def relay_run(self, cluster: str, run: PublishRun) -> None: ...
 
@@ -260,7 +260,7 @@ class IncomingConnection(asyncio.Protocol):
         elif cluster is not None and type(item) is PublishPacket and item.qos == AT_MOST_ONCE:
             topic = self._machine.topic_of(item)
             if topic is not None:
-                self._door.receiver.relay(cluster, topic, item)
+                self._door.receiver.relay(cluster, topic, item, self._machine.peer)
         else:
             self.post(PacketArrived(packet=item, version=self._decoder.version or V5))
 

@@ -1,9 +1,12 @@
 """The shell of ``core.landmark``: this broker and the others of its cluster, when no leader is heard.
 
 Words go over links, as messages on topics that no client may publish to; and so do messages of replication while the
-bus does not carry them. Who the others are is in a table, in which each broker writes itself down when it starts and
-when a leader counts on it again: whoever is cut off knows whom to dial from what it read before. An entry decides
-nothing else, so that a stale one costs some dialling.
+bus does not carry them. A broker speaks for itself only: a word is believed if the certificate of the link that brought
+it is its sender's. So words go straight, and none that others carried is heard.
+
+Who the others are is in a table, in which each broker writes itself down when it starts and when a leader counts on it
+again: whoever is cut off knows whom to dial from what it read before. An entry decides nothing else but whose
+certificate a standby shows that took another's place, so that a stale one costs some dialling.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ from tocsin.ports import Change, Table
 from tocsin.runtime.pump import Pump, wall_us
 from tocsin.runtime.timers import Timers
 from tocsin.wire.codec import V5, encode
+from tocsin.wire.replication import decode_replication, speakers
 from tocsin.wire.topics import NEAR_PREFIX
 from tocsin.wire.words import Word, decode_word, encode_word
 
@@ -96,6 +100,7 @@ class Neighbourhood:
         self._prefix = f"near.{_digest(own.cluster)}."
         self._key = self._prefix + _digest(own.id)
         self._entry = ENTRY.write(own)
+        self.forged = 0  # words that were not their sender's
         self.sent = 0  # words …
         self.sent_bytes = 0
         self._log = structlog.get_logger()
@@ -118,6 +123,7 @@ class Neighbourhood:
             "cluster_gone": len(self._machine.gone),
             "words": self.sent,
             "words_bytes": self.sent_bytes,
+            "words_forged": self.forged,
         }
 
     def stands_in_for(self, broker: str) -> BrokerInfo | None:
@@ -148,20 +154,35 @@ class Neighbourhood:
         """The brokers whose local backup this one is."""
         self._post(BacksKnown(primaries=primaries, cause=f"{self._own.id}:backs"))
 
-    def hear(self, topic: str, payload: bytes) -> None:
-        """A message of another broker on one of our topics."""
-        if topic == REPLICATION:
-            self._around.hear_replication(payload)
-            return
+    def hear(self, peer: str, topic: str, payload: bytes) -> None:
+        """A message of another broker on one of our topics; ``peer`` is the name in the certificate of its link."""
         try:
+            if topic == REPLICATION:
+                if all(self._speaks_for(peer, each) for each in speakers(decode_replication(payload))):
+                    self._around.hear_replication(payload)
+                return
             word = decode_word(payload)
         except UNREADABLE as error:
             self._log.warning("a word of another broker is unreadable", problem=str(error))
+            return
+        if not self._speaks_for(peer, word.sender):
             return
         self._post(Received(sender=broker_address(word.sender), message=word, cause=f"{word.sender}:word"))
         if self.severed and word.sender not in self._met:
             self._met.add(word.sender)
             self._around.met()
+
+    def _speaks_for(self, peer: str, sender: str) -> bool:
+        """Whether a link with this certificate may bring a broker's words. One that took the place of another has its
+        own certificate still, as its entry in the table says."""
+        if peer and (
+            sender == peer
+            or any(each.id == sender and each.certified == peer for each in self._entries.values())
+        ):
+            return True
+        self.forged += 1
+        self._log.warning("a broker spoke for another, and was not believed", peer=peer, sender=sender)
+        return False
 
     def detour(self, broker: str, payload: bytes) -> bool:
         """Send a message of replication over a link, if the bus may not carry it; whether it was."""
@@ -173,7 +194,7 @@ class Neighbourhood:
         link = self._around.link(broker)
         if link is None or not link.up:
             return False
-        link.deliver(encode(PublishPacket(topic, payload, user_properties=MARK), V5), 0)
+        link.pass_on(encode(PublishPacket(topic, payload, user_properties=MARK), V5), 0)
         return True
 
     # ── the roster ──────────────────────────────────────────────────────────────────────────────────────────

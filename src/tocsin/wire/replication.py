@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from tocsin.model.message import Address, Message
+from tocsin.model.message import Address, Message, broker_address
 from tocsin.model.network import Scheme
 from tocsin.model.publication import Publication
 from tocsin.model.versions import Packed
@@ -171,6 +171,15 @@ def subject(network: str, broker: str) -> str:
 
 def encode_replication(sender: Address, cause: str, message: Message) -> bytes:
     return ENVELOPE.write((sender, cause, message))
+
+
+def speakers(envelope: Envelope) -> frozenset[str]:
+    """The brokers for whom a message speaks: its sender, and whom it names as that."""
+    message, sender = envelope.message, envelope.sender.removeprefix(broker_address(""))
+    if isinstance(message, Mourned):  # of one that is gone
+        return frozenset({sender})
+    named = message.backup if isinstance(message, Applied | Behind | Declined) else message.primary
+    return frozenset({sender, named})
 
 
 def decode_replication(data: bytes) -> Envelope:

@@ -31,7 +31,7 @@ class Heard:
     def __init__(self) -> None:
         self.topics: list[str] = []
 
-    def relay(self, cluster: str, topic: str, packet: PublishPacket) -> None:
+    def relay(self, cluster: str, topic: str, packet: PublishPacket, peer: str = "") -> None:
         self.topics.append(topic)
 
     def relay_run(self, cluster: str, run: object) -> None:

@@ -11,12 +11,15 @@ import pytest
 from mqtt5 import PingReqPacket, PingRespPacket, PublishPacket
 
 from tests.unit.broker.door import Door, until
-from tocsin.broker.neighbourhood import MARK, PREFIX, REPLICATION, WORDS, Neighbourhood
+from tocsin.broker.neighbourhood import ENTRY, MARK, PREFIX, REPLICATION, WORDS, Neighbourhood
 from tocsin.config import Limits
+from tocsin.model.message import broker_address
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
 from tocsin.ports import Table, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.wire.codec import V5, Decoder
+from tocsin.wire.replication import Begun, encode_replication
+from tocsin.wire.words import Word, encode_word
 
 
 class Wire:
@@ -24,13 +27,14 @@ class Wire:
 
     up = True
 
-    def __init__(self, to: Broker) -> None:
+    def __init__(self, to: Broker, peer: str) -> None:
         self._to = to
+        self._peer = peer
 
-    def deliver(self, data: bytes, messages: int) -> None:
+    def pass_on(self, data: bytes, messages: int) -> None:
         for packet in Decoder(1 << 20, version=V5).feed(data):  # as the peer reads it
             assert isinstance(packet, PublishPacket) and packet.topic.startswith(PREFIX)
-            self._to.near.hear(packet.topic, bytes(packet.payload))
+            self._to.near.hear(self._peer, packet.topic, bytes(packet.payload))
 
 
 class Broker:
@@ -49,7 +53,9 @@ class Broker:
 
     def link(self, broker: str) -> Any:
         there = self._brokers.get(broker)
-        return Wire(there) if broker in self.wanted and there is not None and there.alive else None
+        return (
+            Wire(there, self.info.id) if broker in self.wanted and there is not None and there.alive else None
+        )
 
     def want_links(self, peers: tuple[BrokerInfo, ...]) -> None:
         self.wanted = {each.id for each in peers}
@@ -125,12 +131,53 @@ async def test_the_backup_of_one_that_is_gone_stands_in_until_a_leader_is_heard(
 
 async def test_replication_goes_over_links_only_while_somebody_hears_no_leader(cluster: Cluster) -> None:
     await cluster.known()
-    assert not cluster["a"].near.detour("b", b"update")
+    update, applied = said_by("a"), said_by("b")
+    assert not cluster["a"].near.detour("b", update)
     cluster["a"].near.sever()
-    assert cluster["a"].near.detour("b", b"update") and cluster["b"].heard == [b"update"]
-    assert not cluster["a"].near.detour("elsewhere", b"update")
+    assert cluster["a"].near.detour("b", update) and cluster["b"].heard == [update]
+    assert not cluster["a"].near.detour("elsewhere", update)
     await until(lambda: "a" in cluster["b"].wanted)
-    assert cluster["b"].near.detour("a", b"applied") and cluster["a"].heard == [b"applied"]
+    assert cluster["b"].near.detour("a", applied) and cluster["a"].heard == [applied]
+
+
+def said_by(broker: str) -> bytes:
+    """A message of replication."""
+    return encode_replication(broker_address(broker), "cause", Begun(primary=broker, incarnation=1))
+
+
+def word_of(broker: str) -> bytes:
+    return encode_word(Word(sender=broker, run=1, number=1, severed=True))
+
+
+async def test_a_broker_speaks_for_itself_only(cluster: Cluster) -> None:
+    """``c`` would have ``a`` believe that ``b`` hears no leader, and that it has forgotten its clients."""
+    await cluster.known()
+    near = cluster["a"].near
+    cluster["b"].alive = cluster["c"].alive = False  # they say nothing themselves
+    near.sever()
+    for peer in ("c", ""):  # of its own link; and carried by others
+        near.hear(peer, WORDS, word_of("b"))
+        near.hear(peer, REPLICATION, said_by("b"))
+    near.hear(
+        "c", REPLICATION, encode_replication(broker_address("c"), "", Begun(primary="b", incarnation=1))
+    )
+    assert near.statistics()["cluster_heard"] == 0 and cluster["a"].heard == [] and near.forged == 5
+    near.hear("b", WORDS, word_of("b"))
+    near.hear("b", REPLICATION, said_by("b"))
+    assert near.statistics()["cluster_heard"] == 1 and cluster["a"].heard == [said_by("b")]
+
+
+async def test_a_standby_in_anothers_place_speaks_for_that_one_with_its_own_certificate(
+    cluster: Cluster,
+) -> None:
+    await cluster.known()
+    near = cluster["a"].near
+    taken = msgspec.structs.replace(cluster["b"].info, certified="spare-1", port=9)
+    await cluster.table.put(cluster["b"].near._key, ENTRY.write(taken))
+    await until(lambda: near._machine.roster["b"] == taken)
+    near.hear("spare-1", REPLICATION, said_by("b"))
+    near.hear("spare-2", REPLICATION, said_by("b"))
+    assert cluster["a"].heard == [said_by("b")] and near.forged == 1
 
 
 async def test_one_that_a_leader_has_given_up_before_is_not_missed_again(cluster: Cluster) -> None:
@@ -142,9 +189,9 @@ async def test_one_that_a_leader_has_given_up_before_is_not_missed_again(cluster
 
 async def test_what_is_unreadable_is_dropped(cluster: Cluster) -> None:
     await cluster.known()
-    cluster["a"].near.hear(WORDS, b"\xff\x00")
-    cluster["a"].near.hear(REPLICATION, b"whatever it is")
-    assert cluster["a"].heard == [b"whatever it is"]
+    cluster["a"].near.hear("b", WORDS, b"\xff\x00")
+    cluster["a"].near.hear("b", REPLICATION, b"whatever it is")
+    assert cluster["a"].heard == []
     await cluster.table.put(f"{cluster['a'].near._prefix}junk", b"\xff")
     await cluster["c"].near.leave(cluster.table)
     await until(lambda: set(cluster["a"].near._machine.roster) == {"b"})
@@ -159,13 +206,13 @@ async def test_one_that_leaves_does_not_strike_out_another_of_its_name(cluster: 
 
 
 async def test_words_come_over_links_and_from_no_client() -> None:
-    told: list[tuple[str, bytes]] = []
+    told: list[tuple[str, str, bytes]] = []
     async with Door(Limits()) as door:
-        door.exchange.near = lambda topic, payload: told.append((topic, bytes(payload)))
+        door.exchange.near = lambda peer, topic, payload: told.append((peer, topic, bytes(payload)))
         client = await door.peer("c")
         client.send(PublishPacket(WORDS, b"forged", user_properties=MARK), PingReqPacket())
         await client.receive(PingRespPacket)
         link = await door.link("b", "north")
         link.send(PublishPacket(WORDS, b"true", user_properties=MARK))
         await until(lambda: bool(told))
-    assert told == [(WORDS, b"true")]
+    assert told == [("b", WORDS, b"true")], "with the name in the link's certificate"
