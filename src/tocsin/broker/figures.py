@@ -55,6 +55,7 @@ class Figures:
             "clients/connected": str(listener.clients),
             "clients/maximum": str(self._most),
             "clients/refused": str(listener.refused),
+            "clients/problem": listener.guard.problem() or "none",
             "budget/clients cut short": str(listener.cut_short),
             "messages/received": str(counts.published + counts.relayed + counts.committed),
             "messages/relayed": str(counts.relayed),

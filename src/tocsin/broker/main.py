@@ -331,7 +331,8 @@ class _Broker:
         lacking = self._exchange.durability.replicating.problem()
         problems = [f"no link to {', '.join(away)}"] if away else []
         late = self._exchange.durability.retained.problem()
-        problems += [each for each in (lacking, self._apart.problem(), late) if each is not None]
+        others = (lacking, self._apart.problem(), late, self._listener.guard.problem())
+        problems += [each for each in others if each is not None]
         if problems:
             self._process.report("degraded", problem="; ".join(problems), **facts)
         else:

@@ -193,10 +193,13 @@ def _running(settings: Settings) -> int | None:
 def access(settings: Settings) -> Iterator[Finding]:
     """The files of users, rules and certificates."""
     try:
-        Guard(settings).close()
+        guard = Guard(settings)
+        guard.close()
     except OperatorError as error:
         yield Finding("fix", "access", str(error))
         return
+    if (problem := guard.problem(ENDS_SOON.total_seconds())) is not None:
+        yield Finding("warning", "access", problem)
     files = settings.access
     named = "users" if files.users else "no users"
     ruled = "rules" if files.rules else "no rules"

@@ -4,14 +4,19 @@ TLS checks a certificate once, at the handshake. Clients stay for months. So wha
 remembered (``ClientCertificate``), and asked again (``Trust.problem``) when the files of authorities or the list of
 revoked certificates change, and when the certificate ends.
 
+**Lists that end.** A list of revoked certificates says until when there will be a newer one. When that time has passed
+and none came, TLS lets nobody in with a certificate of that authority: a list that is withheld must not let a revoked
+certificate pass. Those that are connected stay. ``Trust.list_problem`` says so before and after.
+
 The user's name is the common name, or the one alternative name of a kind, as ``tls.client_name`` has it. Two names are
 none: which would it be? A URI is percent-encoded, since a user's name has no colon and no slash.
 """
 
 from __future__ import annotations
 
+import datetime
+import math
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -47,6 +52,15 @@ class Problem(msgspec.Struct, frozen=True):
     reason_code: int = NOT_AUTHORIZED
 
 
+class _List(msgspec.Struct, frozen=True):
+    """A list of revoked certificates."""
+
+    issuer: bytes  # its name, as it is encoded
+    name: str  # the same, in words
+    serials: frozenset[int]
+    ends_s: float | None  # by the wall's clock
+
+
 class Trust:
     """The authorities and revocations of one reading of the files."""
 
@@ -55,7 +69,9 @@ class Trust:
         self._kind: ClientName = settings.client_name
         self._authorities = _authorities(settings.client_ca)
         self._vouchers = frozenset(each.fingerprint(hashes.SHA256()) for each in self._authorities)
-        self._revoked = _revoked(settings.client_crl, self._authorities) if settings.client_crl else {}
+        lists = _revoked(settings.client_crl, self._authorities) if settings.client_crl else ()
+        self._revoked = {each.issuer: each.serials for each in lists}
+        self._ends = [(each.ends_s, each.name) for each in lists if each.ends_s is not None]
 
     def certificate(self, connection: Any) -> ClientCertificate | None:
         """The certificate that a client showed and TLS believed; None if it showed none.
@@ -84,6 +100,18 @@ class Trust:
         if certificate.voucher and certificate.voucher not in self._vouchers:
             return Problem("the authority of the client's certificate is believed no more")
         return None
+
+    def list_problem(self, within_s: float = 0) -> str | None:
+        """Which list of revoked certificates has ended, or ends within so many seconds, and what follows."""
+        ends_s, name = min(self._ends, default=(math.inf, ""))
+        if ends_s > time.time() + within_s:
+            return None
+        when = datetime.datetime.fromtimestamp(ends_s, datetime.UTC)
+        ended, lets = ("ended", "nobody is") if ends_s <= time.time() else ("ends", "then nobody is")
+        return (
+            f"the list of revoked certificates of {name} {ended} on {when:%Y-%m-%d %H:%M} UTC: {lets} let in with a "
+            "certificate of that authority until tls.client_crl has a newer one"
+        )
 
     def doubts(self, certificate: ClientCertificate, before: Trust) -> Problem | None:
         """The same after a change; who cannot be judged by the files has to show its certificate once more."""
@@ -126,10 +154,10 @@ def _authorities(path: str) -> tuple[x509.Certificate, ...]:
         ) from None
 
 
-def _revoked(path: str, authorities: tuple[x509.Certificate, ...]) -> Mapping[bytes, frozenset[int]]:
-    """Serial numbers by issuer. A list that is not an authority's own, or is out of date, would keep everybody out."""
+def _revoked(path: str, authorities: tuple[x509.Certificate, ...]) -> tuple[_List, ...]:
+    """The lists of a file. A list that is not an authority's own, or is out of date, would keep everybody out."""
     data = _read(path, "tls.client_crl")
-    found: dict[bytes, frozenset[int]] = {}
+    found: list[_List] = []
     for part in data.split(_MARK)[1:]:
         try:
             listed = x509.load_pem_x509_crl(_MARK + part)
@@ -146,10 +174,17 @@ def _revoked(path: str, authorities: tuple[x509.Certificate, ...]) -> Mapping[by
             )
         if ends is not None and ends.timestamp() <= time.time():
             raise _unusable(path, f"the list of {listed.issuer.rfc4514_string()} ended on {ends:%Y-%m-%d}")
-        found[listed.issuer.public_bytes()] = frozenset(each.serial_number for each in listed)
+        found.append(
+            _List(
+                listed.issuer.public_bytes(),
+                listed.issuer.rfc4514_string(),
+                frozenset(each.serial_number for each in listed),
+                None if ends is None else ends.timestamp(),
+            )
+        )
     if not found:
         raise _unusable(path, "there is no list of revoked certificates in it")
-    return found
+    return tuple(found)
 
 
 def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:

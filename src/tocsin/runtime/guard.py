@@ -27,6 +27,8 @@ from tocsin.runtime.tls import Certificates
 from tocsin.runtime.users import Users
 
 LOOK_S: Final = 1.0
+SOON_S: Final = 86_400.0  # before a list of revoked certificates ends: most are made anew every day or week
+WARN_AGAIN_S: Final = 3_600.0
 
 T = TypeVar("T")
 
@@ -56,6 +58,7 @@ class Guard:
         self._rules_signature = signature(self._rules) if self._rules else None
         self.access = Access(read_rules(self._rules) if self._rules else None)
         self.certificates = Certificates(settings.tls) if settings.tls.certificate else None
+        self._said, self._said_s = "", 0.0  # what the log was warned of last, and when
         self._log = structlog.get_logger()
 
     @property
@@ -72,6 +75,19 @@ class Guard:
             certificates=bool(self.certificates and self._tried(self.certificates.reload)),
         )
 
+    def problem(self, within_s: float = 0) -> str | None:
+        """What keeps clients out that should be let in, or will within so many seconds; None: nothing."""
+        return None if self.certificates is None else self.certificates.list_problem(within_s)
+
+    def _warn(self, now_s: float) -> None:
+        """Say in the log that a list of revoked certificates ends, or has ended: as soon as it does, then hourly."""
+        problem = self.problem(SOON_S)
+        if problem is None:
+            self._said = ""
+        elif problem != self._said or now_s - self._said_s >= WARN_AGAIN_S:
+            self._said, self._said_s = problem, now_s
+            self._log.warning("client certificates", problem=problem)
+
     async def watch(self, changed: Callable[[Changed], None]) -> None:
         """Look again and again, and say what changed; until cancelled."""
         loop, now = asyncio.get_running_loop(), asyncio.Event()
@@ -83,6 +99,7 @@ class Guard:
                 now.clear()
                 # In a thread: a large file of users takes a while to read.
                 found = await asyncio.to_thread(self.look)
+                self._warn(loop.time())
                 if found:
                     self._log.info(
                         "files of the guard changed",

@@ -63,6 +63,10 @@ class Certificates:
             return None
         return self._trust.doubts(certificate, self._before)
 
+    def list_problem(self, within_s: float = 0) -> str | None:
+        """Which list of revoked certificates has ended, or does so soon; None: none."""
+        return None if self._trust is None else self._trust.list_problem(within_s)
+
     def _read_trust(self) -> Trust | None:
         if self._settings.client_certificates == "none":
             return None

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 from mqtt5 import ConnectPacket, DisconnectPacket
+from structlog.testing import capture_logs
 
 from tests.client_authority import ClientAuthority, Issued
 from tests.unit.broker.door import DEADLINE_S, Peer
@@ -199,3 +200,27 @@ def test_a_list_that_would_keep_everybody_out_is_refused(plant: Plant, tmp_path:
         Trust(settings())
     plant.revoke()
     Trust(settings())
+
+
+async def test_a_list_that_ends_keeps_newcomers_out_and_is_told_of(plant: Plant) -> None:
+    good = plant.one.issue("good")
+    plant.revoke(seconds=3)
+    with capture_logs() as logs:
+        async with plant.open(client_crl=str(plant.crl)) as door:
+            stays, _ = await plant.connect(good, "good")
+            assert door.guard.problem() is None, "it is good for now"
+            async with asyncio.timeout(DEADLINE_S):
+                while door.guard.problem() is None:
+                    await asyncio.sleep(0.05)
+            await nothing_more(stays)
+            assert await plant.refused(good), "nobody knows whether it was revoked"
+            assert "nobody is let in" in (door.listener.guard.problem() or "")
+            door.guard._warn(0.0)
+            door.guard._warn(1.0)
+            door.guard._warn(3_600.0)
+            await asyncio.to_thread(plant.revoke)
+            await asyncio.to_thread(door.guard.look)
+            assert door.guard.problem() is None and not await plant.refused(good)
+    warned = [each["problem"] for each in logs if each["event"] == "client certificates"]
+    ended = [each for each in warned if "ended on" in each]
+    assert len(ended) >= 2 and "tls.client_crl" in ended[0]
