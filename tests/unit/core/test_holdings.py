@@ -31,6 +31,7 @@ from tocsin.core.holdings import (
     Scanned,
     SessionFound,
     Undefined,
+    Unheld,
     Unwanted,
     Wanted,
 )
@@ -45,7 +46,7 @@ from tocsin.core.machine import (
     StoreFailed,
     TimerFired,
 )
-from tocsin.errors import OutcomeUnknown, StoreUnavailable
+from tocsin.errors import OutcomeUnknown, StoreFull, StoreUnavailable
 from tocsin.model.catalogue import Channel, Parameter
 from tocsin.model.results import STANDBY, decode_subscription, k_of
 
@@ -365,3 +366,17 @@ def test_who_wants_what_is_being_deleted_is_told_when_it_is_stored_anew() -> Non
     assert held.machine.unseen(7) == {K5}, "a tick that knew the old cell need not know the new one"
     assert len(of(held.stored(None), PutKey)) == 1
     assert held.stored(9) == [Held(tickets=(2,))]
+
+
+def test_who_waits_for_a_cell_that_the_store_has_no_room_for_is_told_so_once() -> None:
+    some, key6 = Held5(), f"near.{K6}.b"
+    some.tell(Wanted(session="s", client="c", names=(FIVE, SIX), ticket=1))
+    some.want(FIVE, "t", 2)
+    full = some.tell(StoreFailed(request=KEY5, error=StoreFull("put", "full")))
+    assert [each.tickets for each in of(full, Unheld)] == [(1, 2)]
+    assert [each.name for each in of(full, SetTimer)] == [AGAIN], "it is tried for as long as it is wanted"
+    assert of(some.stored(8, key6), Held) == [], "the ticket for both was told already"
+    assert of(some.tell(StoreFailed(request=KEY5, error=StoreFull("put", "full"))), Unheld) == []
+    for session in ("s", "t"):
+        some.unwant(FIVE, session)
+    assert of(some.tell(TimerFired(name=AGAIN)), PutKey) == [], "nobody wants it any more"

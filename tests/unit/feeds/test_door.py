@@ -17,7 +17,7 @@ import pytest
 from tests.certificates import Authority
 from tests.unit.feeds.desk import PLACES, Desk, HandClock
 from tocsin.config import Access, Feeds, Settings, Tls
-from tocsin.errors import OperatorError, OutcomeUnknown, PortTaken, StoreUnavailable
+from tocsin.errors import OperatorError, OutcomeUnknown, PortTaken, StoreFull, StoreUnavailable
 from tocsin.feeds import http
 from tocsin.feeds.agent import Work
 from tocsin.feeds.door import Door
@@ -233,6 +233,16 @@ async def test_a_store_that_is_away_is_said_and_is_no_acknowledgement() -> None:
         reply = await home.post({"n": 1})
         assert (reply.status, reply.headers["retry-after"]) == (503, "1")
         assert "no server" in home.works["reports"].figures.error
+
+
+async def test_a_store_that_is_full_is_said_in_another_way_than_one_that_is_away() -> None:
+    log = Slow()
+    log.go_on.set()
+    log.error = StoreFull("append", "maximum bytes exceeded")
+    async with house(log=log) as home:
+        reply = await home.post({"n": 1})
+        assert (reply.status, reply.headers["retry-after"]) == (507, "1")
+        assert "maximum bytes exceeded" in reply.body["error"]
 
 
 async def test_of_too_many_connections_the_one_goes_that_has_been_silent_for_longest() -> None:
