@@ -29,6 +29,7 @@ import datetime
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -52,7 +53,10 @@ from tocsin.store.snapshots import Saved
 MANIFEST: Final = "manifest.json"
 STREAMS: Final = "streams"
 DATASETS: Final = "datasets"
+LOG: Final = "_delta_log"
+ENTRY: Final = re.compile(r"\d{20}(\.checkpoint(\.\d+\.\d+)?\.parquet|\.json)")  # of such a log
 TRIES: Final = 5
+TABLE_TRIES: Final = 20  # of one Delta table
 READ_BYTES: Final = 1 << 20
 MANIFEST_MAX_BYTES: Final = 256 << 20  # a line for each file of every dataset
 STOP_S: Final = 20.0  # for a server that was started for this
@@ -222,26 +226,29 @@ class _Maker:
         if not self._datasets.is_dir():
             return
         self._say(DATASETS)
-        for table in sorted(each.parent for each in self._datasets.rglob("_delta_log")):
+        for table in sorted(each.parent for each in self._datasets.rglob(LOG)):
             await asyncio.to_thread(self._copy_table, table)
 
     def _copy_table(self, table: Path) -> None:
-        """A Delta table: its log first, which never changes, then the files that it names."""
+        """A Delta table: its log first, whose entries never change, then the files that it names."""
         inside = table.relative_to(self._datasets)
-        for _ in range(TRIES):
+        for _ in range(TABLE_TRIES):
             before = len(self.files)
             try:
-                log = sorted((table / "_delta_log").iterdir())
-                rest = [each for each in sorted(table.rglob("*")) if "_delta_log" not in each.parts]
-                for path in (*log, *rest):
-                    if path.is_file() and not path.name.startswith("."):
+                log = sorted(each for each in (table / LOG).iterdir() if ENTRY.fullmatch(each.name))
+                newest = _newest(each.name for each in log)
+                if newest is None:  # entries were gathered in a checkpoint while we looked
+                    continue
+                for path in log:
+                    self._copy(path, f"{DATASETS}/{inside}/{LOG}/{path.name}")
+                for path in sorted(table.rglob("*")):
+                    if path.is_file() and LOG not in path.parts and not path.name.startswith("."):
                         self._copy(path, f"{DATASETS}/{inside}/{path.relative_to(table)}")
             except FileNotFoundError:  # it was compacted meanwhile
                 self.files = dict(list(self.files.items())[:before])
                 shutil.rmtree(self._target / DATASETS / inside, ignore_errors=True)
                 continue
-            numbers = [int(each.stem) for each in log if each.suffix == ".json" and each.stem.isdecimal()]
-            self.versions[str(inside)] = max(numbers, default=0)
+            self.versions[str(inside)] = newest
             return
         raise BackupUnusable(f"the dataset {inside} changes faster than it can be copied", "Try again")
 
@@ -306,14 +313,34 @@ def _check_tables(source: Path, manifest: Manifest) -> None:
     if importlib.util.find_spec("deltalake") is None:
         return
     from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
 
     for name, number in manifest.versions.items():
-        table = DeltaTable(source / DATASETS / name, version=number)
-        for path in table.file_uris():
+        try:
+            files = DeltaTable(source / DATASETS / name, version=number).file_uris()
+        except DeltaError as error:
+            raise BackupUnusable(f"the dataset {name} cannot be read: {error}", "Use another") from None
+        for path in files:
             if not Path(path.removeprefix("file://")).is_file():
                 raise BackupUnusable(
                     f"the dataset {name} names a file that is not there: {path}", "Use another"
                 )
+
+
+def _newest(names: Iterable[str]) -> int | None:
+    """The version that a Delta log of these files has; None if some are missing: it has to begin with 0 or a
+    checkpoint, and go on without a gap.
+
+    ``_last_checkpoint``, which is replaced, is none of them: it might name a checkpoint that is not copied, and readers
+    find the checkpoint without it.
+    """
+    entries, checkpoints = set(), {-1}
+    for name in names:
+        (checkpoints if name.endswith(".parquet") else entries).add(int(name.partition(".")[0]))
+    first = max(checkpoints) + 1
+    newest = max((first - 1, *entries))
+    whole = newest >= 0 and entries >= set(range(first, newest + 1))
+    return newest if whole else None
 
 
 def _digest(path: Path) -> tuple[int, str]:
