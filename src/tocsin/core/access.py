@@ -31,14 +31,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from tocsin.core.access_rules import (
-    ANONYMOUS,
-    CLIENT_PLACEHOLDER,
-    EVERY_USER,
-    USER_PLACEHOLDER,
-    Rule,
-    user_name_problem,
-)
+from tocsin.core.access_rules import CLIENT_PLACEHOLDER, USER_PLACEHOLDER, Rule
+from tocsin.core.rule_tables import ANONYMOUS, EVERY_USER, user_name_problem
 from tocsin.wire.topics import SHARE_PREFIX
 
 DECISIONS_MAX: Final = 200_000  # answers remembered; at about 150 B each, 30 MB

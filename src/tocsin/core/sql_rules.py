@@ -15,12 +15,11 @@ operator is not asked: who holds that key may empty the store anyway.
 
 from __future__ import annotations
 
-import tomllib
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
-from tocsin.core.access_rules import EVERY_USER, user_name_problem
+from tocsin.core.rule_tables import EVERY_USER, Table, read_tables, read_texts, read_users, read_verb
 from tocsin.errors import OperatorError
 
 Action = Literal["define", "drop", "query"]
@@ -71,12 +70,7 @@ def _speaks(rule: SqlRule, user: str, name: str) -> bool:
 
 def parse_sql_rules(text: str, path: str) -> tuple[SqlRule, ...]:
     """The rules about SQL in a file, or ``OperatorError``."""
-    try:
-        tables = tomllib.loads(text).get("sql", [])
-    except tomllib.TOMLDecodeError as error:
-        raise OperatorError(f"the rules in {path} are not TOML: {error}", "Correct that line") from None
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise OperatorError(f"sql in {path} is no list of tables", "Begin every rule about SQL with [[sql]]")
+    tables = read_tables(text, path, "sql")
     rules = tuple(
         _rule(table, f"[[sql]] rule {number} of {path}") for number, table in enumerate(tables, start=1)
     )
@@ -87,36 +81,14 @@ def parse_sql_rules(text: str, path: str) -> tuple[SqlRule, ...]:
     return rules
 
 
-def _rule(table: dict[str, Any], where: str) -> SqlRule:
-    for key in table:
-        if key not in _KEYS:
-            raise OperatorError(f"{where} has a key {key!r}", f"A rule has {', '.join(_KEYS)}")
-    verbs = [verb for verb in ("allow", "deny") if verb in table]
-    if len(verbs) != 1:
-        raise OperatorError(f"{where} must have either allow or deny", 'Write allow = "query", for example')
-    action = table[verbs[0]]
-    if not isinstance(action, str) or action not in _ACTIONS:
-        raise OperatorError(
-            f"{where}: {verbs[0]} = {action!r} is not known", f"Give one of {', '.join(map(repr, _ACTIONS))}"
-        )
-    names, users = _texts(table, "names", where), _texts(table, "users", where)
+def _rule(table: Table, where: str) -> SqlRule:
+    allow, action = read_verb(table, where, _KEYS, _ACTIONS)
+    names = read_texts(table, "names", where)
     if names is None:
         raise OperatorError(f"{where} has no names", 'Add names = ["*"] if it is about all of them')
-    for name in users or ():
-        if name != EVERY_USER and (problem := user_name_problem(name)):
-            raise OperatorError(f"{where}: nobody can be called {name!r}: {problem}", "Correct the name")
     return SqlRule(
-        allow=verbs[0] == "allow",
+        allow=allow,
         actions=_ACTIONS[action],
         names=tuple(name.lower() for name in names),
-        users=users,
+        users=read_users(table, where),
     )
-
-
-def _texts(table: dict[str, Any], key: str, where: str) -> tuple[str, ...] | None:
-    if key not in table:
-        return None
-    texts = table[key]
-    if not isinstance(texts, list) or not texts or not all(isinstance(each, str) and each for each in texts):
-        raise OperatorError(f"{where}: {key} is not a list of texts", f'Write {key} = ["…"], or leave it out')
-    return tuple(texts)

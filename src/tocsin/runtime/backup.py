@@ -334,7 +334,8 @@ def _newest(names: Iterable[str]) -> int | None:
     ``_last_checkpoint``, which is replaced, is none of them: it might name a checkpoint that is not copied, and readers
     find the checkpoint without it.
     """
-    entries, checkpoints = set(), {-1}
+    entries: set[int] = set()
+    checkpoints = {-1}
     for name in names:
         (checkpoints if name.endswith(".parquet") else entries).add(int(name.partition(".")[0]))
     first = max(checkpoints) + 1

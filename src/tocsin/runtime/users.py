@@ -29,9 +29,9 @@ from argon2 import PasswordHasher
 from argon2.exceptions import Argon2Error, InvalidHashError, VerificationError
 
 from tocsin.config import Limits
-from tocsin.core.access_rules import user_name_problem
 from tocsin.core.admission import is_loopback, source_of
 from tocsin.core.logins import Logins, Ticket, Turned
+from tocsin.core.rule_tables import user_name_problem
 from tocsin.errors import OperatorError
 from tocsin.runtime.pump import now_us
 from tocsin.runtime.signature import signature

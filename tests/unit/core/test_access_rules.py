@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.core.access_rules import FILTERS_MAX, Rule, parse_rules, user_name_problem
+from tocsin.core.access_rules import FILTERS_MAX, Rule, parse_rules
+from tocsin.core.rule_tables import user_name_problem
 from tocsin.errors import OperatorError
 
 
@@ -47,8 +48,8 @@ def test_rules_are_read_in_order() -> None:
     ("text", "problem"),
     [
         ("[[rules]", "not TOML"),
-        ("rules = 3", "more in it than"),
-        ("rules = [1]", "more in it than"),
+        ("rules = 3", "is no list of tables"),
+        ("rules = [1]", "is no list of tables"),
         ("[other]", "more in it than"),
         ("[[rules]]", "either allow or deny"),
         ('[[rules]]\nallow = "both"\ndeny = "both"', "either allow or deny"),
