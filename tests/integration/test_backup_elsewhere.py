@@ -141,5 +141,7 @@ async def test_a_backup_while_the_pipeline_writes_has_every_record_once(tmp_path
         async with asyncio.timeout(DEADLINE_S):
             while -1 not in (found := await asyncio.to_thread(readings, second)):
                 await asyncio.sleep(1)
+        numbers = set(found) - {-1}
+        assert numbers == set(range(max(numbers) + 1)), "of what came meanwhile, the first part: no gap"
         twice = sorted(number for number, times in found.items() if times > 1)
         assert not twice or "twice" in told, twice

@@ -46,6 +46,7 @@ from tocsin.errors import FormatNewer, Malformed, OperatorError, StoreError
 from tocsin.model.versions import Document
 from tocsin.runtime import network
 from tocsin.runtime.directory import NetworkFile, StateDirectory, datasets_directory
+from tocsin.runtime.signature import NO_FILE, Signature, signature
 from tocsin.store import snapshots
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.snapshots import Saved
@@ -56,12 +57,11 @@ DATASETS: Final = "datasets"
 LOG: Final = "_delta_log"
 ENTRY: Final = re.compile(r"\d{20}(\.checkpoint(\.\d+\.\d+)?\.parquet|\.json)")  # of such a log
 TRIES: Final = 5
+FEED_TRIES: Final = 20  # of datasets and feeds, which are quick but for the first
 TABLE_TRIES: Final = 20  # of one Delta table
 READ_BYTES: Final = 1 << 20
 MANIFEST_MAX_BYTES: Final = 256 << 20  # a line for each file of every dataset
 STOP_S: Final = 20.0  # for a server that was started for this
-VERSIONS: Final = bytes(range(0x20))  # what a cell may begin with (``model.versions``)
-INGESTED: Final = "ingested"  # of the pipeline's table: how far the log of feeds is in datasets
 PIPELINE_LEASE: Final = "lease"
 # Logs in the order in which they are taken; others come before the last.
 FIRST: Final = ("-sessions", "-groups")  # of the tables: their cells refer to others'
@@ -146,6 +146,7 @@ class _Maker:
         self._say = say
         self.saved: dict[str, Saved] = {}
         self.files: dict[str, Copied] = {}
+        self._copied: dict[str, tuple[Signature, Copied]] = {}  # what was copied, and of which file
         self.versions: dict[str, int] = {}
         self.doubts: list[str] = []
 
@@ -199,29 +200,36 @@ class _Maker:
     async def _take_feeds(self, names: set[str]) -> None:
         """Datasets, then the records that are on their way into them."""
         feeds, cells = f"{self._network}-feeds", f"KV_{self._network}-feeder"
-        for _ in range(TRIES):
-            ingested = await self._ingested() if f"KV_{self._network}-pipeline" in names else 0
+        await self._copy_datasets()  # most of it: files do not change, so that what follows is quick
+        gap = False
+        for _ in range(FEED_TRIES):
+            oldest = await self._oldest(feeds) if feeds in names else 0
             await self._copy_datasets()
             if feeds not in names:
                 return
             await self._take([*({cells} & names), feeds])
-            first = self.saved[feeds].first
-            if self.saved[feeds].messages and first > ingested + 1:
-                continue  # what was trimmed meanwhile is in neither
+            # What had left the log before the datasets were copied is in them; what left it since may be in neither.
+            gap = self.saved[feeds].first > oldest
+            if gap:
+                continue
             if cells not in names or await self._is_as_saved(cells):
                 return
+        if gap:
+            raise BackupUnusable(
+                "records of feeds go into their datasets faster than both can be saved",
+                "Try again when less is going on, or stop the pipeline meanwhile",
+            )
         self.doubts.append("records that feeds took while the backup was made may be in their datasets twice")
 
-    async def _ingested(self) -> int:
-        cell = await snapshots.cell(self._store, f"{self._network}-pipeline", INGESTED)
-        return 0 if cell is None else int(cell.lstrip(VERSIONS))
+    async def _oldest(self, log: str) -> int:
+        """The position of the oldest record that a log has, or will have."""
+        return (await (await self._store.stream(log)).bounds("look at the feeds")).oldest
 
     async def _is_as_saved(self, stream: str) -> bool:
         now = await (await self._store.stream(stream)).bounds("look at the feeds")
         return now.newest == self.saved[stream].last
 
     async def _copy_datasets(self) -> None:
-        shutil.rmtree(self._target / DATASETS, ignore_errors=True)
         self.files, self.versions = {}, {}
         if not self._datasets.is_dir():
             return
@@ -246,13 +254,18 @@ class _Maker:
                         self._copy(path, f"{DATASETS}/{inside}/{path.relative_to(table)}")
             except FileNotFoundError:  # it was compacted meanwhile
                 self.files = dict(list(self.files.items())[:before])
-                shutil.rmtree(self._target / DATASETS / inside, ignore_errors=True)
                 continue
             self.versions[str(inside)] = newest
             return
         raise BackupUnusable(f"the dataset {inside} changes faster than it can be copied", "Try again")
 
     def _copy(self, source: Path, name: str) -> None:
+        """Copy a file, unless it is there: files of Delta tables are written once."""
+        now = signature(source)
+        was, copied = self._copied.get(name, (NO_FILE, None))
+        if copied is not None and now == was:
+            self.files[name] = copied
+            return
         target = self._target / name
         target.parent.mkdir(parents=True, exist_ok=True)
         digest, size = hashlib.sha256(), 0
@@ -264,6 +277,7 @@ class _Maker:
             out.flush()
             os.fsync(out.fileno())
         self.files[name] = Copied(name, size, digest.hexdigest())
+        self._copied[name] = now, self.files[name]
 
 
 # ── looking at one ──────────────────────────────────────────────────────────────────────────────────────────

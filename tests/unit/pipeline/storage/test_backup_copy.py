@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from tocsin.config import Settings
 from tocsin.pipeline.storage import delta
 from tocsin.pipeline.storage.delta import Table
 from tocsin.pipeline.storage.files import write_parquet
-from tocsin.runtime.backup import DATASETS, _Maker, _newest
+from tocsin.runtime.backup import DATASETS, BackupUnusable, _Maker, _newest
 
 SCHEMA = pa.schema([pa.field("a", pa.int64(), False)])
 COPIES = 25
@@ -87,3 +88,60 @@ def test_a_log_begins_with_its_first_entry_or_a_checkpoint_and_has_no_gap() -> N
     assert _newest([entry(5, "checkpoint.parquet")]) == 5
     assert _newest([entry(2), entry(5, "checkpoint.parquet"), entry(6)]) == 6
     assert _newest([entry(5, "checkpoint.parquet"), entry(7)]) is None
+
+
+def test_what_was_copied_is_not_copied_again_and_what_is_new_is(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def commit(number: int) -> None:
+        rows = pa.table({"a": [number]}, schema=SCHEMA)
+        file = write_parquet(table.path, f"{number}.parquet", rows, measured=["a"])
+        table.commit([file], transactions={"x": number})
+
+    target = tmp_path / "backup"
+    maker = _Maker(cast(Any, None), Settings(state=str(tmp_path / "state")), target, lambda what: None)
+    commit(1)
+    maker._copy_table(table.path)
+    before = {each: each.stat().st_mtime_ns for each in target.rglob("*") if each.is_file()}
+    commit(2)
+    maker.files = {}
+    maker._copy_table(table.path)
+    assert {each: each.stat().st_mtime_ns for each in before} == before
+    assert len(Table(target / DATASETS / "data" / "t").files()) == 2
+    assert {each.path for each in maker.files.values()} <= {
+        str(each.relative_to(target)) for each in target.rglob("*")
+    }
+
+
+class Trimming:
+    """Saves the log of feeds, of which the pipeline has trimmed something in the first rounds."""
+
+    def __init__(self, maker: _Maker, rounds: int) -> None:
+        self._maker = maker
+        self._rounds = rounds
+        self.first = 1
+
+    async def oldest(self, log: str) -> int:
+        return self.first
+
+    async def take(self, names: object) -> None:
+        if self._rounds:
+            self._rounds -= 1
+            self.first += 10
+        saved: Any = SimpleNamespace(first=self.first, last=self.first + 5)
+        self._maker.saved["tocsin-feeds"] = saved
+
+
+@pytest.mark.parametrize(("rounds", "whole"), [(0, True), (3, True), (10_000, False)])
+async def test_records_that_are_neither_in_the_datasets_nor_in_the_log_are_no_backup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, whole: bool
+) -> None:
+    maker = _Maker(cast(Any, None), Settings(state=str(tmp_path)), tmp_path / "b", lambda what: None)
+    trimming = Trimming(maker, rounds)
+    monkeypatch.setattr(maker, "_oldest", trimming.oldest)
+    monkeypatch.setattr(maker, "_take", trimming.take)
+    if whole:
+        await maker._take_feeds({"tocsin-feeds"})
+        return
+    with pytest.raises(BackupUnusable, match="faster than both can be saved"):
+        await maker._take_feeds({"tocsin-feeds"})
