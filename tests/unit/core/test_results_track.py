@@ -18,11 +18,11 @@ from tocsin.core.attendance_signals import (
     Ended,
     ReadBatch,
     ReadResults,
-    Reply,
     ResultOffered,
     ResultsFailed,
     ResultsRead,
     Subscribed,
+    Violated,
 )
 from tocsin.core.catching_up import READ_AGAIN
 from tocsin.core.delivery import (
@@ -124,11 +124,11 @@ def test_an_answer_tells_by_its_id_which_track_is_meant() -> None:
     assert sent(attended.tell(read(FIRST + 1, to=place(4, 0), tail=place(4, 0) - 1))) == [FIRST + 1]
 
 
-def test_a_client_that_answers_a_result_with_pubrec_is_told_that_it_is_unknown() -> None:
+def test_a_client_that_answers_a_result_with_pubrec_breaks_the_protocol() -> None:
     attended = Attended()
     subscribe(attended)
-    reply = one(attended.answer(PubRecPacket(offer(attended, FIRST))), Reply)
-    assert int(reply.packet.reason_code) == 0x92
+    violated = one(attended.answer(PubRecPacket(offer(attended, FIRST))), Violated)
+    assert violated.error.reason_code == 0x82
 
 
 def test_who_is_behind_reads_from_where_it_is_until_it_has_caught_up() -> None:
