@@ -7,14 +7,18 @@ import pytest
 
 from tocsin.core import stored_session
 from tocsin.core.commit import CommitQueue
-from tocsin.core.custody import Custody, Outcome
-from tocsin.core.machine import Effect, StoreFailed
+from tocsin.core.custody import CHECK, Custody, Outcome
+from tocsin.core.machine import Effect, GetKey, StoreFailed
 from tocsin.core.stored_session import StoredSession
 from tocsin.errors import Conflict
 from tocsin.ports import Cell
+from tocsin.sim.plan import Profile
 from tocsin.sim.runner import Broken, run, run_many
 from tocsin.sim.scenario import find
+from tocsin.sim.scenarios.durable.broker import Broker
+from tocsin.sim.scenarios.durable.long import LONG_FAULTS
 from tocsin.sim.scenarios.durable.service import Service
+from tocsin.sim.scenarios.durable.wire import SESSIONS
 
 QUICK = 40  # seeds: some ten seconds
 # 0: what an ended connection could not write, because the cell was missing, was tried for ever.
@@ -31,9 +35,16 @@ GIVEN_UP = "a client is given up only to another connection"
 TAKEN = "subscribers get everything, in order, at QoS 2 once"
 
 
-def first_broken(seeds: int) -> Broken | None:
+# Leaders of the store that stood still, and answer with old news when they go on.
+OLD_NEWS = msgspec.structs.replace(
+    LONG_FAULTS, kinds=(("old news", 6), ("store trouble", 2), ("store partition", 1)), most=10
+)
+
+
+def first_broken(seeds: int, faults: Profile = LONG_FAULTS) -> Broken | None:
     """What the first seed breaks that breaks anything, from 0 on."""
-    found = (run(find("durable-long"), seed).broken for seed in range(seeds))
+    scenario = msgspec.structs.replace(find("durable-long"), faults=faults)
+    found = (run(scenario, seed).broken for seed in range(seeds))
     return next((broken for broken in found if broken), None)
 
 
@@ -47,9 +58,15 @@ def test_ten_thousand_seeds_break_nothing() -> None:
     assert [outcome for outcome in run_many("durable-long", 0, 10_000, jobs=2) if outcome.broken] == []
 
 
+# Those faults from which the seeds that once failed drew their plans.
+FORMER = msgspec.structs.replace(
+    LONG_FAULTS, kinds=tuple(each for each in LONG_FAULTS.kinds if each[0] != "old news"), brokers=None
+)
+
+
 @pytest.mark.parametrize("seed", ONCE_FAILED)
 def test_a_seed_that_once_failed_holds(seed: int) -> None:
-    assert run(find("durable-long"), seed).broken is None
+    assert run(msgspec.structs.replace(find("durable-long"), faults=FORMER), seed).broken is None
 
 
 # ── planted bugs ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -73,14 +90,14 @@ def test_sessions_that_expire_while_their_clients_are_connected_are_found(
 
     monkeypatch.setattr(Custody, "_checked", taken_for_lost)
     monkeypatch.setattr(Custody, "failed", lost)
-    found = first_broken(QUICK)
+    found = first_broken(QUICK, FORMER)
     assert found is not None and found.invariant in (SESSIONS_LAST, GIVEN_UP, TAKEN)
 
 
 def test_appends_that_are_repeated_without_a_look_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bug: the log is trusted to remember the ids of an append for as long as it stays unanswered."""
     monkeypatch.setattr(CommitQueue, "doubted", None)
-    found = first_broken(QUICK)
+    found = first_broken(QUICK, FORMER)
     assert found is not None and found.invariant == ONCE_IN_THE_LOG
 
 
@@ -94,5 +111,32 @@ def test_a_session_that_its_client_does_not_know_is_found(monkeypatch: pytest.Mo
         return encode(msgspec.structs.replace(session, confirmed=True))  # type: ignore[no-any-return]
 
     monkeypatch.setitem(Service._on_cell.__globals__, "encode_session", confirmed)
-    found = first_broken(1_000)
+    found = first_broken(1_000, FORMER)
     assert found is not None and found.invariant in (ONCE_IN_THE_LOG, TAKEN)
+
+
+# ── plain reads where fresh ones are needed ──────────────────────────────────────────────────────────────────
+
+
+def test_old_news_breaks_nothing() -> None:
+    assert first_broken(QUICK // 2, OLD_NEWS) is None
+
+
+def test_a_client_that_is_given_up_because_of_old_news_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: what has become of a write is looked at with a plain read."""
+
+    def plain(self: Custody, cause: str) -> Effect:
+        return GetKey(request=CHECK, table=SESSIONS.name, key=self._key, cause=cause)
+
+    monkeypatch.setattr(Custody, "_check", plain)
+    found = first_broken(QUICK // 2, OLD_NEWS)
+    assert found is not None and found.invariant == GIVEN_UP
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+def test_an_append_that_is_repeated_because_of_old_news_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: what the log has already is looked for with a plain read. Of some hundred seeds one shows it."""
+    monkeypatch.setattr(Broker, "looks_fresh", False)
+    found = first_broken(200, OLD_NEWS)
+    assert found is not None and found.invariant == ONCE_IN_THE_LOG

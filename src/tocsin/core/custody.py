@@ -175,7 +175,8 @@ class Custody:
         )
 
     def _check(self, cause: str) -> Effect:
-        return GetKey(request=CHECK, table=SESSIONS, key=self._key, cause=cause)
+        """Fresh: an older cell than the one that was written last would look like somebody else's."""
+        return GetKey(request=CHECK, table=SESSIONS, key=self._key, fresh=True, cause=cause)
 
     # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -37,7 +37,8 @@ class Lives:
         doubtful = [life for life in sorted(others) if not self._hands.alive(life)]
         self._asked.update(dict.fromkeys(doubtful))
         return [
-            GetKey(request=LIFE + life, table=GROUPS, key=life_key(life), cause=cause) for life in doubtful
+            GetKey(request=LIFE + life, table=GROUPS, key=life_key(life), fresh=True, cause=cause)
+            for life in doubtful
         ]
 
     def answered(self, event: Stored) -> str:

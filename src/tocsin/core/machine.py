@@ -151,13 +151,14 @@ class Append(Effect, frozen=True, kw_only=True):
 
 
 class ReadLog(Effect, frozen=True, kw_only=True):
-    """Read from a log → ``Stored(value=Page)``."""
+    """Read from a log → ``Stored(value=Page)``; ``fresh`` as in ``ports.Log.read``."""
 
     request: str
     log: str
     subject: str
     start: int
     limit: int
+    fresh: bool = False
 
 
 class FollowLog(Effect, frozen=True, kw_only=True):
@@ -178,11 +179,12 @@ class TrimLog(Effect, frozen=True, kw_only=True):
 
 
 class GetKey(Effect, frozen=True, kw_only=True):
-    """Read a table's key → ``Stored(value=Cell | None)``."""
+    """Read a table's key → ``Stored(value=Cell | None)``; ``fresh`` as in ``ports.Table.get``."""
 
     request: str
     table: str
     key: str
+    fresh: bool = False
 
 
 class PutKey(Effect, frozen=True, kw_only=True):

@@ -35,12 +35,12 @@ def _asked(request: Request, logs: Mapping[str, Log], tables: Mapping[str, Table
     match request:
         case Append(log=name, records=records, expected=expected):
             return logs[name].append(records, expected=expected)
-        case ReadLog(log=name, subject=subject, start=start, limit=limit):
-            return logs[name].read(subject, start, limit=limit)
+        case ReadLog(log=name, subject=subject, start=start, limit=limit, fresh=fresh):
+            return logs[name].read(subject, start, limit=limit, fresh=fresh)
         case TrimLog(log=name, before=before, subject=subject):
             return logs[name].trim(before=before, subject=subject)
-        case GetKey(table=name, key=key):
-            return tables[name].get(key)
+        case GetKey(table=name, key=key, fresh=fresh):
+            return tables[name].get(key, fresh=fresh)
         case DeleteKey(table=name, key=key, revision=revision):
             return tables[name].delete(key, revision=revision)
         case PutKey():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tocsin.model.message import Address
-from tocsin.sim.network import Cut, Direction, Weather
+from tocsin.sim.network import STORE, Cut, Direction, Weather
 from tocsin.sim.store import StoreWeather
 
 if TYPE_CHECKING:
@@ -209,6 +209,35 @@ class StoreClock(Fault, frozen=True, kw_only=True):
 
     def words(self) -> str:
         return f"the store's clock jumps ahead by {seconds(self.ahead_us)}"
+
+
+class OldNews(Fault, frozen=True, kw_only=True):
+    """The store's leader stands still, and another goes on in its place. Half-way some are cut off from the store; then
+    they ask the one that stood still. It answers plain reads for a while with what there was when it fell silent."""
+
+    nodes: tuple[Address, ...]
+    old_us: int  # how long it does not hear of its successor
+    direction: Direction = "both"  # of the cut
+
+    def _cut(self) -> Cut:
+        return Cut(frozenset(self.nodes), frozenset((STORE,)), self.direction)
+
+    def begin(self, world: World) -> None:
+        world.store.fall_silent(self.nodes)
+        world.at(world.now_us + self.for_us // 2, lambda: self._cut_off(world))
+
+    def _cut_off(self, world: World) -> None:
+        if not world.healed:
+            world.network.add(self._cut())
+
+    def end(self, world: World) -> None:
+        world.network.remove(self._cut())
+        world.store.wake_deposed(self.nodes)
+        world.at(world.now_us + self.old_us, lambda: world.store.hear_of_successor(self.nodes))
+
+    def words(self) -> str:
+        nodes = ", ".join(self.nodes)
+        return f"the store's leader stands still; then {nodes} hear old news for {seconds(self.old_us)}"
 
 
 class WatchReset(Fault, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from tocsin.sim.faults import (
     Fault,
     Lag,
     LeaderLoss,
+    OldNews,
     Partition,
     Pause,
     Skew,
@@ -45,6 +46,7 @@ Kind = Literal[
     "store trouble",
     "watch reset",
     "store clock",
+    "old news",
     "lag",
     "crash together",
     "cut off together",
@@ -56,7 +58,8 @@ Kind = Literal[
     "storm",
 ]
 
-# All but "store clock", which is for scenarios in which something expires; "lag", which is for those in which somebody
+# All but "store clock", which is for scenarios in which something expires; "old news", which is for those in which
+# somebody decides by a read that takes some time to be wrong; "lag", which is for those in which somebody
 # could take what it has heard of a log for all that there is; those of groups, moments and connections, for scenarios
 # that have some; and cuts by halves or that come and go, which are for those that last long enough.
 EVERY_KIND: tuple[tuple[Kind, int], ...] = (
@@ -74,6 +77,7 @@ EVERY_KIND: tuple[tuple[Kind, int], ...] = (
 PERCENT = MILLION // 100
 FLAP_MIN_US = MILLION // 5
 FLAP_MAX_US = 3 * MILLION
+OLD_NEWS_MAX_US = 10 * MILLION  # a server that led gives up that soon without the others
 TURNS_US = MILLION // 10  # in which those crash that do so one after the other
 TURNS_MAX = 4
 TORN_MAX = 3  # effects of an event that are carried out before a torn crash; few events have more
@@ -132,6 +136,7 @@ class _Draw:
             "leader loss": lambda at, long: LeaderLoss(at_us=at, for_us=long),
             "store trouble": self._store_trouble,
             "store clock": self._store_clock,
+            "old news": self._old_news,
             "watch reset": lambda at, long: WatchReset(at_us=at, for_us=0),
             "lag": lambda at, long: Lag(at_us=at, for_us=long, node=self._target()),
             "crash together": self._crash_together,
@@ -195,6 +200,11 @@ class _Draw:
         return StoreClock(
             at_us=at_us, for_us=0, ahead_us=self._between(MILLION, self._profile.store_ahead_max_us)
         )
+
+    def _old_news(self, at_us: int, for_us: int) -> Fault:
+        old_us = self._chance.between(OLD_NEWS_MAX_US // 10, OLD_NEWS_MAX_US)
+        nodes, direction = self._side(self._brokers), self._direction()
+        return OldNews(at_us=at_us, for_us=for_us, nodes=nodes, old_us=old_us, direction=direction)
 
     def _partition(self, at_us: int, for_us: int) -> Fault:
         side = self._side(self._nodes)

@@ -6,7 +6,9 @@ travels back, as on a connection that loses nothing but can be cut. What can go 
 - a **cut**: a request or an answer that meets one is gone, and the asker learns ``OutcomeUnknown`` at its deadline;
 - no **leader**: requests are refused (``StoreUnavailable``) or lost, answers under way are lost, nothing expires, and
   every follow and watch is interrupted;
-- **weather**: requests refused, lost, applied without an answer, or applied late, after the asker gave up on them.
+- **weather**: requests refused, lost, applied without an answer, or applied late, after the asker gave up on them;
+- **old news**: a server that led, and stood still while another was elected, is asked by some before it has heard of
+  that. A plain read is answered with what there was when it fell silent; a fresh one late, or not in time.
 
 A request that was applied late is the reason why a machine has to fence its writes, not only watch its lease.
 
@@ -16,7 +18,8 @@ by that clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,6 +39,7 @@ from tocsin.core.machine import (
     WatchTable,
 )
 from tocsin.errors import OutcomeUnknown, StoreUnavailable, TocsinError
+from tocsin.model.message import Address
 from tocsin.ports import READ_MAX, LogSpec, TableSpec
 from tocsin.sim.chance import MILLION
 from tocsin.sim.network import STORE
@@ -50,6 +54,7 @@ DEADLINE_US = 5 * MILLION  # how long an asker waits for an answer: nats-py's de
 EXPIRY_RETRY_US = MILLION // 10  # how soon a server without a leader looks again
 
 Request = tuple[int, Any, int]  # the asker's life, the effect, when it was asked
+Kept = tuple[dict[str, LogState], dict[str, TableState]]
 
 
 class StoreWeather(msgspec.Struct, frozen=True):
@@ -79,6 +84,12 @@ class StoreServer:
         ] = {}  # log or table → the position or revision that observers have seen
         self._expiries: dict[str, int] = {}  # table → when its next look at expiry is scheduled, by its clock
         self._ahead_us = 0  # of its clock
+        self._silent: dict[
+            tuple[Address, ...], Kept
+        ] = {}  # who will ask a server that stands still → what it knows
+        self._old: dict[
+            Address, Kept
+        ] = {}  # who asks one that was deposed and does not know it → what it knows
         self._execute: dict[type[Effect], Callable[[Any], Any]] = {
             Append: self._append,
             ReadLog: self._read,
@@ -166,9 +177,17 @@ class StoreServer:
             else:
                 self._leave_unknown(node, request, "has no leader for")
             return
+        old = self._old.get(node.address)
+        if old is not None and getattr(effect, "fresh", False) and self._chance.below(2):
+            self._leave_unknown(node, request, "cannot tell in time")
+            return
         event: Event
+        value: Any
         try:
-            value = self._execute[type(effect)](effect)
+            if old is not None and isinstance(effect, GetKey | ReadLog) and not effect.fresh:
+                value = self._recall(effect, old)
+            else:
+                value = self._execute[type(effect)](effect)
             event = Stored(request=effect.request, value=value, cause=effect.cause)
             if type(effect) is PutKey:
                 for hook in world.observers.writes.get(effect.table, ()):
@@ -217,6 +236,13 @@ class StoreServer:
         error = OutcomeUnknown(_operation(effect), self.deadline_us / MILLION)
         event = StoreFailed(request=effect.request, error=error, cause=effect.cause)
         self._world.schedule.at(asked_us + self.deadline_us, self._world.answer, node, (life, event))
+
+    def _recall(self, effect: GetKey | ReadLog, known: Kept) -> object:
+        """Answer a plain read with old news."""
+        logs, tables = known
+        if isinstance(effect, GetKey):
+            return tables[effect.table].get(effect.key, self.clock_us)
+        return logs[effect.log].read(effect.subject, effect.start, effect.limit)
 
     # ── what is kept ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -309,12 +335,28 @@ class StoreServer:
         self._term += 1
         self.tails.interrupt()
 
+    def fall_silent(self, askers: tuple[Address, ...]) -> None:
+        """The server that leads stands still, and remembers what there is; those will ask it when it goes on."""
+        self._silent[askers] = deepcopy((self.logs, self.tables))
+
+    def wake_deposed(self, askers: tuple[Address, ...]) -> None:
+        """It goes on, and does not know that another leads."""
+        known = self._silent.pop(askers, None)
+        if known is not None:
+            self._old.update(dict.fromkeys(askers, known))
+
+    def hear_of_successor(self, askers: Iterable[Address]) -> None:
+        for asker in askers:
+            self._old.pop(asker, None)
+
     def find_leader(self) -> None:
         """One fault less keeps it without a leader; no error if a heal came first."""
         self.leaderless = max(0, self.leaderless - 1)
 
     def heal(self) -> None:
         self.leaderless = 0
+        self._silent.clear()
+        self._old.clear()
         self.weather.clear()
         self.tails.heal()
 

@@ -114,7 +114,7 @@ def test_the_next_try_puts_the_same_or_looks_first_if_something_may_have_happene
     assert again.value == OURS
     custody.failed(failed(UNKNOWN), 0)
     (look,) = custody.again(0, "")
-    assert isinstance(look, GetKey)
+    assert isinstance(look, GetKey) and look.fresh, "an older cell would look like another's"
     assert Custody(BEFORE, 7).again(0, "") == []
 
 

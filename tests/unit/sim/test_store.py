@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tocsin.core.machine import (
@@ -243,3 +244,29 @@ def test_what_is_no_longer_kept_is_said_to_be_trimmed() -> None:
     bench.world.store.logs["log"].trim(0, before=2)
     bench.ask(ReadLog(request="r", log="log", subject=">", start=1, limit=1))
     assert isinstance(bench.answer(), Trimmed)
+
+
+def test_a_deposed_leader_answers_plain_reads_with_old_news_and_fresh_ones_never() -> None:
+    bench = Bench()
+    put = PutKey(request="put", table="table", key="k", value=b"old")
+    bench.ask(put)
+    bench.world.store.fall_silent(("a",))
+    bench.ask(msgspec.structs.replace(put, value=b"new"))
+    bench.ask(Append(request="append", log="log", records=(Record("log.a", b"x", "1"),)))
+    get = GetKey(request="get", table="table", key="k")
+    read = ReadLog(request="read", log="log", subject=">", start=0, limit=9)
+
+    def value(*, fresh: bool) -> object:
+        bench.ask(msgspec.structs.replace(get, fresh=fresh), within_us=DEADLINE_US)
+        answer = bench.answer()
+        return answer.value if isinstance(answer, Cell) else type(answer)
+
+    assert value(fresh=False) == b"new", "it stands still"
+    bench.world.store.wake_deposed(("a",))
+    assert {value(fresh=False) for _ in range(8)} == {b"old"}
+    assert {value(fresh=True) for _ in range(8)} == {b"new", OutcomeUnknown}
+    bench.ask(read)
+    page = bench.answer()
+    assert isinstance(page, Page) and page.last == 0
+    bench.world.store.hear_of_successor(("a",))
+    assert value(fresh=False) == b"new"

@@ -6,6 +6,7 @@ It plays the asyncio shells around ``core.holdings`` and the results' side of ``
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -46,18 +47,17 @@ from tocsin.core.machine import (
 from tocsin.core.stored_session import StoredSession, decode_session, session_key
 from tocsin.model.message import Address
 from tocsin.model.results import STANDBY, BackendSubscription, place
-from tocsin.ports import READ_MAX, Entry, Page
+from tocsin.ports import Entry, Page
 from tocsin.sim.scenarios.channels.service import ChannelService
 from tocsin.sim.scenarios.channels.wire import (
     CHANNEL,
-    FILES,
     NOTICES,
     SUBSCRIPTIONS,
     Row,
     Told,
-    files_subject,
     notice_of,
     part_of,
+    read_files,
 )
 from tocsin.sim.scenarios.durable.broker import Broker
 from tocsin.sim.scenarios.durable.wire import SESSIONS
@@ -121,7 +121,8 @@ class Keeper:
             case SetTimer(name=name, delay_us=delay_us):
                 self._broker.set_timer(self, name, delay_us)
             case LookAt():
-                get = GetKey(request="look", table=SESSIONS.name, key=session_key(effect.client))
+                key = session_key(effect.client)
+                get = GetKey(request="look", table=SESSIONS.name, key=key, fresh=True)
                 self._broker.ask(get, lambda event: self._on_look(effect, event))
             case Scan():
                 self._scanning = "cells"
@@ -147,10 +148,13 @@ class Keeper:
         bound = self.machine.check(left.pop())
         key = BackendSubscription(bound.channel, bound.values, session.home).key
 
-        def found(event: Stored | StoreFailed) -> None:
+        def found(event: Stored | StoreFailed, *, fresh: bool = False) -> None:
             if isinstance(event, StoreFailed):
                 return
-            if event.value is None:
+            if event.value is None and not fresh:
+                again = GetKey(request="look", table=SUBSCRIPTIONS.name, key=key, fresh=True)
+                self._broker.ask(again, partial(found, fresh=True))
+            elif event.value is None:
                 self._broker.tell_home(session)
                 self._looked(asked, "elsewhere", session, ready=False)
             else:
@@ -284,9 +288,7 @@ class ChannelBroker(Broker):
         notice = notice_of(entry)
         self.results_tail = place(entry.position + 1, 0) - 1
         unseen = self.unseen(notice.seen)
-        read = ReadLog(
-            request="files", log=FILES.name, subject=files_subject(notice.tick), start=0, limit=READ_MAX
-        )
+        read = read_files(notice.tick)
         self.ask(read, lambda event: self._on_files(event, unseen))
 
     def unseen(self, seen: int) -> set[str]:

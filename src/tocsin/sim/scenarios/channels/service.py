@@ -20,16 +20,15 @@ from tocsin.core.machine import Effect, Event, ReadLog, Say, Stored, StoreFailed
 from tocsin.core.stored_session import StoredSession
 from tocsin.errors import Conflict
 from tocsin.model.results import ORDINALS, place, position_of
-from tocsin.ports import READ_MAX, Entry
+from tocsin.ports import Entry
 from tocsin.sim.scenarios.channels.wire import (
-    FILES,
     NOTICES,
     Row,
     Unsuback,
     Unsubscribe,
-    files_subject,
     meant_by,
     notice_of,
+    read_files,
 )
 from tocsin.sim.scenarios.durable.service import Service
 from tocsin.sim.scenarios.durable.wire import Packet, Publish, Subscribe
@@ -172,7 +171,7 @@ class ChannelService(Service):
             return
         entry = left.pop(0)
         tick = notice_of(entry).tick
-        read = ReadLog(request="files", log=FILES.name, subject=files_subject(tick), start=0, limit=READ_MAX)
+        read = read_files(tick)
 
         def on_files(event: Stored | StoreFailed) -> None:
             if isinstance(event, StoreFailed):

@@ -6,11 +6,12 @@ from functools import cache
 
 import msgspec
 
+from tocsin.core.machine import ReadLog
 from tocsin.model.catalogue import Channel, Parameter
 from tocsin.model.message import Message
 from tocsin.model.results import SUBSCRIPTIONS as SUBSCRIPTIONS_NAME
 from tocsin.model.results import k_of
-from tocsin.ports import Entry, LogSpec, TableSpec
+from tocsin.ports import READ_MAX, Entry, LogSpec, TableSpec
 from tocsin.sim.scenarios.durable.wire import NETWORK, Packet
 
 NOTICES = LogSpec("notices", (f"{NETWORK}.notices",))
@@ -58,6 +59,12 @@ def notice_of(entry: Entry) -> Notice:
 
 def files_subject(tick: int) -> str:
     return f"{NETWORK}.files.{tick}"
+
+
+def read_files(tick: int) -> ReadLog:
+    """Read a tick's files. They are in a dataset, of which there is no old news."""
+    subject = files_subject(tick)
+    return ReadLog(request="files", log=FILES.name, subject=subject, start=0, limit=READ_MAX, fresh=True)
 
 
 @cache

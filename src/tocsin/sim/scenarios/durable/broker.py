@@ -64,6 +64,7 @@ class Broker:
     service: type[Service] = Service  # so that a variant can be tried
     silence_us = SILENCE_US
     tick_us = TICK_US
+    looks_fresh = True  # at what the log has, before it appends again; so that a variant can be tried
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -210,7 +211,7 @@ class Broker:
             self._out.append(SetTimer(name="tail", delay_us=TICK_US, cause=self._cause))
             return
         critical, tail = all_of(NETWORK, CRITICAL_MESSAGES), event.value.last
-        look = ReadLog(request="critical", log=LOG.name, subject=critical, start=0, limit=1)
+        look = ReadLog(request="critical", log=LOG.name, subject=critical, start=0, limit=1, fresh=True)
         self.ask(look, lambda event: self._on_critical(tail, event))
 
     def _on_critical(self, tail: int, event: Stored | StoreFailed) -> None:
@@ -291,6 +292,9 @@ class Broker:
                 read(page.next)
 
         def read(start: int) -> None:
-            self.ask(ReadLog(request="find", log=LOG.name, subject=">", start=start, limit=PAGE), on_page)
+            look = ReadLog(
+                request="find", log=LOG.name, subject=">", start=start, limit=PAGE, fresh=self.looks_fresh
+            )
+            self.ask(look, on_page)
 
         read(behind + 1)

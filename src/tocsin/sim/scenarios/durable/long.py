@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tocsin.sim.invariants import Invariant
-from tocsin.sim.plan import Profile
+from tocsin.sim.plan import EVERY_KIND, Profile
 from tocsin.sim.scenario import scenario
 from tocsin.sim.scenarios.durable.broker import Broker
 from tocsin.sim.scenarios.durable.clients import AlarmingPublisher, Subscriber
@@ -23,7 +23,8 @@ from tocsin.sim.world import World
 
 MESSAGES = 30  # of each publisher
 SETTLE_US = 4 * MINUTE_US
-LONG_FAULTS = lengthened(Profile(targets=BROKERS))
+# A leader of the store that stood still may answer with old news when it goes on.
+LONG_FAULTS = lengthened(Profile(kinds=(*EVERY_KIND, ("old news", 4)), targets=BROKERS, brokers=BROKERS))
 
 
 class UnhurriedAlarmer(UnhurriedPublisher, AlarmingPublisher):

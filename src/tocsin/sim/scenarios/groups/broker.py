@@ -168,7 +168,8 @@ class GroupShell:
                 begin = partial(self._begin_read, effect)
                 self._room.before_read(READ_COST_BYTES, begin, self._broker.crowded)
             case FindEnd(revision=revision):
-                look = ReadLog(request="end", log=LOG.name, subject=">", start=0, limit=1)
+                fresh = self._broker.ends_fresh
+                look = ReadLog(request="end", log=LOG.name, subject=">", start=0, limit=1, fresh=fresh)
                 self._broker.ask(look, partial(self._on_end, revision))
             case Bereft(client=client):
                 if client in self._takers:
@@ -215,6 +216,7 @@ class GroupBroker(Broker):
 
     service = GroupService
     sharing: type[Sharing] = Sharing  # so that a variant can be tried
+    ends_fresh = True  # where the log ends, when a group begins; same
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)

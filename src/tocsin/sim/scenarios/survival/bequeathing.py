@@ -31,6 +31,8 @@ WILLS: Final = "wills/"  # the topics on which they are published begin so
 class Bequeathing:
     """See the module's text."""
 
+    looks_fresh = True  # at the session of whose will it is; so that a variant can be tried
+
     def __init__(self, broker: SurvivalBroker, wills: type[WaitingWills]) -> None:
         self._broker = broker
         self.wills = wills(self._commit, self._later, broker.replicating.will_settled)
@@ -103,7 +105,7 @@ class Bequeathing:
             else:
                 self._ask_others(will.record_id, verdict)
 
-        asked = GetKey(request="will", table=SESSIONS.name, key=session_key(client))
+        asked = GetKey(request="will", table=SESSIONS.name, key=session_key(client), fresh=self.looks_fresh)
         self._broker.ask(asked, look)
 
     def _look_into_log(self, will: Bequest, verdict: Verdict) -> None:
