@@ -11,11 +11,15 @@ from tocsin.sim.runner import Broken, run
 from tocsin.sim.scenario import Scenario, find
 from tocsin.sim.scenarios import survival
 from tocsin.sim.scenarios.survival.broker import SurvivalBroker
-from tocsin.sim.scenarios.survival.population import FAULTS
+from tocsin.sim.scenarios.survival.long import PatientSurvivor
 
 
-def with_bug(bug: type[SurvivalBroker], faults: Profile = FAULTS) -> Scenario:
-    return msgspec.structs.replace(find("survival"), build=partial(survival.build, broker=bug), faults=faults)
+def with_bug(bug: type[SurvivalBroker], faults: Profile | None = None) -> Scenario:
+    """``survival``, or its long form for a broker of that one; with its own faults unless told."""
+    long = issubclass(bug, PatientSurvivor)
+    scenario = find("survival-long" if long else "survival")
+    build = partial(survival.build_long if long else survival.build, broker=bug)
+    return msgspec.structs.replace(scenario, build=build, faults=faults or scenario.faults)
 
 
 def first_broken(scenario: Scenario, seeds: int) -> Broken | None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import msgspec
 import pytest
 
 from tests.sim.survival_bugs import first_broken, with_bug
+from tocsin.core.coordination import planning as core_planning
+from tocsin.core.coordination.planning import PlanMade
+from tocsin.core.coordination.survival import Backups
 from tocsin.core.machine import Effect
+from tocsin.core.replication.backup import Backup
+from tocsin.core.replication.copy import Copy
 from tocsin.core.standing_in import AwaitWill
-from tocsin.core.waiting_wills import Told, WaitingWills
+from tocsin.core.waiting_wills import Told, Verdict, WaitingWills
 from tocsin.sim.faults import Crash, CrashTogether, Fault, Partition, Pause
 from tocsin.sim.network import STORE
 from tocsin.sim.plan import Profile
@@ -18,11 +25,15 @@ from tocsin.sim.scenarios.durable.wire import Disconnect, Packet
 from tocsin.sim.scenarios.survival.bequeathing import Bequeathing
 from tocsin.sim.scenarios.survival.bequests import WillsOnce
 from tocsin.sim.scenarios.survival.broker import SurvivalBroker
-from tocsin.sim.scenarios.survival.population import FAULTS
+from tocsin.sim.scenarios.survival.long import LongMortal, PatientSurvivor
+from tocsin.sim.scenarios.survival.planning import Planner
+from tocsin.sim.scenarios.survival.population import BROKERS, FAULTS
 from tocsin.sim.scenarios.survival.service import SurvivalService
-from tocsin.wire.replication import Bequest
+from tocsin.sim.world import World
+from tocsin.wire.replication import Bequest, Update
 
 SECOND = 1_000_000
+MINUTE = 60 * SECOND
 SEEDS = 150
 
 ONCE = "a will is in the log once"
@@ -166,3 +177,136 @@ def test_nobody_publishes_the_will_of_who_left_a_broker_in_order_that_was_taken_
 
 def test_an_old_goodbye_does_not_void_the_will_that_a_client_left_with_a_standby() -> None:
     assert run(find("survival"), 20_033).broken is None
+
+
+# ── mends, each switched off ─────────────────────────────────────────────────────────────────────────────────
+
+
+class MovesBackup(Fault, frozen=True, kw_only=True):
+    """The remote backup of a broker becomes another one of that cluster."""
+
+    node: str
+
+    def begin(self, world: World) -> None:
+        address, made = LAST_PLAN[world]
+        before = made[self.node]
+        remote = next(
+            each.id for each in BROKERS if each.cluster != self.node[:5] and each.id != before.remote
+        )
+        moved = {**made, self.node: Backups(before.local, remote)}
+        LAST_PLAN[world] = address, moved
+        world.post(address, PlanMade(backups=moved))
+
+    def words(self) -> str:
+        return f"the remote backup of {self.node} is moved"
+
+
+LAST_PLAN: WeakKeyDictionary[World, tuple[str, dict[str, Backups]]] = WeakKeyDictionary()
+
+
+@pytest.fixture
+def remembered_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remember what was planned last, so that a fault can move one backup of it."""
+    post = Planner._post
+
+    def remember(self: Planner, address: str, event: PlanMade) -> None:
+        LAST_PLAN[self._world] = address, dict(event.backups)
+        post(self, address, event)
+
+    monkeypatch.setattr(Planner, "_post", remember)
+
+
+class FormerBackupsAreSilent(SurvivalBroker):
+    """Bug: a backup that is one no longer does not speak when its broker begins anew."""
+
+    class backup(Backup):
+        def _give_out(self, primary: str, copy: Copy, cause: str) -> list[Effect]:
+            return []
+
+
+class NobodyMourns(PatientSurvivor):
+    """Bug: whoever has a copy leaves its wills to the one that stands in, whatever that one knows."""
+
+    class backup(Backup):
+        def _on_mourned(self, primary: str, now_us: int, cause: str) -> list[Effect]:
+            return []
+
+
+class GoodbyesStay(PatientSurvivor):
+    """Bug: that a will is settled is not told to the backups, but that there is none any more."""
+
+    class backup(Backup):
+        def _on_update(self, update: Update, now_us: int, cause: str) -> list[Effect]:
+            deltas = tuple(msgspec.structs.replace(each, void="") for each in update.deltas)
+            return super()._on_update(msgspec.structs.replace(update, deltas=deltas), now_us, cause)
+
+
+class AsksNobody(PatientSurvivor):
+    """Bug: who has the will of an old copy looks into the store, and does not ask the others."""
+
+    class bequests(Bequeathing):
+        def _ask_others(self, will_id: str, verdict: Verdict) -> None:
+            verdict(self._broker.replicating.backup.is_void(will_id))
+
+
+def always_another(self: Planner, before: str | None, able: list[str]) -> str | None:
+    others = [each for each in able if each != before] or able
+    return self._chance.one_of(others) if others else None
+
+
+def away(*nodes: str) -> list[Fault]:
+    """Without the others of a cluster one broker has one backup, in the other cluster."""
+    return [Crash(at_us=0, for_us=30 * MINUTE, node=node) for node in nodes]
+
+
+# It restarts, unmissed, and its backup is moved meanwhile.
+RESTARTED_ELSEWHERE: list[Fault] = [
+    *away("south-2", "spare"),
+    Crash(at_us=9 * SECOND, for_us=9 * SECOND // 10, node="south-1"),
+    MovesBackup(at_us=9 * SECOND + SECOND // 3, for_us=0, node="south-1"),
+]
+# Its new backup has no copy, because nothing comes to it from there; then it is lost for longer than copies are kept.
+LOST_WITHOUT_COPY: list[Fault] = [
+    *away("south-2", "spare"),
+    Partition(at_us=2 * MINUTE, for_us=MINUTE, side=("south-1",), others=("north-1", "north-2")),
+    MovesBackup(at_us=3 * MINUTE - 10 * SECOND, for_us=0, node="south-1"),
+    Crash(at_us=3 * MINUTE - 5 * SECOND, for_us=10 * MINUTE, node="south-1"),
+]
+# Who says goodbye to it, cut off from the store, is heard by its newest backup only; then it restarts, unmissed. In
+# these runs backups are moved every twenty seconds.
+UNSTORED_GOODBYES: list[Fault] = [*away("north-2", "spare")]
+for at_us in range(2 * MINUTE, 20 * MINUTE, 3 * MINUTE):
+    UNSTORED_GOODBYES += [
+        Partition(at_us=at_us, for_us=62 * SECOND, side=("north-1",), others=(STORE,)),
+        Crash(at_us=at_us + MINUTE, for_us=3 * SECOND, node="north-1"),
+    ]
+
+# With how many seeds find it: the long ones take a second each.
+MENDS: dict[type[SurvivalBroker], tuple[str, list[Fault], int]] = {
+    AsksNobody: (LIVING, UNSTORED_GOODBYES, 20),
+    FormerBackupsAreSilent: (TOLD, RESTARTED_ELSEWHERE, 20),
+    GoodbyesStay: (LIVING, UNSTORED_GOODBYES, 20),
+    NobodyMourns: (TOLD, LOST_WITHOUT_COPY, 10),
+}
+
+
+@pytest.mark.usefixtures("remembered_plans")
+@pytest.mark.parametrize("bug", MENDS, ids=lambda bug: bug.__name__)
+def test_a_mend_is_needed(bug: type[SurvivalBroker], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it a seed shows what it mends, which breaks nothing with it."""
+    invariant, plan, seeds = MENDS[bug]
+    if plan is LOST_WITHOUT_COPY:  # it dies before that
+        monkeypatch.setattr(LongMortal, "youth_us", 130 * SECOND)
+        monkeypatch.setattr(LongMortal, "life_scale", 2)
+    elif plan is UNSTORED_GOODBYES:
+        monkeypatch.setattr(core_planning, "AGAIN_US", 20 * SECOND)
+        monkeypatch.setattr(Planner, "_choose", always_another)
+        monkeypatch.setattr(Planner, "_searched", Planner._drawn)
+    for seed in range(seeds):
+        broken = run(with_bug(bug), seed, plan=plan).broken
+        if broken is not None:
+            break
+    assert broken is not None, f"{seeds} seeds did not find {bug.__name__}"
+    assert broken.invariant == invariant
+    sound = "survival-long" if issubclass(bug, PatientSurvivor) else "survival"
+    assert run(find(sound), seed, plan=plan).broken is None
