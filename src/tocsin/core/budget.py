@@ -236,7 +236,7 @@ class Account:
     def give(self, kind: Kind, size: int) -> None:
         """Give bytes back, and let who waits have them."""
         nodes = (self._own, self._user, self._broker)
-        if self.closed:
+        if self.closed or (self.retired and self._is_over(kind)):
             return  # all was given back
         assert size <= self._own.used[kind], "nobody gives back more than it has"
         for node in nodes:
@@ -306,12 +306,12 @@ class Account:
         """The connection is over: give back what goes with it, and close when the rest is given back."""
         if self.closed or self.retired:
             return
-        self.retired = True
         for waiter in tuple(self.waiters):
             _forget(waiter)
         for kind in Kind:
             if kind not in LASTING:
-                self.give(kind, self._own.used[kind])
+                self.give_all(kind)
+        self.retired = True
         if not any(self._own.used):
             self.close()
 

@@ -196,3 +196,14 @@ def test_every_kind_has_a_setting_and_words_and_holds_a_largest_packet(kind: Kin
     bounds = bounds_of(least)[kind]
     assert (1 << 20) + (64 << 10) < bounds.client <= bounds.user <= bounds.broker == 16 << 20
     assert kind in WORDS
+
+
+def test_what_was_given_back_with_the_connection_is_not_given_back_twice() -> None:
+    budget = Budget([Bounds(100, 100, 100)] * len(Kind))
+    account = budget.account("alice")
+    assert account.take(Kind.SESSIONS, 10) is None and account.take(Kind.COMMITS, 10) is None
+    account.retire()
+    account.give(Kind.SESSIONS, 10)  # a SUBACK that comes late
+    assert budget.figures()[Kind.SESSIONS].used == 0 and budget.figures()[Kind.COMMITS].used == 10
+    account.give(Kind.COMMITS, 10)
+    assert account.closed
