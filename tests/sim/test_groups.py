@@ -10,15 +10,16 @@ import pytest
 from tests.sim.plans import crashes_in_turn, freezes_and_late_writes
 from tocsin.core.beginning import Beginning
 from tocsin.core.delivery import Delivery
-from tocsin.core.group_cell import PUT
+from tocsin.core.group_cell import PUT, GroupCell
 from tocsin.core.group_draft import GroupDraft
 from tocsin.core.holders import Holder
-from tocsin.core.machine import Effect, Event, Handler, Stored, StoreFailed
+from tocsin.core.machine import Effect, Event, GetKey, Handler, Stored, StoreFailed
 from tocsin.core.sharing import Sharing
 from tocsin.core.stored_group import Member, StoredGroup
 from tocsin.errors import Conflict, OutcomeUnknown
 from tocsin.sim.runner import run, run_many
 from tocsin.sim.scenario import find
+from tocsin.sim.scenarios.groups import BROKERS, FAULTS
 
 SEEDS = 1_000
 # 1: a broker that was taken for dead forgot what its members had at QoS 2, and so never settled it.
@@ -224,3 +225,33 @@ def test_a_planted_bug_is_found(bug: Callable[[pytest.MonkeyPatch], None]) -> No
         found = next((broken for seed in seeds if (broken := run(scenario, seed).broken)), None)
     assert found is not None, f"{SEEDS} seeds did not find it"
     assert found.invariant in invariants
+
+
+# Leaders of the store that stood still, and answer with old news when they go on.
+OLD_NEWS = msgspec.structs.replace(
+    FAULTS,
+    kinds=(("old news", 8), ("crash", 3), ("pause", 1)),
+    brokers=BROKERS,
+    shortest_us=1_000_000,
+    longest_us=6_000_000,
+    most=14,
+)
+
+
+# A group's cell was read plainly, and members got what they had settled (94, 125), or never settled it (116).
+@pytest.mark.parametrize("seed", [94, 116, 125])
+def test_a_seed_that_old_news_broke_holds(seed: int) -> None:
+    assert run(msgspec.structs.replace(find("groups"), faults=OLD_NEWS), seed).broken is None
+
+
+def test_a_plain_read_of_a_groups_cell_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the 95th seed; those before it are left out, for they take a minute."""
+    ask = GroupCell._ask
+
+    def plain(self: GroupCell, request: str, cause: str) -> Effect:
+        asked = ask(self, request, cause)
+        return msgspec.structs.replace(asked, fresh=False) if isinstance(asked, GetKey) else asked
+
+    monkeypatch.setattr(GroupCell, "_ask", plain)
+    broken = run(msgspec.structs.replace(find("groups"), faults=OLD_NEWS), 94).broken
+    assert broken is not None and broken.invariant == SHARED

@@ -79,7 +79,8 @@ class GroupCell:
     def _ask(self, request: str, cause: str) -> Effect:
         self._asked = request
         if request == GET:
-            return GetKey(request=GET, table=GROUPS, key=self._key, cause=cause)
+            # Fresh: by an older cell it would give to a member what that has settled.
+            return GetKey(request=GET, table=GROUPS, key=self._key, fresh=True, cause=cause)
         if self._bytes is None:
             return DeleteKey(request=PUT, table=GROUPS, key=self._key, revision=self.revision, cause=cause)
         return PutKey(

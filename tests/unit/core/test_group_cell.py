@@ -49,7 +49,7 @@ def test_it_is_known_when_it_was_read() -> None:
     cell = GroupCell(NAME)
     assert not cell.known
     (asked,) = cell.look("c")
-    assert isinstance(asked, GetKey)
+    assert isinstance(asked, GetKey) and asked.fresh, "an older one has claims that are settled"
     assert cell.look("c") == [], "one request at a time"
     assert cell.stored(Stored(request=GET, value=cell_of(1, 7))) == (True, [])
     assert (cell.known, cell.busy, cell.group) == (True, False, group(1))
