@@ -36,7 +36,9 @@ PAYLOAD_MAX_BYTES = 1 << 20  # one record's payload: the server's default max_pa
 # two bytes for each long user property.
 RECORD_MARGIN_BYTES = 16 << 10
 PACKET_MAX_BYTES = PAYLOAD_MAX_BYTES - RECORD_MARGIN_BYTES  # so that every packet can be stored
-SUBJECT_MAX_BYTES = 1_024
+TOPIC_MAX_BYTES = 1_024  # of a topic or filter; in a subject or key each byte may take three (model.subjects)
+# With the network's name before it; a request of the server's protocol, which names a subject, has 4 096 bytes.
+SUBJECT_MAX_BYTES = 3 * TOPIC_MAX_BYTES + 256
 
 
 class Clock(Protocol):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.store.writing import records
 from tocsin.errors import Conflict, Refused, StoreFull, StoreUnavailable
-from tocsin.ports import BATCH_MAX, PAYLOAD_MAX_BYTES, Entry, Log, LogSpec, Record, Store
+from tocsin.ports import BATCH_MAX, PAYLOAD_MAX_BYTES, SUBJECT_MAX_BYTES, Entry, Log, LogSpec, Record, Store
 
 Opener = Callable[[], Awaitable[Store]]
 Specs = Callable[..., LogSpec]
@@ -48,6 +48,17 @@ async def test_an_entry_is_kept_as_it_was_appended(log: Log, subject: Subject) -
         record.id,
     )
     assert entry.at_us > 1_600_000_000_000_000
+
+
+async def test_the_longest_subject_can_be_written_read_and_followed(log: Log, subject: Subject) -> None:
+    name = subject("")
+    longest = subject("=C3=A9" * ((SUBJECT_MAX_BYTES - len(name)) // 6))
+    await log.append(records(longest, "1"))
+    await log.append(records(longest, "2", "3"))
+    assert [entry.id for entry in (await log.read(longest, 0)).entries] == ["1", "2", "3"]
+    assert [entry.id for entry in (await log.read(longest, 2, fresh=True)).entries] == ["2", "3"]
+    async with aclosing(log.follow(longest, 0)) as entries:  # type: ignore[type-var]
+        assert [entry.id for entry in await take(entries, 3)] == ["1", "2", "3"]
 
 
 async def test_an_empty_append_does_nothing(log: Log) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tocsin.errors import Conflict, Refused, StoreFull, StoreUnavailable
 from tocsin.ports import PAYLOAD_MAX_BYTES, Cell, Change, Store, Table, TableSpec
+from tocsin.store.rules import KEY_MAX_BYTES
 
 Opener = Callable[[], Awaitable[Store]]
 Specs = Callable[..., TableSpec]
@@ -49,6 +50,17 @@ async def test_a_value_is_kept_byte_for_byte(table: Table) -> None:
     cell = await table.get("a.b/c=d_e-f.G9")
     assert cell is not None
     assert cell.value == value
+
+
+async def test_the_longest_key_can_be_written_read_and_watched(table: Table) -> None:
+    key = "=C3=A9" * (KEY_MAX_BYTES // 6)
+    revision = await table.compare_and_set(key, b"1", revision=0)
+    assert await table.get(key) == Cell(key, b"1", revision)
+    assert await table.get(key, fresh=True) == Cell(key, b"1", revision)
+    assert await table.keys(key[:600]) == (key,)
+    async with aclosing(table.watch()) as changes:  # type: ignore[type-var]
+        assert [change.key for change in await take_snapshot(changes) if change.kind == "put"] == [key]
+    assert await table.put(key, b"2") > revision
 
 
 async def test_compare_and_set_writes_over_the_revision_it_knows(table: Table) -> None:

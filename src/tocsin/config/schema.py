@@ -23,7 +23,7 @@ from tocsin.config.recovery import Recovery, Scoring
 from tocsin.config.replication import Replication
 from tocsin.config.section import NAME, Section
 from tocsin.config.shares import Shares
-from tocsin.ports import PACKET_MAX_BYTES
+from tocsin.ports import PACKET_MAX_BYTES, TOPIC_MAX_BYTES
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "human", "json"]
@@ -195,8 +195,13 @@ class Limits(Section, frozen=True, kw_only=True):
         ),
     ] = 256 << 10
     topic_max_bytes: Annotated[
-        int, Meta(ge=16, le=65_535, description="Longest topic name or filter, in bytes of UTF-8.")
-    ] = 1_024
+        int,
+        Meta(
+            ge=16,
+            le=TOPIC_MAX_BYTES,
+            description="Longest topic name or filter, in bytes of UTF-8. The most is what the store takes.",
+        ),
+    ] = TOPIC_MAX_BYTES
     topic_depth_max: Annotated[
         int, Meta(ge=1, le=1_024, description="Levels (parts between slashes) of a topic name or filter.")
     ] = 32

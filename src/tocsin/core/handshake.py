@@ -20,7 +20,7 @@ from mqtt5 import (
 
 from tocsin.core.session_signals import Accepted
 from tocsin.errors import ProtocolViolation, UnsupportedVersion
-from tocsin.ports import PACKET_MAX_BYTES
+from tocsin.ports import PACKET_MAX_BYTES, TOPIC_MAX_BYTES
 from tocsin.wire.codec import V5, V311, Version
 from tocsin.wire.topics import check_topic
 
@@ -44,7 +44,7 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
     packet_max_bytes: int = PACKET_MAX_BYTES  # so that every packet can be stored
     subscriptions_max: int = 1_000
     subscriptions_max_bytes: int = 256 << 10  # of their names, with what is stored beside each
-    topic_max_bytes: int = 1_024  # as SUBJECT_MAX_BYTES in ports
+    topic_max_bytes: int = TOPIC_MAX_BYTES  # so that every topic can be stored
     topic_max_levels: int = 32
     client_id_max_bytes: int = 256
     keep_alive_max_s: int = 3_600  # a longer or no keep-alive is shortened to this one (MQTT 5); 0: never

@@ -17,13 +17,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from tocsin.ports import LogSpec
+from tocsin.ports import TOPIC_MAX_BYTES, LogSpec
 
 MESSAGES: Final = "m"  # the token behind the network's name, of every message's subject …
 CRITICAL_MESSAGES: Final = "c"  # … unless it is critical
 EITHER: Final = "*"  # in patterns: both
-# Within the store's bound on keys (512) and on subjects (1 024), prefix included.
-SUBJECT_MAX_BYTES: Final = 500
+# Every topic of TOPIC_MAX_BYTES has one, within the store's bounds on keys and subjects.
+SUBJECT_MAX_BYTES: Final = 3 * TOPIC_MAX_BYTES + 1
 _SAID: Final = "_said"  # behind the network's name, which has no underscore
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _MEMO: Final = 4_096

@@ -17,13 +17,14 @@ from tocsin.ports import (
     PAYLOAD_MAX_BYTES,
     READ_MAX,
     SUBJECT_MAX_BYTES,
+    TOPIC_MAX_BYTES,
     LogSpec,
     Record,
     TableSpec,
 )
 
 ID_MAX_BYTES: Final = 256  # a record's id is a header line, kept with the record and in the server's memory
-KEY_MAX_BYTES: Final = 512
+KEY_MAX_BYTES: Final = 3 * TOPIC_MAX_BYTES + 64  # within a subject, with the table's name before it
 # An append's payloads together: what a server buffers for a batch it may refuse.
 BATCH_MAX_BYTES: Final = 8 << 20
 TTL_MAX_S: Final = 10 * 365 * 86_400

@@ -53,7 +53,7 @@ from tocsin.config import SETTINGS, Shares
         ("coordinator.told_burst_bytes", [(1 << 20) - 1, (1 << 40) + 1]),
         ("coordinator.told_rate_bytes", [-1, (1 << 40) + 1]),
         ("limits.subscription_bytes_per_client", [1_023, (384 << 10) + 1]),
-        ("limits.topic_max_bytes", [15, 65_536]),
+        ("limits.topic_max_bytes", [15, 1_025]),
         ("limits.topic_depth_max", [0, 1_025]),
         ("limits.outbound_max_bytes", [65_535, (1 << 30) + 1]),
         ("limits.keep_alive_max_s", [0, 65_536]),
