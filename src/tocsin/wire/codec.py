@@ -250,6 +250,8 @@ class Decoder:
             rest = self._read(data, at, items, runs, most)
         except WireError as error:
             self._failed, self._last, self.keeps = True, _NONE, False
+            # Its frames have the bytes, and the list of items: a circle, which only the collector would find.
+            error.__traceback__ = error.__context__ = error.__cause__ = None
             items.append(error)
         else:
             self.keeps = rest < len(data)

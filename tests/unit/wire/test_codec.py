@@ -39,7 +39,7 @@ from mqtt5 import (
     Will,
 )
 
-from tocsin.errors import PacketTooLarge, WireError
+from tocsin.errors import Malformed, PacketTooLarge, WireError
 from tocsin.wire.codec import V5, V311, Decoder, Role, Version, encode
 
 LIMIT = 1 << 16
@@ -432,3 +432,12 @@ def test_more_topics_than_are_remembered_change_nothing() -> None:
     decoder = Decoder(LIMIT, role="client", version=V5)
     packets: list[Packet] = [PublishPacket(f"t/{number % 5_000}", b"x") for number in range(10_000)]
     assert decoder.feed(spoken(V5, packets)) == packets
+
+
+def test_an_error_keeps_nothing_of_the_bytes() -> None:
+    """A client that sends large nonsense again and again must not make us keep it until garbage is collected."""
+    wrong = encode(ConnectPacket("c", will=Will("t", b"x" * 100_000)), V5)
+    flags = wrong.index(b"MQTT\x05") + 5
+    (error,) = Decoder(1 << 20).feed(wrong[:flags] + bytes([wrong[flags] | 0x18]) + wrong[flags + 1 :])
+    assert isinstance(error, Malformed) and "QoS" in str(error)
+    assert (error.__traceback__, error.__context__, error.__cause__) == (None, None, None)
