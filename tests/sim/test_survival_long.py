@@ -7,13 +7,15 @@ from collections import Counter
 import msgspec
 import pytest
 
+from tests.sim.survival_bugs import with_bug
 from tocsin.core.machine import Say
+from tocsin.core.replication.backup import Backup
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.runner import run, run_many
 from tocsin.sim.scenario import find
 from tocsin.sim.scenarios.survival import population
 from tocsin.sim.scenarios.survival.ledger import Ledger
-from tocsin.sim.scenarios.survival.long import LONG_FAULTS
+from tocsin.sim.scenarios.survival.long import LONG_FAULTS, PatientSurvivor
 from tocsin.sim.scenarios.survival.population import Setting
 from tocsin.sim.world import World
 
@@ -79,6 +81,22 @@ ONCE_FAILED = (32, 48)
 def test_a_seed_that_once_failed_holds(seed: int) -> None:
     scenario = msgspec.structs.replace(find("survival-long"), faults=RESTARTS)
     assert run(scenario, seed).broken is None
+
+
+class ForgetsWhoCame(PatientSurvivor):
+    """Bug: which sessions clients took here is not remembered; the store forgets it with the session."""
+
+    class backup(Backup):
+        def note_taken(self, session: str, epoch: int) -> None:
+            pass
+
+
+def test_a_will_from_before_a_session_that_has_ended_since_is_not_published() -> None:
+    """Its client came back, left, and its session expired: only those to whom it came know of it."""
+    scenario, seed = find("survival-long"), 106
+    assert run(scenario, seed).broken is None
+    broken = run(with_bug(ForgetsWhoCame), seed).broken
+    assert broken is not None and "will" in broken.invariant
 
 
 @pytest.mark.slow

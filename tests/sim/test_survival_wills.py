@@ -245,8 +245,8 @@ class AsksNobody(PatientSurvivor):
     """Bug: who has the will of an old copy looks into the store, and does not ask the others."""
 
     class bequests(Bequeathing):
-        def _ask_others(self, will_id: str, verdict: Verdict) -> None:
-            verdict(self._broker.replicating.backup.is_void(will_id))
+        def _ask_others(self, names: tuple[str, ...], verdict: Verdict) -> None:
+            verdict(any(map(self._broker.replicating.backup.is_void, names)))
 
 
 def always_another(self: Planner, before: str | None, able: list[str]) -> str | None:

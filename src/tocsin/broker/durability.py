@@ -347,6 +347,7 @@ class Durability:
         if taken is None:
             return None
         session, revision, resumed = taken
+        self.replicating.backup.note_taken(session.uid, session.epoch)
         return await self._recall(session), revision, resumed
 
     async def _recall(self, session: StoredSession) -> StoredSession:
@@ -553,7 +554,7 @@ class Durability:
                 if not error.retryable:
                     break
                 await asyncio.sleep(LOOK_AGAIN_S)
-        verdict(settled or await self._witnesses.know_settled(will.record_id))
+        verdict(settled or await self._witnesses.know_settled(*will.names))
 
     async def _is_settled(self, client: str, will: Bequest) -> bool:
         """Whether the store knows that a will is settled: its client has come since, or the log has it."""

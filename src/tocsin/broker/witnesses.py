@@ -18,15 +18,15 @@ from tocsin.errors import DeadlineExceeded, TocsinError
 from tocsin.model.versions import UNREADABLE, Packed
 from tocsin.ports import Bus, Delivery
 
-WILLS: Final = Packed("the ids of wills", msgspec.msgpack.Decoder(list[str]), spoken=True)
+WILLS: Final = Packed("the names of wills", msgspec.msgpack.Decoder(list[str]), spoken=True)
 ANSWER_S: Final = 2.0
 ASKS_MAX: Final = 5  # together longer than a broker takes that hangs for a moment, or is cut off
 GATHER_S: Final = 0.01  # wills of one broker fall due together, and go together
-WILLS_MAX: Final = 2_000  # in one request: their ids have some hundred bytes
+WILLS_MAX: Final = 2_000  # in one request: their names have some hundred bytes
 
 
 class Witnesses:
-    """``is_void``: whether this broker knows a will to be settled, by its id."""
+    """``is_void``: whether this broker knows a will to be settled, by a name of it."""
 
     def __init__(
         self,
@@ -51,16 +51,19 @@ class Witnesses:
     def _subject(network: str, broker: str) -> str:
         return f"{network}.wills.{broker}"
 
-    async def know_settled(self, will_id: str) -> bool:
-        """Whether anybody knows that a will is settled."""
-        if not will_id or self._is_void(will_id):
-            return bool(will_id)
+    async def know_settled(self, *names: str) -> bool:
+        """Whether anybody knows that a will is settled, by any of its names."""
+        if any(map(self._is_void, names)):
+            return True
+        return any(await asyncio.gather(*map(self._known, names)))
+
+    def _known(self, name: str) -> asyncio.Future[bool]:
         if not self._gathered:
             asyncio.get_running_loop().call_later(GATHER_S, self._ask)
-        future = self._gathered.get(will_id)
+        future = self._gathered.get(name)
         if future is None:
-            future = self._gathered[will_id] = asyncio.get_running_loop().create_future()
-        return await future
+            future = self._gathered[name] = asyncio.get_running_loop().create_future()
+        return future
 
     def _ask(self) -> None:
         gathered, self._gathered = list(self._gathered.items()), {}

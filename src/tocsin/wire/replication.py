@@ -45,6 +45,9 @@ class Positions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     critical_messages: int = 0  # in the message log; 0: it is as far with these as with the others
 
 
+EPOCH: Final = "@"  # between a session's uid and its epoch, in the name of a will
+
+
 class Bequest(msgspec.Struct, frozen=True, array_like=True):
     """A will: of a client that is connected, or one that waits for its time."""
 
@@ -57,6 +60,12 @@ class Bequest(msgspec.Struct, frozen=True, array_like=True):
     since: int = (
         0  # if it waits for its delay: the log can have it behind this position only; 0: nobody knows
     )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What to ask other brokers by whether it is settled: its id, and its session with the epoch."""
+        left = (f"{self.session}{EPOCH}{self.epoch}",) if self.session else ()
+        return (self.record_id, *left) if self.record_id else left
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):

@@ -24,7 +24,8 @@ is heard after that nothing is given out: it was a standby that began, and that 
 Whoever has a copy as well sees to the wills in it, but for those at QoS 0; who publishes first settles them for all.
 
 **Wills that are settled** are remembered by their ids (``is_void``), also when the copy that had them has changed:
-whoever finds one of them in an older copy asks the others before publishing it.
+whoever finds one of them in an older copy asks the others before publishing it. So is which sessions clients took here,
+and with which epoch (``note_taken``): what they left with earlier ones is settled.
 
 **A copy is dropped** some time after this broker was told that it is no backup of that one any more: the word may come
 together with the other's end, and then the copy is what is needed. While this broker stands in for the other it is kept
@@ -56,6 +57,7 @@ from tocsin.core.replication.gamma import Left, Standing
 from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare, WillsLeft
 from tocsin.model.message import Message, broker_address
 from tocsin.wire.replication import (
+    EPOCH,
     LOCAL,
     Applied,
     Begun,
@@ -97,10 +99,22 @@ class Backup(TableMachine):
         self.declined = 0
         self._begun: dict[str, int] = {}  # primary → its newest process, as it said itself
         self._void: dict[str, None] = {}  # the ids of wills that are settled, oldest first
+        self._taken: dict[
+            str, int
+        ] = {}  # session → the epoch with which it was taken here last; oldest first
 
-    def is_void(self, will_id: str) -> bool:
-        """Whether a will is known to be settled."""
-        return will_id in self._void
+    def is_void(self, name: str) -> bool:
+        """Whether a will is known to be settled, by its id or by its session and epoch (``Bequest.names``)."""
+        session, _, epoch = name.rpartition(EPOCH)
+        return name in self._void or (epoch.isdigit() and self._taken.get(session, 0) > int(epoch))
+
+    def note_taken(self, session: str, epoch: int) -> None:
+        """A client has come for its session to this broker: what it left with an earlier epoch is settled, also when
+        the session has ended since, and the store knows nothing of it any more."""
+        self._taken.pop(session, None)
+        self._taken[session] = epoch
+        if len(self._taken) > VOID_MAX:
+            del self._taken[next(iter(self._taken))]
 
     def note_void(self, will_id: str) -> None:
         """A will is settled; harmless if it has no id."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tocsin.core.machine import Effect, Received, Send, SetTimer, TimerFired
@@ -414,6 +415,15 @@ def test_a_will_that_is_settled_is_remembered_when_the_copy_is_another() -> None
     backing.update(2, Delta("a", gone=True, void="a.will"))
     backing.update(1, stream=(0, 2, 1), whole=True)
     assert backing.machine.is_void("a.will")
+
+
+def test_who_took_a_session_knows_that_what_was_left_with_earlier_epochs_is_settled() -> None:
+    backup, left = Backup("n"), Bequest(Publication("a", b"", 1, "c"), session="uid", epoch=3)
+    backup.note_taken("uid", 3)
+    assert not any(map(backup.is_void, left.names)), "that one is here"
+    backup.note_taken("uid", 4)
+    assert any(map(backup.is_void, left.names))
+    assert not any(map(backup.is_void, msgspec.structs.replace(left, session="other").names))
 
 
 def test_no_more_settled_wills_are_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:

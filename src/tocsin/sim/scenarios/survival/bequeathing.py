@@ -39,7 +39,7 @@ class Bequeathing:
         self.machine = StandIns(broker.replicating, GRACE_S)
         self._part = Part(broker, "standing in", self.machine, self._on_effect)
         self._alarms = 0
-        self._asked: dict[str, list[Verdict]] = {}  # the ids of wills of which others are asked
+        self._asked: dict[tuple[str, ...], list[Verdict]] = {}  # the names of wills of which others are asked
 
     def publish(self, will: Bequest) -> None:
         """Without delay: its client's connection has just ended."""
@@ -103,7 +103,7 @@ class Bequeathing:
             elif will.since:
                 self._look_into_log(will, verdict)
             else:
-                self._ask_others(will.record_id, verdict)
+                self._ask_others(will.names, verdict)
 
         asked = GetKey(request="will", table=SESSIONS.name, key=session_key(client), fresh=self.looks_fresh)
         self._broker.ask(asked, look)
@@ -117,36 +117,36 @@ class Bequeathing:
             elif found:
                 verdict(True)
             else:
-                self._ask_others(will.record_id, verdict)
+                self._ask_others(will.names, verdict)
 
         self._broker.find({will.record_id}, will.since, look)
 
-    def _ask_others(self, will_id: str, verdict: Verdict) -> None:
+    def _ask_others(self, names: tuple[str, ...], verdict: Verdict) -> None:
         """Whether somebody knows that a will is settled; who is silent knows nothing."""
-        if self._broker.replicating.backup.is_void(will_id):
+        if any(map(self._broker.replicating.backup.is_void, names)):
             verdict(True)
             return
-        waiting = self._asked.setdefault(will_id, [])
+        waiting = self._asked.setdefault(names, [])
         waiting.append(verdict)
         if len(waiting) == 1:
-            self._ask(will_id, ASKS_MAX)
+            self._ask(names, ASKS_MAX)
 
-    def _ask(self, will_id: str, times: int) -> None:
-        if will_id not in self._asked:
+    def _ask(self, names: tuple[str, ...], times: int) -> None:
+        if names not in self._asked:
             return  # somebody knew
         if not times:
-            self._answered(will_id, False)
+            self._answered(names, False)
             return
         for other in self._broker.others:
-            self._broker.send(broker_address(other), Inquest(will_id))
-        self._later(ANSWER_S, lambda: self._ask(will_id, times - 1))
+            self._broker.send(broker_address(other), Inquest(names))
+        self._later(ANSWER_S, lambda: self._ask(names, times - 1))
 
-    def heard_settled(self, will_id: str) -> None:
+    def heard_settled(self, names: tuple[str, ...]) -> None:
         """Another broker knows that a will is settled."""
-        self._answered(will_id, True)
+        self._answered(names, True)
 
-    def _answered(self, will_id: str, settled: bool) -> None:
-        for verdict in self._asked.pop(will_id, ()):
+    def _answered(self, names: tuple[str, ...], settled: bool) -> None:
+        for verdict in self._asked.pop(names, ()):
             verdict(settled)
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────

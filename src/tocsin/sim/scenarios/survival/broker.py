@@ -189,11 +189,11 @@ class SurvivalBroker(ChannelBroker):
                     self._let_go(client)
                     self.bequeathing.came(client, broker)
                     self.replicating.moved(client)
-            case Inquest(will_id=will_id):
-                if self.replicating.backup.is_void(will_id):
-                    self.send(event.sender, Settled(will_id))
-            case Settled(will_id=will_id):
-                self.bequeathing.heard_settled(will_id)
+            case Inquest(names=names):
+                if any(map(self.replicating.backup.is_void, names)):
+                    self.send(event.sender, Settled(names))
+            case Settled(names=names):
+                self.bequeathing.heard_settled(names)
             case _ if isinstance(message, _REPLICATION):
                 self.replicating.hear(event)
             case _:

@@ -120,6 +120,8 @@ class SurvivalService(ChannelService):
 
     def welcome(self, revision: int, present: bool, claims: tuple[tuple[str, Claim], ...] = ()) -> None:
         self.begin(revision, claims)
+        if self._taking is not None:
+            self._broker.replicating.backup.note_taken(self._taking.uid, self._taking.epoch)
         if self.open:
             self.came_us = self._broker.ledger.world.now_us
             self._broker.announce(self.client, self.stream.connection, self.arrived_us)

@@ -78,15 +78,15 @@ class Arrived(Message, frozen=True):
 
 
 class Inquest(Message, frozen=True):
-    """Broker → all: do you know this will to be settled?"""
+    """Broker → all: do you know this will to be settled, by any of its names?"""
 
-    will_id: str
+    names: tuple[str, ...]
 
 
 class Settled(Message, frozen=True):
     """Broker → broker: it is."""
 
-    will_id: str
+    names: tuple[str, ...]
 
 
 class Ring(Effect, frozen=True, kw_only=True):
