@@ -1,9 +1,9 @@
 """How many sessions may be stored, and how large: for the network, and for each user.
 
-The store tells how much its table holds, now and then (``saw``); what was made here since is added. So the network's
-bounds are passed by no more than all brokers make between two looks. New sessions are refused from four fifths of the
-table's share on, and those that there are may not grow from nine tenths on: the rest is for what clients that are
-connected have to store.
+The store tells how much its table holds, now and then (``saw``); what was made here since, and what grew, is added. So
+the network's bounds are passed by no more than the other brokers make between two looks. New sessions are refused from
+four fifths of the table's share on, and those that there are may not grow from nine tenths on: the rest is for what
+clients that are connected have to store.
 
 A user's sessions are counted at each broker: those that it serves, or served last, until they end, would expire or are
 taken elsewhere. A broker that was started finds those of its last run in the table (``found``, by the scan that each
@@ -43,7 +43,8 @@ class SessionQuota:
         self._user_bytes = share_bytes * user_percent // 100
         self._stored = 0  # sessions in the table, as it was last seen …
         self._stored_bytes = 0
-        self._made = 0  # … and what was made here since
+        self._made = 0  # … and what was made here since …
+        self._grown = 0  # … and by how many bytes those here have grown
         self._sessions: dict[str, _Session] = {}  # by client
         self._users: dict[str, tuple[int, int]] = {}  # user → sessions here, and their bytes; never (0, 0)
         self._ends: list[tuple[int, str]] = []
@@ -52,7 +53,8 @@ class SessionQuota:
     @property
     def stored(self) -> tuple[int, int]:
         """Sessions of the network, and their bytes, as far as is known."""
-        return self._stored + self._made, self._stored_bytes + FRESH_BYTES * self._made
+        size = self._stored_bytes + FRESH_BYTES * self._made + self._grown
+        return self._stored + self._made, max(0, size)
 
     def of_user(self, user: str) -> tuple[int, int]:
         """A user's sessions here, and their bytes."""
@@ -65,7 +67,7 @@ class SessionQuota:
 
     def saw(self, sessions: int, size: int) -> None:
         """The table holds so many."""
-        self._stored, self._stored_bytes, self._made = sessions, size, 0
+        self._stored, self._stored_bytes, self._made, self._grown = sessions, size, 0, 0
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,6 +116,7 @@ class SessionQuota:
         session = self._sessions.get(client)
         if session is not None:
             self._count(session.user, 0, size - session.size)
+            self._grown += size - session.size
             session.size = size
 
     def left(self, client: str, until_us: int) -> None:

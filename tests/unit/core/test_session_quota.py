@@ -98,3 +98,13 @@ def test_what_is_counted_of_users_is_what_their_sessions_are(
                 count, total = expected.get(owner, (0, 0))
                 expected[owner] = (count + 1, total + size)
             assert quota._users == expected
+
+
+def test_what_grew_here_counts_before_the_table_is_looked_at_again() -> None:
+    quota = SessionQuota(100, 10_000, 100)
+    quota.serves("a", "anna", made=True)
+    assert quota.may_grow("bert")
+    quota.wrote("a", 9_500)
+    assert not quota.may_grow("bert") and quota.no_room("bert", 0) is not None
+    quota.saw(1, 2_000)
+    assert quota.may_grow("bert")
