@@ -28,7 +28,9 @@ def unpack(release: str, state: Path) -> dict[str, Any]:
     """The state directory of a release; what must be found in it."""
     state.mkdir(mode=0o700)
     with tarfile.open(DATA / f"{release}.tar.xz") as archive:
-        archive.extractall(state, filter="tar")
+        # As extractall(filter="tar") does, which Python 3.11.0 to 3.11.3 have not.
+        archive.extraction_filter = getattr(tarfile, "tar_filter", None)
+        archive.extractall(state)
     found: dict[str, Any] = json.loads((DATA / f"{release}.json").read_text())
     return found
 
