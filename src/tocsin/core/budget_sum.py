@@ -20,14 +20,16 @@ from tocsin.core.replication.backup import COPIES_MAX_BYTES
 MIB: Final = 1 << 20
 REST_BYTES: Final = 80 * MIB  # of a broker or coordinator without clients: 58 to 63 MiB measured
 STORE_REST_BYTES: Final = 64 * MIB  # of a server's process beside its heap
-# A connected client that does nothing: 11 KiB measured; 4 KiB of a packet and 16 KiB unread that every one may have.
+# A connected client that does nothing: 11 KiB (``bench.spending.connections``); 4 KiB of a packet and 16 KiB unread
+# that every one may have.
 CONNECTION_BYTES: Final = (11 + 4 + 16) << 10
-# What TLS adds: 43 KiB for a client that does nothing, and up to 625 KiB, for good, for one that has sent large packets
-# (measured): the buffers of uvloop and OpenSSL grow, and do not shrink.
+# What TLS adds: 42 KiB for a client that does nothing, and some 600 KiB, until it goes, for one that has sent large
+# packets (the same measurement): the buffers of uvloop and OpenSSL grow, and do not shrink.
 TLS_BYTES: Final = 640 << 10
 FILTER_BYTES: Final = 1_600  # of a filter of another broker's: 1 540 measured
 # What is freed lies between what is in use, until its pages are given back (``runtime.allocator``). Under all attacks
-# at once a broker held 30 to 60 percent more than what was in use.
+# of ``bench.spending`` a broker held some 30 percent more than at rest, retained and counted together. Stated is twice
+# that.
 ALLOCATOR_PERCENT: Final = 60
 
 

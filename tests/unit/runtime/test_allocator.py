@@ -27,6 +27,6 @@ def held(mode: str) -> int:
     return int(done.stdout)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only glibc's allocator is asked to")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="without glibc nothing is given back")
 def test_pages_between_blocks_in_use_are_given_back() -> None:
     assert held("with") < held("without") - (64 << 20)
