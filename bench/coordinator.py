@@ -34,11 +34,10 @@ import uvloop
 from tocsin.config import Log as Logging
 from tocsin.config import Nats, Settings, to_json
 from tocsin.coordinator.status import Status, read_all
-from tocsin.core.coordination import snapshot
 from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.core.coordination.participant import Participant
-from tocsin.core.coordination.places import Options, Places
-from tocsin.core.coordination.signals import (
+from tocsin.core.coordination.names import Options, StoreNames
+from tocsin.core.coordination.participant.participant import Participant
+from tocsin.core.coordination.participant.signals import (
     ClearTo,
     ClientsChanged,
     QueriesChanged,
@@ -46,14 +45,15 @@ from tocsin.core.coordination.signals import (
     StreamChanged,
     StreamJoined,
 )
-from tocsin.core.coordination.state import State
+from tocsin.core.coordination.state import snapshot
+from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Effect
 from tocsin.model.message import broker_address, coordinator_address
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.model.stream import LISTING
 from tocsin.ports import Log, Table
 from tocsin.query import parse
-from tocsin.runtime.driver import Driver
+from tocsin.runtime.machines.driver import Driver
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.testing import LocalServers
 from tocsin.wire.commands import Elected, Joined, Limits, Queries, Said, Streams
@@ -64,7 +64,7 @@ QUERIES, QUICK_QUERIES = 10_000, 1_000
 CHANGES, QUICK_CHANGES = 500, 50
 KILLS, QUICK_KILLS = 10, 2
 DEADLINE_S = 60.0
-PLACES = Places("bench")
+PLACES = StoreNames("bench")
 # A coordinator process whose settings are an argument: the token of a test server is none that settings may have.
 PROGRAM = """
 import sys

@@ -3,6 +3,7 @@
 - **append**: durable records per second in batches of 1, 100 and 1 000, one call at a time and four at a time, beside
   nats-py's ``publish`` loop (one at a time) and ``publish_async`` (as many in flight as it allows);
 - **read**: one subject's entries out of a thousand to a million subjects, beside a consumer made for each query;
+- **hear**: processor time of a message that is heard, beside nats-py's subscription with a callback;
 - **watch**: from a put to the moment another connection's watch says so.
 
 Contestants take turns and ratios are taken within a turn, because the machine is shared. On one server and on three.
@@ -15,6 +16,7 @@ import asyncio
 import logging
 import random
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -36,6 +38,7 @@ from tocsin.store.testing import LocalServers
 
 RESULTS: Final = Path(__file__).parent / "results" / "store.json"
 PAYLOAD: Final = b"x" * 256
+HEARD: Final = 20_000  # messages of one turn
 CONSOLE: Final = Console()
 
 
@@ -80,9 +83,16 @@ class WatchFigure(msgspec.Struct, frozen=True):
     p95_ms: float
 
 
+class HearFigure(msgspec.Struct, frozen=True):
+    bytes: int
+    us: float
+    nats_py_us: float
+
+
 class Figures(msgspec.Struct, frozen=True):
     quick: bool
     payload_bytes: int
+    hear: tuple[HearFigure, ...]
     append: tuple[AppendFigure, ...]
     read: tuple[ReadFigure, ...]
     watch: tuple[WatchFigure, ...]
@@ -265,6 +275,67 @@ async def measure_watch(plan: Plan, servers: LocalServers, store: JetStreamStore
     return WatchFigure(len(servers.plans), p50, p95)
 
 
+# ── hear ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def measure_hear(plan: Plan, servers: LocalServers, store: JetStreamStore) -> list[HearFigure]:
+    """A third connection publishes; it is a process of its own, so that its work is not counted."""
+    client = await nats.connect(list(servers.urls), token=servers.token)
+    figures: list[HearFigure] = []
+    for size in (64, 256, 4_096):
+        ours: list[float] = []
+        theirs: list[float] = []
+        for turn in range(plan.turns):
+            subject = f"hear.{size}.{turn}"
+            heard = asyncio.Semaphore(0)
+
+            def hear(message: object, heard: asyncio.Semaphore = heard) -> None:
+                heard.release()
+
+            async def hear_too(message: object, heard: asyncio.Semaphore = heard) -> None:
+                heard.release()
+
+            listener = await store.connection.listen(subject, "", hear)
+            ours.append(await _heard(servers, subject, size, heard))
+            await listener.stop()
+            subscription = await client.subscribe(subject, cb=hear_too)
+            await client.flush()
+            theirs.append(await _heard(servers, subject, size, heard))
+            await subscription.unsubscribe()
+        figures.append(HearFigure(size, statistics.median(ours), statistics.median(theirs)))
+    await client.close()
+    return figures
+
+
+async def _heard(servers: LocalServers, subject: str, size: int, heard: asyncio.Semaphore) -> float:
+    """Processor time of this process for each message, in microseconds."""
+    program = (
+        "import asyncio, sys\n"
+        "from tocsin.store.connection import Connection\n"
+        "from tocsin.store.login import Login\n"
+        "from tocsin.store.nats_protocol import frame\n"
+        "async def main():\n"
+        "    url, token, subject, size, count = sys.argv[1:]\n"
+        "    connection = Connection([url], Login(token=token), 'bench')\n"
+        "    await connection.open(30)\n"
+        "    some = frame(subject, '', b'Nats-Msg-Id: 1\\r\\n', b'x' * int(size)) * 100\n"
+        "    for _ in range(int(count) // 100):\n"
+        "        await connection.send(some)\n"
+        "        await asyncio.sleep(0.001)\n"
+        "    await asyncio.sleep(0.5)\n"
+        "    await connection.close()\n"
+        "asyncio.run(main())\n"
+    )
+    begin = time.process_time()
+    arguments = (servers.urls[0], servers.token, subject, str(size), str(HEARD))
+    publisher = await asyncio.create_subprocess_exec(sys.executable, "-c", program, *arguments)
+    for _ in range(HEARD):
+        await heard.acquire()
+    spent = time.process_time() - begin
+    await publisher.wait()
+    return spent / HEARD * 1e6
+
+
 # ── all of it ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -278,17 +349,26 @@ async def measure(plan: Plan, directory: Path) -> Figures:
     append: list[AppendFigure] = []
     read: list[ReadFigure] = []
     watch: list[WatchFigure] = []
+    hear: list[HearFigure] = []
     for count in (1, 3):
         with LocalServers(directory / str(count), servers=count) as servers:
             store = await connect(servers)
+            if count == 1:
+                hear += await measure_hear(plan, servers, store)
             watch.append(await measure_watch(plan, servers, store))
             append += await measure_append(plan, servers, store)
             read += await measure_read(plan, servers, store)
             await store.close()
-    return Figures(plan is QUICK, len(PAYLOAD), tuple(append), tuple(read), tuple(watch))
+    return Figures(plan is QUICK, len(PAYLOAD), tuple(hear), tuple(append), tuple(read), tuple(watch))
 
 
 def show(figures: Figures) -> None:
+    grid = Grid(title="processor time of a message that is heard", title_justify="left")
+    for heading in ("bytes", "µs", "nats-py µs", "nats-py ÷ ours"):
+        grid.add_column(heading, justify="right")
+    for h in figures.hear:
+        grid.add_row(f"{h.bytes:,}", f"{h.us:.1f}", f"{h.nats_py_us:.1f}", f"{h.nats_py_us / h.us:.1f}")
+    CONSOLE.print(grid)
     grid = Grid(title="durable appends of 256 B", title_justify="left")
     for heading in ("servers", "batch", "calls at once", "records/s", "÷ publish", "÷ publish_async"):
         grid.add_column(heading, justify="right")

@@ -36,8 +36,8 @@ from tocsin.core.assignment.planning import Strategy, plan
 from tocsin.core.assignment.replanning import replan
 from tocsin.core.assignment.search import search
 from tocsin.core.assignment.table import Table
-from tocsin.lab.optimum import least_largest, least_sum
 from tocsin.sim.chance import Chance
+from tocsin_labs.optimum import least_largest, least_sum
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
 CONSOLE: Final = Console(width=150)

@@ -22,16 +22,16 @@ from bench.channels.figures import Cost
 from bench.channels.stage import BROKERS, Stage, now_us, opened
 from bench.load.figures import Spread, spread
 from tocsin.model.results import k_of
-from tocsin.pipeline.engine import Engine
-from tocsin.pipeline.progress import Progress
-from tocsin.pipeline.spark import Spark
+from tocsin.pipeline.execution.engine import Engine
+from tocsin.pipeline.execution.subscription_tables import Holders
+from tocsin.pipeline.execution.views import Views
+from tocsin.pipeline.execution.writer import Running, Writer
+from tocsin.pipeline.ingest.progress import Progress
+from tocsin.pipeline.spark.session import Spark
 from tocsin.pipeline.storage import parts
-from tocsin.pipeline.storage.parts import Place
+from tocsin.pipeline.storage.parts import TaskOutput
 from tocsin.pipeline.storage.results import ResultsStore
-from tocsin.pipeline.tables import Holders
 from tocsin.pipeline.tick import Ticker
-from tocsin.pipeline.views import Views
-from tocsin.pipeline.writer import Running, Writer
 
 SUBSCRIPTIONS: Final = 10_000
 PUBLICATIONS: Final = 1_000  # and as many results
@@ -151,7 +151,7 @@ def _write_again(watches: Watches, root: Path, turns: int) -> None:
     holders = Holders(tuple((broker,) for broker in BROKERS), {})
 
     def write(attempt: int) -> None:
-        place = Place(str(root), 1, "again", now_us())
+        place = TaskOutput(str(root), 1, "again", now_us())
         Writer(place, 0, {"c": Running("C", 1, 3)}, holders).write([batch], 0, attempt)
 
     for attempt in range(2 * turns):

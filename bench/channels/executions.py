@@ -15,7 +15,7 @@ from bench.channels.figures import ALONE, DUCKDB, SPARK, Execution, Rate, Ratio
 from bench.channels.peers import HAS_DUCKDB, Duck, alone
 from bench.channels.stage import Stage, now_us, opened
 from bench.load.figures import spread
-from tocsin.pipeline.spark import Spark
+from tocsin.pipeline.spark.session import Spark
 
 COMMITTED: Final = "from Spark to committed"
 TALLY: Final = (

@@ -13,9 +13,9 @@ from bench.channels import workloads as w
 from bench.channels.figures import Due, Fairness
 from bench.channels.stage import Stage, now_us, opened
 from bench.load.figures import spread
-from tocsin.core.schedule import Plan, Schedule
+from tocsin.core.channels.schedule import Plan, Schedule
 from tocsin.model.catalogue import Channel
-from tocsin.pipeline.spark import Spark
+from tocsin.pipeline.spark.session import Spark
 
 CHANNELS: Final = 100
 SUBSCRIPTIONS: Final = 100  # of each

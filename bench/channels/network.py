@@ -25,8 +25,8 @@ from bench.load.dialect import LoadError, Mqtt, packet, packet_end
 from bench.load.figures import spread
 from tocsin.config import Nats
 from tocsin.errors import DeadlineExceeded, NoResponder
-from tocsin.model.channel_places import ChannelPlaces
-from tocsin.runtime.store_access import embedded
+from tocsin.model.channel_places import ChannelNames
+from tocsin.runtime.network.store_access import embedded
 from tocsin.store.jetstream import JetStreamStore
 
 START_S: Final = 300.0
@@ -109,7 +109,7 @@ class Network:
     def __init__(self, ready: dict[str, Any], store: JetStreamStore, process: subprocess.Popen[str]) -> None:
         self.store = store
         self.process = process
-        self.places = ChannelPlaces("tocsin")
+        self.places = ChannelNames("tocsin")
         self._at = (ready["brokers"][0]["host"], ready["brokers"][0]["port"])
         self._names = 0
         self._chance = random.Random(1)

@@ -19,10 +19,10 @@ import pyarrow as pa
 from bench.channels.stage import BROKERS, now_us
 from bench.channels.workloads import Workload
 from tocsin.model.results import k_of
-from tocsin.pipeline.storage.parts import Place
+from tocsin.pipeline.execution.subscription_tables import Holders
+from tocsin.pipeline.execution.writer import Running, Writer, written
+from tocsin.pipeline.storage.parts import TaskOutput
 from tocsin.pipeline.storage.results import ResultsStore
-from tocsin.pipeline.tables import Holders
-from tocsin.pipeline.writer import Running, Writer, written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ class Duck:
         name = self._workload.channel.name
         self._connection.register("new", publications)
         found = self._connection.sql(self._workload.duckdb).to_arrow_reader(50_000)
-        place = Place(str(self._results.root), self._tick, "duck", now_us())
+        place = TaskOutput(str(self._results.root), self._tick, "duck", now_us())
         holders = Holders(tuple((broker,) for broker in BROKERS), {})
         writer = Writer(place, 0, {name: Running(name, self._tick, 3)}, holders)
         parts, _ = written([writer.write(map(_ranked, found), 0, self._tick)])

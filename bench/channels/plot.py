@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.channels.figures import ALONE, DUCKDB, SPARK, Report
-from tocsin.lab import drawing
+from tocsin_labs import drawing
 
 STYLES: Final = {
     SPARK: ("#c0392b", "o", "all at once, on Spark"),

@@ -22,17 +22,17 @@ import pyarrow as pa
 
 from tocsin import config
 from tocsin.model.catalogue import Channel, Dataset
-from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.channel_places import ChannelNames
 from tocsin.model.results import BackendSubscription, Value, encode_subscription
-from tocsin.pipeline.engine import Engine
-from tocsin.pipeline.execution import Done
-from tocsin.pipeline.plan import compile_channel
-from tocsin.pipeline.progress import ChannelProgress, Progress
-from tocsin.pipeline.spark import Options, Spark, cache_directory
+from tocsin.pipeline.execution.compiled import compile_channel
+from tocsin.pipeline.execution.engine import Engine
+from tocsin.pipeline.execution.runs import Done
+from tocsin.pipeline.execution.subscriptions import Subscriptions
+from tocsin.pipeline.ingest.progress import ChannelProgress, Progress
+from tocsin.pipeline.spark.session import Options, Spark, cache_directory
 from tocsin.pipeline.storage.fitting import Fitted
 from tocsin.pipeline.storage.landing import Landing
 from tocsin.pipeline.storage.results import ResultsStore
-from tocsin.pipeline.subscriptions import Subscriptions
 from tocsin.pipeline.tick import Ticker
 from tocsin.ports import Change
 from tocsin.store.jetstream import JetStreamStore
@@ -40,7 +40,7 @@ from tocsin.store.testing import LocalServers
 
 T = TypeVar("T")
 
-PLACES = ChannelPlaces("bench")
+PLACES = ChannelNames("bench")
 BROKERS = ("north-1", "south-1")  # every other subscription is held by the second
 
 

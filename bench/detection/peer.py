@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from tocsin.config import Membership
-from tocsin.core.coordination.attention import Attention
 from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.core.coordination.leader import Leader
-from tocsin.core.detection import Detector
+from tocsin.core.coordination.leader.broker_watch import Attention
+from tocsin.core.coordination.leader.leader import Leader
+from tocsin.core.survival.detection import Detector
 
 
 class Fixed(Detector):

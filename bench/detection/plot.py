@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.detection.figures import Figures
-from tocsin.lab import drawing
+from tocsin_labs import drawing
 
 COLOURS: Final = ("#c0392b", "#e67e22", "#7f8c8d", "#2c5f8a", "#63a7d8")
 NONE: Final = 0.05  # where a rate of 0 is drawn

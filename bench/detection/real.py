@@ -30,14 +30,14 @@ from bench.detection.figures import Figures
 from bench.detection.peer import Contender
 from tocsin.config import Broker, Nats, Settings, to_json
 from tocsin.config import Log as Logging
-from tocsin.core.coordination.places import Places
+from tocsin.core.coordination.names import StoreNames
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.server import free_ports
 from tocsin.store.testing import LocalServers
 from tocsin.wire.commands import Joined, Lost, Said, decode_batch
 from tocsin.wire.control import Beat, Pulse, decode_envelope
 
-PLACES: Final = Places("bench")
+PLACES: Final = StoreNames("bench")
 BROKERS: Final = 5
 BUSY: Final = 4  # processes that do nothing but compute
 SETTLE_S: Final = 3.0  # from the last broker's joining to the next kill: detectors learn

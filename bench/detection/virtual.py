@@ -13,8 +13,8 @@ from bench.detection.figures import Figures
 from bench.detection.peer import Contender
 from tocsin.config import Settings
 from tocsin.coordinator.main import options
-from tocsin.core.coordination.participant import Participant
-from tocsin.core.coordination.places import Places
+from tocsin.core.coordination.names import StoreNames
+from tocsin.core.coordination.participant.participant import Participant
 from tocsin.model.message import COORDINATOR, broker_address
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.ports import Entry
@@ -26,7 +26,7 @@ from tocsin.sim.scenarios.coordination.standing import overlook_standings
 from tocsin.sim.world import World
 from tocsin.wire.commands import Lost, decode_batch
 
-PLACES: Final = Places("bench")
+PLACES: Final = StoreNames("bench")
 COORDINATORS: Final = ("coordinator/1", "coordinator/2", "coordinator/3")
 LIVE: Final = 10
 VICTIM: Final = "victim"

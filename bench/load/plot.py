@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.load.figures import Ratio
-from tocsin.lab import drawing
+from tocsin_labs import drawing
 
 COLOURS: Final = {"mosquitto": "#3c5280", "nats": "#27aae1"}
 TICKS: Final = (0.5, 1, 2, 5, 10, 20, 50)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.matching.figures import Report
-from tocsin.lab import drawing
+from tocsin_labs import drawing
 
 STYLES: Final = {
     "index": ("#c0392b", "o", "index"),

@@ -20,7 +20,7 @@ import psutil
 from bench.spending.attacks import ATTACKS, Target
 from bench.spending.honest import Honest, percentile
 from tocsin.config import load
-from tocsin.core.budget_sum import Sum, sums_of
+from tocsin.core.budgets.stated_sum import Sum, sums_of
 
 MIB = 1 << 20
 READY_S = 90.0

@@ -1,7 +1,7 @@
 """What one connection makes a broker hold: plain, over TLS, and over TLS after large packets. And what a coordinator
 holds of streams, beside what it counts.
 
-``python -m bench.spending.connections`` takes a minute; ``core.budget_sum`` has its figures.
+``python -m bench.spending.connections`` takes a minute; ``core.budgets.stated_sum`` has its figures.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from mqtt5 import ConnectPacket, PublishPacket
 
 from bench.coordinator import state_of
 from bench.spending.__main__ import memory, most_of, network
-from tocsin.runtime.authority import Authority
-from tocsin.wire.codec import V5, encode
+from tocsin.runtime.security.authority import Authority
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V5
 
 KIB: Final = 1 << 10
 PLAIN, TLS, LARGE = 2_000, 300, 200  # connections

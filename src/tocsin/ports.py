@@ -217,7 +217,7 @@ class Table(Protocol):
     async def usage(self) -> Usage: ...
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class BusMessage(msgspec.Struct, frozen=True):
     """A message from the bus."""
 
     subject: str
@@ -231,12 +231,12 @@ class Bus(Protocol):
 
     def subscribe(
         self, subject: str, *, group: str | None = None
-    ) -> AbstractAsyncContextManager[AsyncIterator[Delivery]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[BusMessage]]:
         """Messages on a subject (wildcards allowed) from entry on. Of a ``group``, one member gets each message."""
         ...
 
     def serve(
-        self, subject: str, answer: Callable[[Delivery], Awaitable[bytes]]
+        self, subject: str, answer: Callable[[BusMessage], Awaitable[bytes]]
     ) -> AbstractAsyncContextManager[None]:
         """Answer requests on a subject while the context lasts."""
         ...

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.unit.broker.door import Door
+from tests.unit.broker.harness import Door
 from tocsin.config import Limits
 
 

@@ -26,7 +26,7 @@ from tests.conformance.speech import (
     said,
     stranger,
 )
-from tests.unit.broker.door import Door
+from tests.unit.broker.harness import Door
 from tests.unit.broker.talk import (
     LASTING,
     ending,
@@ -35,7 +35,8 @@ from tests.unit.broker.talk import (
     nothing_more,
     text,
 )
-from tocsin.wire.codec import V5, V311, Version, encode
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V5, V311, Version
 
 
 @pytest.mark.mqtt("3.1.0-1")
@@ -232,7 +233,7 @@ async def test_what_comes_behind_a_connect_that_is_refused_is_not_looked_at(
         (b"\x17\x02", PROTOCOL_ERROR),  # request problem information 2
         (b"\x11\0\0\0\0\x11\0\0\0\0", PROTOCOL_ERROR),  # session expiry interval twice
         (b"\x16" + text("data"), PROTOCOL_ERROR),  # authentication data without a method
-        (b"\x23\0\1", MALFORMED),  # a topic alias, which belongs to PUBLISH
+        (b"\x23\0\1", PROTOCOL_ERROR),  # a topic alias, which belongs to PUBLISH
         (b"\x7f\0", MALFORMED),  # no property at all
     ],
 )

@@ -29,9 +29,9 @@ from tests.conformance.speech import (
     properties,
     said,
 )
-from tests.unit.broker.door import Door
+from tests.unit.broker.harness import Door
 from tests.unit.broker.talk import ONE, TWO, frame, publish, receive, text
-from tocsin.wire.codec import V5, V311, Version
+from tocsin.wire.connect import V5, V311, Version
 
 ID = b"\0\7"
 

@@ -14,7 +14,7 @@ from mqtt5 import (
     TopicFilter,
 )
 
-from tests.unit.broker.door import Door, Peer
+from tests.unit.broker.harness import Door, Peer
 from tests.unit.broker.talk import ONE, TWO, ZERO, lasting, nothing_more, publish, receive
 
 

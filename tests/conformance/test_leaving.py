@@ -24,9 +24,10 @@ from tests.conformance.speech import (
     properties,
     stranger,
 )
-from tests.unit.broker.door import Door
+from tests.unit.broker.harness import Door
 from tests.unit.broker.talk import ending, frame, lasting, text
-from tocsin.wire.codec import V5, V311, Version, encode
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V5, V311, Version
 
 
 @pytest.mark.mqtt("3.12.4-1")

@@ -16,7 +16,7 @@ from mqtt5 import (
 )
 
 from tests.conformance.speech import BOTH, MALFORMED, PROTOCOL_ERROR, fate, properties, said
-from tests.unit.broker.door import Door
+from tests.unit.broker.harness import Door
 from tests.unit.broker.talk import (
     ONE,
     TWO,
@@ -29,7 +29,8 @@ from tests.unit.broker.talk import (
     text,
 )
 from tocsin.config import Limits
-from tocsin.wire.codec import V5, V311, Version, encode
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V5, V311, Version
 
 EVERY_QOS = pytest.mark.parametrize("qos", [ZERO, ONE, TWO])
 
@@ -204,7 +205,7 @@ async def test_an_answer_cannot_be_wanted_on_a_topic_with_wildcards(door: Door, 
         (b"\x01\x02", PROTOCOL_ERROR),  # payload format indicator 2
         (b"\x01\x00\x01\x00", PROTOCOL_ERROR),  # twice
         (b"\x02\0\0\0\1\x02\0\0\0\1", PROTOCOL_ERROR),  # message expiry interval twice
-        (b"\x11\0\0\0\1", MALFORMED),  # a session expiry interval, which belongs to CONNECT
+        (b"\x11\0\0\0\1", PROTOCOL_ERROR),  # a session expiry interval, which belongs to CONNECT
     ],
 )
 async def test_a_message_with_properties_that_cannot_be_ends_the_connection(

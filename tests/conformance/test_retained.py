@@ -16,7 +16,7 @@ from mqtt5 import (
 )
 
 from tests.conformance.speech import BOTH
-from tests.unit.broker.door import Door
+from tests.unit.broker.harness import Door
 from tests.unit.broker.talk import (
     ONE,
     TWO,
@@ -24,7 +24,7 @@ from tests.unit.broker.talk import (
     nothing_more,
     retained,
 )
-from tocsin.wire.codec import V311, Version
+from tocsin.wire.connect import V311, Version
 
 EVERY_QOS = pytest.mark.parametrize("qos", [ZERO, ONE, TWO])
 

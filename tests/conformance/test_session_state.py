@@ -15,7 +15,7 @@ from mqtt5 import (
 from tests.conformance.speech import (
     BOTH,
 )
-from tests.unit.broker.door import DEADLINE_S, Door, Peer
+from tests.unit.broker.harness import DEADLINE_S, Door, Peer
 from tests.unit.broker.talk import (
     ONE,
     lasting,
@@ -24,7 +24,7 @@ from tests.unit.broker.talk import (
     receive,
 )
 from tocsin.ports import TableSpec
-from tocsin.wire.codec import V5, Version
+from tocsin.wire.connect import V5, Version
 
 
 def connect_of(version: Version, client_id: str, *, clean: bool) -> ConnectPacket:

@@ -18,7 +18,7 @@ from mqtt5 import (
 )
 
 from tests.conformance.speech import BOTH, MALFORMED, PROTOCOL_ERROR, fate, properties, said
-from tests.unit.broker.door import Door, Peer
+from tests.unit.broker.harness import Door, Peer
 from tests.unit.broker.talk import (
     ONE,
     TWO,
@@ -33,7 +33,7 @@ from tests.unit.broker.talk import (
 )
 from tests.unit.core.sessions import any_filter
 from tocsin.config import Limits
-from tocsin.wire.codec import V5, V311, Version
+from tocsin.wire.connect import V5, V311, Version
 
 ID = b"\0\7"
 

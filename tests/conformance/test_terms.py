@@ -18,7 +18,7 @@ from tests.conformance.speech import (
     MALFORMED,
     said,
 )
-from tests.unit.broker.door import Door
+from tests.unit.broker.harness import Door
 from tests.unit.broker.talk import (
     ONE,
     TWO,
@@ -30,7 +30,7 @@ from tests.unit.broker.talk import (
 )
 from tests.unit.core.sessions import any_filter
 from tocsin.config import Limits
-from tocsin.wire.codec import Version
+from tocsin.wire.connect import Version
 
 
 @pytest.mark.mqtt("3.1.2-22", "3.2.2-22")

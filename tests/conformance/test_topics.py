@@ -6,11 +6,11 @@ import pytest
 from mqtt5 import PublishPacket, TopicFilter
 
 from tests.conformance.speech import BOTH, fate, properties, said
-from tests.unit.broker.door import Door
+from tests.unit.broker.harness import Door
 from tests.unit.broker.talk import ZERO, frame, nothing_more, text
-from tocsin.broker.figures import Figures
+from tocsin.broker.sys_topics import SysTopics
 from tocsin.config import Limits
-from tocsin.wire.codec import Version
+from tocsin.wire.connect import Version
 
 
 @pytest.mark.mqtt("4.7.1-1", "4.7.1-2", "3.3.2-3", "4.7.3-4", "4.7.0-1")
@@ -48,7 +48,7 @@ async def test_topics_of_the_server_are_not_matched_by_a_wildcard_at_the_beginni
     one, other = await door.peer("1", version=version), await door.peer("2", version=version)
     await one.subscribe(TopicFilter("#", max_qos=ZERO), TopicFilter("+/broker/id", max_qos=ZERO))
     await other.subscribe(TopicFilter("$SYS/broker/id", max_qos=ZERO))
-    Figures(door.exchange, door.listener).say()
+    SysTopics(door.parts).say()
     assert (await other.receive(PublishPacket)).topic == "$SYS/broker/id"
     await nothing_more(one)
 

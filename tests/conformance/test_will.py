@@ -16,7 +16,7 @@ from tests.conformance.speech import (
     BOTH,
     said,
 )
-from tests.unit.broker.door import Door, Peer
+from tests.unit.broker.harness import Door, Peer
 from tests.unit.broker.talk import (
     ONE,
     TWO,
@@ -24,7 +24,7 @@ from tests.unit.broker.talk import (
     nothing_more,
     receive,
 )
-from tocsin.wire.codec import Version
+from tocsin.wire.connect import Version
 
 
 def with_will(client_id: str = "lost", **fields: object) -> ConnectPacket:

@@ -17,6 +17,15 @@ from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.testing import LocalServers
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a file in one test process: many share a network, which is started once then."""
+    for item in items:
+        here = item.path.parent == Path(__file__).parent
+        if here and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[LocalServers]:
     """A store of the test's own."""

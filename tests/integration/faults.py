@@ -20,7 +20,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from tocsin.runtime import points
+from tocsin.runtime.faults import kill_points as points
 
 DEADLINE_S = 150.0
 

@@ -18,17 +18,17 @@ import msgspec
 
 from tocsin.errors import DeadlineExceeded, NoResponder
 from tocsin.model.catalogue import Definition, encode_definition, key_of
-from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.channel_places import ChannelNames
 from tocsin.model.feeding import RECORDS, status_subject
 from tocsin.model.publication import Publication, encode_publication
 from tocsin.model.subjects import messages_log, subject_of
 from tocsin.ports import Entry, Log, Record
-from tocsin.runtime import points
+from tocsin.runtime.faults import kill_points as points
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.testing import LocalServers
 
 NETWORK = "tocsin"
-PLACES = ChannelPlaces(NETWORK)
+PLACES = ChannelNames(NETWORK)
 DEADLINE_S = 60.0
 
 
@@ -109,6 +109,10 @@ class Town:
         keep_s, keep_bytes = 604_800, 10 << 30
         self.messages = await self.store.log(messages_log(NETWORK, keep_s, keep_bytes))
         self.feeds = await self.store.log(PLACES.feeds)
+
+    async def remember_ids_for(self, window_s: float) -> None:
+        """Have the log of feeds forget ids sooner than it would."""
+        self.feeds = await self.store.log(msgspec.structs.replace(PLACES.feeds, dedupe_window_s=window_s))
 
     async def define(self, *definitions: Definition) -> None:
         table = await self.store.table(PLACES.catalogue)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tocsin.pipeline.java import find_java
+from tocsin.pipeline.spark.java import find_java
 
 PACKAGE = "org.apache.kafka:kafka_2.13:3.9.1"
 FETCH_S = 400.0

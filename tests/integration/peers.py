@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from mqtt5 import ConnAckPacket, ConnectPacket
 
 from tests.integration.running import DEADLINE_S
-from tests.unit.broker.door import Peer
-from tocsin.wire.codec import V5
+from tests.unit.broker.harness import Peer
+from tocsin.wire.connect import V5
 
 Connect = Callable[..., Awaitable[Peer]]  # Peers.connect
 

@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from tocsin.errors import DeadlineExceeded, NoResponder
-from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.channel_places import ChannelNames
 from tocsin.model.results import BackendSubscription, Notice, decode_notice, encode_subscription
 from tocsin.ports import Record
-from tocsin.runtime import points
+from tocsin.results.reader import Result, ResultsReader
+from tocsin.runtime.faults import kill_points as points
 from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.results import Result, ResultsReader
 from tocsin.store.testing import LocalServers
 
 NETWORK = "tocsin"
@@ -94,7 +94,7 @@ class Talk:
 
     def __init__(self, store: JetStreamStore, state: Path) -> None:
         self.store = store
-        self.places = ChannelPlaces(NETWORK)
+        self.places = ChannelNames(NETWORK)
         self.reader = ResultsReader(state / "datasets" / "results")
         self._records = 0
         self._name = secrets.token_hex(4)  # so that no other one's records have the same ids

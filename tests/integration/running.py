@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tocsin.config import Nats
-from tocsin.runtime.store_access import embedded
+from tocsin.runtime.network.store_access import embedded
 from tocsin.store.jetstream import JetStreamStore
 
 READY_DEADLINE_S = 90.0

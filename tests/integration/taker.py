@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mqtt5 import PubAckPacket, PubCompPacket, PublishPacket, PubRecPacket, PubRelPacket
 
-from tests.unit.broker.door import Peer
+from tests.unit.broker.harness import Peer
 
 
 class Taker:

@@ -17,7 +17,7 @@ from tests.integration.test_elsewhere import address
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
 from tocsin.errors import DeadlineExceeded, FormatNewer
-from tocsin.runtime.backup import BackupUnusable, verify
+from tocsin.runtime.network.backup import BackupUnusable, verify
 
 pytestmark = pytest.mark.timeout(240)
 BROKERS = ("--set", "brokers=" + json.dumps([{"id": f"north-{n}", "cluster": "north"} for n in (1, 2)]))

@@ -25,7 +25,7 @@ from mqtt5 import (
 from tests.integration.peers import Connect
 from tests.integration.running import DEADLINE_S, Heard, operator_store, until, up
 from tests.integration.test_first_message import PahoClient
-from tests.unit.broker.door import Peer
+from tests.unit.broker.harness import Peer
 from tests.unit.broker.pipeline import NEAR, WIDE, Pipeline
 from tocsin.model.results import k_of
 from tocsin.store.jetstream import JetStreamStore

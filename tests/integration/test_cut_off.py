@@ -29,12 +29,12 @@ from mqtt5 import (
 
 from tests.integration.running import up
 from tests.integration.test_elsewhere import address, link_address
-from tests.unit.broker.door import Peer
+from tests.unit.broker.harness import Peer
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
-from tocsin.core.guests import PROPERTY_HOME
-from tocsin.runtime.cut_socket import ask, socket_path
-from tocsin.wire.codec import V5
+from tocsin.core.survival.homes import PROPERTY_HOME
+from tocsin.runtime.faults.partition_socket import ask, socket_path
+from tocsin.wire.connect import V5
 
 NORTH, SOUTH = ("north-1", "north-2", "north-3"), ("south-1", "south-2")
 BROKERS = json.dumps([{"id": each, "cluster": each.partition("-")[0]} for each in NORTH + SOUTH])

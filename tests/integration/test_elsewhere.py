@@ -14,10 +14,10 @@ import pytest
 from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket
 
 from tests.integration.running import READY_DEADLINE_S, Heard, up
-from tests.unit.broker.door import Peer
+from tests.unit.broker.harness import Peer
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
-from tocsin.wire.codec import V5
+from tocsin.wire.connect import V5
 
 BROKERS = json.dumps(
     [

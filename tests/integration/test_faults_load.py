@@ -16,6 +16,7 @@ from tests.integration.trouble import FEW, account, brokers
 SAMPLE_S = 0.5
 BROKER_MAX_BYTES = 256 << 20  # resident, of a broker or coordinator; they begin with some 50 MB
 CLIENTS = 600
+CROWDS = (40, 80, 160, 320)  # subscribers, round by round
 
 
 @contextmanager
@@ -63,12 +64,19 @@ def test_a_storm_of_clients_that_come_back_costs_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 def test_twice_as_much_as_can_be_taken_for_half_a_minute_costs_nothing_and_no_memory() -> None:
-    """Brokers and a store that run a fifth of the time; publishers want to publish at least twice what goes."""
-    load = ("--subscribers", "40", "--publishers", "20", "--rate", "100")
-    with up(*brokers(FEW), level="error") as network, resident(network) as seen:
-        found = account(network, "--slow", "role/broker+store-1:30s@2s", load=load, settle_s=120)
-    assert found["skipped"] >= found["totals"]["published"], "it was not twice as much as could be taken"
-    assert max(seen) < BROKER_MAX_BYTES, f"{max(seen) >> 20} MiB"
-    print(f"resident at most: {max(seen) >> 20} MiB")
+    """Brokers and a store run a fifth of the time. How much they can take then is up to the machine.
+
+    Publishers already publish at the highest rate that the load allows, so each round doubles the work of a message
+    instead, until publishers must skip half of their turns.
+    """
+    for subscribers in CROWDS:
+        load = ("--subscribers", str(subscribers), "--publishers", "20", "--rate", "100")
+        with up(*brokers(FEW), level="error") as network, resident(network) as seen:
+            found = account(network, "--slow", "role/broker+store-1:30s@2s", load=load, settle_s=120)
+        assert max(seen) < BROKER_MAX_BYTES, f"{max(seen) >> 20} MiB"
+        print(f"{subscribers} subscribers, resident at most: {max(seen) >> 20} MiB")
+        if found["skipped"] >= found["totals"]["published"]:
+            return
+    pytest.fail(f"this machine takes half of the load even with {CROWDS[-1]} subscribers: add a larger crowd")

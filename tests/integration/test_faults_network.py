@@ -1,7 +1,7 @@
 """The network between live processes fails: cut in part, cut again and again, lossy, one-way, half open.
 
-Partitions are made by the processes themselves (``runtime.cut``), everything else by the kernel, packet by packet, in
-a network namespace that holds a whole network and its clients.
+Partitions are made by the processes themselves (``runtime.faults.partition``), everything else by the kernel, packet by
+packet, in a network namespace that holds a whole network and its clients.
 """
 
 from __future__ import annotations

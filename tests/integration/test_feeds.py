@@ -25,10 +25,14 @@ from tocsin.model.catalogue import (
     StreamSource,
     TopicSource,
 )
-from tocsin.runtime import points
-from tocsin.runtime.authority import Authority
-from tocsin.runtime.credentials import certificates_directory
+from tocsin.model.feeding import table_spec
+from tocsin.runtime.faults import kill_points as points
+from tocsin.runtime.security.authority import Authority
+from tocsin.runtime.security.credentials import certificates_directory
+from tocsin.store.retention import feeds_floor
 from tocsin.store.testing import LocalServers
+
+WINDOW_S = 1.0  # for which the store remembers ids, where a test waits for longer
 
 
 @pytest.mark.parametrize(
@@ -74,17 +78,19 @@ async def test_records_of_files_are_taken_once_whatever_the_feeder_is_killed_at(
     assert [each["n"] for each in found] == list(range(3_000))
 
 
+def post(address: str, body: object, key: str) -> int:
+    """Send records to the feed Web."""
+    request = urllib.request.Request(
+        f"{address}/feeds/web", json.dumps(body).encode(), {"Idempotency-Key": key}
+    )
+    with urllib.request.urlopen(request, timeout=DEADLINE_S) as reply:
+        return int(reply.status)
+
+
 async def test_http_is_taken_while_no_pipeline_runs_and_a_repeat_after_a_kill_is_none(
     servers: LocalServers, town: Town, tmp_path: Path
 ) -> None:
     await town.define(Feed("Web", "Data", HttpSource()))
-
-    def post(address: str, body: object, key: str) -> int:
-        request = urllib.request.Request(
-            f"{address}/feeds/web", json.dumps(body).encode(), {"Idempotency-Key": key}
-        )
-        with urllib.request.urlopen(request, timeout=DEADLINE_S) as reply:
-            return int(reply.status)
 
     with child(servers, tmp_path, "feeder", start=False) as feeder:
         feeder.start(f"{points.AFTER_APPEND}:1")
@@ -97,6 +103,28 @@ async def test_http_is_taken_while_no_pipeline_runs_and_a_repeat_after_a_kill_is
         assert await asyncio.to_thread(post, address, {"n": 1}, "one") == 202
         assert await asyncio.to_thread(post, address, [{"n": 2}, {"n": 3}], "two") == 202
         assert await town.records("Web") == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+async def test_a_repeat_after_a_kill_is_none_when_the_store_has_forgotten_its_ids(
+    servers: LocalServers, town: Town, tmp_path: Path
+) -> None:
+    await town.remember_ids_for(WINDOW_S)
+    await town.define(Feed("Web", "Data", HttpSource()))
+    with child(servers, tmp_path, "feeder", start=False) as feeder:
+        feeder.start(f"{points.AFTER_APPEND}:2")
+        address = (await town.status(running))["http"]
+        assert await asyncio.to_thread(post, address, {"n": 1}, "answered") == 202
+        with pytest.raises(OSError):
+            await asyncio.to_thread(post, address, {"n": 2}, "not answered")
+        await feeder.killed()
+        cells = await town.store.table(table_spec(NETWORK))
+        await town.feeds.trim(before=await feeds_floor(cells, await town.feeds.last() + 1))
+        await asyncio.sleep(2 * WINDOW_S)
+        feeder.start()
+        address = (await town.status(running))["http"]
+        for number, key in ((1, "answered"), (2, "not answered"), (3, "new")):
+            assert await asyncio.to_thread(post, address, {"n": number}, key) == 202
+        assert [each["n"] for each in await town.records("Web")] == [1, 2, 3]
 
 
 async def test_messages_of_every_quality_are_taken_once_from_a_real_broker(

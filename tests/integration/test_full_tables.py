@@ -19,10 +19,10 @@ from mqtt5 import (
 
 from tests.integration.running import DEADLINE_S, operator_store, up
 from tests.integration.test_elsewhere import address
-from tests.unit.broker.door import Peer
+from tests.unit.broker.harness import Peer
 from tocsin.errors import StoreFull
 from tocsin.ports import TableSpec
-from tocsin.wire.codec import V5
+from tocsin.wire.connect import V5
 
 FULL = 0x97
 BYTES = 8 << 20  # of each table

@@ -28,8 +28,8 @@ from mqtt5 import (
 
 from tests.integration.running import DEADLINE_S, Heard, until, up
 from tests.integration.taker import Taker
-from tests.unit.broker.door import Peer
-from tocsin.wire.codec import V5
+from tests.unit.broker.harness import Peer
+from tocsin.wire.connect import V5
 
 MESSAGES = 120
 KILLED = "north-2"

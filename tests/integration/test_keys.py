@@ -18,8 +18,8 @@ from tocsin.client import AsyncClient
 from tocsin.client.address import Server
 from tocsin.config import Nats
 from tocsin.errors import NoResponder, Refused, TocsinError
-from tocsin.runtime.directory import read_network
-from tocsin.runtime.store_access import embedded
+from tocsin.runtime.network.directory import read_network
+from tocsin.runtime.network.store_access import embedded
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.login import login_of
 

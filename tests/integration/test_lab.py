@@ -42,6 +42,7 @@ def test_every_message_of_the_single_broker_arrives(tmp_path: Path) -> None:
         assert len((tmp_path / f"single-{size}.csv").read_text().splitlines()) == each["sent"] + 1
 
 
+@pytest.mark.slow  # test_coordinators.py kills a leader too
 def test_the_coordinator_loses_nothing_also_when_its_leader_is_killed(tmp_path: Path) -> None:
     done(lab(tmp_path, "--quick", "--only", "coordinator"))
     found = results(tmp_path)

@@ -72,6 +72,7 @@ def test_traffic_is_counted_at_rest_and_while_a_broker_fails_and_every_message_a
     assert all(message["arrived_s"] is not None for message in sequence["messages"])
 
 
+@pytest.mark.slow  # all experiments share their stage: test_lab.py interrupts another
 def test_an_interrupted_experiment_keeps_the_run_that_it_has_and_leaves_nothing_running(
     tmp_path: Path,
 ) -> None:

@@ -35,6 +35,7 @@ def test_the_quick_form_of_the_simulation_has_every_figure(tmp_path: Path) -> No
     assert "`tocsin lab reaps simulation --quick`" in (tmp_path / "summary.md").read_text()
 
 
+@pytest.mark.slow  # its scene is that of ``tocsin demo``, whose test is quicker
 @pytest.mark.timeout(PROTOTYPE_DEADLINE_S)
 def test_the_quick_form_of_the_prototype_fails_over_in_every_way_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,12 +16,12 @@ from mqtt5 import ConnAckPacket, ConnectPacket, PublishPacket, SubAckPacket, Sub
 
 from tests.integration.running import up
 from tests.integration.test_elsewhere import address, link_address
-from tests.unit.broker.door import Peer
+from tests.unit.broker.harness import Peer
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
-from tocsin.runtime.authority import Authority
-from tocsin.runtime.credentials import PeerTls, credentials_of
-from tocsin.wire.codec import V5
+from tocsin.runtime.security.authority import Authority
+from tocsin.runtime.security.credentials import PeerTls, credentials_of
+from tocsin.wire.connect import V5
 
 BROKERS = json.dumps([{"id": each, "cluster": "north"} for each in ("north-1", "north-2")])
 STEP_S = 60.0

@@ -17,8 +17,8 @@ from tests.integration.running import READY_DEADLINE_S, up
 from tests.integration.test_elsewhere import address, link_address
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
-from tocsin.runtime import cut_socket
-from tocsin.runtime.cut_socket import socket_path
+from tocsin.runtime.faults import partition_socket as cut_socket
+from tocsin.runtime.faults.partition_socket import socket_path
 
 NAMES = ("north-1", "north-2", "north-3", "south-1")
 BROKERS = json.dumps([{"id": each, "cluster": each.partition("-")[0]} for each in NAMES])

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.integration.running import up
-from tocsin.runtime.store_access import add_user
+from tocsin.runtime.network.store_access import add_user
 
 pytestmark = pytest.mark.timeout(300)
 

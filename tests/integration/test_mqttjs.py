@@ -18,7 +18,7 @@ from tests.integration.running import up
 from tests.unit.broker.web import WebDoor
 from tocsin.client import AsyncClient
 from tocsin.config import Limits
-from tocsin.runtime.tls import client_context
+from tocsin.runtime.security.tls import client_context
 
 MQTTJS = "mqtt@5.16.0"
 SCRIPT = Path(__file__).with_name("mqttjs.cjs")

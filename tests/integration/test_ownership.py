@@ -14,11 +14,11 @@ from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, PingReqPacket,
 
 from tests.integration.running import DEADLINE_S, READY_DEADLINE_S, up
 from tests.integration.test_elsewhere import address
-from tests.unit.broker.door import Peer
+from tests.unit.broker.harness import Peer
 from tests.unit.broker.talk import ending
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
-from tocsin.wire.codec import V5
+from tocsin.wire.connect import V5
 
 BROKERS = json.dumps(
     [{"id": "north-1", "cluster": "north"}, {"id": "north-2", "cluster": "north"}],

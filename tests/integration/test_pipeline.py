@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.integration.pipeline import DEADLINE_S, PipelineProcess, Talk, talking
-from tocsin.runtime import points
+from tocsin.runtime.faults import kill_points as points
 from tocsin.store.testing import LocalServers
 
 pytest.importorskip("pyspark", reason="install the extra tocsin[spark]")

@@ -19,13 +19,13 @@ import pytest
 from tests.integration.faults import Traps, kill
 from tests.integration.pipeline import DEADLINE_S, PipelineProcess, talking
 from tests.integration.ports import free_ports
-from tocsin.runtime import points
+from tocsin.runtime.faults import kill_points as points
 from tocsin.store.testing import LocalServers
 
 pyspark = pytest.importorskip("pyspark", reason="install the extra tocsin[spark]")
 
-from tocsin.pipeline.java import find_java  # noqa: E402
-from tocsin.pipeline.spark import cluster_secret  # noqa: E402
+from tocsin.pipeline.spark.java import find_java  # noqa: E402
+from tocsin.pipeline.spark.session import cluster_secret  # noqa: E402
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.slow, pytest.mark.timeout(1_200)]
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.integration.faults import DEADLINE_S, Traps, kill
 from tests.integration.pipeline import PipelineProcess, Talk, talking
-from tocsin.runtime.points import IN_TASK, STOP
+from tocsin.runtime.faults.kill_points import IN_TASK, STOP
 from tocsin.store.testing import LocalServers
 
 pytest.importorskip("pyspark", reason="install the extra tocsin[spark]")

@@ -12,8 +12,8 @@ from tests.integration.stored import Finder, options, unpack
 from tocsin.broker.identity import LINK_SECRET
 from tocsin.config import Nats
 from tocsin.ports import TableSpec
-from tocsin.runtime.directory import read_network
-from tocsin.runtime.store_access import embedded
+from tocsin.runtime.network.directory import read_network
+from tocsin.runtime.network.store_access import embedded
 from tocsin.store.jetstream import JetStreamStore
 
 pytestmark = pytest.mark.timeout(240)

@@ -13,10 +13,10 @@ from mqtt5 import ConnAckPacket, ConnectPacket, QoS, TopicFilter
 
 from tests.integration.running import DEADLINE_S, READY_DEADLINE_S, operator_store, up
 from tests.integration.test_elsewhere import address
-from tests.unit.broker.door import Peer
-from tocsin.core.stored_session import session_key
+from tests.unit.broker.harness import Peer
+from tocsin.core.delivery.stored_session import session_key
 from tocsin.ports import TableSpec
-from tocsin.wire.codec import V5
+from tocsin.wire.connect import V5
 
 SET = ("--set", "brokers=" + json.dumps([{"id": "north-1", "cluster": "north"}]))
 LASTING = 3_600

@@ -21,8 +21,8 @@ from bench.spending.attacks import ATTACKS
 from bench.spending.honest import Honest
 from tests.integration.running import up
 from tocsin.config import load
-from tocsin.core.budget import Kind
-from tocsin.core.budget_sum import sums_of
+from tocsin.core.budgets.budget import Kind
+from tocsin.core.budgets.stated_sum import sums_of
 
 ROOT = Path(__file__).parents[2]
 BROKERS = json.dumps([{"id": "north-1", "cluster": "north", "port": 0}])

@@ -25,12 +25,13 @@ from mqtt5 import (
 
 from tests.integration.peers import Connect
 from tests.integration.running import up
-from tests.unit.broker.door import Peer
-from tocsin.wire.codec import V5, V311, Version
+from tests.unit.broker.harness import Peer
+from tocsin.wire.connect import V5, V311, Version
 
 ONE, TWO = QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE
 QUOTA_EXCEEDED = 0x97
 TOPICS = 20
+COUNTED_S = 30.0  # for brokers to tell each other how many sessions they have
 BROKERS = '[{"id":"north-1","cluster":"north"},{"id":"north-2","cluster":"north"}]'
 
 
@@ -165,9 +166,9 @@ async def test_queries_with_large_answers_cost_whoever_asks_them(
     assert stored(ready, "tocsin-commands") - before < 32 << 20
 
 
-async def connack(ready: dict[str, Any], client: str, version: Version = V5) -> Peer:
+async def connack(ready: dict[str, Any], client: str, version: Version = V5, at: int = 0) -> Peer:
     """A client that was answered, however that was."""
-    broker = ready["brokers"][0]
+    broker = ready["brokers"][at]
     peer = Peer(*await asyncio.open_connection(broker["host"], broker["port"]), version)
     peer.send(
         ConnectPacket(client, clean_start=False, session_expiry_interval=300)
@@ -198,6 +199,16 @@ async def test_stored_sessions_are_bounded_in_bytes_and_number_and_others_go_on(
     assert int(answer.reason_code) == 0 and answer.session_present, "what is stored is not refused"
     old = await connack(ready, "old", V311)
     assert int((await old.receive(ConnAckPacket)).reason_code) == 0x88, "return code 3, server unavailable"
+    async with asyncio.timeout(COUNTED_S):  # the other broker has none of them, and counts them too
+        number = 0
+        while True:
+            number += 1
+            peers.append(elsewhere := await connack(ready, f"elsewhere-{number}", at=1))
+            answer = await elsewhere.receive(ConnAckPacket)
+            if int(answer.reason_code) == QUOTA_EXCEEDED:
+                break
+            await asyncio.sleep(0.5)
+    assert "this user" in (answer.reason_str or "")
     passing = await connect("north-1", "passing")  # without a session
     passing.send(PublishPacket("$meta/any/thing", b'{"a": 1}', qos=ONE, packet_id=1))
     assert int((await passing.first(PubAckPacket)).reason_code) == 0, "coordinators go on"

@@ -27,7 +27,7 @@ from tests.integration.peers import Connect
 from tests.integration.running import DEADLINE_S, Heard, until, up
 from tests.integration.test_coordinators import Network
 from tests.integration.test_first_message import PahoClient
-from tests.unit.broker.door import Peer
+from tests.unit.broker.harness import Peer
 
 ONE = QoS.AT_LEAST_ONCE
 SENSORS = '$query/Location/Room = "410" AND Point/Type = "Sensor"'

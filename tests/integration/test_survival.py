@@ -15,10 +15,10 @@ from mqtt5 import ConnAckPacket, ConnectPacket, Will
 from tests.integration.running import READY_DEADLINE_S, up
 from tests.integration.test_elsewhere import address
 from tests.integration.test_home import until
-from tests.unit.broker.door import Peer
+from tests.unit.broker.harness import Peer
 from tocsin.client import AsyncClient, Message
 from tocsin.client.address import Server
-from tocsin.wire.codec import V5
+from tocsin.wire.connect import V5
 
 BROKERS = json.dumps(
     [

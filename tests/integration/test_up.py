@@ -28,7 +28,7 @@ from tocsin.cli.main import main
 from tocsin.errors import Refused, StoreUnavailable
 from tocsin.model.subjects import messages_log
 from tocsin.ports import Record
-from tocsin.runtime import janitor
+from tocsin.runtime.network import janitor
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.server import plan_servers
 

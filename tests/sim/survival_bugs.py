@@ -1,27 +1,60 @@
-"""How bugs are planted in ``survival``, and found."""
+"""How bugs that are planted in the product are found in ``survival``."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
+import pytest
 
+from tocsin.coordinator import planning
+from tocsin.core.coordination.leader import backup_planning
+from tocsin.core.coordination.state.backups import Backups
+from tocsin.runtime.machines.clock import now_us
+from tocsin.sim.faults import Fault
 from tocsin.sim.plan import Profile
 from tocsin.sim.runner import Broken, run
-from tocsin.sim.scenario import Scenario, find
-from tocsin.sim.scenarios import survival
-from tocsin.sim.scenarios.survival.broker import SurvivalBroker
-from tocsin.sim.scenarios.survival.long import PatientSurvivor
+from tocsin.sim.scenario import find
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+
+Plant = Callable[[pytest.MonkeyPatch], None]
 
 
-def with_bug(bug: type[SurvivalBroker], faults: Profile | None = None) -> Scenario:
-    """``survival``, or its long form for a broker of that one; with its own faults unless told."""
-    long = issubclass(bug, PatientSurvivor)
-    scenario = find("survival-long" if long else "survival")
-    build = partial(survival.build_long if long else survival.build, broker=bug)
-    return msgspec.structs.replace(scenario, build=build, faults=faults or scenario.faults)
+class Planted(msgspec.Struct, frozen=True):
+    """A bug, the promise that it breaks, and the faults with which so many seeds from 0 on show it."""
+
+    plant: Plant
+    invariant: str
+    plan: Sequence[Fault] | None = ()  # None: as each seed draws it …
+    seeds: int = 3
+    scenario: str = "survival"
+    faults: Profile | None = None  # … from these, if they are not the scenario's own
+    also: str = ""  # another promise that it may break first
+
+    def find(self, monkeypatch: pytest.MonkeyPatch) -> Broken | None:
+        """What the first seed breaks that breaks anything."""
+        self.plant(monkeypatch)
+        scenario = find(self.scenario)
+        if self.faults is not None:
+            scenario = msgspec.structs.replace(scenario, faults=self.faults)
+        plan = None if self.plan is None else list(self.plan)
+        outcomes = (run(scenario, seed, plan=plan) for seed in range(self.seeds))
+        return next((outcome.broken for outcome in outcomes if outcome.broken), None)
 
 
-def first_broken(scenario: Scenario, seeds: int) -> Broken | None:
-    """What the first seed breaks that breaks anything, from 0 on; None if none of so many does."""
-    return next((broken for seed in range(seeds) if (broken := run(scenario, seed).broken)), None)
+def move_backups(patch: pytest.MonkeyPatch, broker: str, moves: Sequence[tuple[int, str]]) -> None:
+    """Plan twice a second, and give a broker one backup, in another cluster: each of ``moves`` from its time on."""
+    decide = planning.decide
+
+    def moved(*asked: Any) -> planning.Decision:
+        decision = decide(*asked)
+        backup = [name for from_us, name in moves if from_us <= now_us()][-1]
+        able = broker in decision.backups and backup in decision.backups
+        chosen = {broker: Backups(None, backup)} if able else {}
+        return decision._replace(backups={**decision.backups, **chosen})
+
+    patch.setattr(planning, "decide", moved)
+    patch.setattr(backup_planning, "AGAIN_US", 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,10 @@ def test_what_cannot_be_done_is_said_in_words_with_exit_code_two(
     assert code == 2
     assert words in " ".join(output.split())
     assert "Traceback" not in output
+
+
+def test_whole_brokers_are_heard_by_promises_though_the_program_is_quiet() -> None:
+    command = [sys.executable, "-m", "tocsin", "sim", "run", "durable", "--seed", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert "no invariant broke" in done.stdout

@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from tocsin.core.coordination.archivist import Archivist
 from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.core.coordination.election import Election
-from tocsin.core.coordination.inbox import Inbox
-from tocsin.core.coordination.leader import Leader
-from tocsin.core.coordination.outgoing import Outgoing
-from tocsin.core.coordination.participant import Participant
-from tocsin.core.coordination.signals import ClearTo, ClientsChanged, StandDown
-from tocsin.core.coordination.state import Outcome, State
-from tocsin.core.coordination.survival import Backups, Survival
+from tocsin.core.coordination.leader.election import Election
+from tocsin.core.coordination.leader.leader import Leader
+from tocsin.core.coordination.leader.snapshot_writer import Archivist
+from tocsin.core.coordination.participant.inbox import Inbox
+from tocsin.core.coordination.participant.outgoing import Outgoing
+from tocsin.core.coordination.participant.participant import Participant
+from tocsin.core.coordination.participant.signals import ClearTo, ClientsChanged, StandDown
+from tocsin.core.coordination.state.backups import Backups, Survival
+from tocsin.core.coordination.state.state import Outcome, State
 from tocsin.core.machine import Effect, Event, Handler, Received
 from tocsin.model.network import BrokerInfo
 from tocsin.ports import Entry
@@ -107,20 +107,20 @@ class Unfenced(Coordinator):
 class KeepsItsState(Coordinator):
     """Bug: who stops leading goes on with a state that may be ahead of the log."""
 
-    def _restore(self, cause: str) -> list[Effect]:
+    def _restore(self) -> list[Effect]:
         if self.state != "leading":
-            return super()._restore(cause)
+            return super()._restore()
         self.leader = None
-        return self._restored(cause, self.replica, self.position)
+        return self._restored(self.replica, self.position)
 
 
 class Repeats(Coordinator):
     """Bug: nobody looks whether a command was applied before."""
 
     class leading(Leader):
-        def _submitted(self, cause: str, message: Submit, now_us: int) -> list[Effect]:
+        def _submitted(self, message: Submit, now_us: int) -> list[Effect]:
             self.first = message.first
-            return super()._submitted(cause, message, now_us)
+            return super()._submitted(message, now_us)
 
         def _next(self, broker: str, incarnation: int) -> int | None:
             expected = super()._next(broker, incarnation)
@@ -130,9 +130,9 @@ class Repeats(Coordinator):
         super().__init__(*arguments)
         self.replica = Unwary()
 
-    def _restored(self, cause: str, replica: State, position: int) -> list[Effect]:
+    def _restored(self, replica: State, position: int) -> list[Effect]:
         replica.__class__ = Unwary
-        return super()._restored(cause, replica, position)
+        return super()._restored(replica, position)
 
 
 class Unwary(State):
@@ -155,10 +155,10 @@ class Unwary(State):
 class OverlooksGaps(Coordinator):
     """Bug: a replica that missed some batches goes on with the next."""
 
-    def _apply(self, cause: str, entry: Entry) -> list[Effect]:
+    def _apply(self, entry: Entry) -> list[Effect]:
         if entry.position > self.position:
             self.position = decode_batch(entry.payload).previous
-        return super()._apply(cause, entry)
+        return super()._apply(entry)
 
 
 class TrimsUnrecorded(Coordinator):
@@ -170,29 +170,29 @@ class TrimsUnrecorded(Coordinator):
 
 
 class SkipsTheManifest(Archivist):
-    def _ask(self, cause: str) -> list[Effect]:
+    def _ask(self) -> list[Effect]:
         if self._step == "recording":
             self._step = "trimming commands"
-        return super()._ask(cause)
+        return super()._ask()
 
 
 class ForgetsFilters(Coordinator):
     """Bug: snapshots lack the filters of brokers."""
 
-    def _restored(self, cause: str, replica: State, position: int) -> list[Effect]:
+    def _restored(self, replica: State, position: int) -> list[Effect]:
         for broker, member in replica.members.items():
             replica.interest.release(broker, member.filters)
             member.filters.clear()
         replica.interest.settle()
-        return super()._restored(cause, replica, position)
+        return super()._restored(replica, position)
 
 
 class ForgetsPlaces(Coordinator):
     """Bug: snapshots lack who stands in for whom."""
 
-    def _restored(self, cause: str, replica: State, position: int) -> list[Effect]:
+    def _restored(self, replica: State, position: int) -> list[Effect]:
         replica.survival.places.clear()
-        return super()._restored(cause, replica, position)
+        return super()._restored(replica, position)
 
 
 class OneEpoch(Coordinator):
@@ -202,9 +202,9 @@ class OneEpoch(Coordinator):
         super().__init__(*arguments)
         self.replica.survival.__class__ = NeverGrows
 
-    def _restored(self, cause: str, replica: State, position: int) -> list[Effect]:
+    def _restored(self, replica: State, position: int) -> list[Effect]:
         replica.survival.__class__ = NeverGrows
-        return super()._restored(cause, replica, position)
+        return super()._restored(replica, position)
 
 
 class NeverGrows(Survival):
@@ -220,9 +220,9 @@ class TakesTheAbsent(Coordinator):
         super().__init__(*arguments)
         self.replica.survival.__class__ = LooksAtThePlanOnly
 
-    def _restored(self, cause: str, replica: State, position: int) -> list[Effect]:
+    def _restored(self, replica: State, position: int) -> list[Effect]:
         replica.survival.__class__ = LooksAtThePlanOnly
-        return super()._restored(cause, replica, position)
+        return super()._restored(replica, position)
 
 
 class LooksAtThePlanOnly(Survival):

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from tocsin.core.coordination.attention import Attention
 from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.core.coordination.heartbeat import Heartbeat
-from tocsin.core.coordination.leader import Leader
-from tocsin.core.coordination.participant import Participant
-from tocsin.core.coordination.places import Options, Places
-from tocsin.core.detection import Detector
+from tocsin.core.coordination.leader.broker_watch import Attention
+from tocsin.core.coordination.leader.leader import Leader
+from tocsin.core.coordination.names import Options, StoreNames
+from tocsin.core.coordination.participant.heartbeat import Heartbeat
+from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.machine import Effect
+from tocsin.core.survival.detection import Detector
 from tocsin.model.network import BrokerInfo
 from tocsin.sim.faults import BadWeather, Crash, Fault, Pause, StoreTrouble, unleash
 from tocsin.sim.network import Weather
@@ -126,7 +126,7 @@ class SelfAssuredCoordinator(Coordinator):
 class Unaware(Heartbeat):
     """Bug: who is not heard does not mind."""
 
-    def _orphan(self, cause: str, *, told: bool) -> list[Effect]:
+    def _orphan(self, *, told: bool) -> list[Effect]:
         return []
 
 
@@ -136,11 +136,11 @@ class UnawareParticipant(Participant):
         self._heartbeat = Unaware(self._info, detection.HEARTBEAT_US, detection.MOST_US)
 
 
-def self_assured(name: str, places: Places, _options: Options) -> Coordinator:
+def self_assured(name: str, places: StoreNames, _options: Options) -> Coordinator:
     return SelfAssuredCoordinator(name, places, detection.OPTIONS)
 
 
-def unaware(info: BrokerInfo, places: Places, _heartbeat_us: int) -> Participant:
+def unaware(info: BrokerInfo, places: StoreNames, _heartbeat_us: int) -> Participant:
     return UnawareParticipant(info, places, detection.HEARTBEAT_US, detection.MOST_US)
 
 

@@ -1,4 +1,4 @@
-"""Stories as golden files: what the counter does, in short worlds that are meant to be read. Server 3 holds first."""
+"""Stories as golden files: what the processes of a network tell of one disaster each."""
 
 from __future__ import annotations
 
@@ -6,42 +6,64 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.sim.faults import Crash, Fault, LeaderLoss, Partition, Pause, unleash
-from tocsin.sim.network import STORE
-from tocsin.sim.scenario import find
-from tocsin.sim.transcript import Transcript
-from tocsin.sim.world import World
+from tests.sim.stories import SECOND, Mover, Reader, Story, Writer
+from tocsin.sim.faults import Crash, Partition, Pause
 
 GOLDEN = Path(__file__).parent / "transcripts"
-SECOND = 1_000_000
+NORTH = ("north-1", "north-2", "north-spare")
 
-STORIES: dict[str, tuple[list[Fault], int]] = {
-    "first-lease": ([], SECOND),
-    "frozen-holder": ([Pause(at_us=SECOND // 2, for_us=5 * SECOND // 2, node="server/3")], 7 * SECOND // 2),
-    "crash-between-effects": (
-        [Crash(at_us=SECOND // 2, for_us=SECOND // 2, node="notifier", after_effects=1)],
-        3 * SECOND // 2,
+STORIES: dict[str, Story] = {
+    "election": Story(
+        brokers=("north-1",),
+        coordinators=("coordinator-1", "coordinator-2"),
+        programs=lambda: [],
+        plan=[Crash(at_us=5 * SECOND, for_us=10 * SECOND, node="coordinator-1")],
+        until_us=20 * SECOND,
     ),
-    "lost-leader": ([LeaderLoss(at_us=SECOND // 2, for_us=2 * SECOND)], 3 * SECOND),
-    "deaf-holder": (
-        [Partition(at_us=SECOND // 2, for_us=2 * SECOND, side=("server/3",), others=(STORE,))],
-        5 * SECOND,
+    "takeover": Story(
+        brokers=(*NORTH, "south-1"),
+        programs=lambda: [
+            Reader("anna", ("north-1", "south-1"), "news"),
+            Writer("fred", ("south-1",), 20),
+        ],
+        plan=[Crash(at_us=8 * SECOND, for_us=12 * SECOND, node="north-1")],
+        until_us=60 * SECOND,
+    ),
+    "cut-off-cluster": Story(
+        brokers=("north-1", "north-2", "south-1"),
+        programs=lambda: [Reader("anna", ("north-1", "north-2"), "news"), Writer("fred", ("south-1",), 25)],
+        plan=[Partition(at_us=8 * SECOND, for_us=15 * SECOND, side=("north-1", "north-2", "anna"))],
+        until_us=60 * SECOND,
+    ),
+    "claims-of-a-group": Story(
+        brokers=("north-1", "south-1"),
+        programs=lambda: [
+            Reader("anna", ("north-1",), "$share/team/news", takes_s=0.1),
+            Reader("ben", ("south-1",), "$share/team/news", takes_s=0.1),
+            Writer("fred", ("north-1",), 8),
+        ],
+        plan=[Pause(at_us=5 * SECOND // 2, for_us=SECOND, node="south-1")],
+        until_us=12 * SECOND,
+    ),
+    "moving-session": Story(
+        brokers=("north-1", "south-1"),
+        programs=lambda: [
+            Mover("anna", ("north-1", "south-1"), "news", stays_s=5),
+            Writer("fred", ("south-1",), 10),
+        ],
+        plan=[],
+        until_us=15 * SECOND,
     ),
 }
 
 
 @pytest.mark.parametrize("name", sorted(STORIES))
 def test_a_story_reads_as_it_did(name: str, rewrite: bool) -> None:
-    plan, until_us = STORIES[name]
-    transcript = Transcript()
-    world = World(7, transcript)
-    world.check(*find("counter").build(world))
-    unleash(world, plan)
-    world.run_until(until_us)
+    told = STORIES[name].told()
     path = GOLDEN / f"{name}.txt"
     if rewrite:
-        path.write_text(transcript.text())
-    assert transcript.text() == path.read_text(), "if that was meant: pytest tests/sim --rewrite-transcripts"
+        path.write_text(told)
+    assert told == path.read_text(), "if that was meant: pytest tests/sim --rewrite-transcripts"
 
 
 def test_every_golden_file_has_its_story() -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from tocsin.errors import DeadlineExceeded, NoResponder, Refused, StoreUnavailable
-from tocsin.ports import PAYLOAD_MAX_BYTES, Delivery, Store
+from tocsin.ports import PAYLOAD_MAX_BYTES, BusMessage, Store
 
 Opener = Callable[[], Awaitable[Store]]
 
@@ -20,8 +20,8 @@ def topic(request: pytest.FixtureRequest) -> str:
     return f"bus{zlib.crc32(request.node.nodeid.encode())}"
 
 
-async def take(messages: AsyncIterator[Delivery], count: int) -> list[Delivery]:
-    taken: list[Delivery] = []
+async def take(messages: AsyncIterator[BusMessage], count: int) -> list[BusMessage]:
+    taken: list[BusMessage] = []
     async with asyncio.timeout(20):
         while len(taken) < count:
             taken.append(await anext(messages))
@@ -37,7 +37,7 @@ async def test_a_message_reaches_every_subscriber_in_order(opener: Opener, topic
     ):
         for i in range(50):
             await one.bus.publish(f"{topic}.a", str(i).encode())
-        expected = [Delivery(f"{topic}.a", str(i).encode()) for i in range(50)]
+        expected = [BusMessage(f"{topic}.a", str(i).encode()) for i in range(50)]
         for messages in (near, far, wide):
             assert await take(messages, 50) == expected
 
@@ -47,7 +47,7 @@ async def test_a_subscriber_gets_nothing_from_before_and_nothing_else(store: Sto
     async with store.bus.subscribe(f"{topic}.a") as messages:
         await store.bus.publish(f"{topic}.b", b"other")
         await store.bus.publish(f"{topic}.a", b"mine")
-        assert await take(messages, 1) == [Delivery(f"{topic}.a", b"mine")]
+        assert await take(messages, 1) == [BusMessage(f"{topic}.a", b"mine")]
 
 
 async def test_of_a_group_one_member_gets_each_message(opener: Opener, topic: str) -> None:
@@ -55,7 +55,7 @@ async def test_of_a_group_one_member_gets_each_message(opener: Opener, topic: st
     seen: list[bytes] = []
     complete = asyncio.Event()
 
-    async def collect(messages: AsyncIterator[Delivery]) -> None:
+    async def collect(messages: AsyncIterator[BusMessage]) -> None:
         async for message in messages:
             seen.append(message.payload)
             if len(seen) == 30:
@@ -81,7 +81,7 @@ async def test_of_a_group_one_member_gets_each_message(opener: Opener, topic: st
 async def test_a_request_is_answered(opener: Opener, topic: str) -> None:
     server, client = await opener(), await opener()
 
-    async def answer(delivery: Delivery) -> bytes:
+    async def answer(delivery: BusMessage) -> bytes:
         return delivery.subject.encode() + b" " + delivery.payload
 
     async with server.bus.serve(f"{topic}.*", answer):
@@ -94,7 +94,7 @@ async def test_a_request_is_answered(opener: Opener, topic: str) -> None:
 async def test_a_slow_answer_holds_up_nobody(store: Store, topic: str) -> None:
     release = asyncio.Event()
 
-    async def answer(delivery: Delivery) -> bytes:
+    async def answer(delivery: BusMessage) -> bytes:
         if delivery.payload == b"slow":
             await release.wait()
         return delivery.payload
@@ -111,7 +111,7 @@ async def test_nobody_there_is_said_at_once(store: Store, topic: str) -> None:
         async with asyncio.timeout(20):
             await store.bus.request(topic, b"", deadline_s=60)
 
-    async def answer(delivery: Delivery) -> bytes:
+    async def answer(delivery: BusMessage) -> bytes:
         return b""
 
     async with store.bus.serve(topic, answer):
@@ -122,7 +122,7 @@ async def test_nobody_there_is_said_at_once(store: Store, topic: str) -> None:
 
 
 async def test_an_answer_that_does_not_come_is_a_deadline(store: Store, topic: str) -> None:
-    async def answer(delivery: Delivery) -> bytes:
+    async def answer(delivery: BusMessage) -> bytes:
         raise RuntimeError("an answerer with a bug")
 
     async with store.bus.serve(topic, answer):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.store.writing import FACTS, Writers, connected, everything
 from tocsin.errors import DeadlineExceeded, OutcomeUnknown, Refused, StoreUnavailable, TocsinError
-from tocsin.ports import Delivery, Record, TableSpec
+from tocsin.ports import BusMessage, Record, TableSpec
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.testing import LocalServers
 
@@ -176,7 +176,7 @@ async def test_without_a_server_every_call_ends_in_words(tmp_path: Path) -> None
 
 
 async def test_who_waits_for_an_answer_learns_of_a_lost_connection_at_once(tmp_path: Path) -> None:
-    async def never(delivery: Delivery) -> bytes:
+    async def never(delivery: BusMessage) -> bytes:
         await asyncio.Event().wait()
         return b""
 

@@ -238,3 +238,28 @@ async def lead(store: JetStreamStore, stream: str, server: str) -> None:
 def test_a_mark_is_never_on_a_subject_of_others(pattern: str, marks: str) -> None:
     assert marks_of(pattern, LOG.subjects) == marks
     assert marks_of("net.alone", ALONE.subjects) == "net.alone.$mark"
+
+
+async def test_marks_are_passed_over_however_many_there_are_and_go_by_themselves(tmp_path: Path) -> None:
+    """Who reads little at a time does not chase the marks of others, nor its own."""
+    with LocalServers(tmp_path, servers=3) as servers:
+        async with opened(servers, *servers.urls) as store, asyncio.timeout(120):
+            log = await store.log(LOG)
+            stream = await store.stream(LOG.name)
+
+            async def read(subject: str) -> tuple[str, ...]:
+                page = await log.read(subject, 0, limit=1, fresh=True)
+                assert page.next > page.last or page.entries
+                return tuple(entry.id for entry in page.entries)
+
+            await asyncio.gather(*(stream.mark("mark", "net.m.$mark") for _ in range(600)))
+            found = await asyncio.gather(*(read(pattern) for pattern in ("net.m.>", "net.c.>") * 20))
+            assert set(found) == {()}
+            await log.append(records("net.m.a", "one", "two", "three"))
+            assert set(await asyncio.gather(*(read("net.m.>") for _ in range(20)))) == {("one",)}
+            begin = (await log.read("net.m.>", 0, limit=1, fresh=True)).next
+            rest = await log.read("net.m.>", begin, limit=5, fresh=True)
+            assert [each.id for each in rest.entries] == ["two", "three"]
+            while (await stream.usage("look")).keys > 3:
+                await asyncio.sleep(0.5)
+            assert len((await log.read("net.m.>", 0, fresh=True)).entries) == 3

@@ -12,21 +12,24 @@ import msgspec
 import pytest
 
 from tests.store.secured import NETWORK, SecuredServers
-from tocsin.errors import NoResponder, Refused, TocsinError
+from tocsin.errors import Forbidden, NoResponder, OperatorError, Refused, StoreUnavailable, TocsinError
 from tocsin.model.subjects import messages_log
 from tocsin.ports import Record
-from tocsin.runtime.store_access import (
+from tocsin.runtime.network.store_access import (
+    access,
     add_key,
     add_user,
     key_files,
+    public_keys,
     remove_key,
     remove_user,
     rotate_key,
-    users,
 )
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.login import Login, login_of
-from tocsin.store.server import wait_ready, write_users
+from tocsin.store.nkeys import make_seed
+from tocsin.store.roles import READS
+from tocsin.store.server import wait_ready, write_access
 
 DEADLINE_S = 30.0
 MESSAGES = messages_log(NETWORK, 3_600, 1 << 30)
@@ -35,7 +38,7 @@ MESSAGES = messages_log(NETWORK, 3_600, 1 << 30)
 def tell(servers: SecuredServers) -> None:
     """As ``tocsin up`` does when a key has changed."""
     for plan in servers.plans:
-        write_users(plan.config.parent, users(servers.settings))
+        write_access(plan.config.parent, access(servers.settings))
         os.kill(servers.pid(plan.name), signal.SIGHUP)
 
 
@@ -70,7 +73,7 @@ async def asks(store: JetStreamStore, user: str) -> bool:
 
 async def test_users_of_sql_come_and_go_while_the_server_runs(tmp_path: Path) -> None:
     with SecuredServers(tmp_path) as servers:
-        await wait_ready(servers.urls[0], login_of(servers.nats, "operator"), DEADLINE_S)
+        await servers.prepare()
         broker = await servers.store("broker")
         log = await broker.log(MESSAGES)
         seed = add_user(tmp_path, "ann")
@@ -102,7 +105,7 @@ async def test_users_of_sql_come_and_go_while_the_server_runs(tmp_path: Path) ->
 
 async def test_a_key_of_a_process_elsewhere_is_taken_back_by_itself(tmp_path: Path) -> None:
     with SecuredServers(tmp_path) as servers:
-        await wait_ready(servers.urls[0], login_of(servers.nats, "operator"), DEADLINE_S)
+        await servers.prepare()
         here = await servers.store("broker")
         await here.log(MESSAGES)
         seed = add_key(tmp_path, "broker", "south-1")
@@ -136,7 +139,7 @@ async def test_a_key_of_a_process_elsewhere_is_taken_back_by_itself(tmp_path: Pa
 
 async def test_a_key_is_replaced_under_a_process_that_goes_on(tmp_path: Path) -> None:
     with SecuredServers(tmp_path) as servers:
-        await wait_ready(servers.urls[0], login_of(servers.nats, "operator"), DEADLINE_S)
+        await servers.prepare()
         broker = await servers.store("broker")
         log = await broker.log(MESSAGES)
         stolen = tmp_path / "stolen.nk"
@@ -156,13 +159,126 @@ async def test_a_key_is_replaced_under_a_process_that_goes_on(tmp_path: Path) ->
             async def appended(number: int = number) -> bool:
                 try:
                     await log.append([Record(f"{NETWORK}.m.a", b"x", f"r{number}")])
+                    page = await log.read(
+                        f"{NETWORK}.m.a", 0
+                    )  # by the second key, which was replaced as well
                 except TocsinError:
                     return False
-                return True
+                return len(page.entries) == number + 1
 
             await until(appended)
         assert await log.last() == 3
         await broker.close()
+
+
+async def test_a_key_whose_seed_is_elsewhere_has_two_public_keys(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "south.nk"
+    elsewhere.write_text(make_seed() + "\n")
+    both = ",".join(public_keys(elsewhere))
+    with pytest.raises(OperatorError, match="tocsin store key public FILE"):
+        add_key(tmp_path, "broker", "south", both.partition(",")[0])
+    with pytest.raises(OperatorError, match="not the public key"):
+        add_key(tmp_path, "broker", "south", "x,y")
+    add_key(tmp_path, "broker", "south", both)
+    with SecuredServers(tmp_path) as servers:
+        await servers.prepare()
+        south = await let_in(servers, elsewhere, "broker")
+        assert south is not None
+        assert (await (await south.log(MESSAGES)).read(f"{NETWORK}.m.a", 0)).entries == ()
+        assert south._reads.connection is not south.connection
+        await south.close()
+
+
+async def test_a_key_of_before_with_one_public_key_goes_on(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "south.nk"
+    elsewhere.write_text(make_seed() + "\n")
+    made = SecuredServers(tmp_path)
+    (tmp_path / "nats" / "keys" / "broker@south.pub").write_text(public_keys(elsewhere)[0] + "\n")
+    with made as servers:
+        await servers.prepare()
+        tell(servers)
+        south: list[JetStreamStore] = []
+
+        async def inside() -> bool:
+            south.extend(each for each in [await let_in(servers, elsewhere, "broker")] if each is not None)
+            return bool(south)
+
+        await until(inside)
+        assert (await (await south[0].log(MESSAGES)).read(f"{NETWORK}.m.a", 0)).entries == ()
+        assert south[0]._reads.connection is south[0].connection
+        await south[0].close()
+
+
+async def test_direct_gets_find_their_account_though_a_server_was_late_to_know_the_key(
+    tmp_path: Path,
+) -> None:
+    with SecuredServers(tmp_path) as servers:
+        await servers.prepare()
+        known = access(servers.settings)
+        late = msgspec.structs.replace(
+            known, users=tuple(each for each in known.users if (each.name, each.account) != ("broker", READS))
+        )
+        home = servers.plans[0].config.parent
+        write_access(home, late)
+        os.kill(servers.pid(servers.plans[0].name), signal.SIGHUP)
+
+        async def unknown() -> bool:
+            store = await servers.store("broker")
+            if store._reads.connection is store.connection:
+                found.append(store)
+            else:
+                await store.close()
+            return bool(found)
+
+        found: list[JetStreamStore] = []
+        await until(unknown)
+        log = await found[0].log(MESSAGES)
+        with pytest.raises(Forbidden):
+            await log.read(f"{NETWORK}.m.a", 0)
+        tell(servers)
+
+        async def reads() -> bool:
+            try:
+                return (await log.read(f"{NETWORK}.m.a", 0)).entries == ()
+            except Forbidden:
+                return False
+
+        await until(reads)
+        assert found[0]._reads.connection is not found[0].connection
+        await found[0].close()
+
+
+async def test_a_process_says_what_to_do_if_a_stream_is_missing(tmp_path: Path) -> None:
+    with SecuredServers(tmp_path) as servers:
+        await wait_ready(servers.urls[0], login_of(servers.nats, "operator"), DEADLINE_S)
+        broker = await servers.store("broker", deadline_s=2)
+        with pytest.raises(
+            StoreUnavailable, match=r"no stream tocsin-messages.*tocsin up.*tocsin store prepare"
+        ):
+            await broker.log(MESSAGES)
+        await servers.prepare()
+        await broker.log(MESSAGES)
+        await broker.close()
+
+
+async def test_the_operator_gives_streams_the_bounds_of_the_settings_and_takes_copies_out(
+    tmp_path: Path,
+) -> None:
+    with SecuredServers(tmp_path) as servers:
+        await servers.prepare()
+        operator = await servers.store("operator")
+        stream = await operator.stream(MESSAGES.name)
+        config = (await stream.api("look", "STREAM.INFO", {}))["config"]
+        assert config["max_age"] == servers.settings.messages.keep_s * 1_000_000_000
+        copying = {**config, "sources": [{"name": f"KV_{NETWORK}-sessions"}], "allow_rollup_hdrs": True}
+        await stream.api("change", "STREAM.UPDATE", copying)
+        shorter = msgspec.structs.replace(servers.settings.messages, keep_s=600)
+        servers.settings = msgspec.structs.replace(servers.settings, messages=shorter)
+        await servers.prepare()
+        config = (await stream.api("look", "STREAM.INFO", {}))["config"]
+        assert config["max_age"] == 600_000_000_000 and not config.get("sources")
+        assert not config["allow_rollup_hdrs"]
+        await operator.close()
 
 
 def test_every_key_is_watched(tmp_path: Path) -> None:
@@ -171,5 +287,5 @@ def test_every_key_is_watched(tmp_path: Path) -> None:
     add_user(tmp_path, "ann")
     names = {path.name for path in key_files(tmp_path)}
     assert {"broker.nk", "broker@a.nk", "user-ann.nk", "operator.nk"} <= names
-    told = [each.name for each in users(made.settings)]
+    told = [each.name for each in access(made.settings).users]
     assert "broker a" in told and "user ann" in told and "broker" in told

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -15,20 +16,20 @@ import pytest
 
 from tests.store.secured import NETWORK, SecuredServers
 from tocsin.config import Nats
-from tocsin.core.coordination.places import Places
+from tocsin.core.coordination.names import StoreNames
 from tocsin.errors import Forbidden, NoResponder, OperatorError, Refused, StoreUnavailable
 from tocsin.model import feeding
-from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.channel_places import ChannelNames
 from tocsin.model.subjects import messages_log
-from tocsin.ports import Delivery, LogSpec, Record, TableSpec
-from tocsin.runtime.store_access import add_user, security
+from tocsin.ports import BusMessage, LogSpec, Record, TableSpec
+from tocsin.runtime.network.store_access import add_user, security
 from tocsin.store.connection import Connection
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.login import Login, login_of
 from tocsin.store.roles import LOGS, ROLES, TABLE, TABLES, Role, permissions
 from tocsin.store.server import wait_ready
 
-PLACES, CHANNELS = Places(NETWORK), ChannelPlaces(NETWORK)
+PLACES, CHANNELS = StoreNames(NETWORK), ChannelNames(NETWORK)
 MESSAGES = messages_log(NETWORK, 3_600, 1 << 30)
 SPECS: dict[str, LogSpec | TableSpec] = {
     "commands": PLACES.commands,
@@ -145,16 +146,23 @@ async def test_nobody_purges_shrinks_or_deletes_what_is_not_theirs(
                 assert not await allowed(request(verb, stream)), f"{role} {verb} {name}"
             if "trim" not in verbs:
                 assert not await allowed(request("STREAM.PURGE", stream)), f"{role} purges {name}"
-            if "adapt" not in verbs:
-                assert not await allowed(request("STREAM.UPDATE", stream)), f"{role} adapts {name}"
+            for verb in ("STREAM.CREATE", "STREAM.UPDATE"):  # by either, a stream can be told to copy another
+                assert not await allowed(request(verb, stream)), f"{role} {verb} {name}"
+            assert not await allowed(request("DIRECT.GET", stream)), (
+                f"{role} gets from {name}, beside the others"
+            )
             if "read" not in verbs:
                 assert not await allowed(request("CONSUMER.CREATE", f"{stream}.spy")), (
                     f"{role} follows {name}"
                 )
-                assert not await allowed(request("DIRECT.GET", stream)), f"{role} gets from {name}"
+                assert not await allowed(_direct_get(store, stream)), f"{role} gets from {name}"
         assert not await allowed(request("STREAM.CREATE", "mine"))
         assert not await allowed(store._connection.ask("$JS.API.STREAM.NAMES", b"", 3))
         assert not await allowed(store._connection.ask("$JS.API.ACCOUNT.PURGE.x", b"", 3))
+
+
+async def _direct_get(store: JetStreamStore, stream: str) -> None:
+    await (store._stream(stream, 1)).first_since("look", datetime.now(UTC))
 
 
 async def test_a_broker_cannot_purge_the_messages_and_the_feeder_cannot_read_sessions(
@@ -216,7 +224,7 @@ async def test_the_bus_has_its_own_speakers(
 
 
 async def test_requests_are_answered_across_roles(servers: SecuredServers) -> None:
-    async def answer(delivery: Delivery) -> bytes:
+    async def answer(delivery: BusMessage) -> bytes:
         return delivery.payload.upper()
 
     async with (
@@ -290,7 +298,7 @@ async def _pose(heard: list[bytes], port: int = 0) -> asyncio.Server:
 
 @pytest.mark.parametrize("handshake", ["first", "upgrade"])
 async def test_who_comes_back_says_nothing_to_a_server_without_tls(tmp_path: Path, handshake: str) -> None:
-    """A server with TLS is gone, and somebody else has its port: nats-py reconnects by itself."""
+    """A server with TLS is gone, and somebody else has its port: the connection dials again by itself."""
     heard: list[bytes] = []
     made = SecuredServers(tmp_path)
     if handshake == "upgrade":
@@ -352,8 +360,7 @@ async def test_a_user_of_sql_asks_under_its_own_name_only(tmp_path: Path) -> Non
 
 async def test_three_servers_speak_tls_among_themselves_and_know_roles(tmp_path: Path) -> None:
     with SecuredServers(tmp_path, servers=3) as servers:
-        for plan in servers.plans:
-            await wait_ready(plan.url, login_of(servers.nats, "operator"), 30)
+        await servers.prepare()
         configured = servers.plans[0].config.read_text()
         cluster = configured[configured.index("cluster {") :]
         assert "cert_file" in cluster and 'min_version: "1.3"' in cluster
@@ -362,12 +369,30 @@ async def test_three_servers_speak_tls_among_themselves_and_know_roles(tmp_path:
             log = await store.log(MESSAGES)
             await log.append([Record("tocsin.m.a", b"x", "one")])
             assert (await store.stream(MESSAGES.name)).replicas == 3
+            for (
+                url
+            ) in servers.urls:  # each of them, also those that do not lead, brings answers to direct gets
+                await _reads_all(msgspec.structs.replace(servers.nats, urls=(url,)))
         finally:
             await store.close()
         reader, writer = await asyncio.open_connection("127.0.0.1", servers.plans[0].cluster_port)
         said = await reader.readline()
         assert not said or b'"tls_required":true' in said
         writer.close()
+
+
+async def _reads_all(nats: Nats) -> None:
+    store = await JetStreamStore.open(nats, "broker", name="reader", deadline_s=30)
+    try:
+        stream = await store.stream(MESSAGES.name)
+        assert stream._reads.connection is not store.connection
+        log, sessions = await store.log(MESSAGES), await store.table(TableSpec(f"{NETWORK}-sessions"))
+        for fresh in (False, True):
+            assert [each.payload for each in (await log.read("tocsin.m.a", 0, fresh=fresh)).entries] == [b"x"]
+            assert await log.last("tocsin.m.a", fresh=fresh) == 1
+            assert await sessions.get("nobody", fresh=fresh) is None
+    finally:
+        await store.close()
 
 
 def test_permissions_never_hold_a_wildcard_over_everything() -> None:

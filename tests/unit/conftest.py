@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.unit.pipeline.conftest import CONF, JAVA_OPTIONS, spark_settings
-from tocsin.pipeline.spark import Options, Spark, cache_directory
+from tocsin.pipeline.spark.session import Options, Spark, cache_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SOURCES = ("src", "demo/src", "labs/src")
 LINT = Path(sys.executable).with_name("lint-imports")
 
 
@@ -19,7 +20,7 @@ def lint(tree: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(LINT), "--no-cache", "--config", str(tree / "pyproject.toml")],
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree / "src")},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(str(tree / each) for each in SOURCES)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -29,7 +30,8 @@ def lint(tree: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for each in SOURCES:
+        shutil.copytree(ROOT / each, tmp_path / each, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
 
@@ -41,20 +43,24 @@ def test_the_project_keeps_its_contracts(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "wrong", "contract"),
     [
-        ("core/forwarding.py", "import tocsin.store.memory", "Imports point one way"),
-        ("wire/topics.py", "import tocsin.core.machine", "Imports point one way"),
-        ("broker/fanout.py", "import tocsin.client", "Imports point one way"),
-        ("core/routing.py", "import time", "Cores have no clock"),
-        ("core/routing.py", "import random", "Cores have no clock"),
-        ("chaos/account.py", "import time", "Cores have no clock"),
-        ("broker/main.py", "import pyspark", "Only the pipeline knows Spark"),
-        ("feeds/main.py", "import pyspark", "Only the pipeline knows Spark"),
-        ("client/aio.py", "import tocsin.feeds.outlet", "Imports point one way"),
-        ("runtime/process.py", "import tocsin.chaos.run", "Imports point one way"),
+        ("src/tocsin/core/forwarding/table.py", "import tocsin.store.memory", "Imports point one way"),
+        ("src/tocsin/wire/topics.py", "import tocsin.core.machine", "Imports point one way"),
+        ("src/tocsin/broker/forwarding/fanout.py", "import tocsin.client", "Imports point one way"),
+        ("src/tocsin/core/forwarding/routes.py", "import time", "Cores have no clock"),
+        ("src/tocsin/core/forwarding/routes.py", "import random", "Cores have no clock"),
+        ("src/tocsin/chaos/account.py", "import time", "Cores have no clock"),
+        ("src/tocsin/broker/main.py", "import pyspark", "Only the pipeline knows Spark"),
+        ("src/tocsin/feeds/main.py", "import pyspark", "Only the pipeline knows Spark"),
+        ("src/tocsin/client/aio.py", "import tocsin.feeds.outlet", "Imports point one way"),
+        ("src/tocsin/runtime/process.py", "import tocsin.chaos.run", "Imports point one way"),
+        ("src/tocsin/cli/main.py", "import tocsin_demo.scene", "Imports point one way"),
+        ("src/tocsin/core/assignment/search.py", "import tocsin_labs.optimum", "Imports point one way"),
+        ("demo/src/tocsin_demo/network.py", "import tocsin_labs.stage", "Imports point one way"),
+        ("labs/src/tocsin_labs/stage.py", "import pyspark", "Only the pipeline knows Spark"),
     ],
 )
 def test_a_planted_wrong_import_is_found(tree: Path, module: str, wrong: str, contract: str) -> None:
-    path = tree / "src" / "tocsin" / module
+    path = tree / module
     path.write_text(f"{path.read_text()}\n{wrong}\n")
     outcome = lint(tree)
     assert outcome.returncode != 0

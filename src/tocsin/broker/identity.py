@@ -7,12 +7,12 @@ from typing import Final
 
 import structlog
 
-from tocsin.broker.links import BROKER_ROLE, LinkSecurity
+from tocsin.broker.links.link import BROKER_ROLE, LinkSecurity
 from tocsin.config import Broker, Settings
 from tocsin.errors import TocsinError
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
 from tocsin.ports import Table
-from tocsin.runtime.credentials import PeerTls, certificates_directory, existing_credentials
+from tocsin.runtime.security.credentials import PeerTls, certificates_directory, existing_credentials
 
 LINK_SECRET: Final = "link-secret"  # the cell of the secret that links of release 0.1.0 showed each other
 

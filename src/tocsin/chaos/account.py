@@ -131,7 +131,7 @@ class _Fault:
 
 
 class Account:
-    """See the module's text."""
+    """Counts what a load published, had acknowledged and received, and finds every broken promise."""
 
     def __init__(self) -> None:
         self.strange = 0

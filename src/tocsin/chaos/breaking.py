@@ -6,7 +6,7 @@
 | restart | SIGTERM: the processes stop in order, and ``tocsin up`` starts them again |
 | pause | SIGSTOP, and SIGCONT when the time is over |
 | slow | SIGSTOP and SIGCONT in turns, so that a process runs for a fifth of the time |
-| partition | the processes hold what goes between them back (``runtime.cut``), for as long |
+| partition | the processes hold what goes between them back (``runtime.faults.partition``), for as long |
 | own | a program is called that begins it, and called again to end it (``chaos.own``) |
 
 ``heal`` lets every process go on that was stopped, whatever happened in between, ends every cut (these end by
@@ -30,9 +30,9 @@ from tocsin.chaos.parts import Child, Running
 from tocsin.chaos.plan import INSTANT, OWN, Fault
 from tocsin.chaos.targets import LEADER, TOGETHER, resolve, sides
 from tocsin.errors import OperatorError, TocsinError
-from tocsin.runtime import cut_socket
-from tocsin.runtime.cut import Address
-from tocsin.runtime.cut_socket import CutRefused, socket_path
+from tocsin.runtime.faults import partition_socket as cut_socket
+from tocsin.runtime.faults.partition import Address
+from tocsin.runtime.faults.partition_socket import CutRefused, socket_path
 
 SLICE_S: Final = 0.1  # of a process that is slow: so long in all,
 RUNS_S: Final = 0.02  # of which it runs so long

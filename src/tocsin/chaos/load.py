@@ -19,7 +19,7 @@ import msgspec
 
 from tocsin.chaos.account import Account
 from tocsin.chaos.targets import Part
-from tocsin.chaos.workload import Stream, Subscriber, Workload
+from tocsin.chaos.workload import LoadTopic, Subscriber, Workload
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
 from tocsin.client.options import Options
@@ -144,7 +144,7 @@ class Load:
         except TocsinError as error:
             self.ended[subscriber.name] = str(error)
 
-    async def _send(self, client: AsyncClient, stream: Stream, number: int) -> None:
+    async def _send(self, client: AsyncClient, stream: LoadTopic, number: int) -> None:
         handle = client.stream(stream.topic, stream.metadata, qos=stream.qos)
         clock, period_s = time.monotonic, 1 / self._rate
         due = clock() + period_s * (number + 1) / len(self._workload.streams)

@@ -22,9 +22,9 @@ import psutil
 from tocsin.chaos.targets import Part, PartKind
 from tocsin.errors import OperatorError
 from tocsin.model.message import broker_address
-from tocsin.runtime.cut_socket import socket_path
-from tocsin.runtime.directory import BrokerAddress, NetworkFile, StateDirectory, read_network
-from tocsin.runtime.network import own_command
+from tocsin.runtime.faults.partition_socket import socket_path
+from tocsin.runtime.network.directory import BrokerAddress, NetworkFile, StateDirectory, read_network
+from tocsin.runtime.network.plan import own_command
 
 OWN: Final = own_command()[1:]  # how a process of ours is started, behind the interpreter
 STORE_PROGRAM: Final = "nats-server"

@@ -1,4 +1,4 @@
-"""What is broken when: faults as they are written on a command line, and schedules that chance makes from a seed.
+"""The plan of faults: as written on a command line, or drawn from a seed.
 
     TARGET[~OTHERS][:DURATION][@TIME]      broker/north-1    coordinator-1:5s    cluster/north~store:3s@20s
 

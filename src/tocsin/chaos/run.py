@@ -77,7 +77,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Run:
-    """See the module's text. ``tell`` gets a line whenever something happens."""
+    """Runs one load with its faults and gives the account. ``tell`` gets a line whenever something happens."""
 
     def __init__(
         self, network: Running, breaker: Breaker, choices: Choices, tell: Callable[[str], None]

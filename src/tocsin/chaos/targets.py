@@ -1,4 +1,4 @@
-"""What a target's name means: one part of a network, or several at once.
+"""Targets by name: one part of a network, or several at once.
 
 broker/north-1, north-1     a broker            cluster/north     all brokers of a cluster
 coordinator-1, store-1      a process           role/edge         all brokers of a role; role/routing, role/standby

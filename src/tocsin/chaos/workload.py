@@ -1,4 +1,4 @@
-"""Which streams a load has, and who hears them how: every kind of subscription, at QoS 1 and 2, at every broker.
+"""The workload: its streams and subscribers, of every kind, at QoS 1 and 2, at every broker.
 
 A publisher has one stream, ``chaos/RUN/LANE/NUMBER``, with metadata that says its run and lane; every third is at QoS
 2. Subscribers take turns among the kinds, and are spread over the brokers in order. Members of a shared group count as
@@ -33,7 +33,7 @@ TWICE_EVERY: Final = 3  # of so many streams one is at QoS 2
 RUN_KEY, LANE_KEY = "ChaosRun", "ChaosLane"
 
 
-class Stream(msgspec.Struct, frozen=True):
+class LoadTopic(msgspec.Struct, frozen=True):
     """What one publisher publishes on."""
 
     topic: str
@@ -54,7 +54,7 @@ class Subscriber(msgspec.Struct, frozen=True):
     qos: int
     text: str
     receiver: str  # its own name, or its group's
-    streams: tuple[Stream, ...]  # that it hears
+    streams: tuple[LoadTopic, ...]  # that it hears
     left: str = ""  # a filter, or the predicate of a query, that it was subscribed to
     left_kind: Literal["topic", "query"] = "topic"
 
@@ -63,7 +63,7 @@ class Workload(msgspec.Struct, frozen=True):
     """Of one run."""
 
     run: str
-    streams: tuple[Stream, ...]
+    streams: tuple[LoadTopic, ...]
     subscribers: tuple[Subscriber, ...]
 
     @property
@@ -83,14 +83,14 @@ def make(run: str, *, publishers: int, subscribers: int) -> Workload:
     return Workload(run, streams, tuple(_subscriber(run, n, streams) for n in range(subscribers)))
 
 
-def _stream(run: str, number: int) -> Stream:
+def _stream(run: str, number: int) -> LoadTopic:
     # Lanes and qualities both come round in threes; the shift has every lane see both.
     lane = LANES[(number + number // len(LANES)) % len(LANES)]
     qos = 2 if number % TWICE_EVERY == TWICE_EVERY - 1 else 1
-    return Stream(f"chaos/{run}/{lane}/{number}", qos, run, lane)
+    return LoadTopic(f"chaos/{run}/{lane}/{number}", qos, run, lane)
 
 
-def _subscriber(run: str, number: int, streams: Sequence[Stream]) -> Subscriber:
+def _subscriber(run: str, number: int, streams: Sequence[LoadTopic]) -> Subscriber:
     kind, qos = TURNS[number % len(TURNS)]
     turn = number // len(TURNS)
     name = f"chaos-{run}-{kind}-{qos}-{number}"

@@ -16,8 +16,8 @@ from tocsin.cli.sources import network_settings
 from tocsin.client.sql import Pipeline, connect
 from tocsin.config import Nats
 from tocsin.errors import OperatorError, StoreUnavailable
-from tocsin.runtime.directory import datasets_directory
-from tocsin.runtime.store_access import keys_directory
+from tocsin.runtime.network.directory import datasets_directory
+from tocsin.runtime.network.store_access import keys_directory
 
 WaitOption = Annotated[
     float,
@@ -26,7 +26,7 @@ WaitOption = Annotated[
         metavar="SECONDS",
         min=0.0,
         max=3_600.0,
-        help="How long a pipeline that does not answer yet, as when Spark starts, is waited for.",
+        help="How long to wait for a pipeline that does not answer yet, for example while Spark starts.",
     ),
 ]
 WAIT_S = 60.0  # the first start of Spark on a slow machine takes half of it

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import typer
 
-from tocsin.core.sql_rules import OPERATOR
+from tocsin.core.access.sql_rules import OPERATOR
 from tocsin.errors import TocsinError
-from tocsin.runtime.audit import Audit
+from tocsin.runtime.security.audit import Audit
 
 
 class Note:

@@ -12,13 +12,13 @@ from tocsin.cli.auditing import audited
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings, read
 from tocsin.config import Settings
 from tocsin.errors import OperatorError
-from tocsin.runtime import backup as backups
-from tocsin.runtime.backup import Manifest
-from tocsin.runtime.directory import StateDirectory, read_network
+from tocsin.runtime.network import backup as backups
+from tocsin.runtime.network.backup import Manifest
+from tocsin.runtime.network.directory import StateDirectory, read_network
 
-app = typer.Typer(help="Save a network, and make it anew from what was saved.", no_args_is_help=True)
-Target = Annotated[Path, typer.Argument(metavar="DIR", help="Of the backup.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the result.")]
+app = typer.Typer(help="Back up a network, and restore it.", no_args_is_help=True)
+Target = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the backup.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
 
 
 @app.command()
@@ -66,7 +66,7 @@ def restore(
     sets: SetOption = None,
     state: StateOption = None,
 ) -> None:
-    """Fill an empty network with a backup; started then, it goes on where it was.
+    """Restore a backup into an empty network. When you start it, it resumes where it was.
 
     The state directory must have no data, or the NATS servers of `nats.urls` nothing of a network of this name. The
     backup is verified first. Positions, sessions and retained messages are as they were; time went on, so that what had

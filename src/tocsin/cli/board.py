@@ -13,9 +13,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tocsin.core.supervision import SECOND_US, Health, Row
+from tocsin.core.supervision.machine import SECOND_US, Health, Row
 from tocsin.model.message import broker_address
-from tocsin.runtime.directory import NetworkFile
+from tocsin.runtime.network.directory import NetworkFile
 
 STYLES: dict[Health, str] = {
     "waiting": "dim",

@@ -14,7 +14,7 @@ from tocsin.runtime.process import run
 
 
 def broker(
-    broker_id: Annotated[str, typer.Argument(metavar="ID", help="A broker of the settings.")],
+    broker_id: Annotated[str, typer.Argument(metavar="ID", help="Id of a broker in the settings.")],
     config: ConfigOption = None,
     sets: SetOption = None,
     state: StateOption = None,

@@ -17,8 +17,8 @@ from tocsin.cli.layout import console
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
 from tocsin.config import Settings
 from tocsin.errors import OperatorError
-from tocsin.runtime.authority import DAYS, DAYS_MAX, ROLES, Authority, Certificate
-from tocsin.runtime.credentials import BUNDLE, certificates_directory
+from tocsin.runtime.security.authority import DAYS, DAYS_MAX, ROLES, Authority, Certificate
+from tocsin.runtime.security.credentials import BUNDLE, certificates_directory
 
 app = typer.Typer(
     help="List, issue and rotate the certificates of the network's own processes. Those of clients' listeners "
@@ -29,7 +29,7 @@ TAKE_UP_S = 3.0  # for processes on this machine to have read new files: they lo
 SHOWN_HEX = 16  # of a fingerprint, in a table
 
 RoleArgument = Annotated[str, typer.Argument(metavar="ROLE", help=f"One of {', '.join(ROLES)}.")]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the process: north-1.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the process, such as north-1.")]
 
 
 @app.command(name="list")
@@ -37,7 +37,7 @@ def list_certificates(
     config: ConfigOption = None,
     sets: SetOption = None,
     state: StateOption = None,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
 ) -> None:
     """List authorities and certificates: role, name, hosts, when they end, and fingerprint (SHA-256).
 
@@ -72,12 +72,16 @@ def issue(
     name: NameArgument,
     host: Annotated[
         list[str] | None,
-        typer.Option("--host", metavar="HOST", help="A name or address at which it is reached. Repeatable."),
+        typer.Option(
+            "--host", metavar="HOST", help="A name or address under which it is reached. Repeatable."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="DIR", help="For another machine: write the files there, to be copied to it."
+            "--out",
+            metavar="DIR",
+            help="For another machine: write the files to this directory, ready to copy.",
         ),
     ] = None,
     days: Annotated[int, typer.Option("--days", metavar="N", min=1, max=DAYS_MAX)] = DAYS,
@@ -87,7 +91,7 @@ def issue(
 ) -> None:
     """Issue a certificate for a process: of this machine, or with --out of another one.
 
-    Copy what is in DIR to `certs/` of the state directory there, over a line that nobody reads, and delete DIR.
+    Copy what is in DIR to `certs/` of the state directory there, over a secure connection, and delete DIR.
 
         tocsin certs issue broker south-1 --host south.example.org --out for-south-1
     """
@@ -109,7 +113,7 @@ def issue(
 
 @app.command()
 def renew(config: ConfigOption = None, sets: SetOption = None, state: StateOption = None) -> None:
-    """Issue anew what has less than a third of its life left. `tocsin up` does this by itself, every day.
+    """Reissue what has less than a third of its validity left. `tocsin up` does this by itself, every day.
 
     tocsin certs renew
     """
@@ -129,15 +133,15 @@ def renew(config: ConfigOption = None, sets: SetOption = None, state: StateOptio
 def rotate(
     replace: Annotated[
         bool,
-        typer.Option("--authority", help="Replace the authority as well; both are believed meanwhile."),
+        typer.Option("--authority", help="Replace the authority too; both are trusted until that is done."),
     ] = False,
     config: ConfigOption = None,
     sets: SetOption = None,
     state: StateOption = None,
 ) -> None:
-    """Issue all certificates of this machine anew, with new keys; running processes take them up within seconds.
+    """Reissue all certificates of this machine, with new keys; running processes use them within seconds.
 
-    With --authority the authority is replaced, without a restart: first the new one is believed beside the old, then
+    With --authority the authority is replaced, without a restart: first both authorities are trusted, then
     certificates are issued, then the old one is dropped. If certificates were issued for other machines it stops after
     the first step and says what to do; `tocsin certs rotate` then goes on.
 
@@ -191,9 +195,9 @@ def forget(
     sets: SetOption = None,
     state: StateOption = None,
 ) -> None:
-    """Forget a certificate that was issued for another machine, which is no more.
+    """Forget a certificate that was issued for a machine that is gone.
 
-    It stays good until it ends: to shut it out, rotate the authority.
+    It stays valid until it ends. To shut it out, rotate the authority.
 
         tocsin certs forget broker south-1
     """

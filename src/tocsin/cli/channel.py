@@ -48,33 +48,33 @@ COLUMNS: Final = (
 @app.command("list")
 @asks
 def list_channels(reached: Reached, json: JsonOption = False) -> None:
-    """List channels: when they run, how long the last time took, how many subscriptions matched, what failed."""
+    """List channels: when they run, how long the last run took, how many subscriptions matched, what failed."""
     print_list(reached, "channel", COLUMNS, json)
 
 
 @app.command()
 @asks
 def describe(reached: Reached, name: NameArgument, json: JsonOption = False) -> None:
-    """Show a channel's parameters, columns and query, and how it is."""
+    """Show a channel's parameters, columns, query and status."""
     print_description(reached, "channel", name, json)
 
 
 @app.command()
 @asks
 def pause(reached: Reached, name: NameArgument) -> None:
-    """Let a channel rest: it is not run until it is resumed, and then finds what is new since it ran last."""
+    """Pause a channel. When it is resumed, it finds what is new since its last run."""
     run_statement(reached, "channel", "PAUSE", name)
 
 
 @app.command()
 @asks
 def resume(reached: Reached, name: NameArgument) -> None:
-    """Let a channel that was paused go on."""
+    """Resume a paused channel."""
     run_statement(reached, "channel", "RESUME", name)
 
 
 @app.command()
 @asks
 def run(reached: Reached, name: NameArgument) -> None:
-    """Run a channel in the next tick, whenever it would be due, and also if it is held back after a failure."""
+    """Run a channel in the next tick, even if it is not due or is held back after a failure."""
     run_statement(reached, "channel", "RUN", name)

@@ -31,9 +31,9 @@ from tocsin.cli.target import (
 )
 from tocsin.config import Settings
 from tocsin.coordinator.status import read_all
-from tocsin.core.coordination.places import Places
+from tocsin.core.coordination.names import StoreNames
 from tocsin.errors import OperatorError, TocsinError
-from tocsin.runtime.tls import client_context
+from tocsin.runtime.security.tls import client_context
 from tocsin.store.jetstream import JetStreamStore
 
 BROKEN: Final = 1  # the exit code: a promise was not kept
@@ -60,7 +60,7 @@ RestartOption = Annotated[
 ]
 PauseOption = Annotated[list[str] | None, _fault_option("pause", "Stop these for a while (SIGSTOP).")]
 SlowOption = Annotated[
-    list[str] | None, _fault_option("slow", "Let these run a fifth of the time, for a while.")
+    list[str] | None, _fault_option("slow", "Let these run only a fifth of the time, for a while.")
 ]
 PartitionOption = Annotated[
     list[str] | None,
@@ -68,7 +68,9 @@ PartitionOption = Annotated[
 ]
 OwnOption = Annotated[
     list[str] | None,
-    _fault_option("own", "A fault of your own: PROGRAM is run with `begin`, and with `end` when it is over."),
+    _fault_option(
+        "own", "A fault of your own: PROGRAM runs with `begin` at its start and with `end` at its end."
+    ),
 ]
 
 
@@ -80,9 +82,9 @@ def chaos(
     partition: PartitionOption = None,
     own: OwnOption = None,
     by_chance: Annotated[
-        bool, typer.Option("--random", help="Break parts by chance, one after the other.")
+        bool, typer.Option("--random", help="Break randomly chosen parts, one after the other.")
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of what chance chooses.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed for `--random`.")] = 1,
     minutes: Annotated[
         float | None,
         typer.Option(
@@ -90,13 +92,13 @@ def chaos(
             metavar="N",
             min=0.05,
             max=MINUTES_MAX,
-            help="How long there are faults: 1 for --random; otherwise until the last one is over.",
+            help="How long to inject faults: 1 with --random; otherwise until the last fault ends.",
             show_default=False,
         ),
     ] = None,
     every: Annotated[
         str,
-        typer.Option("--every", metavar="TIME", help="Between two faults that have no time of their own."),
+        typer.Option("--every", metavar="TIME", help="Time between two faults that state no time."),
     ] = "5s",
     kinds: Annotated[
         str,
@@ -107,7 +109,10 @@ def chaos(
     chosen: Annotated[
         list[str] | None,
         typer.Option(
-            "--targets", metavar="TARGET", help="Of --random: only this. Repeatable.", show_default=False
+            "--targets",
+            metavar="TARGET",
+            help="With --random: break only this target. Repeatable.",
+            show_default=False,
         ),
     ] = None,
     subscribers: Annotated[int, typer.Option("--subscribers", metavar="N", min=1, max=2_000)] = 24,
@@ -115,23 +120,23 @@ def chaos(
     rate: Annotated[
         float,
         typer.Option(
-            "--rate", metavar="N", min=0.1, max=1_000.0, help="Messages a second of each publisher."
+            "--rate", metavar="N", min=0.1, max=1_000.0, help="Messages per second from each publisher."
         ),
     ] = 5.0,
     settle: Annotated[
         str,
         typer.Option(
-            "--settle", metavar="TIME", help="How long the end is waited for before it counts as lost."
+            "--settle",
+            metavar="TIME",
+            help="How long to wait for outstanding messages before counting them lost.",
         ),
     ] = "60s",
     json: Annotated[
-        bool, typer.Option("--json", help="The account as JSON; what happens goes to standard error.")
+        bool, typer.Option("--json", help="Print the account as JSON; progress goes to standard error.")
     ] = False,
     heal: Annotated[
         bool,
-        typer.Option(
-            "--heal", help="Only let go on what an earlier, killed run has left stopped or cut off."
-        ),
+        typer.Option("--heal", help="Only resume what an earlier, killed run left paused or partitioned."),
     ] = False,
     user: UserOption = "",
     password: PasswordOption = "",
@@ -143,7 +148,7 @@ def chaos(
     sets: SetOption = None,
     state: StateOption = None,
 ) -> None:
-    """Break parts of the network that runs here, and tell what a load of our own saw of it.
+    """Break parts of the network on this machine, and report what a load of our own saw.
 
     A TARGET is a process as `tocsin up` shows it (`broker/north-1`, `coordinator-1`, `store-1`), a whole
     `cluster/north`, or a role: `role/edge`, `role/routing`, `role/coordinator`, `role/leader`; or several of these at
@@ -280,7 +285,7 @@ async def _leader(settings: Settings, network: Running) -> str | None:
         nats = msgspec.structs.replace(settings.nats, urls=network.file.nats)
         store = await JetStreamStore.open(nats, "operator", name="tocsin chaos", deadline_s=LEADER_S)
         try:
-            found = await read_all(await store.table(Places(network.file.network).table))
+            found = await read_all(await store.table(StoreNames(network.file.network).table))
         finally:
             await store.close()
     except TocsinError:

@@ -25,7 +25,7 @@ def show(
     sets: SetOption = None,
     state: StateOption = None,
     json: Annotated[
-        bool, typer.Option("--json", help="One JSON object: for each key its value and origin.")
+        bool, typer.Option("--json", help="One JSON object: the value and origin of each key.")
     ] = False,
 ) -> None:
     """Show every setting with its value and where that came from. Secrets are masked.

@@ -17,12 +17,12 @@ from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_set
 from tocsin.config import Settings
 from tocsin.coordinator.main import serve
 from tocsin.coordinator.status import Status, read_all
-from tocsin.core.coordination.places import Places
+from tocsin.core.coordination.names import StoreNames
 from tocsin.errors import OperatorError
 from tocsin.runtime.process import run
 from tocsin.store.jetstream import JetStreamStore
 
-app = typer.Typer(help="Run a coordinator, or show how the coordinators are.")
+app = typer.Typer(help="Run a coordinator, or show the status of all coordinators.")
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NOBODY: Final = 1  # the exit code of ``status`` where nobody leads
 
@@ -31,13 +31,13 @@ NOBODY: Final = 1  # the exit code of ``status`` where nobody leads
 def coordinator(
     context: typer.Context,
     name: Annotated[
-        str, typer.Option("--id", metavar="ID", help="Its name; each coordinator of a network has its own.")
+        str, typer.Option("--id", metavar="ID", help="Name of the coordinator, unique in the network.")
     ] = "coordinator-1",
     config: ConfigOption = None,
     sets: SetOption = None,
     state: StateOption = None,
 ) -> None:
-    """Run one coordinator in the foreground, or show how they are.
+    """Run one coordinator in the foreground, or show the status of all.
 
     `tocsin up` runs as many as the setting `coordinators` says. Run them by hand for a network that is spread over
     machines; one leads, and the others take its place within seconds:
@@ -58,7 +58,9 @@ def coordinator(
 
 @app.command()
 def status(
-    json: Annotated[bool, typer.Option("--json", help="One JSON array, an object for each.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON array with an object for each coordinator.")
+    ] = False,
     config: ConfigOption = None,
     sets: SetOption = None,
     state: StateOption = None,
@@ -90,7 +92,7 @@ def status(
 async def _read(settings: Settings) -> list[Status]:
     store = await JetStreamStore.open(settings.nats, "operator", name="tocsin coordinator status")
     try:
-        return await read_all(await store.table(Places(settings.network).table))
+        return await read_all(await store.table(StoreNames(settings.network).table))
     finally:
         await store.close()
 

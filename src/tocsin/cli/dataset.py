@@ -29,7 +29,7 @@ from tocsin.cli.listing import (
 )
 from tocsin.errors import DatasetMissing, OperatorError, StoreUnavailable
 from tocsin.model.catalogue import Dataset, decode_definition, is_name
-from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.channel_places import ChannelNames
 from tocsin.runtime import extra
 from tocsin.store.jetstream import JetStreamStore
 
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from tocsin.pipeline.storage.landing import Landing
     from tocsin.pipeline.storage.loading import Loaded
 
-app = typer.Typer(
-    help="Show datasets and what did not fit them, and load files into them.", no_args_is_help=True
-)
+app = typer.Typer(help="Show datasets and quarantined records, and load files.", no_args_is_help=True)
 CONNECT_S: Final = 5.0
 SHOWN: Final = 20  # records of a quarantine
 RECORD_SHOWN: Final = 1_000  # characters of one of them; the rest is in the JSON
@@ -58,14 +56,14 @@ COLUMNS: Final = (
 @app.command("list")
 @asks
 def list_datasets(reached: Reached, json: JsonOption = False) -> None:
-    """List datasets: rows, files and bytes, records that did not fit, and records that wait to be taken in."""
+    """List datasets: rows, files, bytes, quarantined records, and records that wait to be taken in."""
     print_list(reached, "dataset", COLUMNS, json)
 
 
 @app.command()
 @asks
 def describe(reached: Reached, name: NameArgument, json: JsonOption = False) -> None:
-    """Show a dataset's columns and its statement, and how it is."""
+    """Show a dataset's columns, statement and status."""
     print_description(reached, "dataset", name, json)
 
 
@@ -75,18 +73,18 @@ def load(
     found: Found,
     path: Annotated[Path, typer.Argument(metavar="PATH", help="CSV, JSON, JSON lines, GeoJSON or Parquet.")],
     into: Annotated[
-        str, typer.Option("--into", metavar="NAME", help="The dataset; without it, as the file is called.")
+        str, typer.Option("--into", metavar="NAME", help="The dataset; by default named after the file.")
     ] = "",
     again: Annotated[
-        bool, typer.Option("--again", help="Load it once more, though it has been loaded already.")
+        bool, typer.Option("--again", help="Load the file again even if it was loaded before.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Load a file into a dataset. It is done on a machine that has the storage; Spark need not run.
+    """Load a file into a dataset. Run it on a machine that has the storage; Spark need not run.
 
         tocsin dataset load shelters.csv --into Shelters
 
-    A load that was interrupted goes on where it was when it is repeated. A file that was loaded does nothing, unless
+    Repeat an interrupted load to continue it. A file that was loaded before is skipped, unless
     `--again` says so. Rows that do not fit go to the dataset's quarantine. Channels see new rows within seconds.
     """
     name = into or path.stem
@@ -109,13 +107,13 @@ def quarantine(
     found: Found,
     name: NameArgument,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=10_000, help="How many, the newest first.")
+        int, typer.Option("--limit", min=1, max=10_000, help="How many to show, newest first.")
     ] = SHOWN,
     json: JsonOption = False,
 ) -> None:
     """Show the records that did not fit a dataset, and why. They are kept for 30 days.
 
-    It is done on a machine that has the storage; Spark need not run.
+    Run it on a machine that has the storage; Spark need not run.
     """
     landing, dataset = _open(name, found)
     rows = landing.rejected(dataset.name, limit).to_pylist()
@@ -138,7 +136,7 @@ def quarantine(
 def replay(found: Found, name: NameArgument) -> None:
     """Fit the records in a dataset's quarantine once more, and move those that fit now.
 
-    As after the dataset was dropped and made anew with other columns. Channels take them as new. It is done on a
+    Use it after the dataset was created again with other columns. Channels take them as new. It is done on a
     machine that has the storage; Spark need not run.
     """
     landing, dataset = _open(name, found)
@@ -175,7 +173,7 @@ async def definition(found: Found, name: str) -> Dataset:
     """A dataset as it is defined; ``DatasetMissing``."""
     store = await JetStreamStore.open(found.nats, "operator", name="tocsin dataset", deadline_s=CONNECT_S)
     try:
-        table = await store.table(ChannelPlaces(found.network).catalogue)
+        table = await store.table(ChannelNames(found.network).catalogue)
         cell = await table.get(f"dataset.{name.lower()}")
     finally:
         await store.close()

@@ -23,14 +23,14 @@ from rich.text import Text
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
 from tocsin.cli.version import PARTS, installed
 from tocsin.config import Settings
-from tocsin.core.budget_sum import sums_of
+from tocsin.core.budgets.stated_sum import sums_of
 from tocsin.errors import OperatorError, ProgramMissing
 from tocsin.runtime import extra
-from tocsin.runtime.authority import Authority, end_of
-from tocsin.runtime.credentials import BUNDLE, certificates_directory
-from tocsin.runtime.directory import StateDirectory, read_network
-from tocsin.runtime.guard import Guard
-from tocsin.runtime.listening import is_free
+from tocsin.runtime.network.directory import StateDirectory, read_network
+from tocsin.runtime.network.ports import is_free
+from tocsin.runtime.security.authority import Authority, end_of
+from tocsin.runtime.security.credentials import BUNDLE, certificates_directory
+from tocsin.runtime.security.files import Guard
 from tocsin.store.server import check_program, find_program
 
 Verdict = Literal["ok", "warning", "fix"]
@@ -55,7 +55,7 @@ class Finding(msgspec.Struct, frozen=True):
 def doctor(config: ConfigOption = None, sets: SetOption = None, state: StateOption = None) -> None:
     """Check that this machine can run the network of the settings.
 
-    Each line says *ok*, *warning* (it works, with something less) or *fix* and what to do. The exit code is 1 if
+    Each line says *ok*, *warning* (it works, with less) or *fix* and what to do. The exit code is 1 if
     something must be fixed first, else 0.
 
         tocsin doctor -c tocsin.toml
@@ -234,21 +234,21 @@ def memory(settings: Settings) -> Iterator[Finding]:
 
 
 def sessions(settings: Settings) -> Iterator[Finding]:
-    """How many stored sessions one user may have: they are counted at each broker."""
-    limits, brokers = settings.limits, len(settings.brokers)
+    """How many stored sessions one user may have."""
+    limits = settings.limits
     most, size = limits.sessions_max, settings.shares.sessions_bytes
     percent = limits.sessions_user_percent
-    one, one_bytes = max(1, most * percent // 100), size * percent // 100
     words = (
-        f"of one user at most {one:,} and {_mib(one_bytes)} at each broker (limits.sessions_user_percent), so "
-        f"{min(most, brokers * one):,} and {_mib(min(size, brokers * one_bytes))} at {brokers} brokers; "
+        f"of one user at most {max(1, most * percent // 100):,} and {_mib(size * percent // 100)} "
+        f"(limits.sessions_user_percent), as brokers tell each other every few seconds; "
         f"of all users {most:,} (limits.sessions_max) and {_mib(size)} (shares.sessions_bytes)"
     )
-    if brokers * one < most or not settings.access.users:
+    if percent < 100 or not settings.access.users:
         yield Finding("ok", "stored sessions", words)
         return
-    remedy = f"one user may take all; {max(1, 50 // brokers)} percent would leave others half"
-    yield Finding("warning", "stored sessions", f"{words}: {remedy}")
+    yield Finding(
+        "warning", "stored sessions", f"{words}: one user may take all; 50 percent would leave half"
+    )
 
 
 def _mib(size: int) -> str:

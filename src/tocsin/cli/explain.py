@@ -22,12 +22,12 @@ from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_set
 from tocsin.config import Settings
 from tocsin.coordinator.planning import EXPLANATION, PREFIX, Explanation, Shown
 from tocsin.coordinator.status import Status, read_all
-from tocsin.core.coordination.places import Places
+from tocsin.core.coordination.names import StoreNames
 from tocsin.errors import OperatorError
 from tocsin.ports import Table
 from tocsin.store.jetstream import JetStreamStore
 
-app = typer.Typer(help="Show why the network has decided as it has.", no_args_is_help=True)
+app = typer.Typer(help="Explain the network's decisions.", no_args_is_help=True)
 NOT_PLANNED: Final = 1  # the exit code where there is no plan yet
 NAMED_MAX: Final = 20  # brokers that a refusal names
 Kind = Literal["local", "remote"]
@@ -48,18 +48,18 @@ class Found(msgspec.Struct, frozen=True):
 
 @app.callback()
 def explain() -> None:
-    """Show why the network has decided as it has."""
+    """Explain the network's decisions."""
 
 
 @app.command()
 def backup(
-    broker: Annotated[str, typer.Argument(metavar="BROKER", help="Its id, as in the settings.")],
+    broker: Annotated[str, typer.Argument(metavar="BROKER", help="Id of the broker, as in the settings.")],
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     config: ConfigOption = None,
     sets: SetOption = None,
     state: StateOption = None,
 ) -> None:
-    """Show who could be the backups of a broker, what speaks for each, and who is it (*).
+    """Show the candidates for a broker's backups, the score of each, and the choice (*).
 
         tocsin explain backup north-1
 
@@ -82,7 +82,7 @@ def backup(
 async def _read(settings: Settings, broker: str) -> Found:
     store = await JetStreamStore.open(settings.nats, "operator", name="tocsin explain backup")
     try:
-        return await look_up(await store.table(Places(settings.network).table), broker)
+        return await look_up(await store.table(StoreNames(settings.network).table), broker)
     finally:
         await store.close()
 

@@ -53,12 +53,12 @@ COLUMNS: Final = (
 @app.command("list")
 @asks
 def list_feeds(reached: Reached, json: JsonOption = False) -> None:
-    """List feeds: what their source still has (behind), what waits for the pipeline (lag), and what did not fit."""
+    """List feeds: what their source still has (behind), what waits for the pipeline (lag), and what is quarantined."""
     print_list(reached, "feed", COLUMNS, json)
 
 
 @app.command()
 @asks
 def describe(reached: Reached, name: NameArgument, json: JsonOption = False) -> None:
-    """Show where a feed's records come from and go to, and how it is."""
+    """Show a feed's source, dataset and status."""
     print_description(reached, "feed", name, json)

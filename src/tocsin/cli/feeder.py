@@ -10,7 +10,7 @@ from tocsin.runtime.process import run
 
 
 def feeder(config: ConfigOption = None, sets: SetOption = None, state: StateOption = None) -> None:
-    """Run the feeder in the foreground: it takes what feeds bring (messages, HTTP, files, Kafka) for datasets.
+    """Run the feeder in the foreground: it accepts records of feeds (messages, HTTP, files, Kafka).
 
     Records are kept until the pipeline takes them, so that nothing is lost while Spark is down. A second feeder waits
     until the first has ended:

@@ -10,8 +10,8 @@ import typer
 
 from tocsin.cli.sources import DEFAULT_FILE, read
 from tocsin.errors import OperatorError
-from tocsin.runtime.credentials import certificates_directory
-from tocsin.runtime.network import ensure_certificates
+from tocsin.runtime.network.plan import ensure_certificates
+from tocsin.runtime.security.credentials import certificates_directory
 
 SETTINGS = """\
 # Settings of a Tocsin network. `tocsin config show` says what is in effect, `tocsin config reference` what there is.

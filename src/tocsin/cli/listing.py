@@ -26,9 +26,7 @@ Kind = Literal["channel", "dataset", "feed"]
 Row = Mapping[str, Any]
 Reached = AbstractAsyncContextManager[Pipeline]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
-NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="Its name; the case of letters is the same.")
-]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name (case-insensitive).")]
 MICRO: Final = 1_000_000
 
 

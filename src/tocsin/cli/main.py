@@ -1,5 +1,8 @@
 """``tocsin VERB``: one module a verb, imported when it is asked for.
 
+Other packages add verbs with entry points of the group ``tocsin.commands``: a function, or a Typer app. ``tocsin-demo``
+and ``tocsin-labs`` do; where one is not installed, its verb says which extra brings it.
+
 Exit codes: 0, done; 1, something went wrong; 2, the operator can put it right (a bad setting, a taken port, a wrong
 option) and one sentence on standard error says how.
 """
@@ -9,20 +12,24 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import importlib.metadata
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
+from typing import Any, Final
 
 import typer
 
 from tocsin.errors import OperatorError, TocsinError
 
-# In the order of the help: the verb, its module and what to take from it (a function, or an app with verbs of its own).
-VERBS: dict[str, tuple[str, str]] = {
+COMMANDS: Final = "tocsin.commands"  # the group of entry points
+# In the order of the help: the verb, its module and what to take from it (a function, or an app with verbs of its own);
+# or the words of the help where the package that has the verb is not installed.
+VERBS: dict[str, tuple[str, str] | str] = {
     "up": ("tocsin.cli.up", "up"),
     "init": ("tocsin.cli.init", "init"),
-    "demo": ("tocsin.cli.demo", "demo"),
+    "demo": "Play the demonstration.",
     "pub": ("tocsin.cli.publish", "publish"),
     "sub": ("tocsin.cli.subscribe", "subscribe"),
     "streams": ("tocsin.cli.streams", "streams"),
@@ -42,7 +49,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "version": ("tocsin.cli.version", "version"),
     "chaos": ("tocsin.cli.chaos", "chaos"),
     "sim": ("tocsin.cli.sim", "app"),
-    "lab": ("tocsin.cli.lab", "app"),
+    "lab": "Repeat the papers' experiments, and compare.",
     "broker": ("tocsin.cli.broker", "broker"),
     "coordinator": ("tocsin.cli.coordinator", "app"),
     "pipeline": ("tocsin.cli.pipeline", "pipeline"),
@@ -66,13 +73,39 @@ def build(verbs: Sequence[str]) -> typer.Typer:
     )
     app.callback()(lambda: None)  # without it, an app of one verb would not ask for the verb
     for verb in verbs:
-        module, attribute = VERBS[verb]
-        part = getattr(_imported(module), attribute)
-        if isinstance(part, typer.Typer):
-            app.add_typer(part, name=verb)
-        else:
-            app.command(name=verb)(part)
+        match VERBS.get(verb):
+            case (module, attribute):
+                _add(app, verb, getattr(_imported(module), attribute))
+            case words:
+                _add_foreign(app, verb, words)
     return app
+
+
+def _add(app: typer.Typer, verb: str, part: typer.Typer | Callable[..., Any]) -> None:
+    if isinstance(part, typer.Typer):
+        app.add_typer(part, name=verb)
+    else:
+        app.command(name=verb)(part)
+
+
+def _add_foreign(app: typer.Typer, verb: str, words: str | None) -> None:
+    """Add a verb of another package; where it is missing, a command that says how to install it."""
+    if (entry := _foreign().get(verb)) is not None:
+        _imported(entry.module)
+        _add(app, verb, entry.load())
+        return
+    remedy = f"pip install 'tocsin[{verb}]'"
+
+    def missing() -> None:
+        raise OperatorError(f"`tocsin {verb}` is not installed", f"Install the extra: {remedy}")
+
+    takes_anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command(verb, help=f"{words} Not installed: `{remedy}`.", context_settings=takes_anything)(missing)
+
+
+def _foreign() -> dict[str, importlib.metadata.EntryPoint]:
+    """The verbs of other packages that are installed."""
+    return {each.name: each for each in importlib.metadata.entry_points(group=COMMANDS)}
 
 
 def _imported(module: str) -> ModuleType:
@@ -111,14 +144,20 @@ def _be_quiet() -> None:
     )
 
 
+def _asked(arguments: Sequence[str]) -> list[str]:
+    """The verbs that this command line needs: its own, or all for the help."""
+    if arguments and arguments[0] in VERBS:
+        return [arguments[0]]
+    return list(dict.fromkeys((*VERBS, *_foreign())))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         _be_quiet()
-    asked = [arguments[0]] if arguments and arguments[0] in VERBS else list(VERBS)
     try:
-        build(asked)(arguments, prog_name="tocsin")
+        build(_asked(arguments))(arguments, prog_name="tocsin")
     except OperatorError as error:
         print(f"tocsin: {error}", file=sys.stderr)
         return 2

@@ -1,31 +1,37 @@
-"""The prompt of ``tocsin sql``: lines are gathered until a semicolon ends a statement, and what was written is kept.
+"""The prompt of ``tocsin sql``: coloured, several lines at once, with completion and a history.
 
-Lines are edited with the terminal's own readline. The connection lives in a thread of its own, so that it stays alive
-while somebody thinks, and Ctrl-C gives up a line, or the wait for an answer, and nothing else.
+prompt_toolkit edits the lines on the same event loop as the connection, which so stays alive while somebody thinks.
+Ctrl-C gives up a statement, or the wait for an answer, and nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import os
 import re
+import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final, TypeVar
+from typing import Final
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.lexers import PygmentsLexer
+from pygments.lexers.sql import SqlLexer
 
 from tocsin.cli.answers import show
 from tocsin.cli.asking import unreachable
 from tocsin.client.sql import Pipeline, Reply
 from tocsin.errors import StoreUnavailable, TocsinError
 
-HISTORY_MAX: Final = 5_000
+HISTORY_MAX_BYTES: Final = 1 << 20  # beyond that the older half goes
 FIRST: Final = "tocsin> "
 NEXT: Final = "     -> "
 LEAVE: Final = frozenset({"exit", "quit", "\\q"})
@@ -41,7 +47,6 @@ HIDING: Final = re.compile(
     r"""'(?:[^'\\]|\\.)*(?:'|\Z)|"(?:[^"\\]|\\.)*(?:"|\Z)|`[^`]*(?:`|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)""",
     re.DOTALL,
 )
-Done = TypeVar("Done")
 
 
 def is_complete(text: str) -> bool:
@@ -58,17 +63,25 @@ def _open(text: str) -> bool:
     )
 
 
-def completions(word: str, names: Mapping[str, str]) -> list[str]:
-    """What a word may become: keywords in the case in which it was begun, and names as they are.
+class Words(Completer):
+    """Completes keywords, in the case in which they were begun, and names as they are."""
 
-    Of several, each begins as the word does, letter for letter: what they share replaces the word.
-    """
-    if not word:
-        return sorted(names.values())
-    lower = word.islower()
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names  # by their lower case
+
+    def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
+        word = document.get_word_before_cursor(pattern=re.compile(r"\w+"))
+        for each in completions(word, self._names):
+            yield Completion(each, start_position=-len(word))
+
+
+def completions(word: str, names: Mapping[str, str]) -> list[str]:
+    """What a word may become."""
     found = sorted(name for key, name in names.items() if key.startswith(word.lower()))
-    found += [each.lower() if lower else each for each in KEYWORDS if each.startswith(word.upper())]
-    return found if len(found) == 1 else [word + each[len(word) :] for each in found]
+    if word:
+        lower = word.islower()
+        found += [each.lower() if lower else each for each in KEYWORDS if each.startswith(word.upper())]
+    return found
 
 
 def history_file() -> Path:
@@ -76,48 +89,48 @@ def history_file() -> Path:
     return Path(base) / "tocsin" / "sql_history"
 
 
-class Line:
-    """A pipeline that is reached from a thread of its own."""
+def kept_history() -> FileHistory | None:
+    """What was written at earlier prompts, for oneself only; None where it cannot be kept, which stops nobody."""
+    path = history_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+        if path.stat().st_size > HISTORY_MAX_BYTES:
+            kept = path.read_bytes()[-HISTORY_MAX_BYTES // 2 :]
+            path.write_bytes(kept[kept.find(b"\n#") + 1 :])
+    except OSError:
+        return None
+    return FileHistory(str(path))
 
-    def __init__(self, reached: AbstractAsyncContextManager[Pipeline]) -> None:
-        self._reached = reached
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="bus", daemon=True)
-        self._pipeline: Pipeline | None = None
 
-    def __enter__(self) -> Line:
-        self._thread.start()
-        try:
-            self._pipeline = self._wait(self._reached.__aenter__())
-        except StoreUnavailable as error:
-            self._end()
-            raise unreachable(error) from None
-        except BaseException:
-            self._end()
-            raise
-        return self
+def editor(names: Mapping[str, str]) -> PromptSession[str]:
+    """A prompt at the terminal. Enter ends a statement that is complete, and begins a new line in any other."""
+    keys = KeyBindings()
 
-    def __exit__(self, *error: object) -> None:
-        with contextlib.suppress(TocsinError):
-            self._wait(self._reached.__aexit__(None, None, None))
-        self._end()
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        text = event.current_buffer.text
+        if is_complete(text) or not text.strip() or leaves(text):
+            event.current_buffer.validate_and_handle()
+        else:
+            event.current_buffer.insert_text("\n")
 
-    def ask(self, question: Callable[[Pipeline], Coroutine[Any, Any, Done]]) -> Done:
-        assert self._pipeline is not None, "not entered"
-        return self._wait(question(self._pipeline))
+    return PromptSession(
+        FIRST,
+        multiline=True,
+        prompt_continuation=NEXT,
+        key_bindings=keys,
+        lexer=PygmentsLexer(SqlLexer),
+        completer=Words(names),
+        complete_while_typing=False,
+        history=kept_history(),
+        enable_open_in_editor=True,
+    )
 
-    def _wait(self, work: Coroutine[Any, Any, Done]) -> Done:
-        future: concurrent.futures.Future[Done] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            future.cancel()
-            raise
 
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+def leaves(text: str) -> bool:
+    return text.strip().rstrip(";").strip().lower() in LEAVE
 
 
 async def known_names(pipeline: Pipeline) -> dict[str, str]:
@@ -133,86 +146,58 @@ async def known_names(pipeline: Pipeline) -> dict[str, str]:
 
 def converse(reached: AbstractAsyncContextManager[Pipeline], limit: int, timeout: float) -> int:
     """Talk until the end of input; the exit code."""
-    with Line(reached) as line:
-        names: dict[str, str] = line.ask(known_names)
+    return asyncio.run(_converse(reached, limit, timeout))
+
+
+async def _converse(reached: AbstractAsyncContextManager[Pipeline], limit: int, timeout: float) -> int:
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            pipeline = await stack.enter_async_context(reached)
+        except StoreUnavailable as error:
+            raise unreachable(error) from None
+        names = await known_names(pipeline)
         print("Statements end with a semicolon. Tab completes; Ctrl-D, exit or \\q leaves.")
-        with editing(names):
-            while (text := read_statement(input)) is not None:
-                if not text:
-                    continue
-                try:
-                    _answer(line, text, limit, timeout)
-                    names.update(line.ask(known_names))
-                except KeyboardInterrupt:
-                    print("not waited for; it may go on in the pipeline", file=sys.stderr)
-                except TocsinError as error:
-                    print(error, file=sys.stderr)
+        session = editor(names)
+        while (text := await _read(session)) is not None:
+            if text:
+                await _unless_interrupted(_answer(pipeline, text, names, limit, timeout))
     return 0
 
 
-def _answer(line: Line, text: str, limit: int, timeout: float) -> None:
-    async def run(pipeline: Pipeline) -> Reply:
-        return await pipeline.run(text, limit=limit, deadline_s=timeout)
+async def _read(session: PromptSession[str]) -> str | None:
+    """One statement, or several; empty if it was given up, None at the end."""
+    try:
+        text = (await session.prompt_async()).strip()
+    except KeyboardInterrupt:
+        return ""
+    except EOFError:
+        return None
+    return None if leaves(text) else text
 
+
+async def _answer(pipeline: Pipeline, text: str, names: dict[str, str], limit: int, timeout: float) -> None:
     began = time.monotonic()
-    reply = line.ask(run)
-    for answer in reply.results:
-        show(answer, "table", time.monotonic() - began)
-    if reply.error is not None:
-        print(reply.error.error(text), file=sys.stderr)
-
-
-def read_statement(ask: Callable[[str], str]) -> str | None:
-    """Lines up to a semicolon; empty if the line was given up; None at the end."""
-    lines: list[str] = []
-    while True:
-        try:
-            lines.append(ask(NEXT if lines else FIRST))
-        except EOFError:
-            print()
-            return None
-        except KeyboardInterrupt:
-            print()
-            return ""
-        text = "\n".join(lines).strip()
-        if not text or text.rstrip(";").strip().lower() in LEAVE:
-            return None if text else ""
-        if is_complete(text):
-            return text
-
-
-@contextlib.contextmanager
-def editing(names: Mapping[str, str]) -> Iterator[None]:
-    """History and completion, where Python has readline; without it lines are read plainly."""
     try:
-        import readline
-    except ImportError:
-        yield
-        return
-    path = history_file()
-    with contextlib.suppress(OSError):
-        readline.read_history_file(path)
-    _complete(readline, names)
+        reply: Reply = await pipeline.run(text, limit=limit, deadline_s=timeout)
+        for answer in reply.results:
+            show(answer, "table", time.monotonic() - began)
+        if reply.error is not None:
+            print(reply.error.error(text), file=sys.stderr)
+        names.update(await known_names(pipeline))
+    except TocsinError as error:
+        print(error, file=sys.stderr)
+
+
+async def _unless_interrupted(work: Awaitable[None]) -> None:
+    """Wait for an answer; Ctrl-C gives up the wait."""
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, task.cancel)
     try:
-        yield
+        await task
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            raise
+        print("not waited for; it may go on in the pipeline", file=sys.stderr)
     finally:
-        readline.set_completer(None)
-        with contextlib.suppress(OSError):  # a history that cannot be kept stops nobody
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            readline.set_history_length(HISTORY_MAX)
-            readline.write_history_file(path)
-            path.chmod(0o600)
-
-
-def _complete(readline: ModuleType, names: Mapping[str, str]) -> None:
-    found: list[str] = []
-
-    def complete(word: str, number: int) -> str | None:
-        if number == 0:
-            found[:] = completions(word, names)
-        return found[number] if number < len(found) else None
-
-    readline.set_completer_delims(" \t\n()[]{},;=<>!+-*/%|&'\"`.:")
-    readline.set_completer(complete)
-    edit_line = "libedit" in (readline.__doc__ or "")
-    readline.parse_and_bind("bind ^I rl_complete" if edit_line else "tab: complete")
+        loop.remove_signal_handler(signal.SIGINT)

@@ -24,7 +24,7 @@ def publish(
     client: AsyncClient,
     topic: Annotated[str, typer.Argument(help="The topic, such as alerts/north/flood.")],
     message: Annotated[
-        str | None, typer.Argument(help="What to say. Without it, each line of standard input is a message.")
+        str | None, typer.Argument(help="The payload. Without it, each line of standard input is a message.")
     ] = None,
     qos: Annotated[
         int, typer.Option("--qos", "-q", min=0, max=2, help="1 and 2: wait until each message is durable.")
@@ -35,7 +35,7 @@ def publish(
             "--meta",
             "-m",
             metavar="KEY=TEXT",
-            help="Say this of the stream, with the first message; KEY:=JSON for numbers, true, false, and null "
+            help="Metadata of the stream, sent with the first message; KEY:=JSON for numbers, true, false, and null "
             "to take it away. May be repeated.",
         ),
     ] = None,
@@ -44,7 +44,7 @@ def publish(
         typer.Option(
             "--priority",
             metavar="0-9|critical",
-            help="From 7 on, which is critical, the message overtakes others at QoS 1 and 2.",
+            help="Messages from 7 on are critical: they overtake others at QoS 1 and 2.",
         ),
     ] = None,
 ) -> None:
@@ -67,7 +67,7 @@ def _checked(priority: str | None) -> str | None:
         said_of(priority)
     except ValueError:
         raise OperatorError(
-            f"--priority {priority!r} is none", "Give 0 to 9, or critical, which is 9"
+            f"--priority {priority!r} is not a priority", "Give 0 to 9, or critical, which is 9"
         ) from None
     return priority
 

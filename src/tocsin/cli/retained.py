@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from tocsin.broker.retained import KEPT, retained_table
+from tocsin.broker.retained.table import KEPT, retained_table
 from tocsin.cli.auditing import audited
 from tocsin.cli.layout import console, lay_out
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
@@ -25,7 +25,7 @@ from tocsin.store.jetstream import JetStreamStore
 from tocsin.wire.topics import FilterInvalid, check_filter, matches
 
 app = typer.Typer(
-    help="List and remove retained messages, also while no broker lets anybody in.", no_args_is_help=True
+    help="List and remove retained messages, even while no broker accepts clients.", no_args_is_help=True
 )
 SHOWN: Final = 50  # messages that are listed unless more are asked for
 SHOWN_MAX: Final = 10_000

@@ -11,18 +11,18 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from tocsin.broker.holding import OVER
+from tocsin.broker.channels.backend_subscriptions import OVER
 from tocsin.cli.auditing import audited
 from tocsin.cli.layout import console, lay_out
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
 from tocsin.config import Settings
-from tocsin.core.stored_session import FOREVER_S, StoredSession, decode_session, session_key
+from tocsin.core.delivery.stored_session import FOREVER_S, StoredSession, decode_session, session_key
 from tocsin.errors import Conflict, FormatNewer, OperatorError
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Table, TableSpec
 from tocsin.store.jetstream import JetStreamStore
 
-app = typer.Typer(help="List and remove stored sessions, also damaged ones.", no_args_is_help=True)
+app = typer.Typer(help="List and remove stored sessions, including damaged ones.", no_args_is_help=True)
 SHOWN: Final = 50  # sessions that are listed unless more are asked for
 SHOWN_MAX: Final = 10_000
 LIST: Final = "See `tocsin sessions list`"
@@ -43,8 +43,8 @@ class Session(msgspec.Struct, frozen=True):
 
 @app.command("list")
 def list_sessions(
-    user: Annotated[str | None, typer.Option("--user", help="Of this user only.")] = None,
-    damaged: Annotated[bool, typer.Option("--damaged", help="Only those that cannot be read.")] = False,
+    user: Annotated[str | None, typer.Option("--user", help="Only this user's sessions.")] = None,
+    damaged: Annotated[bool, typer.Option("--damaged", help="Only sessions that cannot be read.")] = False,
     most: Annotated[
         int, typer.Option("--limit", min=1, max=SHOWN_MAX, help="Sessions to show, the largest first.")
     ] = SHOWN,
@@ -87,13 +87,13 @@ def list_sessions(
 
 @app.command()
 def remove(
-    client: Annotated[str, typer.Argument(metavar="CLIENT", help="The client id; or with --key the key.")],
+    client: Annotated[str, typer.Argument(metavar="CLIENT", help="The client id, or with --key the key.")],
     by_key: Annotated[
-        bool, typer.Option("--key", help="CLIENT is a key, as `list` shows it: for damaged ones.")
+        bool, typer.Option("--key", help="CLIENT is a key as `list` shows it; for damaged sessions.")
     ] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also if a broker serves it, or a newer release wrote it."),
+        typer.Option("--force", help="Remove it even if a broker serves it or a newer release wrote it."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     config: ConfigOption = None,

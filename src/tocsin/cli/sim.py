@@ -25,7 +25,7 @@ BROKE = 1  # exit code: an invariant broke
 BAD_USAGE = 2
 
 app = typer.Typer(
-    help="Run Tocsin's machines in a simulated world: virtual time, and every fault, from a seed.",
+    help="Run Tocsin's machines in a simulated world, in virtual time, with faults from a seed.",
     no_args_is_help=True,
 )
 console = Console()
@@ -59,16 +59,16 @@ def _list(source: Path | None) -> None:
 
 @app.command("run")
 def run_scenario(
-    name: Annotated[str, typer.Argument(metavar="SCENARIO", help="Which one; see `tocsin sim list`.")],
+    name: Annotated[str, typer.Argument(metavar="SCENARIO", help="The scenario; see `tocsin sim list`.")],
     seed: Annotated[int | None, typer.Option(help="Run this seed only.")] = None,
     runs: Annotated[int | None, typer.Option(help=f"How many seeds to run; {RUNS} unless told.")] = None,
-    first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
-    jobs: Annotated[int, typer.Option(help="Over how many processes.")] = 1,
+    first_seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    jobs: Annotated[int, typer.Option(help="How many processes to use.")] = 1,
     source: Source = None,
     show_replay: Annotated[
-        bool, typer.Option("--replay", help="Tell the story of the seed, failing or not.")
+        bool, typer.Option("--replay", help="Print the seed's story even if it passes.")
     ] = False,
-    full: Annotated[bool, typer.Option("--full", help="The whole story, not its end.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print the whole story, not only its end.")] = False,
 ) -> None:
     """Run a scenario from one seed or many; exit code 1 if an invariant broke."""
     _words_for_errors(lambda: _run(name, seed, runs, first_seed, jobs, source, show_replay, full))

@@ -11,9 +11,9 @@ import typer
 
 from tocsin.config import Broker, File, Loaded, Settings, load
 from tocsin.errors import OperatorError, SettingError
-from tocsin.runtime.directory import read_network
+from tocsin.runtime.network.directory import read_network
+from tocsin.runtime.network.store_access import embedded
 from tocsin.runtime.process import inherited_settings
-from tocsin.runtime.store_access import embedded
 
 DEFAULT_FILE = Path("tocsin.toml")
 FILE_MAX_BYTES = 1 << 20  # 256 brokers with comments are a tenth of it
@@ -24,7 +24,7 @@ ConfigOption = Annotated[
         "-c",
         "--config",
         metavar="FILE",
-        help="Settings file. Without it, `tocsin.toml` of this directory is read if there is one.",
+        help="Settings file; by default `tocsin.toml` in this directory, if it exists.",
         show_default=False,
     ),
 ]
@@ -33,7 +33,7 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="One setting, such as `nats.port=4333`; may be repeated. It beats file and environment.",
+        help="One setting, such as `nats.port=4333`; overrides file and environment. Repeatable.",
         show_default=False,
     ),
 ]

@@ -22,7 +22,7 @@ FAILED: Final = 1
 FileOption = Annotated[
     Path | None,
     typer.Option(
-        "-f", "--file", metavar="FILE", help="Run the statements of a file; `-`: of standard input."
+        "-f", "--file", metavar="FILE", help="Run the statements of a file; `-` reads standard input."
     ),
 ]
 ConfigOption = Annotated[
@@ -36,13 +36,13 @@ def sql(
     ] = "",
     file: FileOption = None,
     form: Annotated[
-        str, typer.Option("-o", "--output", metavar="FORM", help="table, json (an object a line) or csv.")
+        str, typer.Option("-o", "--output", metavar="FORM", help="table, json (one object per line) or csv.")
     ] = "table",
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=100_000, help="Rows of a SELECT that are shown.")
+        int, typer.Option("--limit", min=1, max=100_000, help="How many rows of a SELECT to show.")
     ] = ROWS_DEFAULT,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=1.0, help="How long an answer may take.")
+        float, typer.Option("--timeout", metavar="SECONDS", min=1.0, help="How long to wait for an answer.")
     ] = DEADLINE_S,
     user: Annotated[
         str,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -9,39 +11,40 @@ import typer
 
 from tocsin.cli.auditing import audited
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
-from tocsin.runtime.store_access import (
+from tocsin.runtime.network.store_access import (
+    access,
     add_key,
     add_user,
     named_keys,
+    public_keys,
     remove_key,
     remove_user,
     role_users,
     rotate_key,
     sql_users,
 )
-from tocsin.runtime.store_access import users as all_users
-from tocsin.store.roles import ROLES
-from tocsin.store.server import user_lines
+from tocsin.runtime.network.streams import prepare as prepare_streams
+from tocsin.store.login import READERS
+from tocsin.store.roles import ROLES, STREAMS
+from tocsin.store.server import access_lines
 
 app = typer.Typer(
-    help="See who may do what in the network's NATS servers; keys of processes, and users of SQL.",
+    help="Show who may do what in the network's NATS servers; manage process keys and SQL users.",
     no_args_is_help=True,
 )
-users = typer.Typer(
-    help="Users of SQL: who may ask the pipeline under a name of their own.", no_args_is_help=True
-)
+users = typer.Typer(help="SQL users: who may query the pipeline under their own name.", no_args_is_help=True)
 app.add_typer(users, name="user")
 
-NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="The user's name, as access rules have it.")
-]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The user's name, as in the access rules.")]
 keys = typer.Typer(
-    help="Keys of processes: for machines elsewhere, and the roles' own on this machine.",
+    help="Process keys: for other machines, and for the roles on this one.",
     no_args_is_help=True,
 )
 app.add_typer(keys, name="key")
 RoleArgument = Annotated[str, typer.Argument(metavar="ROLE", help=f"One of {', '.join(ROLES)}.")]
-KeyArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the process or machine: south-1.")]
+KeyArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the process or machine, such as south-1.")
+]
 KNOWN = (
     "Embedded servers know it within seconds; servers of your own when you give them what `tocsin store accounts` "
     "prints."
@@ -50,38 +53,64 @@ KNOWN = (
 
 @app.command()
 def accounts(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    one_account: Annotated[
+        bool,
+        typer.Option(
+            "--one-account",
+            help="For servers whose streams are in their global account; a stolen key can purge there.",
+        ),
+    ] = False,
     config: ConfigOption = None,
     sets: SetOption = None,
     state: StateOption = None,
 ) -> None:
-    """Print the users of the store, with what each may publish and subscribe to, as NATS servers are told.
+    """Print the accounts and users of the store, with what each may publish and subscribe to, as NATS servers are told.
 
-    Embedded servers have this already. For servers of your own, put it into the `authorization` block of their
-    configuration, and give each machine the seeds of what runs there (`nats/keys` of the state directory). Keys that
-    are missing are made.
+    Embedded servers have this already. For servers of your own, include it in their configuration, give each machine
+    the seeds of what runs there (`nats/keys` of the state directory), and make the streams with `tocsin store prepare`.
+    Keys that are missing are made.
 
         tocsin store accounts > tocsin-users.conf
     """
     settings = network_settings(config, sets, state)
-    found = all_users(settings)
+    found = access(settings, one_account=one_account or None)
     if as_json:
         typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return
-    typer.echo("\n".join(("authorization {", "  timeout: 5", *user_lines(found), "}")))
+    typer.echo("\n".join(access_lines(found)))
+
+
+@app.command()
+def prepare(config: ConfigOption = None, sets: SetOption = None, state: StateOption = None) -> None:
+    """Make the streams of a network that are missing, and give all of them the bounds of the settings.
+
+    `tocsin up` does so for embedded servers. Servers of your own that know roles let only the operator do it: run this
+    with the operator's key before processes start, and again when `messages.keep_s`, `messages.keep_bytes` or
+    `[shares]` have changed.
+
+        tocsin store prepare -c tocsin.toml
+    """
+    settings = network_settings(config, sets, state)
+    with audited(settings.state, "prepare streams", settings.network, "tocsin store prepare"):
+        names = asyncio.run(prepare_streams(settings, pipeline=True))
+    typer.echo(f"{len(names)} logs and tables are as the settings have them: {', '.join(names)}")
 
 
 @users.command()
 def add(
     name: NameArgument,
     public: Annotated[
-        str, typer.Option("--public", metavar="KEY", help="The user's own public nkey (U…); no seed is made.")
+        str,
+        typer.Option(
+            "--public", metavar="KEY", help="The user's own public nkey (U…); no seed is generated."
+        ),
     ] = "",
     config: ConfigOption = None,
     sets: SetOption = None,
     state: StateOption = None,
 ) -> None:
-    """Add a user of SQL. What it may define, drop and query is said by access rules.
+    """Add an SQL user. Access rules say what it may define, drop and query.
 
     tocsin store user add ann
     """
@@ -107,7 +136,7 @@ def list_users(config: ConfigOption = None, sets: SetOption = None, state: State
 def remove(
     name: NameArgument, config: ConfigOption = None, sets: SetOption = None, state: StateOption = None
 ) -> None:
-    """Remove a user of SQL; whoever is connected with its key is disconnected.
+    """Remove an SQL user and disconnect its connections.
 
     tocsin store user remove ann
     """
@@ -123,7 +152,11 @@ def add_process(
     name: KeyArgument,
     public: Annotated[
         str,
-        typer.Option("--public", metavar="KEY", help="The process's own public nkey (U…); no seed is made."),
+        typer.Option(
+            "--public",
+            metavar="KEYS",
+            help="The process's own public keys (U…,U…), as `tocsin store key public` prints them; no seed is made.",
+        ),
     ] = "",
     config: ConfigOption = None,
     sets: SetOption = None,
@@ -133,8 +166,8 @@ def add_process(
 
         tocsin store key add broker south-1
 
-    Copy the file to that machine, over a line that nobody reads, name it there with `nats.credentials`, and delete
-    it here but for its public key if you like: `--public` needs no seed here at all.
+    Copy the file to that machine, over a secure channel, and name it there with `nats.credentials`. With
+    `--public` no seed is needed here at all: make one there, and have `tocsin store key public FILE` print its keys.
     """
     found = network_settings(config, sets, state).state
     with audited(found, "add key", f"{role} {name}", f"tocsin store key add {role} {name}"):
@@ -147,12 +180,29 @@ def add_process(
 def list_keys(config: ConfigOption = None, sets: SetOption = None, state: StateOption = None) -> None:
     """Print role, name and public key of every key of a process, one a line; `-` is the role's own on this machine.
 
-    tocsin store key list
+    Keys that were added with one public key in an earlier release are marked: remove them, and add them with both.
+
+        tocsin store key list
     """
     settings = network_settings(config, sets, state)
-    named = {key: name for _, name, key in named_keys(settings.state)}
+    named = {keys[0]: (name, keys[1]) for _, name, keys in named_keys(settings.state)}
     for each in role_users(settings):
-        typer.echo(f"{each.name.split(' ')[0]} {named.get(each.public_key, '-')} {each.public_key}")
+        if each.account != STREAMS:
+            continue
+        role, (name, second) = each.name.split(" ")[0], named.get(each.public_key, ("-", "-"))
+        note = "" if second or role not in READERS else " (one public key only: it can purge logs)"
+        typer.echo(f"{role} {name} {each.public_key}{note}")
+
+
+@keys.command()
+def public(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A seed.", exists=True, dir_okay=False)],
+) -> None:
+    """Print the two public keys of a seed, for `tocsin store key add --public` where the servers are.
+
+    tocsin store key public south-1.nk
+    """
+    typer.echo(",".join(public_keys(file)))
 
 
 @keys.command(name="remove")
@@ -163,7 +213,7 @@ def remove_process(
     sets: SetOption = None,
     state: StateOption = None,
 ) -> None:
-    """Take back the key of a process elsewhere: whoever is connected with it is disconnected.
+    """Revoke the key of a process elsewhere and disconnect its connections.
 
     tocsin store key remove broker south-1
     """

@@ -23,11 +23,15 @@ SIGNS: Final = {Joined: ("+", "green"), Changed: ("~", "yellow"), Left: ("-", "r
 def streams(
     client: AsyncClient,
     predicate: Annotated[
-        str, typer.Argument(metavar="PREDICATE", help="What their metadata must satisfy; TRUE: all streams.")
+        str,
+        typer.Argument(
+            metavar="PREDICATE",
+            help="The predicate that their metadata must satisfy; TRUE means all streams.",
+        ),
     ] = "TRUE",
-    once: Annotated[bool, typer.Option("--once", help="End after the set as it is now.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the current set and exit.")] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line: the set, then each change.")
+        bool, typer.Option("--json", help="One JSON object per line: the set, then each change.")
     ] = False,
 ) -> None:
     """Show the streams whose metadata satisfies a predicate, then each change of that set, until Ctrl-C.

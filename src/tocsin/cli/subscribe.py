@@ -27,18 +27,16 @@ def subscribe(
         typer.Option(
             "--query",
             metavar="PREDICATE",
-            help="Instead of filters: all streams whose metadata satisfies this, now and later.",
+            help="Instead of filters: all streams whose metadata satisfies this predicate, now and later.",
         ),
     ] = "",
-    qos: Annotated[
-        int, typer.Option("--qos", "-q", min=0, max=2, help="The highest quality of service to ask for.")
-    ] = 0,
+    qos: Annotated[int, typer.Option("--qos", "-q", min=0, max=2, help="The highest QoS to ask for.")] = 0,
     count: Annotated[
-        int, typer.Option("--count", "-n", min=0, help="End after so many messages; 0: never.")
+        int, typer.Option("--count", "-n", min=0, help="Exit after N messages; 0 means never.")
     ] = 0,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
-    """Print the messages of these topics, or of these streams, from wherever in the network they come, until Ctrl-C.
+    """Print the messages of these topics or streams, from the whole network, until Ctrl-C.
 
     tocsin sub -b south-2 'alerts/#'
 

@@ -18,13 +18,13 @@ from tocsin.client import AsyncClient
 from tocsin.client.address import SECURE, Server, read_address
 from tocsin.config import DEFAULT_BROKERS
 from tocsin.errors import OperatorError
-from tocsin.runtime.directory import BrokerAddress, read_network
-from tocsin.runtime.tls import client_context
+from tocsin.runtime.network.directory import BrokerAddress, read_network
+from tocsin.runtime.security.tls import client_context
 
 BrokerOption = Annotated[
     str,
     typer.Option(
-        "--broker", "-b", metavar="ID", help="A broker of the network that runs here, by its id: north-1."
+        "--broker", "-b", metavar="ID", help="Id of a broker of the network on this machine, such as north-1."
     ),
 ]
 AddressOption = Annotated[
@@ -32,19 +32,19 @@ AddressOption = Annotated[
     typer.Option(
         "--at",
         metavar="HOST:PORT",
-        help="The broker's address, wherever it runs; or a URL: mqtts://host:port, ws://…, wss://….",
+        help="Address of a broker anywhere, or a URL: mqtts://host:port, ws://…, wss://….",
     ),
 ]
 StateOption = Annotated[
-    Path, typer.Option("--state", metavar="DIR", help="The state directory of the network that runs here.")
+    Path, typer.Option("--state", metavar="DIR", help="State directory of the network on this machine.")
 ]
-UserOption = Annotated[str, typer.Option("--user", "-u", metavar="NAME", help="Who you are to the broker.")]
+UserOption = Annotated[str, typer.Option("--user", "-u", metavar="NAME", help="User name.")]
 PasswordOption = Annotated[
     str,
     typer.Option(
         "--password",
         metavar="TEXT",
-        help="The user's password. Others on this machine can see it there: better leave it out, and it is taken "
+        help="Password. Other users of this machine can see it in the process list; leave it out, and it is taken "
         "from TOCSIN_PASSWORD or asked for.",
     ),
 ]
@@ -53,19 +53,20 @@ AuthoritiesOption = Annotated[
     typer.Option(
         "--cafile",
         metavar="FILE",
-        help="PEM file with the authorities to believe, instead of this machine's.",
+        help="PEM file with the authorities to trust, instead of the system's.",
     ),
 ]
 CertificateOption = Annotated[
     str,
-    typer.Option("--cert", metavar="FILE", help="PEM file with your own certificate, to show the broker."),
+    typer.Option("--cert", metavar="FILE", help="PEM file with your client certificate."),
 ]
 KeyOption = Annotated[
-    str, typer.Option("--key", metavar="FILE", help="PEM file with its key, if it is in another.")
+    str,
+    typer.Option("--key", metavar="FILE", help="PEM file with its key, if the key is in a file of its own."),
 ]
 InsecureOption = Annotated[
     bool,
-    typer.Option("--insecure", help="Do not check the broker's certificate: anybody could be in between."),
+    typer.Option("--insecure", help="Do not check the broker's certificate; open to interception."),
 ]
 DEFAULT_STATE = Path(".tocsin")
 PASSWORD_VARIABLE: Final = "TOCSIN_PASSWORD"

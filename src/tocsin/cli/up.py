@@ -18,16 +18,19 @@ import typer
 from tocsin.cli.board import Board, board
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
 from tocsin.config import Settings
-from tocsin.core.supervision import Failure
-from tocsin.errors import OperatorError
-from tocsin.runtime import extra, logs, network
-from tocsin.runtime.credentials import BUNDLE, certificates_directory
-from tocsin.runtime.directory import StateDirectory
-from tocsin.runtime.ephemeral import ephemeral_directory
-from tocsin.runtime.pump import now_us
-from tocsin.runtime.signature import Signature, signature
-from tocsin.runtime.store_access import key_files
-from tocsin.runtime.supervisor import Supervisor, log_path
+from tocsin.core.supervision.machine import Failure
+from tocsin.errors import OperatorError, StoreError
+from tocsin.runtime import extra, logs
+from tocsin.runtime.machines.clock import now_us
+from tocsin.runtime.network import moving, streams
+from tocsin.runtime.network import plan as network
+from tocsin.runtime.network.directory import StateDirectory
+from tocsin.runtime.network.ephemeral import ephemeral_directory
+from tocsin.runtime.network.store_access import key_files
+from tocsin.runtime.network.supervisor import Supervisor, log_path
+from tocsin.runtime.security.credentials import BUNDLE, certificates_directory
+from tocsin.runtime.security.file_signature import Signature, signature
+from tocsin.store.login import ROLE
 
 REFRESH_S = 1.0
 RENEW_S = 86_400.0  # certificates last for months
@@ -40,11 +43,11 @@ def up(
     state: StateOption = None,
     ephemeral: Annotated[
         bool,
-        typer.Option("--ephemeral", help="Keep state in a temporary directory; nothing is left afterwards."),
+        typer.Option("--ephemeral", help="Keep state in a temporary directory and remove it at the end."),
     ] = False,
     auto_ports: Annotated[
         bool,
-        typer.Option("--auto-ports", help="Choose free ports instead of those of the settings."),
+        typer.Option("--auto-ports", help="Choose free ports instead of the settings' ports."),
     ] = False,
     sets: SetOption = None,
 ) -> None:
@@ -106,6 +109,10 @@ def _directory(settings: Settings, ephemeral: bool) -> Iterator[StateDirectory]:
 
 async def _look_after(settings: Settings, directory: StateDirectory, shown: Board) -> Failure | None:
     began = time.monotonic()
+    if not settings.nats.urls:
+        await moving.move(settings, directory)
+    elif ROLE in settings.nats.credentials:
+        await _prepare_elsewhere(settings)
 
     def on_ready() -> None:
         shown.ready(supervisor.rows(), time.monotonic() - began)
@@ -130,6 +137,16 @@ async def _look_after(settings: Settings, directory: StateDirectory, shown: Boar
     finally:
         refreshing.cancel()
         tending.cancel()
+
+
+async def _prepare_elsewhere(settings: Settings) -> None:
+    """Make the streams on servers that know roles, if the operator's key is on this machine."""
+    try:
+        await streams.prepare(settings, pipeline=settings.pipeline.enabled == "always")
+    except (OperatorError, StoreError) as error:
+        structlog.get_logger().warning(
+            "streams are not prepared here: processes take them as they are", problem=str(error)
+        )
 
 
 async def _tend_store(settings: Settings, directory: StateDirectory, supervisor: Supervisor) -> None:

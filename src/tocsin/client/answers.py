@@ -1,4 +1,4 @@
-"""Who waits for which answers of the broker. Every wait has the client's deadline."""
+"""Waits for the broker's answers. Every wait has the client's deadline."""
 
 from __future__ import annotations
 

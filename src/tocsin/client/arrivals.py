@@ -13,7 +13,7 @@ or to the next process of the same session.
 
 **Repeats.** A message that waits here, or (QoS 2) whose PUBREC was sent, is not taken again when a broker repeats it;
 one that is settled between a break and its repeat is acknowledged with that.
-At QoS 1 those that were acknowledged lately are remembered over a break (``core.repeats``).
+At QoS 1 those that were acknowledged lately are remembered over a break (``core.delivery.repeats``).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import mqtt5
 import msgspec
 
 from tocsin.client.values import Arrived, Effect, Wanted
-from tocsin.core.repeats import Repeats
+from tocsin.core.delivery.repeats import Repeats
 from tocsin.errors import ProtocolViolation
-from tocsin.wire.topics import QUERY_PREFIX, parse_filter
+from tocsin.wire.topics import QUERY_PREFIX, split_filter
 
 SUBSCRIPTION_IDS: Final = 268_435_455
 TOPICS_MAX: Final = 4_096  # whose subscriptions are remembered: topics repeat, message after message
@@ -42,7 +42,7 @@ class _Taken(msgspec.Struct):
 
 
 class Arrivals:
-    """See the module's text."""
+    """Hands incoming messages to subscriptions, acknowledges them and drops repeats."""
 
     def __init__(self, receive_max: int) -> None:
         self.wanted: dict[str, Wanted] = {}  # by filter
@@ -79,7 +79,8 @@ class Arrivals:
         """A subscription is made: what has waited for it."""
         query = how.pattern.startswith(QUERY_PREFIX)
         identifier = self._identifier(how.pattern) if query else None
-        self.wanted[how.pattern] = Wanted(how, parse_filter(how.pattern).pattern, identifier)
+        pattern, _ = split_filter(how.pattern)
+        self.wanted[how.pattern] = Wanted(how, pattern, identifier)
         self._takers.cache_clear()
         return self._arrive_again()
 

@@ -189,7 +189,7 @@ class Stream:
 
 
 class Client:
-    """See the module's text."""
+    """A client for programs without asyncio: publishes, subscribes, and reconnects by itself."""
 
     def __init__(
         self, servers: str | Sequence[str | Server] = DEFAULT_SERVER, **options: Unpack[Options]

@@ -19,8 +19,8 @@ from mqtt5 import PublishPacket
 
 from tocsin.client.message import filter_of
 from tocsin.client.subscription import Inbox
-from tocsin.core.channel_request import write_request
-from tocsin.core.parameter_values import written
+from tocsin.core.channels.parameter_values import written
+from tocsin.core.channels.request import write_request
 from tocsin.errors import Malformed
 from tocsin.model.results import RESULT, RESULT_VERSION
 from tocsin.model.versions import UNREADABLE
@@ -60,7 +60,7 @@ class Notification(msgspec.Struct, frozen=True):
 
 
 class Notifications(Inbox[Notification]):
-    """See the module's text; made by ``AsyncClient.channel``."""
+    """Iterates over one channel's notifications; made by ``AsyncClient.channel``."""
 
     def __init__(self, client: AsyncClient, topic: str, qos: int, size: int) -> None:
         super().__init__(client, [filter_of(topic, qos)], size)

@@ -1,4 +1,4 @@
-"""What a client says and hears, as values."""
+"""Messages that a client sends and receives, as values."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 import msgspec
 from mqtt5 import PublishPacket, QoS, RetainHandling, TopicFilter
 
-from tocsin.core.description import PROPERTY_PREFIX
+from tocsin.core.streams.metadata_payload import PROPERTY_PREFIX
 from tocsin.errors import MetadataInvalid
 from tocsin.model.priority import priority_of, property_of
 from tocsin.model.publication import Publication
 from tocsin.model.stream import PERMANENT, Diff, Metadata, diff_problem
-from tocsin.wire.codec import V5, encode
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V5
 from tocsin.wire.frames import publish_frame
-from tocsin.wire.topics import parse_filter
+from tocsin.wire.topics import split_filter
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -110,8 +111,8 @@ def said_of(priority: int | str | None) -> tuple[tuple[str, str], ...]:
 
 def filter_of(text: str, qos: int, *, no_local: bool = False, retained: bool = True) -> TopicFilter:
     """What a program subscribes to. Raises ``WireError``, ``ValueError``."""
-    shared = parse_filter(text).group is not None
-    if no_local and shared:
+    _, group = split_filter(text)
+    if no_local and group is not None:
         raise ValueError(
             f"{text!r}: a shared subscription cannot be no_local; somebody is to get each message"
         )

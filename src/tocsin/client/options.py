@@ -1,4 +1,4 @@
-"""What a program may choose when it makes a client, or publishes; both clients take the same."""
+"""Options of a client and of publishing; both clients take the same."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from tocsin.client.arrivals import Arrivals
 from tocsin.client.values import Answered, Effect
 from tocsin.errors import PublishRefused, SubscriptionRefused, TocsinError, Unencodable
 from tocsin.model.publication import Publication
-from tocsin.wire.codec import V5
+from tocsin.wire.connect import V5
 from tocsin.wire.reasons import refusal_of
 from tocsin.wire.topics import STREAMS_PREFIX
 
@@ -43,7 +43,7 @@ class _Request(msgspec.Struct):
 
 
 class Session:
-    """See the module's text."""
+    """The client's side of an MQTT session, as a machine without a socket."""
 
     def __init__(self, receive_max: int) -> None:
         self.arrivals = Arrivals(receive_max)

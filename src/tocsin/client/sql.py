@@ -23,7 +23,7 @@ import msgspec
 from tocsin.config import Nats
 from tocsin.errors import NoResponder, OperatorError
 from tocsin.model.answer import Answer, Heading, Problem, Reply
-from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.channel_places import ChannelNames
 from tocsin.model.feeding import status_subject
 from tocsin.model.questions import (
     ASK,
@@ -37,8 +37,8 @@ from tocsin.model.questions import (
 )
 from tocsin.model.versions import Document
 from tocsin.ports import Bus
-from tocsin.runtime.directory import read_network
-from tocsin.runtime.store_access import OPERATOR, embedded
+from tocsin.runtime.network.directory import read_network
+from tocsin.runtime.network.store_access import OPERATOR, embedded
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.login import login_of
 from tocsin.store.roles import USER
@@ -60,7 +60,7 @@ class Pipeline:
         self._bus = bus
         self._user = user
         self._network = network
-        self._places = ChannelPlaces(network)
+        self._places = ChannelNames(network)
         self._wait_s = wait_s
         self._on_wait = on_wait
 

@@ -30,7 +30,7 @@ DESCRIBING_QOS: Final = 1  # so that a change that cannot be made is refused in 
 
 
 class Stream:
-    """See the module's text; made by ``AsyncClient.stream``."""
+    """Publishes one stream and its metadata; made by ``AsyncClient.stream``."""
 
     def __init__(self, client: AsyncClient, topic: str, qos: int) -> None:
         check_topic(topic)

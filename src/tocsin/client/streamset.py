@@ -12,7 +12,7 @@ from tocsin.model.stream_news import NEWS
 
 
 class StreamSet:
-    """See the module's text. ``streams`` is the newest set; it is whole once ``known``."""
+    """The set of streams that satisfy one predicate. ``streams`` is the newest set; it is whole once ``known``."""
 
     def __init__(self) -> None:
         self.streams: dict[str, Metadata] = {}

@@ -1,4 +1,4 @@
-"""What a program reads its messages from: an iterator, a context manager, something to wait for.
+"""A subscription as a program reads it: an iterator, a context manager, something to wait for.
 
     async for message in client.subscribe("alerts/#"): …          subscribes, and goes on for ever
     alerts = await client.subscribe("alerts/#", qos=1)            granted from here on

@@ -1,4 +1,4 @@
-"""What the client's core keeps, hears and tells, as values; nothing here decides."""
+"""Values that the client's core keeps, hears and tells; nothing here decides."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The budgets of a broker: how many bytes of its memory clients may make it hold, by what for.
 
 Each budget is one broker's. Of each, one user may have ``user_percent`` and one client ``client_percent``. What is
-counted and what happens at the limit is in ``core.budget`` and ``docs/explanation/budgets.md``.
+counted and what happens at the limit is in ``core.budgets.budget`` and ``docs/explanation/budgets.md``.
 """
 
 from __future__ import annotations

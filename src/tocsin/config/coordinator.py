@@ -65,8 +65,8 @@ class Coordinator(Section, frozen=True, kw_only=True):
         Meta(
             ge=1 << 20,
             le=1 << 40,
-            description="Bytes of all streams of the network, with what is said of them and their publishers. "
-            "For more, those go first on which nobody publishes; then new ones are refused.",
+            description="Bytes of all streams of the network, with their metadata and publishers. When they "
+            "are used up, streams without a publisher go first; then new ones are refused.",
         ),
     ] = 512 << 20
     queries_max_bytes: Annotated[
@@ -92,7 +92,8 @@ class Coordinator(Section, frozen=True, kw_only=True):
             ge=1 << 20,
             le=1 << 40,
             description="Bytes that brokers may have to be told at once because of one user's queries and "
-            "descriptions. Who is over it is refused until `told_rate_bytes` has made up for it.",
+            "metadata. A user who is over it is refused until `told_rate_bytes` has made up for "
+            "it.",
         ),
     ] = 256 << 20
     told_rate_bytes: Annotated[

@@ -38,8 +38,8 @@ class Feeds(Section, frozen=True, kw_only=True):
         Meta(
             ge=1 << 20,
             le=1 << 32,
-            description="Bytes of bodies that have come and wait for their rest, or for the store; at least one body. "
-            "Further requests are told to come again.",
+            description="Bytes of request bodies that are incomplete or wait for the store; at least one body. "
+            "Further requests are asked to retry.",
         ),
     ] = 64 << 20
     connections_max: Annotated[
@@ -55,8 +55,8 @@ class Feeds(Section, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=100_000,
-            description="HTTP connections at once from one address (IPv6: one /64 network); more are told to come "
-            "again. This machine's own are not counted.",
+            description="HTTP connections at once from one address (IPv6: one /64 network); more are asked to "
+            "retry. Connections from this machine do not count.",
         ),
     ] = 100
     request_deadline_s: Annotated[

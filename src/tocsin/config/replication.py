@@ -34,7 +34,8 @@ class Replication(Section, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=1_000_000,
-            description="Clients that are further than the backups know, in mode `threshold`, before these are told.",
+            description="How many clients' positions may differ from what the backups know, in mode "
+            "`threshold`, before the broker sends them.",
         ),
     ] = 100
     wait_ms: Annotated[

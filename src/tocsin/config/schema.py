@@ -34,7 +34,7 @@ ClientName = Literal["common-name", "email", "dns", "uri"]
 # Processes of one machine; a network has more machines than that before it has more brokers.
 BROKERS_MAX = 256
 PATH_MAX_CHARS = 4_096  # as Linux has it (PATH_MAX)
-SUBSCRIPTIONS_MOST_BYTES = 384 << 10  # of the record of a stored session (``core.stored_session``)
+SUBSCRIPTIONS_MOST_BYTES = 384 << 10  # of the record of a stored session (``core.delivery.stored_session``)
 
 
 class Nats(Section, frozen=True, kw_only=True):
@@ -183,7 +183,7 @@ class Limits(Section, frozen=True, kw_only=True):
         Meta(
             ge=256,
             le=1 << 16,
-            description="Bytes of keys and values that may be said of one stream, whoever says them.",
+            description="Bytes of metadata (keys and values) of one stream, from all clients together.",
         ),
     ] = 4_096
     subscription_bytes_per_client: Annotated[
@@ -262,8 +262,8 @@ class Limits(Section, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=100,
-            description="Percent of `sessions_max` and `shares.sessions_bytes` that one user may have at "
-            "each broker: so brokers x share in the network. Clients without a name are one user.",
+            description="Percent of `sessions_max` and `shares.sessions_bytes` that one user may have in the "
+            "network. Clients without a name are one user.",
         ),
     ] = 50
     half_open_max: Annotated[
@@ -302,8 +302,9 @@ class Limits(Section, frozen=True, kw_only=True):
             ge=1,
             le=1_000_000,
             description="Wrong passwords that one address (IPv6: one /64 network) may send at once; one is forgiven "
-            "each second. Beyond it passwords from there are refused unseen, but for users who have logged in to this "
-            "broker before. This machine's own are not refused, and come last.",
+            "each second. Beyond that the broker refuses passwords from there without a check, except for "
+            "users who have logged in to it before. Passwords from this machine are not refused, and come "
+            "last.",
         ),
     ] = 30
     inflight_commits_max: Annotated[
@@ -387,7 +388,7 @@ class Access(Section, frozen=True, kw_only=True):
         Meta(
             max_length=PATH_MAX_CHARS,
             description="Rules that say who may publish and subscribe to what. "
-            "Empty: whoever may connect may do everything.",
+            "Empty: every client that may connect may do everything.",
         ),
     ] = ""
     origins: Annotated[

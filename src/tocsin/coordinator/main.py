@@ -5,23 +5,37 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from tocsin.config import Settings
 from tocsin.coordinator.planning import Planner
 from tocsin.coordinator.status import describe, tell
 from tocsin.core.coordination.coordinator import Coordinator, Resigning
-from tocsin.core.coordination.places import Options, Places
-from tocsin.core.coordination.planning import WantPlan
+from tocsin.core.coordination.leader.backup_planning import WantPlan
+from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.model.message import coordinator_address
 from tocsin.model.subjects import messages_log
-from tocsin.runtime.driver import Driver
-from tocsin.runtime.process import Process
+from tocsin.ports import Store
+from tocsin.runtime.machines.driver import Driver
+from tocsin.runtime.network.streams import open_within
+from tocsin.runtime.process import Process, State
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.wire.commands import Limits
 
 REPORT_S: Final = 1.0
 RESIGN_S: Final = 2.0  # for the lease to be given back; if it is not, it ends by itself
+
+
+class Host(Protocol):
+    """The process that a coordinator runs in: a real one (``runtime.process``) or a simulated one."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    def report(self, state: State, **facts: object) -> None: ...
+
+    async def stopped(self) -> None: ...
 
 
 async def serve(process: Process, name: str) -> None:
@@ -30,45 +44,59 @@ async def serve(process: Process, name: str) -> None:
     process.report("starting")
     store = await JetStreamStore.open(settings.nats, "coordinator", name=name)
     store.shares = settings.shares.by_name(settings.network)
-    places = Places(settings.network)
-    machine = Coordinator(name, places, options(settings))
     try:
-        table = await store.table(places.table)
-        # Brokers write to the message log and may not change its bounds; so what settings say is seen to here.
-        await store.log(
-            messages_log(settings.network, settings.messages.keep_s, settings.messages.keep_bytes)
-        )
-        driver = Driver(
-            machine,
-            coordinator_address(name),
-            store,
-            network=settings.network,
-            logs={spec.name: await store.log(spec) for spec in (places.commands, places.snapshots)},
-            tables={places.table.name: table},
-            own=lambda effect: planner.want(effect) if isinstance(effect, WantPlan) else None,
-        )
-        planner = Planner(store.bus, table, settings.network, driver.post, settings.recovery.weights())
-        serving = asyncio.create_task(driver.run())
-        stopped = asyncio.create_task(process.stopped())
-        try:
-            while not stopped.done() and not serving.done():
-                status = describe(machine, socket.gethostname(), os.getpid())
-                _report(process, machine)
-                telling = asyncio.create_task(tell(table, status))
-                await asyncio.wait((serving, stopped), timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED)
-                telling.cancel()
-            if serving.done():
-                serving.result()  # the machine has a bug: let it be seen
-            process.report("stopping")
-            driver.post(Resigning(cause=f"{name}:stop"))
-            await asyncio.wait((serving,), timeout=RESIGN_S)
-        finally:
-            for task in (serving, stopped):
-                task.cancel()
-            await asyncio.gather(serving, stopped, return_exceptions=True)
-            await planner.close()
+        await run_coordinator(process, name, store, (socket.gethostname(), os.getpid()))
     finally:
         await store.close()
+
+
+async def run_coordinator(
+    host: Host,
+    name: str,
+    store: Store,
+    where: tuple[str, int],
+    began: Callable[[Coordinator], None] = lambda machine: None,
+) -> None:
+    """Run one coordinator over a store until its host asks it to stop. ``where``: its machine and process id; ``began``
+    is told of the machine."""
+    settings = host.settings
+    names = StoreNames(settings.network)
+    machine = Coordinator(name, names, options(settings))
+    began(machine)
+    table = await store.table(names.table)
+    # Brokers do not change the bounds of the message log; so what settings say is seen to here, where it is not
+    # the operator who does (``runtime.network.streams``).
+    await open_within(
+        store, messages_log(settings.network, settings.messages.keep_s, settings.messages.keep_bytes)
+    )
+    driver = Driver(
+        machine,
+        coordinator_address(name),
+        store,
+        network=settings.network,
+        logs={spec.name: await store.log(spec) for spec in (names.commands, names.snapshots)},
+        tables={names.table.name: table},
+        own=lambda effect: planner.want(effect) if isinstance(effect, WantPlan) else None,
+    )
+    planner = Planner(store.bus, table, settings.network, driver.post, settings.recovery.weights())
+    serving = asyncio.create_task(driver.run())
+    stopped = asyncio.create_task(host.stopped())
+    try:
+        while not stopped.done() and not serving.done():
+            _report(host, machine)
+            telling = asyncio.create_task(tell(table, describe(machine, *where)))
+            await asyncio.wait((serving, stopped), timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED)
+            telling.cancel()
+        if serving.done():
+            serving.result()  # the machine has a bug: let it be seen
+        host.report("stopping")
+        driver.post(Resigning(cause=f"{name}:stop"))
+        await asyncio.wait((serving,), timeout=RESIGN_S)
+    finally:
+        for task in (serving, stopped):
+            task.cancel()
+        await asyncio.gather(serving, stopped, return_exceptions=True)
+        await planner.close()
 
 
 def options(settings: Settings) -> Options:
@@ -98,7 +126,7 @@ def options(settings: Settings) -> Options:
     )
 
 
-def _report(process: Process, machine: Coordinator) -> None:
+def _report(host: Host, machine: Coordinator) -> None:
     state = machine.replica
     facts = {
         "brokers": len(state.members),
@@ -107,8 +135,8 @@ def _report(process: Process, machine: Coordinator) -> None:
         "cut_links": len(state.detours),
     }
     if machine.state in ("new", "restoring"):
-        process.report("starting", problem=machine.problem or "reading the command log", **facts)
+        host.report("starting", problem=machine.problem or "reading the command log", **facts)
     else:
-        process.report(
+        host.report(
             "ready", epoch=machine.epoch, level=state.level, leads=machine.leader is not None, **facts
         )

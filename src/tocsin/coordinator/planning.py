@@ -7,21 +7,21 @@ coordinators, so that ``tocsin explain backup`` needs nobody to be alive.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import structlog
 
-from tocsin.core.coordination.planning import PlanMade, WantPlan
-from tocsin.core.coordination.survival import Backups
-from tocsin.core.distances import Distances
+from tocsin.core.coordination.leader.backup_planning import PlanMade, WantPlan
+from tocsin.core.coordination.state.backups import Backups
+from tocsin.core.links.distances import Distances
 from tocsin.core.machine import Event
 from tocsin.errors import TocsinError
 from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import Document
 from tocsin.ports import Bus, Table
+from tocsin.runtime.machines.clock import wall_s
 from tocsin.wire.summaries import Ask, Summary, decode_summary, encode, subject
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ EXPLANATION: Final = Document("why a broker has its backups", msgspec.json.Decod
 
 
 class Planner:
-    """See the module's text."""
+    """Plans backups when the leader asks, and records why each was chosen."""
 
     def __init__(
         self, bus: Bus, table: Table, network: str, post: Post, weights: Mapping[str, float] | None = None
@@ -124,7 +124,7 @@ class Planner:
         }
         self._post(PlanMade(cause=effect.cause, backups=decision.backups, scores=scores))
         await self._end(self._explaining)
-        self._explaining = asyncio.get_running_loop().create_task(self._explain(decision, time.time()))
+        self._explaining = asyncio.get_running_loop().create_task(self._explain(decision, wall_s()))
 
     async def _explain(self, decision: Decision, at_s: float) -> None:
         """Write down why, broker by broker: nobody waits for it, and a newer plan ends it."""

@@ -1,4 +1,4 @@
-"""What each coordinator is doing, in a table that any of them, or nobody, needs to be asked for.
+"""The status of each coordinator, in a table that can be read without asking one.
 
 Every coordinator writes a cell of its own once a second, which goes by itself when it no longer does.
 """
@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.core.coordination.rerouting import told
+from tocsin.core.coordination.leader.rerouting import told
 from tocsin.errors import TocsinError
 from tocsin.model.versions import Document
 from tocsin.ports import Table

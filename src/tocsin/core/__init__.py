@@ -1,1 +1,1 @@
-"""Pure machines: everything that decides, with no clock, chance or socket of its own."""
+"""Pure machines: everything that decides, without a clock, randomness or a socket of its own."""

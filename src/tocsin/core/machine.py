@@ -1,9 +1,9 @@
-"""The kernel: what a core is, what happens to it, and what it asks for.
+"""The kernel: what a machine is, its events and its effects.
 
 A **machine** is a plain object with one entry, ``handle(event, now_us) -> list[effect]``. Nothing else
 changes it. It reads no clock (``now_us`` is an argument), draws no random number (one is in ``Started``), and
 does nothing itself: it returns **effects**, and a **shell** carries them out. Three shells exist:
-``runtime.driver`` (asyncio and the real store), ``sim.world`` (virtual time, with faults) and a unit test
+``runtime.machines.shell`` (asyncio and the real store), ``sim.world`` (virtual time, with faults) and a unit test
 (which just looks at the list).
 
 Effects that ask the store for something carry a ``request`` name chosen by the machine; the outcome comes
@@ -12,7 +12,9 @@ a retry of its own) or never, because that is what a real network does. ``Send``
 unordered; whatever must arrive is re-sent.
 
 Every event and effect carries ``cause``, the id of the outside happening that led to it, so that the lines of a
-log or transcript with one cause read as one story.
+log or transcript with one cause read as one story. Machines do not pass causes on: ``TableMachine.handle`` stamps
+each effect with the cause of the event that brought it about. An effect that belongs to another story (something that
+waited, and is done now) is given its cause by the machine, and keeps it.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from tocsin.errors import TocsinError
-from tocsin.model.message import Address as Address
-from tocsin.model.message import Message as Message
+from tocsin.model.message import Address, Message
 from tocsin.ports import Change, Entry, Record
 
 
@@ -228,6 +230,14 @@ class Stop(Effect, frozen=True, kw_only=True):
     reason: str
 
 
+def stamp(effects: list[Effect], cause: str) -> list[Effect]:
+    """Give a cause to those of these effects that have none. They are new: nobody else has seen them yet."""
+    for effect in effects:
+        if not effect.cause:
+            force_setattr(effect, "cause", cause)
+    return effects
+
+
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────
 
 Handler = Callable[[Any, Any, int], list[Effect]]
@@ -249,4 +259,4 @@ class TableMachine:
         handler = self.table.get((self.state, kind)) or self.table.get(("*", kind))
         if handler is None:
             raise IllegalEvent(type(self).__name__, self.state, kind.__name__)
-        return handler(self, event, now_us)
+        return stamp(handler(self, event, now_us), event.cause)

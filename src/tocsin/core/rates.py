@@ -1,4 +1,4 @@
-"""How often something may happen: token buckets, alone and by key.
+"""Rate limits: token buckets, alone and by key.
 
 A **bucket** holds up to ``burst`` tokens and gains ``rate`` of them a second. ``take`` always takes, into debt if need
 be, and says how long to wait before the next time: this suits what has already happened, such as a message that was

@@ -1,4 +1,4 @@
-"""What the agents of all sources have in common."""
+"""The common part of all agents, whatever their source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from tocsin.feeds.figures import Figures
-from tocsin.feeds.outlet import Outlet
+from tocsin.feeds.outlet import FeedWriter
 from tocsin.model.catalogue import Dataset, Feed
 
 
@@ -17,7 +17,7 @@ class Work(msgspec.Struct, frozen=True):
     """What an agent is given: its feed, the way out, what to count, and the dataset as it is now, if there is one."""
 
     feed: Feed
-    outlet: Outlet
+    outlet: FeedWriter
     figures: Figures
     dataset: Callable[[], Dataset | None]
 

@@ -5,9 +5,8 @@ whoever proves no name is let in from where ``access.anonymous`` allows it. Wher
 be allowed to publish to the topic ``$feeds/NAME``. Requests of web pages (with an ``Origin``) are refused: a page that
 is open in somebody's browser must not write into the datasets of the machine that it is on.
 
-**Repeats.** With a header ``Idempotency-Key`` the same request again is not taken twice, for as long as the feeder runs
-(``feeds.keys``), and within the time for which the log remembers ids if it was restarted. All records of a request are
-one append: all of them are taken, or none.
+**Repeats.** With a header ``Idempotency-Key`` the same request again is not taken twice, whatever was killed in between
+(``feeds.requests``). All records of a request are one append: all of them are taken, or none.
 """
 
 from __future__ import annotations
@@ -17,28 +16,27 @@ import binascii
 import re
 import secrets
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import structlog
 
 from tocsin.config import Feeds
-from tocsin.core.access import Who
-from tocsin.core.admission import is_loopback
-from tocsin.errors import OperatorError, OutcomeUnknown, StoreFull, TocsinError
+from tocsin.core.access.admission import is_loopback
+from tocsin.core.access.rights import Who
+from tocsin.errors import OperatorError, StoreFull, TocsinError
 from tocsin.feeds.agent import Work
 from tocsin.feeds.http import RETRY_AFTER_S, Answer, Asked, Bounds, HttpServer, busy
 from tocsin.feeds.intake import KEY_MAX_BYTES, BodyInvalid, packed, read_records, request_id
-from tocsin.feeds.keys import Keys
+from tocsin.feeds.requests import Requests
 from tocsin.model.catalogue import HttpSource
-from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.channel_places import ChannelNames
 from tocsin.model.feeding import RECORDS
-from tocsin.ports import Log, Record
-from tocsin.runtime.appended import appended
-from tocsin.runtime.guard import Guard
-from tocsin.runtime.points import AFTER_APPEND, reach
-from tocsin.runtime.users import UsersBusy
+from tocsin.ports import Log, Record, Table
+from tocsin.runtime.faults.kill_points import AFTER_APPEND, reach
+from tocsin.runtime.security.files import Guard
+from tocsin.runtime.security.users import UsersBusy
 
 TOPIC_PREFIX: Final = "$feeds/"  # of what rules say about feeds
 _PATH: Final = re.compile(r"/feeds/([A-Za-z][A-Za-z0-9_]{0,63})", re.ASCII)
@@ -46,14 +44,15 @@ _ENCODINGS: Final = (None, b"identity")
 
 
 class Door:
-    """See the module's text. ``find`` gives the work of a feed, by its name."""
+    """Serves ``POST /feeds/NAME`` over HTTP. ``find`` gives the work of a feed, by its name."""
 
     def __init__(
         self,
         settings: Feeds,
         guard: Guard,
-        places: ChannelPlaces,
+        places: ChannelNames,
         log: Log,
+        cells: Table,
         find: Callable[[str], Work | None],
     ) -> None:
         self._settings = settings
@@ -73,7 +72,7 @@ class Door:
             ),
             self._name_of,
         )
-        self._keys = Keys()
+        self._requests = Requests(log, cells)
         self.addresses: list[str] = []  # where it listens
 
     def _name_of(self, tls: Any) -> str | None:
@@ -86,6 +85,7 @@ class Door:
 
     async def open(self) -> None:
         """Listen; ``OperatorError`` if that is not possible."""
+        await self._requests.open()
         try:
             if self._settings.http_port >= 0:
                 await self._listen("http", self._settings.http_port)
@@ -104,6 +104,10 @@ class Door:
         host = self._settings.http_host
         chosen = await self._server.listen(host, port, f"feeds.{scheme}_port", context)
         self.addresses.append(f"{scheme}://{f'[{host}]' if ':' in host else host}:{chosen}")
+
+    async def keep(self) -> None:
+        """Write down which requests were taken, until cancelled."""
+        await self._requests.keep()
 
     async def close(self) -> None:
         await self._server.close()
@@ -191,7 +195,7 @@ class Door:
             if key is None:
                 await self._log.append(batch)
             else:
-                await self._append_once(prefix, batch)
+                await self._requests.append_once(prefix, batch)
         except TocsinError as error:
             work.figures.error = str(error)
             structlog.get_logger().warning(
@@ -205,23 +209,6 @@ class Door:
         reach(AFTER_APPEND)
         work.figures.count(len(records), len(body))
         return Answer(202, {"feed": work.feed.name, "records": len(records)})
-
-    async def _append_once(self, request: str, batch: Sequence[Record]) -> None:
-        """Append a request that may have come before."""
-        if self._keys.taken(request):
-            return
-        behind = self._keys.behind(request)
-        if behind is None:
-            behind = await self._log.last()
-        elif (await appended(self._log, batch, behind))[0]:
-            self._keys.took(request)
-            return
-        try:
-            await self._log.append(batch)
-        except OutcomeUnknown:
-            self._keys.doubt(request, behind)
-            raise
-        self._keys.took(request)
 
 
 def _basic(asked: Asked) -> tuple[str, bytes] | None:

@@ -1,4 +1,4 @@
-"""How a feed is, for people and for measuring."""
+"""The figures of a feed, for people and for metrics."""
 
 from __future__ import annotations
 

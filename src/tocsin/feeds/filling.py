@@ -1,4 +1,4 @@
-"""What a message's record gets from the message itself.
+"""Fills the columns of a record that come from its message.
 
 The record is the message's payload. If the dataset has columns of these names and types, and a record says nothing of
 its own there, they are filled:

@@ -37,8 +37,8 @@ from tocsin.feeds.packing import pack
 from tocsin.model.catalogue import FolderSource
 from tocsin.model.feeding import Marks
 from tocsin.ports import BATCH_MAX
-from tocsin.runtime.folders import REMEDY, Folders
-from tocsin.runtime.points import IN_FOLDER, reach
+from tocsin.runtime.faults.kill_points import IN_FOLDER, reach
+from tocsin.runtime.security.folders import REMEDY, Folders
 
 DONE: Final = "done"
 FAILED: Final = "failed"
@@ -86,7 +86,7 @@ class Watch:
 
 
 class FolderAgent:
-    """See the module's text."""
+    """Reads the files of one folder for a feed, each record once."""
 
     def __init__(self, work: Work, *, poll_s: float, folders: Folders | None = None) -> None:
         """``folders``: where files may be read; None: anywhere."""

@@ -19,7 +19,7 @@ import h11
 import msgspec
 import structlog
 
-from tocsin.core.admission import is_loopback, source_of
+from tocsin.core.access.admission import is_loopback, source_of
 from tocsin.errors import OperatorError, PortTaken
 
 HEAD_MAX_BYTES: Final = 16 << 10

@@ -56,7 +56,7 @@ def make_clients(servers: str) -> tuple[Any, Any]:
 
 
 class KafkaAgent:
-    """See the module's text. ``clients`` makes the library's; tests give others."""
+    """Reads one Kafka topic for a feed. ``clients`` makes the library's; tests give others."""
 
     def __init__(self, work: Work, *, clients: Callable[[str], tuple[Any, Any]] = make_clients) -> None:
         assert isinstance(work.feed.source, KafkaSource)

@@ -25,7 +25,7 @@ from tocsin.feeds.figures import Figures
 from tocsin.feeds.retrying import Retrying
 from tocsin.model.catalogue import Feed, StreamSource, TopicSource
 from tocsin.model.stream import Metadata
-from tocsin.runtime.tls import client_context
+from tocsin.runtime.security.tls import client_context
 
 CONNECT_S: Final = 10.0  # for a broker to answer; then that is said
 
@@ -39,7 +39,7 @@ class Heard(msgspec.Struct, frozen=True):
     metadata: Metadata | None = None
 
 
-class Ear:
+class LiveSubscriber:
     """The subscription of one feed."""
 
     def __init__(

@@ -25,10 +25,10 @@ from tocsin.feeds.figures import FeedStatus, Figures, Status, source_words
 from tocsin.feeds.filling import Filling
 from tocsin.feeds.folder import FolderAgent
 from tocsin.feeds.kafka import KafkaAgent
-from tocsin.feeds.live import Ear
+from tocsin.feeds.live import LiveSubscriber
 from tocsin.feeds.messages import MessageAgent
 from tocsin.feeds.metrics import served
-from tocsin.feeds.outlet import Outlet
+from tocsin.feeds.outlet import FeedWriter
 from tocsin.feeds.retrying import Retrying
 from tocsin.model.catalogue import (
     Dataset,
@@ -38,18 +38,18 @@ from tocsin.model.catalogue import (
     KafkaSource,
     decode_definition,
 )
-from tocsin.model.channel_places import ChannelPlaces
-from tocsin.model.feeding import PREFIX, cell_key, status_subject, table_spec
+from tocsin.model.channel_places import ChannelNames
+from tocsin.model.feeding import PREFIX, REQUESTS_CELL, cell_key, status_subject, table_spec
 from tocsin.model.questions import ASK, FEEDER
 from tocsin.model.subjects import messages_log
 from tocsin.model.versions import UNREADABLE
-from tocsin.pipeline.lease import Lease
-from tocsin.ports import Change, Delivery, Log, Store, Table
-from tocsin.runtime.directory import BrokerAddress, read_network
-from tocsin.runtime.folders import Folders
-from tocsin.runtime.guard import Guard
+from tocsin.ports import BusMessage, Change, Log, Store, Table
+from tocsin.runtime.network.directory import BrokerAddress, read_network
 from tocsin.runtime.process import Process
+from tocsin.runtime.security.files import Guard
+from tocsin.runtime.security.folders import Folders
 from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.process_lease import Lease
 
 REPORT_S: Final = 1.0
 LEAVE_S: Final = 2.0  # to write down how far feeds are; it is no loss if that is not done
@@ -76,7 +76,7 @@ class Running:
         self,
         feed: Feed,
         figures: Figures,
-        outlet: Callable[[], Outlet],
+        outlet: Callable[[], FeedWriter],
         dataset: Callable[[], Dataset | None],
         make: Make,
     ) -> None:
@@ -151,7 +151,7 @@ class Feeder:
     def __init__(
         self,
         settings: Settings,
-        places: ChannelPlaces,
+        places: ChannelNames,
         *,
         feeds: Log,
         messages: Log,
@@ -235,7 +235,7 @@ class Feeder:
         """Forget cells of feeds that were dropped while no feeder ran."""
         await self._ready.wait()
         for key in await self._cells.keys(PREFIX):
-            if key.removeprefix(PREFIX) not in self._defined:
+            if key != REQUESTS_CELL and key.removeprefix(PREFIX) not in self._defined:
                 await self._forget(key)
 
     async def _forget(self, key: str) -> None:
@@ -252,7 +252,7 @@ class Feeder:
             return self._agent(work)
 
         return Running(
-            feed, figures, lambda: Outlet(feed, self._feeds, self._cells, self._places), dataset, make
+            feed, figures, lambda: FeedWriter(feed, self._feeds, self._cells, self._places), dataset, make
         )
 
     def _agent(self, work: Work) -> Agent:
@@ -268,7 +268,7 @@ class Feeder:
             case _:
                 ear = None
                 if self._brokers:
-                    ear = Ear(
+                    ear = LiveSubscriber(
                         work.feed,
                         self._brokers,
                         work.figures,
@@ -343,7 +343,7 @@ async def serve(process: Process) -> None:
 
 async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lease: Lease) -> None:
     settings = process.settings
-    places = ChannelPlaces(settings.network)
+    places = ChannelNames(settings.network)
     feeds = await store.log(places.feeds)
     kept = settings.messages
     feeder = Feeder(
@@ -355,10 +355,10 @@ async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lea
         brokers=brokers_of(settings),
     )
     catalogue = await store.table(places.catalogue)
-    door = Door(settings.feeds, guard, places, feeds, feeder.find)
+    door = Door(settings.feeds, guard, places, feeds, cells, feeder.find)
     await door.open()
 
-    async def answer(delivery: Delivery) -> bytes:
+    async def answer(delivery: BusMessage) -> bytes:
         try:
             ASK.read(delivery.payload or b"{}")
         except UNREADABLE as error:
@@ -383,6 +383,7 @@ async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lea
                 feeder.follow(catalogue),
                 sweep(),
                 lease.keep(),
+                door.keep(),
                 guard.watch(lambda changed: None),
                 _report(process, feeder, door, metrics),
             )

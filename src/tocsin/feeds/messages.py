@@ -23,7 +23,7 @@ import structlog
 from tocsin.errors import Malformed, Trimmed
 from tocsin.feeds.agent import Work, together
 from tocsin.feeds.filling import Filling
-from tocsin.feeds.live import Ear, Heard
+from tocsin.feeds.live import Heard, LiveSubscriber
 from tocsin.feeds.outlet import BATCH_MAX_BYTES
 from tocsin.feeds.packing import cut
 from tocsin.model.catalogue import StreamSource, TopicSource
@@ -32,7 +32,7 @@ from tocsin.model.publication import Publication, decode_publication
 from tocsin.model.subjects import MESSAGES, all_of, patterns_of
 from tocsin.ports import BATCH_MAX, Entry, Log
 from tocsin.query import parse
-from tocsin.runtime.resolving import Resolver
+from tocsin.runtime.machines.resolving import Resolver
 
 HELD_MAX: Final = 4 * BATCH_MAX  # entries that were read and wait for an append
 HELD_MAX_BYTES: Final = 16 << 20
@@ -42,9 +42,11 @@ NOTE_S: Final = 5.0  # between two writes of the cell while nothing is appended
 
 
 class MessageAgent:
-    """See the module's text."""
+    """Reads the messages of one feed and appends them to the log of feeds."""
 
-    def __init__(self, work: Work, log: Log, network: str, *, live_max: int, ear: Ear | None = None) -> None:
+    def __init__(
+        self, work: Work, log: Log, network: str, *, live_max: int, ear: LiveSubscriber | None = None
+    ) -> None:
         source = work.feed.source
         assert isinstance(source, StreamSource | TopicSource)
         self._work = work

@@ -16,11 +16,11 @@ import structlog
 
 from tocsin.errors import Malformed, OutcomeUnknown, TocsinError, Trimmed
 from tocsin.model.catalogue import Feed
-from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.channel_places import ChannelNames
 from tocsin.model.feeding import RECORDS, FeedCell, Intent, Marks, cell_key, decode_cell, encode_cell
 from tocsin.ports import BATCH_MAX, Log, Record, Table
-from tocsin.runtime.appended import appended
-from tocsin.runtime.points import AFTER_APPEND, AFTER_INTENT, BEFORE_APPEND, reach
+from tocsin.runtime.faults.kill_points import AFTER_APPEND, AFTER_INTENT, BEFORE_APPEND, reach
+from tocsin.runtime.machines.appended import appended
 
 BATCH_MAX_BYTES: Final = 4 << 20  # of payloads in one append: half of what a store takes at once
 RENEW_S: Final = 60.0  # half of the time for which the log remembers ids
@@ -28,10 +28,10 @@ RETRY_FIRST_S: Final = 0.05
 RETRY_LONGEST_S: Final = 2.0
 
 
-class Outlet:
+class FeedWriter:
     """The records of one feed, on their way. ``open`` it first."""
 
-    def __init__(self, feed: Feed, log: Log, table: Table, places: ChannelPlaces) -> None:
+    def __init__(self, feed: Feed, log: Log, table: Table, places: ChannelNames) -> None:
         self.feed = feed
         self.marks: Marks = {}  # how far the feed is
         self.prefix = f"{feed.name.lower()}.{feed.version}"  # of the ids of its records

@@ -1,4 +1,4 @@
-"""When to try again, after a failure: soon at first, then less and less often.
+"""Back-off after a failure: soon at first, then less and less often.
 
 A feed that fails is started again after ``FIRST_S``, then twice as long each time, up to ``LONGEST_S``. One that went
 well for as long as the longest pause is as good as new.

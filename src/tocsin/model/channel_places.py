@@ -13,7 +13,7 @@ from tocsin.model.results import NOTICES, SUBSCRIPTIONS
 from tocsin.ports import LogSpec, TableSpec
 
 
-class ChannelPlaces(msgspec.Struct, frozen=True):
+class ChannelNames(msgspec.Struct, frozen=True):
     """Tables, logs and subjects of one network."""
 
     network: str

@@ -23,7 +23,6 @@ from typing import Final
 
 import msgspec
 
-from tocsin.model.priority import CRITICAL as CRITICAL
 from tocsin.model.versions import Packed, Stated
 
 SUBSCRIPTIONS: Final = "channel-subscriptions"  # the table's name, after the network's and a hyphen

@@ -13,28 +13,28 @@ from typing import Any, Final
 
 import structlog
 
-from tocsin.core.schedule import Limits, Schedule
+from tocsin.core.channels.schedule import Limits, Schedule
 from tocsin.errors import DirectoryUnusable, StoreError
 from tocsin.model import feeding
 from tocsin.model.catalogue import Column
-from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.channel_places import ChannelNames
 from tocsin.model.subjects import messages_log
-from tocsin.pipeline.catalogue import Catalogue
-from tocsin.pipeline.desk import Desk
-from tocsin.pipeline.engine import Engine
-from tocsin.pipeline.housekeeping import Housekeeping
-from tocsin.pipeline.ingest import Ingest
+from tocsin.pipeline.definitions.catalogue import Catalogue
+from tocsin.pipeline.definitions.definitions import Definitions
+from tocsin.pipeline.definitions.rights import SqlRules
+from tocsin.pipeline.definitions.statements import StatementRunner
+from tocsin.pipeline.execution.compiled import Compiled
+from tocsin.pipeline.execution.engine import Engine
+from tocsin.pipeline.execution.subscriptions import Subscriptions
+from tocsin.pipeline.ingest.ingest import Ingest
+from tocsin.pipeline.ingest.progress import Progress
+from tocsin.pipeline.ingest.retention import Housekeeping
 from tocsin.pipeline.language.spark_check import check_with_spark
-from tocsin.pipeline.lease import Lease
 from tocsin.pipeline.loop import Loop
 from tocsin.pipeline.metrics import served
-from tocsin.pipeline.plan import Compiled
-from tocsin.pipeline.play import play, wake_workers
-from tocsin.pipeline.progress import Progress
-from tocsin.pipeline.rights import SqlRules
 from tocsin.pipeline.service import Service
-from tocsin.pipeline.shop import Shop
-from tocsin.pipeline.spark import Spark
+from tocsin.pipeline.spark.session import Spark
+from tocsin.pipeline.spark.warm_up import play, wake_workers
 from tocsin.pipeline.status import (
     Figures,
     SparkStatus,
@@ -45,14 +45,14 @@ from tocsin.pipeline.status import (
 )
 from tocsin.pipeline.storage.landing import Landing
 from tocsin.pipeline.storage.results import ResultsStore
-from tocsin.pipeline.subscriptions import Subscriptions
 from tocsin.pipeline.tick import Ticker
 from tocsin.ports import Store, TableSpec
-from tocsin.runtime.audit import Audit
-from tocsin.runtime.directory import datasets_directory, make_private
-from tocsin.runtime.folders import Folders
+from tocsin.results.reader import ResultsReader
+from tocsin.runtime.network.directory import datasets_directory, make_private
 from tocsin.runtime.process import Process
-from tocsin.store.results import ResultsReader
+from tocsin.runtime.security.audit import Audit
+from tocsin.runtime.security.folders import Folders
+from tocsin.store.process_lease import Lease
 
 REPORT_S: Final = 1.0
 REHEARSE_AFTER_S: Final = 60.0  # when the first rush is over
@@ -70,7 +70,7 @@ class Pipeline:
         process: Process,
         spark: Spark,
         store: Store,
-        places: ChannelPlaces,
+        places: ChannelNames,
         lease: Lease,
         threads: ThreadPoolExecutor,
         queries: ThreadPoolExecutor,
@@ -121,7 +121,7 @@ class Pipeline:
         limits = Limits(
             per_tick=settings.pipeline.channels_per_tick, gap_us=settings.pipeline.continuous_ms * 1_000
         )
-        self._shop = Shop(
+        self._shop = Definitions(
             self._catalogue,
             landing,
             results,
@@ -176,7 +176,7 @@ class Pipeline:
             threads=self._queries,
             clock=now_us,
         )
-        self._desk = Desk(
+        self._desk = StatementRunner(
             self._shop,
             self._queries,
             messages.last,

@@ -18,9 +18,9 @@ from typing import Final
 import structlog
 
 from tocsin.errors import StorageUnusable
-from tocsin.pipeline.failures import first_words
-from tocsin.pipeline.ingest import Ingest
-from tocsin.pipeline.shop import Shop
+from tocsin.pipeline.definitions.definitions import Definitions
+from tocsin.pipeline.execution.failures import first_words
+from tocsin.pipeline.ingest.ingest import Ingest
 from tocsin.pipeline.status import Figures
 from tocsin.pipeline.tick import Ticker
 from tocsin.ports import Change, Table
@@ -36,7 +36,7 @@ class Loop:
 
     def __init__(
         self,
-        shop: Shop,
+        shop: Definitions,
         ticker: Ticker,
         ingest: Ingest,
         figures: Figures,

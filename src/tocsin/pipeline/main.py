@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from tocsin.config import Settings
-from tocsin.model.channel_places import ChannelPlaces
-from tocsin.pipeline.lease import Lease
-from tocsin.pipeline.spark import Options, Spark, cache_directory, master_problem
+from tocsin.model.channel_places import ChannelNames
+from tocsin.pipeline.spark.session import Options, Spark, cache_directory, master_problem
 from tocsin.runtime.extra import check_installed
 from tocsin.runtime.process import Process
 from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.process_lease import Lease
 
 if TYPE_CHECKING:
     from tocsin.pipeline.assembly import Pipeline
@@ -64,7 +64,7 @@ async def serve(process: Process) -> None:
 async def opened(process: Process, spark: Spark) -> AsyncIterator[Pipeline]:
     """The pipeline with everything that it needs; closed in the opposite order."""
     settings = process.settings
-    places = ChannelPlaces(settings.network)
+    places = ChannelNames(settings.network)
     run = secrets.token_hex(4)
     connecting: asyncio.Task[Any] | None = None
     threads = ThreadPoolExecutor(1, thread_name_prefix="pipeline")

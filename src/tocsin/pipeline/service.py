@@ -15,11 +15,11 @@ from typing import Final
 
 import structlog
 
-from tocsin.core.sql_rules import OPERATOR
+from tocsin.core.access.sql_rules import OPERATOR
 from tocsin.errors import Malformed, TocsinError, Trimmed
 from tocsin.model.answer import Problem, Reply
 from tocsin.model.catalogue import TEXT_MAX_BYTES
-from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.channel_places import ChannelNames
 from tocsin.model.questions import (
     ASK,
     FETCH_MAX_BYTES,
@@ -33,12 +33,12 @@ from tocsin.model.questions import (
 )
 from tocsin.model.results import decode_notice
 from tocsin.model.versions import UNREADABLE
-from tocsin.pipeline.answers import ROWS_MAX, encode_reply, problem_of
-from tocsin.pipeline.desk import Desk
-from tocsin.pipeline.failures import first_words
+from tocsin.pipeline.definitions.answers import ROWS_MAX, encode_reply, problem_of
+from tocsin.pipeline.definitions.statements import StatementRunner
+from tocsin.pipeline.execution.failures import first_words
 from tocsin.pipeline.status import Status
-from tocsin.ports import Bus, Delivery
-from tocsin.store.results import Result, ResultsReader
+from tocsin.ports import Bus, BusMessage
+from tocsin.results.reader import Result, ResultsReader
 
 SCRIPT_MAX_BYTES: Final = 8 * TEXT_MAX_BYTES
 KS_MAX: Final = 10_000  # that a broker may ask for at once
@@ -51,8 +51,8 @@ class Service:
     def __init__(
         self,
         bus: Bus,
-        places: ChannelPlaces,
-        desk: Desk,
+        places: ChannelNames,
+        desk: StatementRunner,
         reader: ResultsReader,
         status: Callable[[], Awaitable[Status]],
         threads: Executor,
@@ -77,7 +77,7 @@ class Service:
                 await stack.enter_async_context(self._bus.serve(subject, answer))
             yield
 
-    async def _sql(self, delivery: Delivery) -> bytes:
+    async def _sql(self, delivery: BusMessage) -> bytes:
         try:
             asked = SCRIPT.read(delivery.payload)
         except UNREADABLE as error:
@@ -88,7 +88,7 @@ class Service:
         limit = min(max(asked.limit, 0), ROWS_MAX)
         return encode_reply(await self._script(asked.text, limit, self._user(delivery)))
 
-    def _user(self, delivery: Delivery) -> str:
+    def _user(self, delivery: BusMessage) -> str:
         """Whose script it is: the subject says so, and the store's servers let nobody ask under another's name."""
         own = self._places.sql("")
         return delivery.subject.removeprefix(own) if delivery.subject.startswith(own) else OPERATOR
@@ -102,7 +102,7 @@ class Service:
             problem = f"this went wrong on our side: {type(error).__name__}: {first_words(error)}"
             return Reply(error=Problem(problem, remedy="see the pipeline's log"))
 
-    async def _run(self, delivery: Delivery) -> bytes:
+    async def _run(self, delivery: BusMessage) -> bytes:
         try:
             asked = RUN.read(delivery.payload)
         except UNREADABLE as error:
@@ -110,14 +110,14 @@ class Service:
         quoted = "`" + asked.channel.replace("`", "``") + "`"
         return encode_reply(await self._script(f"RUN CHANNEL {quoted}", 0))
 
-    async def _tell(self, delivery: Delivery) -> bytes:
+    async def _tell(self, delivery: BusMessage) -> bytes:
         try:
             ASK.read(delivery.payload or b"{}")
         except UNREADABLE as error:
             return PIPELINE.write({"error": str(error)})
         return PIPELINE.write(await self._status())
 
-    async def _results(self, delivery: Delivery) -> bytes:
+    async def _results(self, delivery: BusMessage) -> bytes:
         try:
             asked = WANTED.read(delivery.payload)
             if len(asked.ks) > KS_MAX:

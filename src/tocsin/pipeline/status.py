@@ -1,4 +1,4 @@
-"""How a pipeline is, for people and for measuring: Spark, channels, datasets, feeds."""
+"""The status of a pipeline, for people and for metrics: Spark, channels, datasets, feeds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import msgspec
 
 from tocsin.errors import DatasetMissing
 from tocsin.model.catalogue import Channel, Dataset, Feed
-from tocsin.pipeline.execution import Done
-from tocsin.pipeline.ingest import FeedFigures, Ingest
-from tocsin.pipeline.progress import ChannelProgress
-from tocsin.pipeline.shop import Shop, source_words
+from tocsin.pipeline.definitions.definitions import Definitions, source_words
+from tocsin.pipeline.execution.runs import Done
+from tocsin.pipeline.ingest.ingest import FeedFigures, Ingest
+from tocsin.pipeline.ingest.progress import ChannelProgress
 
 
 class SparkStatus(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class Figures:
         self.results[name] = self.results.get(name, 0) + done.results
 
 
-def channel_status(shop: Shop, figures: Figures, channel: Channel, now_us: int) -> ChannelStatus:
+def channel_status(shop: Definitions, figures: Figures, channel: Channel, now_us: int) -> ChannelStatus:
     name = channel.name.lower()
     planned = shop.schedule.figures(name, now_us)
     last = figures.last.get(name)
@@ -113,7 +113,7 @@ def channel_status(shop: Shop, figures: Figures, channel: Channel, now_us: int) 
     )
 
 
-def dataset_statuses(shop: Shop, lag: int) -> tuple[DatasetStatus, ...]:
+def dataset_statuses(shop: Definitions, lag: int) -> tuple[DatasetStatus, ...]:
     """All of them, but for one that is being dropped. In a thread."""
     found: list[DatasetStatus] = []
     for dataset in list(shop.catalogue.datasets.values()):
@@ -122,7 +122,7 @@ def dataset_statuses(shop: Shop, lag: int) -> tuple[DatasetStatus, ...]:
     return tuple(found)
 
 
-def dataset_status(shop: Shop, dataset: Dataset, lag: int) -> DatasetStatus:
+def dataset_status(shop: Definitions, dataset: Dataset, lag: int) -> DatasetStatus:
     """In a thread: looks at the dataset's log."""
     snapshot = shop.landing.data.snapshot(dataset.name)
     return DatasetStatus(

@@ -27,12 +27,12 @@ import structlog
 
 from tocsin.errors import StorageUnusable, StoreError, TocsinError
 from tocsin.model.results import Notice, decode_notice, encode_notice
-from tocsin.pipeline.engine import Engine
-from tocsin.pipeline.execution import Done, Due, Run
-from tocsin.pipeline.progress import ChannelProgress, Progress
+from tocsin.pipeline.execution.engine import Engine
+from tocsin.pipeline.execution.runs import Done, Due, Run
+from tocsin.pipeline.ingest.progress import ChannelProgress, Progress
 from tocsin.pipeline.storage.results import Committed, ResultsStore
 from tocsin.ports import Log, Record
-from tocsin.runtime import points
+from tocsin.runtime.faults import kill_points as points
 
 T = TypeVar("T")
 

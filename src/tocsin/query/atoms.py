@@ -1,4 +1,4 @@
-"""What must hold when a query does, and what can change it: the two things that an index knows of an expression.
+"""Atoms: what must hold when a query does, and what can change it; all that an index knows of an expression.
 
 ``cover_of`` gives a **cover**: a formula of atoms that is true whenever the expression is. It may be true more often,
 and None says that nothing is known. An **atom** is about one key: ``Tokens`` (its value has one of these) or

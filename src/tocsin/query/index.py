@@ -40,7 +40,7 @@ class Change(msgspec.Struct, Generic[Id], frozen=True):
 
 
 class QueryIndex(Generic[Id]):
-    """See the module's text. Metadata handed in is only read."""
+    """Finds the standing queries that a change of metadata makes true or false. Metadata handed in is only read."""
 
     def __init__(self) -> None:
         self._entries: dict[Id, Entry[Id]] = {}

@@ -43,7 +43,7 @@ _Choice = tuple[int, int, int, tuple[Atom, ...]]
 
 
 class CoverTree(Generic[Id]):
-    """See the module's text."""
+    """Stores queries by what must hold for them, and finds those that metadata can satisfy."""
 
     def __init__(self) -> None:
         self._root: Node[Id] = Node(None, "", HERE)

@@ -19,7 +19,7 @@ Member = TypeVar("Member", bound=Hashable)
 
 
 class KeyWatch(Generic[Member]):
-    """See the module's text."""
+    """Finds the queries that a change of one key's value can turn."""
 
     __slots__ = ("_every", "_form", "_intervals", "_tokens")
 

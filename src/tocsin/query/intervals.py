@@ -87,7 +87,10 @@ _Node = list[_Interval[Member]] | _Sorted[Member]
 
 
 class IntervalIndex(Generic[Member]):
-    """See the module's text. A member may have several intervals, each pair of ends once."""
+    """Finds the intervals that hold a value, or only one of two values.
+
+    A member may have several intervals, each pair of ends once.
+    """
 
     __slots__ = ("_intervals", "_levels", "_nodes", "_used")
 

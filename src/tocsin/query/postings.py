@@ -26,7 +26,7 @@ _LAST: Final = chr(0x10FFFF)
 
 
 class Postings(Generic[Id]):
-    """See the module's text."""
+    """Indexes the streams that have one key by its value."""
 
     __slots__ = ("_numbers", "_numeric", "_texts", "count")
 

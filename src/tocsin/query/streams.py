@@ -23,7 +23,10 @@ WORTH: Final = 4  # ids that are gathered rather than asking the query one time 
 
 
 class StreamIndex(Generic[Id]):
-    """See the module's text. Metadata handed to ``put`` is kept as it is, and must not change afterwards."""
+    """Finds the streams that satisfy a new query.
+
+    Metadata handed to ``put`` is kept as it is, and must not change afterwards.
+    """
 
     def __init__(self) -> None:
         self._streams: dict[Id, Metadata] = {}

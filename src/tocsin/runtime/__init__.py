@@ -1,1 +1,1 @@
-"""What every asyncio process of ours shares: the driver that runs a machine, logs, start and stop."""
+"""Shared parts of all asyncio processes: shells for machines, logs, start and stop."""

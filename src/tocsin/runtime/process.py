@@ -1,4 +1,4 @@
-"""What every process of ours shares: one loop, one way to start, to say how it is, and to stop.
+"""The frame of every process: one loop, one way to start, to report its health, and to stop.
 
 A process stops when it gets SIGTERM or SIGINT, when its parent is gone, or when its ``main`` returns. The parent's
 end is noticed in two ways: the **status line**, a socket that ``tocsin up`` hands to each child (TOCSIN_STATUS_FD),
@@ -33,9 +33,11 @@ import uvloop
 from tocsin.config import Settings, from_json
 from tocsin.errors import Malformed, OperatorError, TocsinError
 from tocsin.model.versions import Document, Format
-from tocsin.runtime import cut_socket, leash, logs
-from tocsin.runtime.allocator import Allocator
-from tocsin.runtime.cut import CuttableLoop
+from tocsin.runtime import logs
+from tocsin.runtime.faults import partition_socket as cut_socket
+from tocsin.runtime.faults.partition import CuttableLoop
+from tocsin.runtime.host.allocator import Allocator
+from tocsin.runtime.network import leash
 
 STATUS_VARIABLE = "TOCSIN_STATUS_FD"
 HEARTBEAT_S = 1.0  # core.supervision calls a process silent after ten of these

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from tocsin.core.machine import Effect, Event, Machine
 from tocsin.model.message import Address
@@ -29,6 +29,13 @@ Timer = tuple[str, str]  # its name and its cause
 
 BACKLOG_MAX = 65_536  # what may wait for a paused node; more is lost, as a full socket buffer loses it
 DRIFT_MAX_PPM = 200_000  # a fifth: far beyond any quartz, but virtual machines have been seen to do it
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """A machine that holds something beside its state: a whole process holds tasks."""
+
+    def close(self) -> None: ...
 
 
 class Status(Enum):
@@ -113,6 +120,9 @@ class Node:
 
     def forget(self) -> None:
         """Lose what is volatile."""
+        machine: object = self.machine
+        if isinstance(machine, Closable):
+            machine.close()
         self.machine = None
         self.handle = _nobody
         self.timers.clear()

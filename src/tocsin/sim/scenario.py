@@ -30,7 +30,10 @@ AnyBuild = TypeVar("AnyBuild", bound=Build)
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """One scenario. Trouble lasts ``trouble_us``; then everything heals, and ``settle_us`` later it must be well."""
+    """One scenario. Trouble lasts ``trouble_us``; then everything heals, and ``settle_us`` later it must be well.
+
+    With ``calm_us`` a run is over sooner, when all has been well for so long.
+    """
 
     name: str
     summary: str
@@ -38,6 +41,7 @@ class Scenario(msgspec.Struct, frozen=True):
     faults: Profile
     trouble_us: int
     settle_us: int
+    calm_us: int | None = None
 
 
 class UnknownScenario(OperatorError):
@@ -71,6 +75,7 @@ def scenario(
     faults: Profile | None = None,
     trouble_us: int = 20 * MILLION,
     settle_us: int = 20 * MILLION,
+    calm_us: int | None = None,
 ) -> Callable[[AnyBuild], AnyBuild]:
     """Register a function as a scenario. The function itself stays as it is."""
 
@@ -80,7 +85,9 @@ def scenario(
             raise ValueError(
                 f"two scenarios are named {name!r}: {known.build.__module__}, {build.__module__}"
             )
-        _registered[name] = Scenario(name, summary, build, faults or Profile(), trouble_us, settle_us)
+        _registered[name] = Scenario(
+            name, summary, build, faults or Profile(), trouble_us, settle_us, calm_us
+        )
         return build
 
     return register

@@ -44,13 +44,14 @@ from tocsin.ports import READ_MAX, LogSpec, TableSpec
 from tocsin.sim.chance import MILLION
 from tocsin.sim.network import STORE
 from tocsin.sim.node import Node
+from tocsin.sim.process.signals import Look
 from tocsin.sim.tails import Follow, Tails, Watch
 from tocsin.store.state import LogState, TableState
 
 if TYPE_CHECKING:
     from tocsin.sim.world import World
 
-DEADLINE_US = 5 * MILLION  # how long an asker waits for an answer: nats-py's default for JetStream
+DEADLINE_US = 5 * MILLION  # how long an asker waits for an answer
 EXPIRY_RETRY_US = MILLION // 10  # how soon a server without a leader looks again
 
 Request = tuple[int, Any, int]  # the asker's life, the effect, when it was asked
@@ -97,6 +98,7 @@ class StoreServer:
             GetKey: self._get,
             PutKey: self._put,
             DeleteKey: self._delete,
+            Look: self._look,
         }
 
     @property
@@ -184,7 +186,7 @@ class StoreServer:
         event: Event
         value: Any
         try:
-            if old is not None and isinstance(effect, GetKey | ReadLog) and not effect.fresh:
+            if old is not None and _is_plain_read(effect):
                 value = self._recall(effect, old)
             else:
                 value = self._execute[type(effect)](effect)
@@ -237,11 +239,14 @@ class StoreServer:
         event = StoreFailed(request=effect.request, error=error, cause=effect.cause)
         self._world.schedule.at(asked_us + self.deadline_us, self._world.answer, node, (life, event))
 
-    def _recall(self, effect: GetKey | ReadLog, known: Kept) -> object:
+    def _recall(self, effect: GetKey | ReadLog | Look, known: Kept) -> object:
         """Answer a plain read with old news."""
         logs, tables = known
         if isinstance(effect, GetKey):
             return tables[effect.table].get(effect.key, self.clock_us)
+        if isinstance(effect, Look):
+            state = logs[effect.log] if effect.log is not None else tables[effect.table or ""]
+            return effect.what(state, self.clock_us)
         return logs[effect.log].read(effect.subject, effect.start, effect.limit)
 
     # ── what is kept ─────────────────────────────────────────────────────────────────────────────────────────
@@ -278,6 +283,10 @@ class StoreServer:
             table.delete(effect.key, self.clock_us, effect.revision)
         finally:
             self._publish_table(effect.table, table)
+
+    def _look(self, effect: Look) -> Any:
+        state = self.logs[effect.log] if effect.log is not None else self.tables[effect.table or ""]
+        return effect.what(state, self.clock_us)
 
     def _publish_log(self, name: str, log: LogState) -> None:
         start = self._published["log " + name] + 1
@@ -359,6 +368,13 @@ class StoreServer:
         self._old.clear()
         self.weather.clear()
         self.tails.heal()
+
+
+def _is_plain_read(effect: Any) -> bool:
+    """Whether a request is one that a leader which was deposed would answer by itself."""
+    if isinstance(effect, Look):
+        return not effect.fresh and not effect.writes
+    return isinstance(effect, GetKey | ReadLog) and not effect.fresh
 
 
 def _operation(effect: Any) -> str:

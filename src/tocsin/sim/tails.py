@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tocsin.sim.store import StoreServer
     from tocsin.sim.world import World
 
-# A client tries again within a second, nats-py after a fixed pause of two at most.
+# A connection dials again within a second, after two at most.
 RECONNECT_MAX_US = 1_000_000
 
 

@@ -133,6 +133,17 @@ class World(Lives):
         self.schedule.at(self.schedule.now_us, self.answer, node, (node.life, event))
         return True
 
+    def members(self, address: Address) -> tuple[Address, ...]:
+        """The nodes that hear what is sent to an address just now: the node itself, or those of a group that listen."""
+        if address in self._nodes:
+            return (address,)
+        return tuple(each for each in self._groups.get(address, ()) if address in self._nodes[each].listens)
+
+    def close(self) -> None:
+        """End all nodes, whatever they are doing."""
+        for node in self._nodes.values():
+            node.forget()
+
     def node(self, address: Address) -> Node:
         return self._nodes[address]
 

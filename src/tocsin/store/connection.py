@@ -1,60 +1,51 @@
-"""One connection to the NATS servers: sending, reply addresses, subscriptions, and coming back after a loss.
+"""The way to the NATS servers: requests, reply addresses, subscriptions, and coming back after a loss.
 
-nats-py carries the bytes. This module is the only one that knows it: what it raises ends here, as one of two outcomes
-of a request that the rest of the store is written in:
+``store.nats_client`` is one connection to one server. This module dials the servers in turn, and again after a loss,
+for ever; subscriptions move along. What goes wrong ends here, as one of two outcomes of a request that the rest of the
+store is written in:
 
 - ``NotSent``: nothing reached a server that acts on it, so nothing happened;
 - ``Unanswered``: it was sent and no answer came, so it may have happened.
 
 A server that does not let us publish or subscribe says so beside the request, not in answer to it. What it says is
 brought to those who wait: they get ``errors.Forbidden``, at once.
-
-The connection reconnects by itself for ever. nats-py gives up in some cases (a server that refuses the log-in while
-it starts, a protocol error) and can stall in others, so a keeper looks after it and opens a fresh client when the
-old one is closed or has been away for too long; subscriptions move along.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
+import random
 import re
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 import structlog
-from nats import errors
-from nats.aio.client import Client
-from nats.aio.subscription import Subscription
 
 from tocsin.errors import Forbidden, OperatorError, Refused, StoreUnavailable
 from tocsin.store.login import Login
-from tocsin.store.nkeys import public_key, sign
+from tocsin.store.nats_client import NatsClient, NotConnected, NotLetIn
+from tocsin.store.nats_protocol import Incoming, frame, subscribe, unsubscribe
 
-RECONNECT_S: Final = 0.25  # between attempts at one server: a restarted server is back within a second
-# Away for longer than this, the client is replaced; nats-py's own loop takes 2 s a server.
-STALLED_S: Final = 20.0
-KEEPER_S: Final = 0.5  # how often the keeper looks
-PING_S: Final = 5  # a half-open connection is noticed after three of these
+DIAL_S: Final = 2.0  # for one server to let us in
+DIAL_AGAIN_S: Final = 0.25  # after all servers were tried: a restarted server is back within a second
+LOOK_S: Final = 0.5  # between looks at files that may be replaced
+WARN_S: Final = 20.0  # between lines of log about servers that are away
 SEND_BUFFER_MAX_BYTES: Final = 64 << 20  # what may wait for the socket: eight appends of the largest size
 HEADER_MAX_BYTES: Final = 4_096  # what our headers add to a payload, at most
 ECHO_S: Final = 5.0  # for a message to the server and back
-DISCARD_S: Final = 2.0  # for a client to close
-LISTEN_MAX: Final = 65_536  # messages that one subscription holds for a slow reader
 
 FORBIDDEN_TOLD_MAX: Final = 100  # subjects that the log has been told of; beyond it, it is told again
 
+_MAILBOXES: Final = 1  # the subscription to all reply addresses
 _NOBODY = "503"
-_VIOLATION: Final = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
-_log = structlog.get_logger("tocsin.store")
-# nats-py begins TLS on streams that do not know of it; the loop says so whenever a server closes. It changes nothing.
-logging.getLogger("asyncio").addFilter(
-    lambda record: "eof_received() has no effect" not in record.getMessage()
+_VIOLATION: Final = re.compile(
+    r'permissions violation for (publish|subscription) to "([^"]+)"', re.IGNORECASE
 )
+_log = structlog.get_logger("tocsin.store")
 
 
 class NotSent(Exception):
@@ -63,34 +54,6 @@ class NotSent(Exception):
 
 class Unanswered(Exception):
     """The request was sent, and no answer came."""
-
-
-class Incoming(msgspec.Struct, frozen=True):
-    """A message from a server."""
-
-    subject: str
-    reply: str
-    payload: bytes
-    headers: dict[str, str]
-
-    @property
-    def status(self) -> str:
-        return self.headers.get("Status", "")
-
-
-def frame(subject: str, reply: str, headers: bytes, payload: bytes) -> bytes:
-    """A publication in the protocol's bytes. ``headers`` are whole lines, each with its line end."""
-    target = f"{subject} {reply}".encode() if reply else subject.encode()
-    if not headers:
-        return b"PUB %b %d\r\n%b\r\n" % (target, len(payload), payload)
-    size = len(headers) + 12  # the version line, and the empty line at the end
-    return b"HPUB %b %d %d\r\nNATS/1.0\r\n%b\r\n%b\r\n" % (
-        target,
-        size,
-        size + len(payload),
-        headers,
-        payload,
-    )
 
 
 class Mailbox:
@@ -125,8 +88,8 @@ class Mailbox:
     def forbid(self, error: Forbidden) -> None:
         """The server does not let us make the request."""
         for subject in (self.about,) if isinstance(self.about, str) else self.about():
-            if subject.lower() == error.subject:
-                self._forbidden = Forbidden(error.role, error.action, subject)
+            if subject == error.subject:
+                self._forbidden = error
                 self._wake()
                 return
 
@@ -161,53 +124,39 @@ class Listener:
     """A subscription that survives reconnects; ``stop`` ends it."""
 
     def __init__(
-        self, connection: Connection, subject: str, group: str, take: Callable[[Incoming], None]
+        self, connection: Connection, subject: str, group: str, take: Callable[[Incoming], None], sid: int
     ) -> None:
         self.subject = subject
         self.group = group
         self.take = take
+        self.sid = sid
         self._connection = connection
-        self._subscription: Subscription | None = None
         self.forbidden: Forbidden | None = None
 
-    async def attach(self, client: Client) -> None:
-        async def receive(message: Any) -> None:
-            self.take(
-                Incoming(message.subject, message.reply or "", message.data, dict(message.headers or {}))
-            )
-
-        self._subscription = await client.subscribe(
-            self.subject, queue=self.group, cb=receive, pending_msgs_limit=LISTEN_MAX, pending_bytes_limit=0
-        )
-
     async def stop(self) -> None:
-        self._connection._listeners.discard(self)
-        if self._subscription is not None:
-            try:
-                await self._subscription.unsubscribe()
-            except Exception as error:  # the client is closed or away: then the subscription is gone as well
-                _log.debug("unsubscribed without the server", subject=self.subject, problem=str(error))
+        await self._connection._stop_listening(self)
 
 
 class Connection:
     """The way to the servers. Everything it raises is named in this module or in ``errors``."""
 
     def __init__(self, urls: Sequence[str], login: Login, name: str) -> None:
-        self._urls = list(urls)
+        self._urls = random.sample(list(urls), len(urls))  # so that processes spread over the servers
         self._login = login
         self._name = name
-        self._client = Client()
+        self._client: NatsClient | None = None
         self._context = login.context()
         self._files = _signatures(login)
         self._prefix = self.new_inbox()
         self._mailboxes: dict[str, Mailbox] = {}
-        self._listeners: set[Listener] = set()
+        self._listeners: dict[int, Listener] = {}  # by the numbers of their subscriptions
+        self._next_sid = _MAILBOXES
         self._next_token = 0
         self._up = asyncio.Event()
+        self._down = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._problem = "not connected yet"  # the last thing that went wrong
         self._told: set[str] = set()  # violations that are in the log
-        self._since_s = 0.0  # when the connection was lost, by the loop's clock
         self.lost: set[Callable[[], None]] = set()  # called whenever the connection is lost
         self.closed = False
         self.reconnects = 0
@@ -215,7 +164,13 @@ class Connection:
 
     async def open(self, deadline_s: float) -> None:
         """Connect, or ``StoreUnavailable`` (no server) or ``Refused`` (a server that does not let us in)."""
-        await self._replace_client(deadline_s)
+        try:
+            async with asyncio.timeout(deadline_s):
+                while not await self._try_servers():  # noqa: ASYNC110  nobody tells when a server starts
+                    await asyncio.sleep(DIAL_AGAIN_S)
+        except TimeoutError:
+            words = f"{', '.join(self._urls)}: {self._problem}"
+            raise StoreUnavailable("connect to the store", words) from None
         self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="store keeper")
 
     async def close(self) -> None:
@@ -225,22 +180,22 @@ class Connection:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
-        await _discard(self._client)
+        if self._client is not None:
+            await self._client.close()
         self._went_down("this store was closed")
 
     @property
     def connected(self) -> bool:
-        return self._up.is_set() and self._client.is_connected
+        return self._up.is_set()
 
     @property
     def url(self) -> str:
-        url = self._client.connected_url
-        return "" if url is None else f"{url.scheme}://{url.hostname}:{url.port}"
+        return "" if self._client is None else self._client.url
 
     @property
     def max_payload(self) -> int:
         """The largest message that the server takes, headers included."""
-        return self._client.max_payload
+        return 0 if self._client is None else self._client.info.max_payload
 
     def check_open(self, operation: str) -> None:
         if self.closed:
@@ -259,17 +214,13 @@ class Connection:
     # ── sending ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def send(self, frames: bytes) -> None:
-        """Write publications in one piece; ``NotSent`` if there is no connection or its buffer is full.
-
-        nats-py's ``publish`` would encode each one by itself at five times the cost; its own commands are handed
-        over in the same way as here.
-        """
-        if not self.connected:
+        """Write publications in one piece; ``NotSent`` if there is no connection or its buffer is full."""
+        client = self._client
+        if client is None or not self.connected:
             raise NotSent(self._problem)
-        if self._client.pending_data_size + len(frames) > SEND_BUFFER_MAX_BYTES:
+        if client.waiting_bytes + len(frames) > SEND_BUFFER_MAX_BYTES:
             raise NotSent("the send buffer is full")
-        await self._client._send_command(frames)
-        await self._client._flush_pending()
+        client.send(frames)
 
     async def ask(self, subject: str, payload: bytes, timeout_s: float, headers: bytes = b"") -> Incoming:
         """One request, one answer."""
@@ -280,7 +231,7 @@ class Connection:
 
     def check_size(self, operation: str, size: int) -> None:
         """A payload over the server's bound would cost the connection; refuse it before."""
-        bound = self._client.max_payload
+        bound = self.max_payload
         if self.connected and size + HEADER_MAX_BYTES > bound:
             raise Refused(
                 operation, f"a payload of {size} bytes is too large for a server with max_payload {bound}"
@@ -292,27 +243,26 @@ class Connection:
         """Subscribe; on return the server knows of it. ``NotSent`` if there is no connection."""
         if not self.connected:
             raise NotSent(self._problem)
-        listener = Listener(self, subject, group, take)
-        self._listeners.add(listener)
+        self._next_sid += 1
+        listener = self._listeners[self._next_sid] = Listener(self, subject, group, take, self._next_sid)
         try:
-            await listener.attach(self._client)
-            with Mailbox(
-                self
-            ) as echo:  # a message to ourselves comes back once the server has seen what was before
+            await self.send(subscribe(subject, group, listener.sid))
+            with Mailbox(self) as echo:  # it comes back once the server has seen what was before
                 await self.send(frame(echo.address, "", b"", b""))
                 await echo.get(ECHO_S)
             if listener.forbidden is not None:
                 raise listener.forbidden
-        except Forbidden:
+        except Unanswered as error:
             await listener.stop()
-            raise
-        except Exception as error:  # whatever nats-py says, the subscription is not there
-            await listener.stop()
-            raise NotSent(_words(error)) from error
+            raise NotSent(str(error)) from error
         except BaseException:
             await listener.stop()
             raise
         return listener
+
+    async def _stop_listening(self, listener: Listener) -> None:
+        if self._listeners.pop(listener.sid, None) is not None and self.connected:
+            await self.send(unsubscribe(listener.sid))
 
     def new_inbox(self) -> str:
         """A subject that nobody else hears: of another role by the server's rules, of ours by chance."""
@@ -324,117 +274,91 @@ class Connection:
         mailbox.address = f"{self._prefix}.{mailbox.token}"
         self._mailboxes[mailbox.token] = mailbox
 
-    async def _deliver(self, message: Any) -> None:
-        mailbox = self._mailboxes.get(message.subject[len(self._prefix) + 1 :])
-        if mailbox is not None:
-            mailbox.put(Incoming(message.subject, message.reply or "", message.data, message.headers or {}))
+    def _take(self, message: Incoming) -> None:
+        """A message for whoever subscribed to it. Hot."""
+        if message.sid == _MAILBOXES:
+            mailbox = self._mailboxes.get(message.subject[len(self._prefix) + 1 :])
+            if mailbox is not None:
+                mailbox.put(message)
+        elif (listener := self._listeners.get(message.sid)) is not None:
+            listener.take(message)
 
     # ── coming back ─────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _replace_client(self, deadline_s: float) -> None:
-        """Open a fresh client in place of the old one."""
-        if self._keeper is not None:
-            await _discard(self._client)
-        client = _Client()
-        client.secure = self._login.secure
-        refused = asyncio.Event()
-        options = self._options(client, refused)
-        work: list[Awaitable[Any]] = [client.connect(**options), refused.wait()]
-        tasks = [asyncio.ensure_future(each) for each in work]
+    async def _try_servers(self) -> bool:
+        """Dial the servers in turn: whether one let us in; ``Refused`` if one says no."""
+        for url in self._servers():
+            try:
+                async with asyncio.timeout(DIAL_S):
+                    await self._dial(url)
+                return True
+            except TimeoutError:
+                self._problem = "no answer from the server"
+            except NotLetIn as error:
+                self._problem = str(error)
+                raise Refused("connect to the store", _not_let_in(self._login)) from None
+            except NotConnected as error:
+                self._problem = str(error)[:200]
+        return False
+
+    def _servers(self) -> Iterator[str]:
+        """The servers to try: after the last one the others of the settings first, then those that it told of."""
+        last = self._client
+        self._urls.append(self._urls.pop(0))
+        yield from self._urls
+        if last is not None:
+            scheme = "tls" if self._login.secure else "nats"
+            yield from (f"{scheme}://{each}" for each in last.info.connect_urls)
+
+    async def _dial(self, url: str) -> None:
+        client = NatsClient(self._take, self._complained, self._lost)
+        wanted = [subscribe(f"{self._prefix}.*", "", _MAILBOXES)]
+        wanted += (subscribe(each.subject, each.group, each.sid) for each in self._listeners.values())
         try:
-            await asyncio.wait(tasks, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
-            if tasks[0].done():
-                tasks[0].result()
-                await client.subscribe(
-                    f"{self._prefix}.*", cb=self._deliver, pending_msgs_limit=0, pending_bytes_limit=0
-                )
-                for listener in tuple(self._listeners):
-                    await listener.attach(client)
-                await client.flush(timeout=5)
-                if self._login.secure and not _encrypted(client):  # nats-py has changed beneath ``_Client``
-                    raise _Unencrypted("the connection is not encrypted")
-                self._client = client
-                self._came_up()
-        except Exception as error:
-            self._problem = _words(error)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            if self._client is not client:
-                await _discard(client)
-        if self._client is not client:
-            if refused.is_set():
-                raise Refused("connect to the store", _not_let_in(self._login))
-            raise StoreUnavailable("connect to the store", f"{', '.join(self._urls)}: {self._problem}")
-
-    def _options(self, client: Client, refused: asyncio.Event) -> dict[str, Any]:
-        """How nats-py is to connect, and whom it tells of what."""
-
-        async def on_error(error: Exception) -> None:
-            if client is self._client or not self._up.is_set():
-                self._problem = _words(error)
-            if "authorization violation" in str(error).lower():
-                refused.set()
-            if (violation := _VIOLATION.search(str(error))) is not None:
-                self._forbid(violation[1], violation[2])
-            _log.debug("store connection", problem=_words(error))
-
-        async def on_lost() -> None:
-            if client is self._client:
-                self._went_down("the connection to the server was lost")
-
-        async def on_back() -> None:
-            if client is self._client:
-                self._came_up()
-
-        login = self._login
-        proof: dict[str, Any] = {}
-        if login.seed:
-            proof["signature_cb"] = lambda nonce: sign(self._login.seed, nonce)
-            if login.jwt:
-                proof["user_jwt_cb"] = lambda: bytearray(self._login.jwt.encode())
-            else:
-                _show_key(client, login)
-        if self._context is not None:
-            proof["tls"] = self._context
-            proof["tls_handshake_first"] = login.first
-            if login.tls_name:
-                proof["tls_hostname"] = login.tls_name
-        return {
-            **proof,
-            "servers": self._urls,
-            "token": login.token or None,
-            "name": self._name,
-            "error_cb": on_error,
-            "disconnected_cb": on_lost,
-            "reconnected_cb": on_back,
-            "max_reconnect_attempts": -1,
-            "reconnect_time_wait": RECONNECT_S,
-            "connect_timeout": 2,
-            "ping_interval": PING_S,
-            "pending_size": 2 * SEND_BUFFER_MAX_BYTES,
-        }
+            await client.dial(url, self._login, self._context, self._name, b"".join(wanted))
+        except BaseException:
+            client.fail("it was not let in")
+            raise
+        back = self._client is not None
+        self._client = client
+        self._down.clear()
+        if back:
+            self.reconnects += 1
+            _log.info("the store is back", url=self.url)
+        self._up.set()
 
     async def _keep(self) -> None:
-        """Replace the client when it has given up."""
+        """Follow files that are replaced, and dial again after a loss."""
         loop = asyncio.get_running_loop()
+        warn_s = loop.time() + WARN_S
         while True:
-            await asyncio.sleep(KEEPER_S)
-            self._reload()
-            away_s = 0.0 if self._up.is_set() else loop.time() - self._since_s
-            if self._client.is_closed or away_s > STALLED_S:
-                self._went_down("the connection to the server was lost")
+            if self.connected:
+                warn_s = loop.time() + WARN_S
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await self._down.wait()
+            else:
                 try:
-                    await self._replace_client(STALLED_S)
-                except (Refused, StoreUnavailable) as error:
-                    _log.warning("the store cannot be reached", problem=str(error))
+                    back = await self._try_servers()
+                except Refused as error:
+                    back, self._problem = False, str(error)
+                if not back:
+                    await asyncio.sleep(DIAL_AGAIN_S)
+                    if loop.time() > warn_s:
+                        warn_s = loop.time() + WARN_S
+                        _log.warning("the store cannot be reached", problem=self._problem)
+            self._reload()
+
+    def _complained(self, problem: str) -> None:
+        if (violation := _VIOLATION.search(problem)) is not None:
+            self._forbid(violation[1].lower(), violation[2])
+
+    def _lost(self, client: NatsClient, problem: str) -> None:
+        if client is self._client:
+            self._went_down(problem)
 
     def _forbid(self, action: str, subject: str) -> None:
-        """Bring a violation to those who wait; the log hears of each once, for nobody may be waiting.
-
-        nats-py has put the server's words, and the subject in them, in lower case.
-        """
+        """Bring a violation to those who wait; the log hears of each once, for nobody may be waiting."""
         error = Forbidden(self._login.role, "publish on" if action == "publish" else "subscribe to", subject)
         if str(error) not in self._told:
             if len(self._told) >= FORBIDDEN_TOLD_MAX:
@@ -445,9 +369,9 @@ class Connection:
             for mailbox in tuple(self._mailboxes.values()):
                 mailbox.forbid(error)
             return
-        for listener in self._listeners:
-            if listener.subject.lower() == subject:
-                listener.forbidden = Forbidden(error.role, error.action, listener.subject)
+        for listener in self._listeners.values():
+            if listener.subject == subject:
+                listener.forbidden = error
 
     def _reload(self) -> None:
         """Follow files that are replaced: the next handshake and log-in go by the new ones."""
@@ -456,63 +380,24 @@ class Connection:
         self._files = found
         try:
             self._login = self._login.renewed()
-            if self._login.seed and not self._login.jwt:
-                _show_key(self._client, self._login)
             if self._context is not None:
                 self._login.load(self._context)
         except OperatorError as error:
             _log.warning("new files for the store are not used", problem=str(error))
 
-    def _came_up(self) -> None:
-        if self._since_s:
-            self.reconnects += 1
-            _log.info("the store is back", url=self.url)
-        self._up.set()
-
     def _went_down(self, problem: str) -> None:
-        if self._up.is_set():
-            self._up.clear()
-            self.losses += 1
-            self._since_s = asyncio.get_running_loop().time()
-            if not self.closed:
-                _log.warning("the store is away", problem=problem)
         self._problem = problem
+        if not self._up.is_set():
+            return
+        self._up.clear()
+        self._down.set()
+        self.losses += 1
+        if not self.closed:
+            _log.warning("the store is away", problem=problem)
         for mailbox in tuple(self._mailboxes.values()):
             mailbox.lose()
         for call in tuple(self.lost):
             call()
-
-
-def _show_key(client: Client, login: Login) -> None:
-    """The key that a client logs in with; nats-py sets it from a package that we do not need."""
-    client._public_nkey = public_key(login.seed)
-
-
-class _Client(Client):
-    """nats-py, which says nothing to a server without TLS if it is to be ``secure``.
-
-    By itself it goes by the first words of whoever answers, whatever the address is: if those do not ask for TLS, it
-    sends token, JWT and signature in clear text, also whenever it comes back to a server. CONNECT is the first thing
-    that it sends.
-    """
-
-    secure = False
-
-    def _connect_command(self) -> bytes:
-        if self.secure and not _encrypted(self):
-            if self._transport is not None:
-                self._transport.close()  # type: ignore[no-untyped-call]  # nats-py leaves it open
-            raise _Unencrypted("the server does not speak TLS")
-        return super()._connect_command()
-
-
-class _Unencrypted(errors.Error):
-    """TLS was asked for, and the server has none."""
-
-
-def _encrypted(client: Client) -> bool:
-    writer = getattr(client._transport, "_io_writer", None)
-    return writer is not None and writer.get_extra_info("ssl_object") is not None
 
 
 def _signatures(login: Login) -> tuple[tuple[int, int, int], ...]:
@@ -533,19 +418,3 @@ def _not_let_in(login: Login) -> str:
     if login.token:
         return "the server does not accept the token; check nats.token"
     return "the server asks for a log-in; set nats.credentials (or nats.token)"
-
-
-async def _discard(client: Client) -> None:
-    """Close a client whatever state it is in."""
-    try:
-        async with asyncio.timeout(
-            DISCARD_S
-        ):  # after a handshake that failed, it may wait for an end that never comes
-            await client.close()
-    except Exception as error:  # closing what is broken may fail in any way, and changes nothing
-        _log.debug("a store connection did not close cleanly", problem=_words(error))
-
-
-def _words(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text[:200]

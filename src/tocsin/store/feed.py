@@ -32,7 +32,8 @@ import msgspec
 import structlog
 
 from tocsin.errors import StoreUnavailable, TocsinError
-from tocsin.store.connection import Incoming, Listener, NotSent, Unanswered, frame
+from tocsin.store.connection import Listener, NotSent, Unanswered
+from tocsin.store.nats_protocol import Incoming, frame
 from tocsin.store.stream import PAUSE_MAX_S, PAUSE_S, Stored, Stream
 from tocsin.store.verdict import judge, read_answer
 

@@ -1,19 +1,20 @@
 """The store on NATS JetStream: ``ports.Store`` over one connection.
 
-Streams are made, or their bounds adapted, when a log or table is opened. Names: the log ``x`` is the stream ``x``, the
+Streams are made, or their bounds adapted, when a log or table is opened; where servers know roles, by the operator only
+(``tocsin up``, ``tocsin store prepare``). Names: the log ``x`` is the stream ``x``, the
 table ``x`` the stream ``KV_x``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import structlog
 
 from tocsin.config import Nats
-from tocsin.errors import OperatorError, Refused, StoreFull
+from tocsin.errors import Forbidden, OperatorError, Refused, StoreFull
 from tocsin.ports import PAYLOAD_MAX_BYTES, LogSpec, TableSpec
 from tocsin.store import jetstream_log, jetstream_table, rules
 from tocsin.store.connection import Connection
@@ -21,9 +22,13 @@ from tocsin.store.jetstream_bus import JetStreamBus
 from tocsin.store.jetstream_log import JetStreamLog
 from tocsin.store.jetstream_table import JetStreamTable
 from tocsin.store.login import Login, login_of
+from tocsin.store.reads import Reads
 from tocsin.store.roles import Role, may_adapt
 from tocsin.store.stream import Stream, persist
-from tocsin.store.verdict import NO_STREAM, STREAM_IS_THERE, judge, read_answer
+from tocsin.store.verdict import NO_STREAM, STREAM_IS_THERE, Passing, judge, read_answer
+
+# What our streams never have: by these a stream holds, or tells, what is in another.
+COPYING: Final = ("sources", "mirror", "republish", "subject_transform")
 
 
 class StoreStatistics(msgspec.Struct, frozen=True):
@@ -42,8 +47,16 @@ class StoreStatistics(msgspec.Struct, frozen=True):
 class JetStreamStore:
     """One client of the servers."""
 
-    def __init__(self, connection: Connection, replicas: int, deadline_s: float, role: str = "") -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        replicas: int,
+        deadline_s: float,
+        role: str = "",
+        reads: Reads | None = None,
+    ) -> None:
         self._connection = connection
+        self._reads = reads or Reads(connection)
         self._role = role
         self._replicas = replicas
         self._deadline_s = deadline_s
@@ -52,6 +65,7 @@ class JetStreamStore:
         # Of logs and tables by name: the bytes that one may take whose spec says nothing of it. Who knows no shares
         # leaves those as they are that it opens.
         self.shares: Mapping[str, int] = {}
+        self.prepares = False  # whether all streams that it opens get the bounds of its settings
 
     @classmethod
     async def open(
@@ -94,9 +108,16 @@ class JetStreamStore:
             raise Refused("connect to the store", "no server is named; give at least one URL")
         if replicas not in (1, 3, 5):
             raise Refused("connect to the store", f"replicas = {replicas} is not 1, 3 or 5")
-        connection = Connection(urls, login or Login(token=token), name)
+        login = login or Login(token=token)
+        connection = Connection(urls, login, name)
         await connection.open(deadline_s)
-        return cls(connection, replicas, deadline_s, "" if login is None else login.role)
+        reads = Reads(connection, urls, login.reading(), name)
+        try:
+            await reads.open(deadline_s)
+        except BaseException:
+            await connection.close()
+            raise
+        return cls(connection, replicas, deadline_s, login.role, reads)
 
     @property
     def bus(self) -> JetStreamBus:
@@ -137,18 +158,22 @@ class JetStreamStore:
     async def stream(self, name: str) -> Stream:
         """A stream as JetStream has it, for those who look beneath: diagnosis, tests and benchmarks."""
         operation = f"look at stream {name!r}"
-        unknown = Stream(self._connection, name, self._replicas, self._deadline_s)
+        unknown = self._stream(name, self._replicas)
         answer = await unknown.api(operation, "STREAM.INFO", {})
-        return Stream(self._connection, name, int(answer["config"]["num_replicas"]), self._deadline_s)
+        return self._stream(name, int(answer["config"]["num_replicas"]))
+
+    def _stream(self, name: str, replicas: int) -> Stream:
+        return Stream(self._connection, name, replicas, self._deadline_s, self._reads)
 
     async def close(self) -> None:
         self._bus.close()
+        await self._reads.close()
         await self._connection.close()
 
     def statistics(self) -> StoreStatistics:
         totals = [log.statistics for log in self._logs]
         return StoreStatistics(
-            connected=self._connection.connected,
+            connected=self._connection.connected and self._reads.connection.connected,
             url=self._connection.url,
             reconnects=self._connection.reconnects,
             appends=sum(each.appends for each in totals),
@@ -173,7 +198,8 @@ class JetStreamStore:
     async def _open(self, operation: str, config: dict[str, Any]) -> Stream:
         """Create the stream, or adapt it if there is one that differs. Replicas are added, never taken away.
 
-        Who may not adapt it takes it as it is: the role that may does so when it starts.
+        Who may not adapt it takes it as it is: the role that may does so when it starts. Who may not make it waits for
+        the operator.
         """
         name = config["name"]
 
@@ -191,18 +217,34 @@ class JetStreamStore:
         async def attempt(timeout_s: float) -> int:
             found = await request("INFO", {}, timeout_s)
             while found is None:
-                if (created := await request("CREATE", config, timeout_s)) is not None:
+                try:
+                    created = await request("CREATE", config, timeout_s)
+                except Forbidden:
+                    raise Passing(operation, missing(self._role, name)) from None
+                if created is not None:
                     return int(created["num_replicas"])
                 found = await request("INFO", {}, timeout_s)  # another has just created it, with other bounds
             wanted = dict(config)
             wanted["num_replicas"] = max(int(found["num_replicas"]), config["num_replicas"])
             if config["max_bytes"] == -1:  # who says nothing of it leaves it as it is
                 wanted["max_bytes"], wanted["discard"] = found["max_bytes"], found["discard"]
-            if any(found.get(key) != value for key, value in wanted.items()):
-                if not may_adapt(self._role, name):
+            differs = any(found.get(key) != value for key, value in wanted.items())
+            if differs or any(found.get(key) for key in COPYING):
+                if not self.prepares and not may_adapt(self._role, name):
                     return int(found["num_replicas"])
-                await request("UPDATE", wanted, timeout_s)
+                try:
+                    await request("UPDATE", wanted, timeout_s)
+                except Forbidden:
+                    return int(found["num_replicas"])
             return int(wanted["num_replicas"])
 
         replicas = await persist(self._connection, operation, self._deadline_s, attempt)
-        return Stream(self._connection, name, replicas, self._deadline_s)
+        return self._stream(name, replicas)
+
+
+def missing(role: str, stream: str) -> str:
+    """Why somebody who may not make a stream does not find it, and what to do."""
+    return (
+        f"there is no stream {stream}, and the role {role} may not make it: `tocsin up` makes the streams of embedded "
+        "servers when it starts, `tocsin store prepare` those of servers of your own"
+    )

@@ -25,7 +25,8 @@ from typing import Final
 from tocsin.errors import Conflict, OutcomeUnknown, StoreFull, StoreUnavailable
 from tocsin.ports import Record
 from tocsin.store import rules
-from tocsin.store.connection import Incoming, Mailbox, NotSent, Unanswered, frame
+from tocsin.store.connection import Mailbox, NotSent, Unanswered
+from tocsin.store.nats_protocol import Incoming, frame
 from tocsin.store.stream import Stream
 from tocsin.store.verdict import (
     BATCH_INCOMPLETE,

@@ -13,9 +13,10 @@ from contextlib import asynccontextmanager
 import structlog
 
 from tocsin.errors import DeadlineExceeded, NoResponder, StoreUnavailable
-from tocsin.ports import Delivery
+from tocsin.ports import BusMessage
 from tocsin.store import rules
-from tocsin.store.connection import Connection, Incoming, Listener, Mailbox, NotSent, Unanswered, frame
+from tocsin.store.connection import Connection, Listener, Mailbox, NotSent, Unanswered
+from tocsin.store.nats_protocol import Incoming, frame
 from tocsin.store.service import Service
 from tocsin.store.stream import persist
 from tocsin.store.subscription import Subscription
@@ -47,7 +48,7 @@ class JetStreamBus:
     @asynccontextmanager
     async def subscribe(
         self, subject: str, *, group: str | None = None
-    ) -> AsyncIterator[AsyncIterator[Delivery]]:
+    ) -> AsyncIterator[AsyncIterator[BusMessage]]:
         rules.check_pattern("subscribe", subject)
         if group is not None:
             rules.check_name("subscribe", group)
@@ -55,7 +56,7 @@ class JetStreamBus:
 
         def take(message: Incoming) -> None:
             if (
-                not subscription.offer(Delivery(message.subject, message.payload))
+                not subscription.offer(BusMessage(message.subject, message.payload))
                 and subscription.dropped == 1
             ):
                 _log.warning("a slow subscription loses messages", subject=subject)
@@ -71,7 +72,7 @@ class JetStreamBus:
 
     @asynccontextmanager
     async def serve(
-        self, subject: str, answer: Callable[[Delivery], Awaitable[bytes]]
+        self, subject: str, answer: Callable[[BusMessage], Awaitable[bytes]]
     ) -> AsyncIterator[None]:
         rules.check_pattern("serve", subject)
         service = Service(subject, answer)
@@ -88,7 +89,7 @@ class JetStreamBus:
             # JetStream delivers what a consumer's maker wants where it wants, with a reply of its own or none: what is
             # to be answered elsewhere than in an inbox was not asked by who may ask here.
             if message.reply.startswith(INBOXES):
-                service.take(Delivery(message.subject, message.payload), reply)
+                service.take(BusMessage(message.subject, message.payload), reply)
 
         listener = await self._listen(f"serve {subject}", subject, "", take)
         try:

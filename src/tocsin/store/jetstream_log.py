@@ -15,7 +15,7 @@ from tocsin.ports import READ_MAX, READ_MAX_BYTES, Entry, LogSpec, Page, Record
 from tocsin.store import rules
 from tocsin.store.feed import Feed
 from tocsin.store.jetstream_append import Append
-from tocsin.store.stream import Stored, Stream, is_mark, marks_of, own_marks, persist
+from tocsin.store.stream import MARKS_MAX, Stored, Stream, is_mark, marks_of, own_marks, persist
 
 IN_FLIGHT_MAX: Final = 16  # appends under way in one log; the server stages at most 50 batches of a stream
 SUBJECTS_CHECKED_MAX: Final = 65_536  # subjects remembered as good, so that a busy one is checked once
@@ -45,7 +45,8 @@ def stream_config(spec: LogSpec, name: str, replicas: int) -> dict[str, Any]:
         "duplicate_window": int(spec.dedupe_window_s * 1e9),
         "allow_direct": True,
         "allow_atomic": True,
-        "allow_rollup_hdrs": True,  # marks replace each other
+        "allow_msg_ttl": True,  # marks go by themselves
+        "allow_rollup_hdrs": False,  # by such a header whoever may append could purge
     }
 
 
@@ -116,17 +117,21 @@ class JetStreamLog:
     ) -> Page:
         operation = f"read log {self._spec.name!r}"
         rules.check_read(operation, subject, start, limit)
+        asked, first = limit, True
         while True:
             if fresh:
                 marks = marks_of(subject, self._spec.subjects)
-                found = await self._stream.fresh_slice(operation, subject, start, limit, marks)
+                found = await self._stream.fresh_slice(operation, subject, start, asked, marks)
             else:
-                found = await self._stream.slice(operation, subject, start, limit, max_bytes)
-            self._check_kept(start, found.oldest)
+                found = await self._stream.slice(operation, subject, start, asked, max_bytes)
+            if first:  # later, marks that were passed over may be gone
+                self._check_kept(start, found.oldest)
             entries = tuple([_entry(each) for each in found.messages if not is_mark(each.subject)])
+            if len(entries) > limit:
+                return Page(entries[:limit], entries[limit - 1].position + 1, found.newest)
             if entries or not found.messages or found.next > found.newest:
                 return Page(entries, found.next, found.newest)
-            start = found.next  # a page of marks
+            start, asked, first = found.next, max(limit, MARKS_MAX), False  # a page of marks
 
     def _check_kept(self, start: int, oldest: int) -> None:
         """A log that keeps so many per subject has holes by design: there, a later entry stands for an older one."""

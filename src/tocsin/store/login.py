@@ -15,9 +15,15 @@ import msgspec
 
 from tocsin.config import Nats
 from tocsin.errors import OperatorError
-from tocsin.store.nkeys import SeedInvalid, read_credentials
+from tocsin.store.nkeys import SeedInvalid, read_credentials, second_seed
 
 FILE_MAX_BYTES: Final = 64 << 10
+READERS: Final = (
+    "broker",
+    "coordinator",
+    "pipeline",
+    "feeder",
+)  # operators and users of SQL read as they are
 ROLE: Final = "{role}"  # what a path may hold in place of the role
 
 
@@ -28,6 +34,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
     seed: str = ""
     jwt: str = ""
+    second: bool = False  # the seed is not the file's, but made of it (``reading``)
     credentials: str = ""  # the file that seed and JWT are from; who replaces it is followed (``renewed``)
     secure: bool = False  # TLS, or no connection
     first: bool = False  # TLS begins before the server says a word, so that nobody can talk us out of it
@@ -49,7 +56,13 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
         if not self.credentials:
             return self
         jwt, seed = _credentials(self.credentials)
-        return msgspec.structs.replace(self, jwt=jwt, seed=seed)
+        return msgspec.structs.replace(self, jwt=jwt, seed=second_seed(seed) if self.second else seed)
+
+    def reading(self) -> Login | None:
+        """The log-in to the account of direct gets (``store.roles``); None for those who have none there."""
+        if not self.seed or self.jwt or self.role not in READERS:
+            return None
+        return msgspec.structs.replace(self, seed=second_seed(self.seed), second=True)
 
     def context(self) -> ssl.SSLContext | None:
         """TLS as these files have it; ``OperatorError`` if they cannot be used. None: no TLS is asked for."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from tocsin.errors import DeadlineExceeded, NoResponder, StoreUnavailable
-from tocsin.ports import Delivery
+from tocsin.ports import BusMessage
 from tocsin.store import rules
 from tocsin.store.service import Service
 from tocsin.store.subscription import Subscription
@@ -30,7 +30,7 @@ class MemoryExchange:
         self.services: list[Service] = []
         self._turns: dict[tuple[str, str], int] = {}  # (pattern, group) → whose turn it is
 
-    def publish(self, delivery: Delivery) -> None:
+    def publish(self, delivery: BusMessage) -> None:
         groups: dict[tuple[str, str], list[MemorySubscription]] = {}
         for subscription in self.subscriptions:
             if not rules.matches(subscription.pattern, delivery.subject):
@@ -56,12 +56,12 @@ class MemoryBus:
         self._check_open("publish")
         rules.check_subject("publish", subject)
         rules.check_value(f"publish on {subject}", payload)
-        self._exchange.publish(Delivery(subject, payload))
+        self._exchange.publish(BusMessage(subject, payload))
 
     @asynccontextmanager
     async def subscribe(
         self, subject: str, *, group: str | None = None
-    ) -> AsyncIterator[AsyncIterator[Delivery]]:
+    ) -> AsyncIterator[AsyncIterator[BusMessage]]:
         self._check_open("subscribe")
         rules.check_pattern("subscribe", subject)
         if group is not None:
@@ -77,7 +77,7 @@ class MemoryBus:
 
     @asynccontextmanager
     async def serve(
-        self, subject: str, answer: Callable[[Delivery], Awaitable[bytes]]
+        self, subject: str, answer: Callable[[BusMessage], Awaitable[bytes]]
     ) -> AsyncIterator[None]:
         self._check_open("serve")
         rules.check_pattern("serve", subject)
@@ -99,7 +99,7 @@ class MemoryBus:
             if not answered.done():
                 answered.set_result(answer)
 
-        delivery = Delivery(subject, payload)
+        delivery = BusMessage(subject, payload)
         asked = [s for s in self._exchange.services if rules.matches(s.subject, subject)]
         if not asked:
             raise NoResponder(subject)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hmac
 import re
 from typing import Final
 
 _SEED: Final = 18 << 3  # "S"
 _USER: Final = 20 << 3  # "U"
+_SEED_OF_USER: Final = bytes((_SEED | _USER >> 5, (_USER & 31) << 3))
 _KEY_BYTES: Final = 32
+_SECOND: Final = b"tocsin: direct gets"  # changed, every key in the readers' account would be another
 _CREDENTIALS: Final = re.compile(
     r"-----BEGIN NATS USER JWT-----\s+(?P<jwt>\S+)\s+-+END NATS USER JWT-+.*"
     r"-----BEGIN USER NKEY SEED-----\s+(?P<seed>\S+)\s+-+END USER NKEY SEED-+",
@@ -31,7 +34,16 @@ def make_seed() -> str:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     raw = Ed25519PrivateKey.generate().private_bytes_raw()
-    return _spelt(bytes((_SEED | _USER >> 5, (_USER & 31) << 3)) + raw)
+    return _spelt(_SEED_OF_USER + raw)
+
+
+def second_seed(seed: str) -> str:
+    """Another seed that follows from the first; the first does not follow from it. ``SeedInvalid``.
+
+    A server knows a key in one account only, and a process has one file. So its key in the other account
+    (``store.roles``) is made of what is in the file.
+    """
+    return _spelt(_SEED_OF_USER + hmac.digest(_raw(seed), _SECOND, "sha256"))
 
 
 def public_key(seed: str) -> str:

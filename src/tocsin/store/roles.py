@@ -3,19 +3,24 @@
 A **role** is a kind of process. Each has a key of its own, and the server lets it publish and subscribe to what its row
 says. Rows name the network's streams (logs, and tables as ``KV_…``) with what is done to each:
 
-    make     create it if it is missing; never change or delete it
-    read     look at it, read by position, follow, watch
+    look     see how large it is; whoever has another verb may
+    read     read by position, follow, watch
+    fresh    read it fresh, which writes marks (``store.stream``); of a log whoever reads it may
     write    append to it, put into it
     trim     forget what lies before a position
-    adapt    change its bounds, which may drop what is in it
 
 and the subjects of the bus that it says something on, or hears. An inbox is where answers come: each role hears its own
 only, and may send to the inboxes of those whom it answers.
 
-The operator may do everything, deleting included; nobody else may delete a stream. To adapt a table is allowed to who
-may empty it anyway, key by key; a log is adapted by one role, which is never one that only appends to it: a
-broker can neither purge the message log nor shrink it. A **user** of SQL is a name that the server has proven, and may
-ask the pipeline under that name.
+The operator may do everything. Nobody else makes, changes or deletes a stream: whoever may change one can have it copy
+any other (``sources``), and to shrink a log is to purge it. ``tocsin up`` and ``tocsin store prepare`` make them.
+
+**Two accounts.** A server sends the answer to a *direct get*, a stored message as it is, to whatever subject the
+request names, also to one that the requester may not publish on, and whoever listens there takes it. So direct gets are
+not in the account of the streams (``STREAMS``) but in one that has only them (``READS``). The server maps their answers
+back to that account, where nobody listens but those who ask. Each role has a second key there, made of its first.
+
+A **user** of SQL is a name that the server has proven, and may ask the pipeline under that name.
 """
 
 from __future__ import annotations
@@ -27,9 +32,11 @@ import msgspec
 
 from tocsin.store.stream import MARK, own_marks
 
-Verb = Literal["make", "read", "write", "trim", "adapt"]
+Verb = Literal["look", "read", "fresh", "write", "trim"]
 Role = Literal["broker", "coordinator", "pipeline", "feeder", "operator"]
 ROLES: Final[tuple[Role, ...]] = ("broker", "coordinator", "pipeline", "feeder", "operator")
+STREAMS: Final = "streams"  # the account of streams and bus
+READS: Final = "reads"  # the account of direct gets
 USER: Final = "user"  # prefix of the inbox of those who may ask for SQL and nothing else
 
 # Streams by the name behind the network's and a hyphen, and the subjects that they take. N stands for the network.
@@ -73,20 +80,20 @@ def _row(
     return Row(verbs, tuple(says), tuple(hears), tuple(answers))  # type: ignore[arg-type]
 
 
-OWN: Final = "make adapt read write"
+OWN: Final = "read fresh write"
 
 TABLE: Final[Mapping[Role, Row]] = {
     "broker": _row(
         streams={
-            "commands": "make read",
-            "messages": "make read write",
-            "notices": "make read",
+            "commands": "read",
+            "messages": "read write",
+            "notices": "read",
             "network": OWN,
             "retained": OWN,
             "sessions": OWN,
             "groups": OWN,
             "channel-subscriptions": OWN,
-            "catalogue": "make read",
+            "catalogue": "read",
         },
         says=(
             "N.to.coordinator",
@@ -116,7 +123,7 @@ TABLE: Final[Mapping[Role, Row]] = {
             "commands": f"{OWN} trim",
             "snapshots": f"{OWN} trim",
             "coordination": OWN,
-            "messages": "make adapt",
+            "messages": "look",
         },
         says=("N.to.>", "N.summary.*"),
         hears=("N.to.coordinator", "N.to.coordinator.>"),
@@ -126,11 +133,11 @@ TABLE: Final[Mapping[Role, Row]] = {
             "pipeline": OWN,
             "catalogue": OWN,
             "notices": f"{OWN} trim",
-            "feeds": "make adapt read trim",
-            "channel-subscriptions": "make read",
-            "feeder": "make read",
-            "sessions": "make read",
-            "messages": "make read",
+            "feeds": "read trim",
+            "channel-subscriptions": "read",
+            "feeder": "read fresh",
+            "sessions": "read fresh",
+            "messages": "read",
         },
         hears=("N.pipeline.>",),
         answers=("broker", "operator", USER),
@@ -138,9 +145,9 @@ TABLE: Final[Mapping[Role, Row]] = {
     "feeder": _row(
         streams={
             "feeder": OWN,
-            "feeds": "make read write",
-            "messages": "make read",
-            "catalogue": "make read",
+            "feeds": "read write",
+            "messages": "read",
+            "catalogue": "read",
         },
         hears=("N.feeder.status",),
         answers=("operator", USER),
@@ -156,12 +163,23 @@ class Permissions(msgspec.Struct, frozen=True):
     subscribe: tuple[str, ...]
 
 
-def permissions(role: Role, network: str) -> Permissions:
-    """What the server lets a role do."""
+# Whose settings the bounds of streams go by, where servers know no roles; with roles it is the operator.
+ADAPTED: Final[Mapping[str, tuple[str, ...]]] = {
+    "broker": ("network", "retained", "sessions", "groups", "channel-subscriptions"),
+    "coordinator": ("commands", "snapshots", "coordination", "messages"),
+    "pipeline": ("pipeline", "catalogue", "notices", "feeds"),
+    "feeder": ("feeder",),
+}
+
+
+def permissions(role: Role, network: str, *, direct: bool = False) -> Permissions:
+    """What the server lets a role do in the streams' account. ``direct``: direct gets too, for want of another one."""
     row = TABLE[role]
     publish: list[str] = []
     for name, verbs in row.streams.items():
         publish += _stream_subjects(name, verbs, network)
+        if direct and "read" in verbs:
+            publish.append(_direct_get(name, network))
     publish += [_in(network, each) for each in row.says]
     publish += [f"_INBOX.{each}.>" for each in dict.fromkeys((role, *row.answers))]
     if ">" in publish:
@@ -173,18 +191,27 @@ def permissions(role: Role, network: str) -> Permissions:
     return Permissions(tuple(dict.fromkeys(publish)), tuple(subscribe))
 
 
-def may_adapt(role: str, stream: str) -> bool:
-    """Whether a role changes the bounds of a stream that has others; without roles everybody does.
+def reading(role: Role, network: str) -> Permissions:
+    """What the server lets a role do in the account of direct gets."""
+    read = [name for name, verbs in TABLE[role].streams.items() if "read" in verbs]
+    return Permissions(tuple(_direct_get(name, network) for name in read), (f"_INBOX.{role}.>",))
 
-    An operator could, but settings for a question are not those for a network.
+
+def direct_gets(network: str) -> tuple[str, ...]:
+    """What the account of direct gets has of the streams' account."""
+    return tuple(_direct_get(name, network) for name in (*LOGS, *TABLES))
+
+
+def may_adapt(role: str, stream: str) -> bool:
+    """Whether a role changes the bounds of a stream that has others, where servers know no roles.
+
+    A log is adapted by one role, which is never one that only appends to it. An operator could, but settings for a
+    question are not those for a network.
     """
     if not role:
         return True
-    row = TABLE.get(role)  # type: ignore[call-overload]
     named = stream.removeprefix("KV_")
-    return row is not None and any(
-        "adapt" in verbs and named.endswith(f"-{name}") for name, verbs in row.streams.items()
-    )
+    return any(named.endswith(f"-{name}") for name in ADAPTED.get(role, ()))
 
 
 def user_permissions(name: str, network: str) -> Permissions:
@@ -198,28 +225,31 @@ def _in(network: str, subject: str) -> str:
     return network + subject[1:] if subject[:2] in ("N.", "N_") else subject
 
 
+def _stream(name: str, network: str) -> str:
+    return f"{network}-{name}" if name in LOGS else f"KV_{network}-{name}"
+
+
+def _direct_get(name: str, network: str) -> str:
+    return f"$JS.API.DIRECT.GET.{_stream(name, network)}"
+
+
 def _stream_subjects(name: str, verbs: frozenset[Verb], network: str) -> list[str]:
-    stream = f"{network}-{name}" if name in LOGS else f"KV_{network}-{name}"
+    stream, api = _stream(name, network), "$JS.API"
     taken = [_in(network, each) for each in LOGS[name]] if name in LOGS else [f"$KV.{network}-{name}.>"]
-    api = "$JS.API"
     subjects = [f"{api}.STREAM.INFO.{stream}"]
-    if "make" in verbs:
-        subjects.append(f"{api}.STREAM.CREATE.{stream}")
-    if "adapt" in verbs:
-        subjects.append(f"{api}.STREAM.UPDATE.{stream}")
     if "read" in verbs:
         subjects += [
             f"{api}.STREAM.MSG.GET.{stream}",
-            f"{api}.DIRECT.GET.{stream}",
-            f"{api}.DIRECT.GET.{stream}.>",
             f"{api}.CONSUMER.CREATE.{stream}.>",
             f"{api}.CONSUMER.MSG.NEXT.{stream}.*",
             f"{api}.CONSUMER.DELETE.{stream}.*",
         ]
-        # Fresh reads write marks, which nobody reads (``store.stream``).
-        subjects += (
-            [own_marks(taken)] if name in LOGS else [f"{taken[0][:-1]}{each}{MARK}" for each in ("", "*.")]
-        )
+    if "read" in verbs and name in LOGS:
+        subjects.append(own_marks(taken))
+    elif (
+        "fresh" in verbs
+    ):  # whoever may publish in a table may empty it, by a header; a log has no such header
+        subjects += [f"{taken[0][:-1]}{each}{MARK}" for each in ("", "*.")]
     if "write" in verbs:
         subjects += taken
     if "trim" in verbs:

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from tocsin.ports import Delivery
+from tocsin.ports import BusMessage
 
 CONCURRENT_MAX: Final = 1_024
 
@@ -23,12 +23,12 @@ _log = structlog.get_logger("tocsin.store")
 class Service:
     """The requests of one ``serve`` context."""
 
-    def __init__(self, subject: str, answer: Callable[[Delivery], Awaitable[bytes]]) -> None:
+    def __init__(self, subject: str, answer: Callable[[BusMessage], Awaitable[bytes]]) -> None:
         self.subject = subject
         self._answer = answer
         self._running: set[asyncio.Task[None]] = set()
 
-    def take(self, delivery: Delivery, reply: Callable[[bytes], Awaitable[None]]) -> None:
+    def take(self, delivery: BusMessage, reply: Callable[[bytes], Awaitable[None]]) -> None:
         """Start to answer one request, or let it go if too many answers are under way: its asker does not wait long."""
         if len(self._running) >= CONCURRENT_MAX:
             return
@@ -36,7 +36,7 @@ class Service:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _run(self, delivery: Delivery, reply: Callable[[bytes], Awaitable[None]]) -> None:
+    async def _run(self, delivery: BusMessage, reply: Callable[[bytes], Awaitable[None]]) -> None:
         try:
             await reply(await self._answer(delivery))
         except Exception:

@@ -16,13 +16,15 @@ from typing import Any, Final
 import msgspec
 
 from tocsin.errors import StoreUnavailable
-from tocsin.store.connection import Connection, Incoming, Mailbox, NotSent, Unanswered, frame
+from tocsin.store.connection import Connection, Mailbox, NotSent, Unanswered
 from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.nats_protocol import Incoming, frame
 from tocsin.store.stream import persist
 from tocsin.store.verdict import judge, read_answer
 
 CHUNK_BYTES: Final = 128 << 10  # below every server's bound on a payload
 CHUNK_S: Final = 30.0  # that one chunk may take: a disk that is busy, not one that is gone
+KNOWN_S: Final = 10.0  # until a server of a cluster knows where chunks go
 FINISH_S: Final = 600.0  # for the server to read a whole stream back
 NAMES_MAX: Final = 1_024  # streams in one answer
 _DONE: Final = ("", "204")  # how the last chunk says that it is the last
@@ -46,6 +48,12 @@ class Saved(msgspec.Struct, frozen=True):
 
 async def stream_names(store: JetStreamStore, network: str) -> list[str]:
     """The streams of a network, in order of their names."""
+    names = await all_names(store)
+    return [name for name in names if name.removeprefix("KV_").startswith(f"{network}-")]
+
+
+async def all_names(store: JetStreamStore) -> list[str]:
+    """All streams that there are, in order of their names."""
     operation = "list the streams"
     names: list[str] = []
     while True:
@@ -54,7 +62,7 @@ async def stream_names(store: JetStreamStore, network: str) -> list[str]:
         names += some
         if not some or len(names) >= int(answer["total"]) or len(names) >= NAMES_MAX:
             break
-    return sorted(name for name in names if name.removeprefix("KV_").startswith(f"{network}-"))
+    return sorted(names)
 
 
 async def save(
@@ -62,6 +70,9 @@ async def save(
 ) -> Saved:
     """Write a stream to a file, as it is at one moment."""
     operation, connection = f"save stream {stream!r}", store.connection
+    await store.stream(
+        stream
+    )  # in a cluster that has just started: until it has a leader, who can be asked once
     digest, size = hashlib.sha256(), 0
     chunks: asyncio.Queue[Incoming] = asyncio.Queue()  # the server bounds what is not acknowledged
     with path.open("xb") as out:
@@ -142,7 +153,7 @@ async def load(
     try:
         with path.open("rb") as source:
             while chunk := source.read(CHUNK_BYTES):
-                said = await connection.ask(target, chunk, CHUNK_S)
+                said = await _hand_over(connection, target, chunk)
                 if said.payload:  # the server is content with nothing to say
                     _, problem = read_answer(operation, said.payload)
                     if problem is not None:
@@ -175,6 +186,19 @@ async def forget(store: JetStreamStore, table: str, keys: str) -> None:
     """Have a table never have had these keys, a pattern: while nobody watches it."""
     request = {"filter": f"$KV.{table}.{keys}"}
     await _ask(store.connection, f"forget {keys!r}", f"$JS.API.STREAM.PURGE.KV_{table}", request)
+
+
+async def _hand_over(connection: Connection, target: str, chunk: bytes) -> Incoming:
+    """One chunk of a stream. In a cluster it takes a moment until our server knows where it goes; ``NotSent``."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + KNOWN_S
+    while True:
+        try:
+            return await connection.ask(target, chunk, CHUNK_S)
+        except NotSent:
+            if loop.time() > end_s:
+                raise
+            await asyncio.sleep(0.05)
 
 
 async def _ask(

@@ -13,8 +13,12 @@ knows of a further message; only then is the reader sent past the end.
 the others or stood still, goes on to answer with what it knew then, until it hears of its successor or has heard of no
 quorum for ten seconds. It cannot write, though: a write needs a quorum. So a fresh read first writes a *mark*, a small
 message on a subject that nobody reads, and then believes only an answer that shows the mark or a later one: it
-shows everything that was acknowledged before the read was asked for. Marks on one subject replace each other. A stream
-with one replica needs none: nobody else can answer for it.
+shows everything that was acknowledged before the read was asked for. A stream with one replica needs none: nobody else
+can answer for it. In a table marks on one subject replace each other, as all values do. In a log they go by themselves
+after some seconds, and readers pass over them. (By a header they could replace each other there too; but the same
+header, with another word, purges a log.)
+
+**Direct gets** go over a connection of their own where servers have an account for them (``store.reads``).
 """
 
 from __future__ import annotations
@@ -28,11 +32,13 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from tocsin.errors import OutcomeUnknown, StoreUnavailable
+from tocsin.errors import Forbidden, OutcomeUnknown, StoreUnavailable
 from tocsin.ports import READ_MAX, Usage
 from tocsin.store import rules
-from tocsin.store.connection import Connection, Incoming, Mailbox, NotSent, Unanswered, frame
-from tocsin.store.verdict import NO_MESSAGE, Passing, judge, read_answer
+from tocsin.store.connection import Connection, Mailbox, NotSent, Unanswered
+from tocsin.store.nats_protocol import Incoming, frame
+from tocsin.store.reads import Reads
+from tocsin.store.verdict import NO_MESSAGE, NO_TTL, Passing, judge, read_answer
 
 ATTEMPT_S: Final = 2.0  # how long the first attempt waits for its answer; each further one twice that
 PAUSE_S: Final = 0.05  # before the second attempt; doubles up to PAUSE_MAX_S
@@ -43,7 +49,9 @@ PAGE_MAX_BYTES: Final = 16 << 20  # what one page may carry; it is cut short the
 MARK: Final = (
     "$mark"  # the token of a mark's subject in the place of a wildcard: no topic or key of ours has it
 )
-_MARK_LINES: Final = b"Nats-Rollup: sub\r\n"
+MARK_TTL_S: Final = 10  # of a mark in a log: they should be few, for who reads passes over them
+MARK_RENEW_S: Final = 5.0  # a read that still looks for its mark then writes another
+MARKS_MAX: Final = 256  # messages that are asked for at once to pass over marks
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _HEADERS_BY_SERVER: Final = frozenset(
@@ -135,8 +143,16 @@ async def persist(
 class Stream:
     """A stream by its name."""
 
-    def __init__(self, connection: Connection, name: str, replicas: int, deadline_s: float) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        replicas: int,
+        deadline_s: float,
+        reads: Reads | None = None,
+    ) -> None:
         self.connection = connection
+        self._reads = reads or Reads(connection)
         self.name = name
         self.replicas = replicas
         self.deadline_s = deadline_s
@@ -180,11 +196,15 @@ class Stream:
 
     async def mark(self, operation: str, subject: str) -> int:
         """Write a mark: its position is beyond everything that was acknowledged before."""
+        lines = b"" if self.name.startswith("KV_") else b"Nats-TTL: %ds\r\n" % MARK_TTL_S
 
         async def attempt(timeout_s: float) -> int:
             assert is_mark(subject), "a mark replaces what is on its subject"
-            reply = await self.connection.ask(subject, b"", timeout_s, _MARK_LINES)
+            reply = await self.connection.ask(subject, b"", timeout_s, lines)
             answer, error = read_answer(operation, reply.payload)
+            if error is not None and error.err_code == NO_TTL:  # nobody has adapted the stream yet
+                reply = await self.connection.ask(subject, b"", timeout_s)
+                answer, error = read_answer(operation, reply.payload)
             if error is not None:
                 raise judge(operation, error)
             return int(answer["seq"])
@@ -198,19 +218,20 @@ class Stream:
         """
         if self.replicas == 1:
             return await self.last_for(operation, pattern)
-        position = await self.mark(operation, marks)
+        mark = _Mark(self, operation, marks)
         request = {"multi_last": [pattern, marks], "max_bytes": PAGE_MAX_BYTES}
 
         async def attempt(timeout_s: float) -> tuple[Stored | None]:
-            with Mailbox(self.connection) as box:
-                await self.connection.send(self._get_frame(request, box))
+            position = await mark.position()
+            with self._mailbox() as box:
+                await self._send(self._get_frame(request, box))
                 found, _ = await _take_page(box, timeout_s)
             if not any(each.subject == marks and each.position >= position for each in found):
                 raise Passing(operation, "the server that answers is behind")
             others = [each for each in found if not is_mark(each.subject)]
             return (max(others, key=lambda each: each.position, default=None),)
 
-        return (await persist(self.connection, operation, self.deadline_s, attempt))[0]
+        return (await self._read(operation, attempt))[0]
 
     async def fresh_slice(self, operation: str, pattern: str, start: int, limit: int, marks: str) -> Slice:
         """As ``slice``; that nothing follows is said only by a server that has a mark. ``marks``: its subject."""
@@ -231,28 +252,34 @@ class Stream:
         return await persist(self.connection, operation, self.deadline_s, attempt)
 
     async def _slice_to_mark(self, operation: str, pattern: str, start: int, limit: int, marks: str) -> Slice:
-        position = await self.mark(operation, marks)
+        """A page up to a mark, which the pattern covers; without marks."""
+        mark = _Mark(self, operation, marks)
         messages: list[Stored] = []
-        after = start
+        after, asked = start, limit + 1
 
         async def attempt(timeout_s: float) -> Slice:
-            nonlocal after
+            nonlocal after, asked
+            position = await mark.position()
             bounds = await self.bounds(operation)
-            page = await self._page(operation, pattern, after, limit - len(messages) + 1)
-            cut = False
-            for message in page:
-                if len(messages) == limit:
-                    cut = True
-                    break
-                messages.append(message)
-                after = message.position + 1
-            cut = cut or sum(message.bytes for message in messages) >= PAGE_MAX_BYTES
-            if cut or _is_cut(page, position):
-                return Slice(tuple(messages), after, bounds.oldest, max(bounds.newest, position))
-            if not any(message.position >= position for message in page):
-                raise Passing(operation, "the server that answers is behind")
-            newest = max(position, after - 1)
-            return Slice(tuple(messages), newest + 1, min(bounds.oldest, newest + 1), newest)
+            while True:
+                page = await self._page(operation, pattern, after, asked)
+                for message in page:
+                    if is_mark(message.subject):
+                        after = message.position + 1
+                    elif len(messages) == limit:
+                        return Slice(tuple(messages), after, bounds.oldest, max(bounds.newest, position))
+                    else:
+                        messages.append(message)
+                        after = message.position + 1
+                cut = sum(message.bytes for message in messages) >= PAGE_MAX_BYTES
+                if cut or (messages and _is_cut(page, position)):
+                    return Slice(tuple(messages), after, bounds.oldest, max(bounds.newest, position))
+                if any(message.position >= position for message in page):
+                    newest = max(position, after - 1)
+                    return Slice(tuple(messages), newest + 1, min(bounds.oldest, newest + 1), newest)
+                if len(page) < asked:
+                    raise Passing(operation, BEHIND)
+                asked = max(limit + 1, MARKS_MAX)
 
         return await persist(self.connection, operation, self.deadline_s, attempt)
 
@@ -269,12 +296,8 @@ class Stream:
             return await self._slice_checked(operation, pattern, start, limit, max_bytes)
 
         async def attempt(timeout_s: float) -> Slice | None:
-            with (
-                Mailbox(self.connection) as newest,
-                Mailbox(self.connection) as oldest,
-                Mailbox(self.connection) as page,
-            ):
-                await self.connection.send(
+            with self._mailbox() as newest, self._mailbox() as oldest, self._mailbox() as page:
+                await self._send(
                     self._get_frame({"last_by_subj": ">"}, newest)
                     + self._get_frame({"seq": 1, "batch": 1}, oldest)
                     + self._get_frame(_page_request(pattern, start, limit, max_bytes), page)
@@ -286,7 +309,7 @@ class Stream:
                 return None  # empty, or its newest message was removed: only the bounds can tell
             return _slice(messages, start, limit, max_bytes, first.position, last.position)
 
-        found = await persist(self.connection, operation, self.deadline_s, attempt)
+        found = await self._read(operation, attempt)
         if found is not None:
             return found
         return await self._slice_checked(operation, pattern, start, limit, max_bytes)
@@ -313,7 +336,7 @@ class Stream:
                 taken += further.bytes
             return _slice(messages, start, limit, max_bytes, bounds.oldest, bounds.newest)
 
-        return await persist(self.connection, operation, self.deadline_s, attempt)
+        return await self._read(operation, attempt)
 
     async def _check_end(
         self, operation: str, pattern: str, after: int, bounds: Bounds, timeout_s: float
@@ -326,12 +349,14 @@ class Stream:
         """
         if bounds.oldest > bounds.newest:
             return  # nothing at all is kept
-        known = await self._direct_one(operation, {"last_by_subj": ">"})
+        known, start = await self._direct_one(operation, {"last_by_subj": ">"}), after
+        if known is None:  # the newest was removed, as marks are; the oldest is there
+            known, start = await self._direct_one(operation, {"seq": bounds.oldest}), 1
         if known is None or (
             rules.covers(pattern, known.subject) and after <= known.position <= bounds.newest
         ):
             raise Passing(operation, BEHIND)
-        status, known_to, found = await self._look(timeout_s, after, pattern, known.subject)
+        status, known_to, found = await self._look(timeout_s, start, pattern, known.subject)
         if status == TOO_MANY:
             await self._check_all(operation, pattern, after, bounds.newest, known.subject, timeout_s)
         elif known_to < bounds.newest or any(
@@ -343,8 +368,8 @@ class Stream:
         """The last messages of subjects from a position on; with how the answer ended, and how far the server knows."""
         request = {"multi_last": subjects, "seq": after, "max_bytes": PAGE_MAX_BYTES}
         found: list[Stored] = []
-        with Mailbox(self.connection) as box:
-            await self.connection.send(self._get_frame(request, box))
+        with self._mailbox() as box:
+            await self._send(self._get_frame(request, box))
             while not (answer := await box.get(timeout_s)).status:
                 if (message := _found(answer)) is not None:
                     found.append(message)
@@ -367,20 +392,20 @@ class Stream:
         self, operation: str, pattern: str, start: int, limit: int, max_bytes: int = PAGE_MAX_BYTES
     ) -> list[Stored]:
         async def attempt(timeout_s: float) -> list[Stored]:
-            with Mailbox(self.connection) as page:
+            with self._mailbox() as page:
                 request = _page_request(pattern, start, limit, max_bytes)
-                await self.connection.send(self._get_frame(request, page))
+                await self._send(self._get_frame(request, page))
                 return (await _take_page(page, timeout_s))[0]
 
-        return await persist(self.connection, operation, self.deadline_s, attempt)
+        return await self._read(operation, attempt)
 
     async def _direct_one(self, operation: str, request: object) -> Stored | None:
         async def attempt(timeout_s: float) -> Stored | None:
-            with Mailbox(self.connection) as mailbox:
-                await self.connection.send(self._get_frame(request, mailbox))
+            with self._mailbox() as mailbox:
+                await self._send(self._get_frame(request, mailbox))
                 return _found(await mailbox.get(timeout_s))
 
-        return await persist(self.connection, operation, self.deadline_s, attempt)
+        return await self._read(operation, attempt)
 
     async def _leader_one(self, operation: str, request: object) -> Stored | None:
         payload = msgspec.json.encode(request)
@@ -396,10 +421,42 @@ class Stream:
 
         return await persist(self.connection, operation, self.deadline_s, attempt)
 
+    async def _read(self, operation: str, attempt: Callable[[float], Awaitable[T]]) -> T:
+        """Attempts with direct gets."""
+        try:
+            return await persist(self.connection, operation, self.deadline_s, attempt)
+        except Forbidden:
+            if not await self._reads.again(self.deadline_s):
+                raise
+            return await persist(self.connection, operation, self.deadline_s, attempt)
+
+    def _mailbox(self) -> Mailbox:
+        """For the answer to a direct get."""
+        return Mailbox(self._reads.connection)
+
+    async def _send(self, gets: bytes) -> None:
+        await self._reads.connection.send(gets)
+
     def _get_frame(self, request: object, mailbox: Mailbox) -> bytes:
         subject = f"$JS.API.DIRECT.GET.{self.name}"
         mailbox.about = subject
         return frame(subject, mailbox.address, b"", msgspec.json.encode(request))
+
+
+class _Mark:
+    """The mark of one read."""
+
+    def __init__(self, stream: Stream, operation: str, subject: str) -> None:
+        self._stream, self._operation, self._subject = stream, operation, subject
+        self._position, self._written_s = 0, 0.0
+
+    async def position(self) -> int:
+        """Of one that is there still."""
+        now_s = asyncio.get_running_loop().time()
+        if not self._position or now_s - self._written_s > MARK_RENEW_S:
+            self._position = await self._stream.mark(self._operation, self._subject)
+            self._written_s = now_s
+        return self._position
 
 
 def is_mark(subject: str) -> bool:

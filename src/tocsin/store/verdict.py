@@ -21,6 +21,7 @@ DUPLICATE_IN_FLIGHT: Final = 10158  # the first append with that id is not decid
 BATCH_INCOMPLETE: Final = 10176  # the server restarted, changed its leader or could not stage the batch
 NO_MESSAGE: Final = 10037
 NO_STREAM: Final = 10059
+NO_TTL: Final = 10166  # the stream lets no message have a time to live
 STREAM_IS_THERE: Final = 10058  # a stream of that name, with another configuration
 
 _FULL: Final = frozenset({10002, 10023, 10028, 10047, 10122})  # account, server, memory, disk, stream limits

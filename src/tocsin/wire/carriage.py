@@ -16,7 +16,8 @@ from mqtt5 import PublishPacket
 from msgspec import Meta
 
 from tocsin.model.versions import Packed
-from tocsin.wire.codec import V5, encode
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V5
 from tocsin.wire.fields import read_varint
 from tocsin.wire.topics import CARRIED_TOPIC
 

@@ -35,10 +35,7 @@ from mqtt5 import Packet, PublishPacket
 
 from tocsin.errors import Malformed, PacketTooLarge, ProtocolViolation, Unencodable, WireError
 from tocsin.wire import mqtt50, mqtt311
-from tocsin.wire.connect import V5 as V5
-from tocsin.wire.connect import V31, Level, level_of, version_of
-from tocsin.wire.connect import V311 as V311
-from tocsin.wire.connect import Version as Version
+from tocsin.wire.connect import V5, V31, V311, Level, Version, level_of, version_of
 from tocsin.wire.fields import text_of
 from tocsin.wire.mqtt311 import QOS
 from tocsin.wire.topics import check_topic

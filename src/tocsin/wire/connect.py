@@ -1,4 +1,4 @@
-"""What CONNECT has in common in all versions: its protocol name and level, its flags, and the will's topic.
+"""CONNECT in all versions: its protocol name and level, its flags, and the will's topic.
 
 MQTT 3.1 is spoken as a dialect of 3.1.1: once the CONNECT is read, all but a few bits are the same. ``Level`` is what
 the wire says, ``Version`` is what the rest of the broker knows.

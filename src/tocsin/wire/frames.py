@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from mqtt5 import PublishPacket
 
 from tocsin.errors import Unencodable
-from tocsin.wire.codec import V5, Version, encode
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V5, Version
 from tocsin.wire.fields import read_varint, write_string, write_varint
 
 _MEMO_MAX = 4_096  # topics whose bytes are remembered: they repeat, message after message

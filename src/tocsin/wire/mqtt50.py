@@ -13,6 +13,7 @@ anything of it, and the packet is looked at afterwards (``_check``). A PUBLISH w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -90,6 +91,10 @@ def _complaint(words: str) -> WireError:
         return Malformed("a field runs past the end of the packet")
     if words.startswith("Invalid PropertyType value: "):
         return Malformed(f"there is no property {int(words.rpartition(' ')[2]):#04x}")
+    if words.startswith("Invalid property type: "):
+        # It can be read, and does not belong there: section 1.2 calls that a protocol error, 2.2.2.2 malformed.
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", words.rpartition(" ")[2]).lower()
+        return ProtocolViolation(f"the property {name!r} is not allowed in this packet")
     protocol_error = (
         "Duplicate value",
         "Topic alias",

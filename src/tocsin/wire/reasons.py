@@ -1,4 +1,4 @@
-"""What a peer's reason codes say, in words."""
+"""Reason codes of a peer, as text."""
 
 from __future__ import annotations
 

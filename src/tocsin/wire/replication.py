@@ -1,4 +1,4 @@
-"""What a broker tells its backups of its clients, and what they answer (MessagePack).
+"""Messages of replication, between a broker and its backups (MessagePack).
 
 Everything here may be lost, repeated or overtaken. A **stream** carries the state of one broker to one backup: updates
 numbered from 1, each sent until it is answered, and the next one after that. A stream's name is (epoch, incarnation,
@@ -27,7 +27,7 @@ Stream = tuple[int, int, int]  # epoch, incarnation (of the process), generation
 
 
 class Option(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A subscription's options, in the order of ``core.forwarding.Subscription``."""
+    """A subscription's options, in the order of ``core.forwarding.table.Subscription``."""
 
     no_local: bool = False
     identifier: int | None = None

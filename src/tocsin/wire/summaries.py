@@ -1,4 +1,4 @@
-"""What a broker holds, for who plans backups: asked for over the bus, page by page.
+"""A broker's summary of what it holds, for the planner of backups: asked for over the bus, page by page.
 
 Subscriptions are named by hashes: a plan only compares them. Two that share one by chance count as one, which makes a
 plan worse by one subscription.

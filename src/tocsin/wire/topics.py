@@ -2,7 +2,7 @@
 
     check_topic(topic, max_bytes=…, max_levels=…)       raises TopicInvalid (reason 0x90)
     check_filter(pattern, max_bytes=…, max_levels=…)    raises FilterInvalid (reason 0x8F)
-    parse_filter(pattern, …) -> Filter(pattern, group)  the same, and reads ``$share/group/pattern``
+    split_filter(pattern, …) -> (pattern, group)        the same, and reads ``$share/group/pattern``
     matches(pattern, topic) -> bool                     the plain definition, for tests and cold paths
 
 A topic is levels joined by ``/``; levels may be empty, so ``/a`` has two, and ``a`` is not ``a/``. In a filter ``+``
@@ -14,8 +14,6 @@ section 4.7.)
 from __future__ import annotations
 
 from functools import lru_cache
-
-import msgspec
 
 from tocsin.errors import ProtocolViolation
 
@@ -53,13 +51,6 @@ class FilterInvalid(ProtocolViolation):
         super().__init__(f"filter {_quoted(pattern)}: {problem}", 0x8F)
 
 
-class Filter(msgspec.Struct, frozen=True):
-    """A filter as it was asked for: what to match, and the group that shares it, if any."""
-
-    pattern: str
-    group: str | None = None
-
-
 def check_topic(topic: str, *, max_bytes: int = TOPIC_MAX_BYTES, max_levels: int = LEVELS_MAX) -> None:
     """Raise ``TopicInvalid`` unless a message may be published to this topic."""
     find = _topic_problem if len(topic) > _MEMO_TOPIC_MAX else _remembered_problem
@@ -70,11 +61,14 @@ def check_topic(topic: str, *, max_bytes: int = TOPIC_MAX_BYTES, max_levels: int
 
 def check_filter(pattern: str, *, max_bytes: int = TOPIC_MAX_BYTES, max_levels: int = LEVELS_MAX) -> None:
     """Raise ``FilterInvalid`` unless this is a filter, shared or not."""
-    parse_filter(pattern, max_bytes=max_bytes, max_levels=max_levels)
+    split_filter(pattern, max_bytes=max_bytes, max_levels=max_levels)
 
 
-def parse_filter(pattern: str, *, max_bytes: int = TOPIC_MAX_BYTES, max_levels: int = LEVELS_MAX) -> Filter:
-    """Read a filter. ``max_levels`` bounds what is matched, without the share's own two levels."""
+def split_filter(
+    pattern: str, *, max_bytes: int = TOPIC_MAX_BYTES, max_levels: int = LEVELS_MAX
+) -> tuple[str, str | None]:
+    """What a filter matches, and the group that shares it, if any. ``max_levels`` bounds what is matched, without the
+    share's own two levels."""
     group: str | None = None
     inner = pattern
     if pattern.startswith(SHARE_PREFIX):
@@ -91,7 +85,7 @@ def parse_filter(pattern: str, *, max_bytes: int = TOPIC_MAX_BYTES, max_levels: 
     problem = problem or _placement_problem(inner, len(pattern) - len(inner))
     if problem:
         raise FilterInvalid(pattern, problem)
-    return Filter(inner, group)
+    return inner, group
 
 
 def matches(pattern: str, topic: str) -> bool:

@@ -1,4 +1,4 @@
-"""What brokers of one cluster say to each other, over their links, while one of them hears no leader (MessagePack).
+"""Gossip between brokers of one cluster, over their links, while one of them hears no leader (MessagePack).
 
 Words may be lost, and are followed by others. A word is for one broker. It says whom its sender hears, and what the
 sender's clients want (**wants**): those changes that the other has not said it knows. A **run** names one such time of

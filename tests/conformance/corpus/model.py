@@ -174,7 +174,7 @@ def properties(reader: Reader, where: int) -> dict[int, list[object]]:
 
 def property_fault(key: int, value: object, where: int, allowed: bool, count: int) -> Fault | None:
     if not allowed:
-        return Fault("not in this packet", *((MALFORMED, PROTOCOL_ERROR) if count > 1 else (MALFORMED,)))
+        return Fault("not in this packet", PROTOCOL_ERROR)
     if key == 0x0B and where == PUBLISH:
         return Fault("a client's PUBLISH has a subscription identifier", PROTOCOL_ERROR)
     if count > 1 and key != 0x26:

@@ -14,11 +14,11 @@ pytest.importorskip("pyspark", reason="install the extra tocsin[spark]")
 from bench.channels import workloads as w  # noqa: E402
 from bench.channels.executions import Plan, measure, measure_emergencies  # noqa: E402
 from bench.channels.figures import ALONE, DUCKDB, SPARK, Execution, Report, growth_of, latency  # noqa: E402
-from bench.channels.peers import HAS_DUCKDB, Duck  # noqa: E402
+from bench.channels.peers import Duck  # noqa: E402
 from bench.channels.run import merged, targets  # noqa: E402
 from bench.load.dialect import Mqtt, packet  # noqa: E402
 from bench.load.figures import spread  # noqa: E402
-from tocsin.pipeline.spark import Spark  # noqa: E402
+from tocsin.pipeline.spark.session import Spark  # noqa: E402
 
 
 def execution(how: str, subscriptions: int, ms: float, workload: str = "equality") -> Execution:
@@ -125,7 +125,6 @@ def test_a_client_counts_what_comes_in_pieces_and_acknowledges_it() -> None:
     assert wire.sent == packet(0x40, b"\0\7")
 
 
-@pytest.mark.skipif(not HAS_DUCKDB, reason="DuckDB is not installed: uv sync --group bench")
 @pytest.mark.parametrize("workload", w.WORKLOADS, ids=lambda each: each.name)
 def test_duckdb_finds_what_comparing_all_pairs_does(workload: w.Workload, tmp_path: Path) -> None:
     rows = workload.publications(random.Random(5), 50)
@@ -149,8 +148,7 @@ async def test_executions_are_measured_on_a_real_spark(started_spark: Spark, tmp
     plan = Plan((200,), (500,), warm=0, turns=2, lonely=1, people=200, emergencies=300)
     found, _ = await measure(started_spark, tmp_path, w.EQUALITY, 200, plan)
     people = await measure_emergencies(started_spark, tmp_path, plan)
-    hows = [SPARK, DUCKDB, ALONE] if HAS_DUCKDB else [SPARK, ALONE]
-    assert [each.how for each in found] == hows
+    assert [each.how for each in found] == [SPARK, DUCKDB, ALONE]
     ours = found[0]
     assert ours.turns == 2 and ours.results > 0 and ours.cpu_ms > 0 and 0 < ours.ms.low <= ours.ms.high
     assert people.results > 0 and people.subscriptions == 200

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 import uvloop
 
-from tests.unit.broker.door import Door
-from tocsin.broker import websocket
+from tests.unit.broker.harness import Door
+from tocsin.broker.door import websocket
 from tocsin.config import Limits
 
 
@@ -20,16 +20,16 @@ async def door() -> AsyncIterator[Door]:
 
 
 @pytest.fixture
-def channels(monkeypatch: pytest.MonkeyPatch) -> list[websocket.Channel]:
+def channels(monkeypatch: pytest.MonkeyPatch) -> list[websocket.WebSocketTransport]:
     """The broker's ends of all WebSockets, in the order in which they came."""
-    all_of_them: list[websocket.Channel] = []
-    made = websocket.Channel.connection_made
+    all_of_them: list[websocket.WebSocketTransport] = []
+    made = websocket.WebSocketTransport.connection_made
 
-    def spy(channel: websocket.Channel, tcp: asyncio.BaseTransport) -> None:
+    def spy(channel: websocket.WebSocketTransport, tcp: asyncio.BaseTransport) -> None:
         all_of_them.append(channel)
         made(channel, tcp)
 
-    monkeypatch.setattr(websocket.Channel, "connection_made", spy)
+    monkeypatch.setattr(websocket.WebSocketTransport, "connection_made", spy)
     return all_of_them
 
 

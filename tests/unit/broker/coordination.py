@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.unit.broker.door import DEADLINE_S, PLACES
+from tests.unit.broker.harness import DEADLINE_S, PLACES
 from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.core.coordination.places import Options
+from tocsin.core.coordination.names import Options
 from tocsin.model.message import coordinator_address
-from tocsin.runtime.driver import Driver
+from tocsin.runtime.machines.driver import Driver
 from tocsin.store.memory import MemoryStore
 from tocsin.wire.commands import Limits
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
+from functools import partial
 
+import msgspec
 from mqtt5 import (
     ConnAckPacket,
     ConnectPacket,
 )
 
-from tests.unit.broker.door import OWN, Door, Peer
-from tocsin.broker.listener import Listener, listening_socket
+from tests.unit.broker.harness import NETWORK, Door, Peer
+from tocsin.broker.door.listener import listening_socket
 from tocsin.config import Settings
-from tocsin.core.admission import Admission
-from tocsin.runtime.guard import Guard
+from tocsin.runtime.security.files import Guard
 from tocsin.store.memory import MemoryStore
-from tocsin.wire.codec import V5, Version
+from tocsin.wire.connect import V5, Version
 
 
 class GuardedDoor(Door):
@@ -27,19 +29,17 @@ class GuardedDoor(Door):
     ) -> None:
         super().__init__(settings.limits, store=store, takes_part=takes_part)
         self.guard = Guard(settings)
-        self.changes = 0
-        admission = Admission(settings.limits.connections_max, self.guard.policy)
-        self.listener = Listener(
-            OWN, settings.limits, self.exchange, admission, self.guard, access_changed=self._changed
-        )
+        self.settings = msgspec.structs.replace(settings, network=NETWORK)
+        self.changes = 0  # how often the rules of access were others
         self.tls_port = 0
 
-    def _changed(self) -> None:
+    def _changed(self, told: Callable[[], None]) -> None:
         self.changes += 1
-        self.exchange.access_changed()
+        told()
 
     async def __aenter__(self) -> GuardedDoor:
         await super().__aenter__()
+        self.listener._rights_changed = partial(self._changed, self.listener._rights_changed)
         if self.guard.certificates is not None:
             listening = listening_socket("127.0.0.1", 0, "north-1")
             self.tls_port = listening.getsockname()[1]

@@ -11,10 +11,11 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from tocsin.broker.channels.result_reader import DatasetFiles
 from tocsin.model.catalogue import Channel, Parameter, encode_definition, key_of
-from tocsin.model.channel_places import ChannelPlaces
+from tocsin.model.channel_places import ChannelNames
+from tocsin.model.priority import CRITICAL
 from tocsin.model.results import (
-    CRITICAL,
     BackendSubscription,
     Execution,
     Notice,
@@ -25,8 +26,8 @@ from tocsin.model.results import (
     encode_notice,
     k_of,
 )
-from tocsin.ports import Delivery, Record, Store
-from tocsin.store.results import ResultsReader
+from tocsin.ports import BusMessage, Record, Store
+from tocsin.results.reader import ResultsReader
 
 StoreT = TypeVar("StoreT", bound=Store)
 NEAR = Channel("Near", (Parameter("user", "STRING"),), (), "SELECT 1", every_s=10)
@@ -39,7 +40,7 @@ class Pipeline(Generic[StoreT]):
 
     def __init__(self, store: StoreT, root: Path | None = None, network: str = "net") -> None:
         self.store = store
-        self.places = ChannelPlaces(network)
+        self.places = ChannelNames(network)
         self.root = root
         self.ticks = 0
         self.fails = 0  # how often a question about results is answered with an error
@@ -123,15 +124,15 @@ class Pipeline(Generic[StoreT]):
         self._files[self.ticks, broker] = rows
         return ResultFile(broker, name, len(rows))
 
-    def reader(self) -> ResultsReader | None:
-        return None if self.root is None else ResultsReader(self.root)
+    def files(self) -> DatasetFiles | None:
+        return None if self.root is None else DatasetFiles(ResultsReader(self.root))
 
     # ── over the bus ────────────────────────────────────────────────────────────────────────────────────────
 
     def serve(self) -> AbstractAsyncContextManager[None]:
         return self.store.bus.serve(self.places.service("results"), self._answer)
 
-    async def _answer(self, delivery: Delivery) -> bytes:
+    async def _answer(self, delivery: BusMessage) -> bytes:
         if self.fails:
             self.fails -= 1
             return msgspec.json.encode({"error": "not just now"})

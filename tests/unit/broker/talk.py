@@ -17,7 +17,7 @@ from mqtt5 import (
     QoS,
 )
 
-from tests.unit.broker.door import Peer
+from tests.unit.broker.harness import Peer
 
 ZERO, ONE, TWO = QoS.AT_MOST_ONCE, QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE
 LASTING = 3_600
@@ -33,9 +33,12 @@ def retained(topic: str, payload: bytes, qos: QoS = ONE) -> PublishPacket:
     return PublishPacket(topic, payload, qos=qos, retain=True, packet_id=int(qos) or None)
 
 
-async def publish(peer: Peer, topic: str, payload: bytes, qos: QoS = ONE, packet_id: int = 1) -> None:
+async def publish(
+    peer: Peer, topic: str, payload: bytes, qos: QoS = ONE, packet_id: int = 1, *, retain: bool = False
+) -> None:
     """Publish and see it through."""
-    peer.send(PublishPacket(topic, payload, qos=qos, packet_id=None if qos == ZERO else packet_id))
+    number = None if qos == ZERO else packet_id
+    peer.send(PublishPacket(topic, payload, qos=qos, retain=retain, packet_id=number))
     if qos == ZERO:
         return
     if qos == ONE:

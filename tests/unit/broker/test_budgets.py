@@ -23,11 +23,12 @@ from mqtt5 import (
     Will,
 )
 
-from tests.unit.broker.door import Door, Peer, until
+from tests.unit.broker.harness import Door, Peer, until
 from tocsin.config import Budgets, Limits
-from tocsin.core.budget import Budget, Kind, bounds_of
+from tocsin.core.budgets.budget import Budget, Kind, bounds_of
 from tocsin.ports import Log, Record
-from tocsin.wire.codec import V5, encode
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V5
 
 SMALL = Budgets(commits_bytes=16 << 20, outbound_bytes=16 << 20, packets_bytes=16 << 20, pages_bytes=32 << 20)
 
@@ -111,8 +112,8 @@ async def test_messages_that_wait_for_the_store_are_bounded_and_all_are_acknowle
 
 async def test_messages_in_the_log_queue_count_beyond_their_connection() -> None:
     async with door() as here:
-        held = Held(here.exchange.durability.journal._log)
-        here.exchange.durability.journal._log = cast(Log, held)
+        held = Held(here.parts.message_log._log)
+        here.parts.message_log._log = cast(Log, held)
         for number in range(3):
             spender = await here.peer(f"spender {number}")
             spender.send(PublishPacket("a", b"x" * 900_000, qos=QoS.AT_LEAST_ONCE, packet_id=1))

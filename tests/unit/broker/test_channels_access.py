@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from mqtt5 import ConnectPacket, PublishPacket, SubAckPacket, SubscribePacket, TopicFilter
 
-from tests.unit.broker.door import Peer, until
 from tests.unit.broker.guarded import GuardedDoor
+from tests.unit.broker.harness import Peer, until
 from tests.unit.broker.pipeline import NEAR, WIDE, Pipeline
 from tests.unit.broker.talk import LASTING, ONE, nothing_more, receive
 from tocsin.config import Access, Settings
-from tocsin.runtime.users import set_password
+from tocsin.runtime.security.users import set_password
 from tocsin.store.memory import MemoryServer, MemoryStore
 
 RULES = """
@@ -98,7 +98,7 @@ async def test_a_rule_that_comes_later_holds_what_is_subscribed_to_back(
     await asyncio.to_thread((tmp_path / "rules").write_text, NOTHING)
     await until(lambda: door.changes > 0)
     await pipeline.tick({("Near", ("alice",)): [{"n": 2}]})
-    results = door.exchange.durability.channels.results
+    results = door.parts.channels.results
     await until(lambda: results.dispatched == 2)
     peer.send(PublishPacket("plain", b"x"))
     await nothing_more(peer)

@@ -16,12 +16,12 @@ from mqtt5 import ConnectPacket, DisconnectPacket
 from structlog.testing import capture_logs
 
 from tests.client_authority import ClientAuthority, Issued
-from tests.unit.broker.door import DEADLINE_S, Peer
 from tests.unit.broker.guarded import GuardedDoor
+from tests.unit.broker.harness import DEADLINE_S, Peer
 from tests.unit.broker.talk import nothing_more
 from tocsin.config import Access, Settings, Tls
 from tocsin.errors import OperatorError
-from tocsin.runtime.client_certificates import Trust
+from tocsin.runtime.security.client_certificates import Trust
 
 SERVER = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
 EMAIL, DNS = x509.RFC822Name("ann@example.org"), x509.DNSName("press-1.example.org")

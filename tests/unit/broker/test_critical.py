@@ -17,11 +17,11 @@ from mqtt5 import (
     TopicFilter,
 )
 
-from tests.unit.broker.door import Door, Peer
+from tests.unit.broker.harness import Door, Peer
 from tests.unit.broker.talk import ONE, TWO, lasting, nothing_more, publish, receive, retained
 from tocsin.config import Limits
 from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.codec import V311
+from tocsin.wire.connect import V311
 
 CRITICAL = ("priority", "critical")
 
@@ -128,14 +128,14 @@ async def test_where_nothing_is_critical_a_client_that_comes_back_costs_one_read
     await subscriber.subscribe(TopicFilter("a", max_qos=ONE))
     subscriber.close()
     await publish(publisher, "a", b"1")
-    journal, reads = door.exchange.durability.journal, list[bool | None]()
-    read = journal.read
+    message_log, reads = door.parts.message_log, list[bool | None]()
+    read = message_log.read
 
     async def counted(*arguments: object, critical: bool | None = None, **more: object) -> object:
         reads.append(critical)
         return await read(*arguments, critical=critical, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(journal, "read", counted)
+    monkeypatch.setattr(message_log, "read", counted)
     again = await door.peer(connect=lasting("s"))
     assert await payloads(again, 1) == [b"1"]
     await nothing_more(again)
@@ -157,14 +157,14 @@ async def test_retained_messages_do_not_wait_for_a_read_of_critical_ones_that_fi
     await alarm(publisher, "elsewhere", b"it")
     publisher.send(retained("b", b"kept"))
     await publisher.first(PubAckPacket)
-    journal, gate = door.exchange.durability.journal, asyncio.Event()
-    read = journal.read
+    message_log, gate = door.parts.message_log, asyncio.Event()
+    read = message_log.read
 
     async def late(*arguments: object, **more: object) -> object:
         await gate.wait()
         return await read(*arguments, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(journal, "read", late)
+    monkeypatch.setattr(message_log, "read", late)
     again = await door.peer(connect=lasting("s"))
     again.send(SubscribePacket(1, [TopicFilter("b", max_qos=ONE)]))
     assert await payloads(again, 1) == [b"kept"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 from mqtt5 import (
@@ -25,13 +26,13 @@ from mqtt5 import (
     Will,
 )
 
-from tests.unit.broker.door import DEADLINE_S, Door, until
+from tests.unit.broker.harness import DEADLINE_S, Door, until
 from tests.unit.broker.talk import LASTING, ONE, TWO, lasting, nothing_more, publish, receive, retained
-from tocsin.broker.sessions import HAND_OVER, HANDED
+from tocsin.broker.delivery.session_store import HAND_OVER, HANDED
 from tocsin.config import Budgets, Limits
-from tocsin.core.budget import Budget, Kind, bounds_of
-from tocsin.core.stored_session import session_key
-from tocsin.wire.codec import V5, V311, Version
+from tocsin.core.budgets.budget import Budget, Kind, bounds_of
+from tocsin.core.delivery.stored_session import session_key
+from tocsin.wire.connect import V5, V311, Version
 
 
 @pytest.mark.parametrize("version", [V5, V311])
@@ -93,6 +94,40 @@ async def test_a_client_that_was_away_gets_what_it_missed_in_order(door: Door) -
     await nothing_more(again)
 
 
+async def test_a_client_that_leaves_while_the_log_is_read_for_it_loses_nothing(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that is over may receive nothing: that says nothing of what its client is to get."""
+    subscriber = await door.peer(connect=lasting("s", clean=True))
+    await subscriber.subscribe(TopicFilter("a", max_qos=ONE))
+    subscriber.close()
+    publisher = await door.peer("p")
+    for number in range(3):
+        await publish(publisher, "a", b"%d" % number)
+    departures, message_log = door.parts.departures, door.parts.message_log
+    really_read, really_left = message_log.read, departures.left
+    reading, over = asyncio.Event(), asyncio.Event()
+
+    async def read(*arguments: Any, **options: Any) -> Any:
+        reading.set()
+        await over.wait()
+        return await really_read(*arguments, **options)
+
+    def left(*arguments: Any) -> None:
+        over.set()  # the read is answered before anything else happens
+        really_left(*arguments)
+
+    monkeypatch.setattr(message_log, "read", read)
+    monkeypatch.setattr(departures, "left", left)
+    there = await door.peer(connect=lasting("s"))
+    await reading.wait()
+    there.close()
+    await over.wait()
+    again = await door.peer(connect=lasting("s"))
+    heard = [await receive(again) for _ in range(3)]
+    assert [packet.payload for packet in heard] == [b"0", b"1", b"2"]
+
+
 async def test_a_connected_client_keeps_its_session_and_backlog_when_the_stores_cell_expires(
     door: Door,
 ) -> None:
@@ -103,10 +138,10 @@ async def test_a_connected_client_keeps_its_session_and_backlog_when_the_stores_
     for number in range(4):
         await publish(publisher, "a", b"%d" % number)
     held = await subscriber.receive(PublishPacket)
-    await door.exchange.durability.sessions.table.delete(session_key("s"))
+    await door.parts.sessions.table.delete(session_key("s"))
     subscriber.send(SubscribePacket(2, [TopicFilter("b", max_qos=ONE)]))  # which has to be stored
     async with asyncio.timeout(DEADLINE_S):
-        while await door.exchange.durability.sessions.table.get(session_key("s")) is None:
+        while await door.parts.sessions.table.get(session_key("s")) is None:
             subscriber.send(PingReqPacket())  # it is there
             await asyncio.sleep(0.1)
     await subscriber.first(SubAckPacket)
@@ -229,7 +264,7 @@ async def test_the_message_that_came_last_is_retained_whatever_the_log_takes_its
     publisher, subscriber = await door.peer("p"), await door.peer("s")
     publisher.send(retained("a", b"older", qos), retained("a", b"newer", QoS.AT_MOST_ONCE))
     await publisher.receive(PubAckPacket if qos == ONE else PubRecPacket)
-    kept = door.exchange.durability.retained.matching
+    kept = door.parts.retained.matching
     await until(lambda: [each.publication.payload for each in kept("a")] == [b"newer"])
     await nothing_more(publisher)
     await subscriber.subscribe(TopicFilter("a"))
@@ -339,7 +374,7 @@ async def test_a_client_that_has_come_back_is_not_let_go_for_where_it_was_meanwh
     back = await door.peer(connect=connect)
     bus = door.store.bus
     await bus.publish("net.arrivals", f"south-1\0+{before_us} me".encode())
-    subject = door.exchange.durability.sessions.hand_over_subject("north-1")
+    subject = door.parts.sessions.hand_over_subject("north-1")
     assert await bus.request(
         subject, HAND_OVER.seal(f"{before_us} me".encode()), deadline_s=5.0
     ) == HANDED.seal(b"newer here")
@@ -446,7 +481,7 @@ async def test_a_will_that_waits_counts_for_its_user() -> None:
         will = Will("gone", payload=bytes(60_000), qos=ONE, will_delay_interval=1_000)
         connect = ConnectPacket("c", session_expiry_interval=LASTING, will=will)
         (await door.peer(connect=connect)).close()
-        wills = door.exchange.durability.wills
+        wills = door.parts.wills
         await until(lambda: len(wills) == 1 and 60_000 < budget.figures()[Kind.SESSIONS].used < 70_000)
         await door.peer(connect=ConnectPacket("c", session_expiry_interval=LASTING))
         await until(lambda: not budget.figures()[Kind.SESSIONS].used)

@@ -20,13 +20,13 @@ from mqtt5 import (
     Will,
 )
 
-from tests.unit.broker.door import Door, Peer, until
+from tests.unit.broker.harness import Door, Peer, until
 from tests.unit.broker.pipeline import NEAR, Pipeline
 from tests.unit.broker.talk import ONE, TWO, lasting, publish, receive, retained
-from tocsin.broker import durability
+from tocsin.broker.delivery import wills as wills_module
 from tocsin.config import Limits
 from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.codec import V5, V311, Version
+from tocsin.wire.connect import V5, V311, Version
 
 FULL = 0x97
 GROUP = "$share/g/a"
@@ -42,7 +42,7 @@ def server() -> MemoryServer:
 async def door(server: MemoryServer) -> AsyncIterator[Door]:
     pipeline = Pipeline(MemoryStore(server))
     await pipeline.define(NEAR)
-    async with pipeline.serve(), Door(Limits(), store=pipeline.store, results=pipeline.reader()) as opened:
+    async with pipeline.serve(), Door(Limits(), store=pipeline.store, results=pipeline.files()) as opened:
         yield opened
 
 
@@ -88,7 +88,7 @@ async def test_a_group_that_is_refused_leaves_nothing_behind(door: Door, server:
     fill(server, "groups")
     peer = await door.peer("c")
     await subscribe(peer, GROUP)
-    await until(lambda: not len(door.exchange.durability.groups))
+    await until(lambda: not len(door.parts.groups))
 
 
 async def test_members_that_there_are_keep_their_group_when_it_takes_no_more(
@@ -108,8 +108,8 @@ async def test_a_member_that_comes_back_to_a_full_table_is_told_so(door: Door, s
     peer = await door.peer(connect=lasting("c", clean=True))
     await subscribe(peer, GROUP)
     peer.close()
-    durable = door.exchange.durability
-    await until(lambda: not durable.ending("c") and not len(durable.groups))
+    durable = door.parts
+    await until(lambda: not durable.endings.ending("c") and not len(durable.groups))
     fill(server, "groups")
     back = await door.peer(connect=lasting("c"), accepted=False)
     answer = await back.first(ConnAckPacket)
@@ -135,7 +135,7 @@ async def test_a_session_with_channels_that_cannot_be_held_is_refused(
     peer = await door.peer(connect=lasting("c", clean=True))
     await subscribe(peer, ALICE)
     peer.close()
-    await until(lambda: not door.exchange.durability.ending("c"))
+    await until(lambda: not door.parts.endings.ending("c"))
     fill(server, "channel-subscriptions")
     async with Door(Limits(), store=MemoryStore(server), broker="other") as other:
         back = await other.peer(connect=lasting("c"), accepted=False)
@@ -183,7 +183,7 @@ async def test_what_cannot_be_logged_is_refused(door: Door, server: MemoryServer
 async def test_a_will_waits_until_the_log_has_room(
     door: Door, server: MemoryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durability, "WILL_AGAIN_S", 0.01)
+    monkeypatch.setattr(wills_module, "WILL_AGAIN_S", 0.01)
     heir = await door.peer("heir")
     await subscribe(heir, "will")
     dying = await door.peer(
@@ -191,7 +191,7 @@ async def test_a_will_waits_until_the_log_has_room(
     )
     fill_log(server)
     dying.writer.transport.abort()
-    wills = door.exchange.durability.wills
+    wills = door.parts.wills
     await until(lambda: wills.unsettled("dying") is not None)
     await asyncio.sleep(0.05)
     assert wills.unsettled("dying") is not None
@@ -214,12 +214,12 @@ async def test_a_broker_that_was_restarted_counts_the_sessions_of_its_last_run_a
     async with Door(Limits(), store=MemoryStore(server), broker="one") as one:
         for client in ("a", "b"):
             (await one.peer(connect=lasting(client, clean=True))).close()
-        await until(lambda: not one.exchange.durability.ending("a"))
+        await until(lambda: not one.parts.endings.ending("a"))
     async with (
         Door(Limits(), store=MemoryStore(server), broker="one") as one,
         Door(Limits(), store=MemoryStore(server), broker="other", others=("one",)) as other,
     ):
-        quota, there = one.exchange.durability.quota, other.exchange.durability.quota
+        quota, there = one.parts.quota, other.parts.quota
         await until(lambda: quota.of_user("")[0] == 2)
         await other.peer(connect=lasting("a"))
         await until(lambda: quota.of_user("")[0] == there.of_user("")[0] == 1)

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 from mqtt5 import QoS, TopicFilter
 
-from tests.unit.broker.door import DEADLINE_S, Door, until
+from tests.unit.broker.harness import DEADLINE_S, Door, until
 from tests.unit.broker.talk import lasting, nothing_more, publish, receive
-from tocsin.broker import groups
+from tocsin.broker.shared import groups
 from tocsin.config import Limits
 from tocsin.errors import StoreUnavailable
 from tocsin.ports import Entry
@@ -22,7 +22,7 @@ NAME = "$share/g/a"
 
 async def group_is_over(door: Door) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while await door.exchange.durability.groups.table.keys("group."):
+        while await door.parts.groups.table.keys("group."):
             await asyncio.sleep(0.005)
 
 
@@ -53,7 +53,7 @@ async def test_a_group_that_a_broker_makes_that_is_behind_gets_nothing_that_the_
         await group_is_over(two)
         second = await one.peer("second")
         await second.subscribe(TopicFilter(NAME, max_qos=qos))
-        assert one.exchange.durability.journal.tail == 0, "it has seen nothing of the log"
+        assert one.parts.message_log.tail == 0, "it has seen nothing of the log"
         await publish(publisher, "a", b"the second's", qos)
         held.set()
         assert (await receive(second)).payload == b"the second's"
@@ -88,7 +88,7 @@ async def test_a_member_whose_group_is_over_loses_its_connection_and_may_come_ba
     connect = lasting("m", clean=True) if lasts else None
     member, publisher = await door.peer("m", connect=connect), await door.peer("p")
     await member.subscribe(TopicFilter(NAME, max_qos=ONE))
-    groups = door.exchange.durability.groups
+    groups = door.parts.groups
     (key,) = await groups.table.keys("group.")
     await groups.table.delete(key)
     assert await member.closed()
@@ -103,7 +103,7 @@ async def test_a_member_whose_group_is_over_loses_its_connection_and_may_come_ba
 async def lives_written(door: Door, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A list that grows with every life that the broker writes; refreshed without rest from now on."""
     written: list[str] = []
-    table = door.exchange.durability.groups.table
+    table = door.parts.groups.table
     put = table.put
 
     async def noted(key: str, value: bytes, *, ttl_s: float | None = None) -> int:
@@ -130,7 +130,7 @@ async def test_a_broker_refreshes_its_life_only_while_it_has_members_of_groups(
         await until(lambda: len(written) > before + 2)
         member.close()
         await group_is_over(door)
-        await until(lambda: len(door.exchange.durability.groups) == 0)
+        await until(lambda: len(door.parts.groups) == 0)
         await asyncio.sleep(0.05)
         after = len(written)
         await asyncio.sleep(0.1)
@@ -145,7 +145,7 @@ async def test_a_member_of_a_broker_whose_life_had_ended_for_want_of_members_cou
         Door(Limits(), store=MemoryStore(server), broker="one") as one,
         Door(Limits(), store=MemoryStore(server), broker="two") as two,
     ):
-        groups_of_two = two.exchange.durability.groups
+        groups_of_two = two.parts.groups
         await groups_of_two.table.delete("life.two")  # as if it had expired
         monkeypatch.setattr(groups_of_two, "_written_s", -1e9)
         other = await one.peer("other")
@@ -156,4 +156,4 @@ async def test_a_member_of_a_broker_whose_life_had_ended_for_want_of_members_cou
         publisher = await one.peer("p")
         await publish(publisher, "a", b"told")
         assert (await receive(member)).payload == b"told"
-        await until(lambda: one.exchange.durability.groups.alive(groups_of_two.life))
+        await until(lambda: one.parts.groups.alive(groups_of_two.life))

@@ -8,11 +8,12 @@ import socket
 import pytest
 from mqtt5 import ConnectPacket
 
-from tests.unit.broker.door import DEADLINE_S, Door
+from tests.unit.broker.harness import DEADLINE_S, Door
 from tests.unit.broker.talk import LASTING
-from tocsin.broker.websocket import framed
+from tocsin.broker.door.websocket import framed
 from tocsin.config import Limits
-from tocsin.wire.codec import V5, encode
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V5
 
 TURNS_MAX = 6  # of the loop, from a connection that the kernel has made to one that is known here
 

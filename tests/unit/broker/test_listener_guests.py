@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, PingReqPacket, PingRespPacket, PublishPacket
 
-from tests.unit.broker.door import OWN, Door, until
+from tests.unit.broker.harness import OWN, Door, until
 from tests.unit.broker.talk import LASTING, nothing_more
-from tocsin.broker.visitors import Visitors
+from tocsin.broker.door.redirects import Redirects
 from tocsin.config import Limits
-from tocsin.core.coordination.signals import GuestCame, GuestWent
-from tocsin.core.guests import SERVERS_TOPIC
+from tocsin.core.coordination.participant.signals import GuestCame, GuestWent
 from tocsin.core.machine import Event
+from tocsin.core.survival.homes import SERVERS_TOPIC
 
 GUEST = ConnectPacket(
     "c", clean_start=False, session_expiry_interval=LASTING, user_properties=[("home", "there")]
@@ -26,7 +26,7 @@ class Guestbook:
 
     def __init__(self) -> None:
         self.posted: list[Event] = []
-        self.door = Door(Limits(), visitors=Visitors(OWN, self.posted.append, lambda scheme: ["a:1"]))
+        self.door = Door(Limits(), redirects=Redirects(OWN, self.posted.append, lambda scheme: ["a:1"]))
 
     def kinds(self) -> list[type[Event]]:
         return [type(each) for each in self.posted]
@@ -38,12 +38,12 @@ async def test_a_guest_is_sent_home_and_is_none_any_more() -> None:
         guest = await door.peer(connect=GUEST)
         door.listener.tell_visitors()
         assert (await guest.receive(PublishPacket)).topic == SERVERS_TOPIC
-        door.listener.send_home("c", "there:1883")
+        door.parts.clients.send_home("c", "there:1883")
         word = await guest.receive(DisconnectPacket)
         assert (int(word.reason_code), word.server_reference) == (0x9C, "there:1883")
         assert await guest.closed()
         assert book.kinds() == [GuestCame, GuestWent]
-        door.listener.send_home("c", "there:1883")
+        door.parts.clients.send_home("c", "there:1883")
         door.listener.tell_visitors()
 
 
@@ -55,20 +55,20 @@ async def test_a_guest_that_comes_anew_is_none_until_it_is_in_and_hears_nothing_
         before = await door.peer(connect=GUEST)
         before.send(PingReqPacket())  # it knows that it is in
         await before.receive(PingRespPacket)
-        durability = door.exchange.durability
-        take, go_on = durability.take, asyncio.Event()
+        entrance = door.parts.entrance
+        take, go_on = entrance.take, asyncio.Event()
 
         async def take_later(*arguments: Any, **options: Any) -> Any:
             await go_on.wait()
             return await take(*arguments, **options)
 
-        monkeypatch.setattr(durability, "take", take_later)
+        monkeypatch.setattr(entrance, "take", take_later)
         guest = await door.peer(connect=GUEST, accepted=False)
         assert int((await before.first(DisconnectPacket)).reason_code) == 0x8E
         assert book.kinds() == [GuestCame, GuestWent], "the participant does not count on it meanwhile"
         door.listener.tell_visitors()
-        door.listener.send_home("c", "there:1883")
-        door.listener.ask_anew("c")
+        door.parts.clients.send_home("c", "there:1883")
+        door.parts.clients.ask_anew("c")
         go_on.set()
         assert (await guest.receive(ConnAckPacket)).session_present
         await nothing_more(guest)
@@ -86,7 +86,7 @@ async def test_one_that_gives_up_before_it_is_in_leaves_nothing_behind(
         async def take(*arguments: Any, **options: Any) -> Any:
             await never
 
-        monkeypatch.setattr(door.exchange.durability, "take", take)
+        monkeypatch.setattr(door.parts.entrance, "take", take)
         guest = await door.peer(connect=GUEST, accepted=False)
         await until(lambda: len(book.posted) == 2)
         guest.close()

@@ -17,9 +17,9 @@ from mqtt5 import (
 )
 
 from tests.certificates import Authority
-from tests.unit.broker.door import DEADLINE_S, Door, until
 from tests.unit.broker.guarded import GuardedDoor
-from tocsin.broker import listener as module
+from tests.unit.broker.harness import DEADLINE_S, Door, until
+from tocsin.broker.door import listener as module
 from tocsin.config import Limits, Settings, Tls
 
 

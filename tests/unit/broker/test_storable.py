@@ -7,16 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqtt5 import PubAckPacket, PublishPacket, QoS
 
-from tests.unit.broker.door import Door
-from tocsin.broker.retained import KEPT, Kept
+from tests.unit.broker.harness import Door
+from tocsin.broker.retained.table import KEPT, Kept
 from tocsin.config import Limits
-from tocsin.core.handshake import SessionLimits
+from tocsin.core.session.handshake import SessionLimits
 from tocsin.errors import Refused
 from tocsin.model.publication import Publication, encode_publication
 from tocsin.model.said import INLINE_MAX_BYTES
 from tocsin.ports import PACKET_MAX_BYTES, PAYLOAD_MAX_BYTES, Record
 from tocsin.store.connection import HEADER_MAX_BYTES
-from tocsin.wire.codec import V5, V311, Version, encode
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V5, V311, Version
 
 CLIENT = "c" * SessionLimits().client_id_max_bytes
 NAME = "n" * 63  # of a broker and its cluster, the longest
@@ -72,7 +73,7 @@ async def test_the_largest_packet_is_stored_and_acknowledged(version: Version) -
         payload = b"x" * (PACKET_MAX_BYTES - bare - 2)
         peer.send(PublishPacket("a", payload, qos=QoS.AT_LEAST_ONCE, packet_id=1))
         assert int((await peer.receive(PubAckPacket)).reason_code) == 0
-        assert door.exchange.durability.journal.newest == 1
+        assert door.parts.message_log.newest == 1
 
 
 @pytest.mark.parametrize(("version", "code"), [(V5, 0x97), (V311, 0)])
@@ -90,8 +91,8 @@ async def test_what_the_store_refuses_for_its_size_is_refused_for_good(version: 
             raise Refused("append", "too large for this server")
 
     async with Door(Limits()) as door:
-        journal = door.exchange.durability.journal
-        journal._log = Small(journal._log)  # type: ignore[assignment]
+        message_log = door.parts.message_log
+        message_log._log = Small(message_log._log)  # type: ignore[assignment]
         peer = await door.peer("publisher", version=version)
         peer.send(PublishPacket("a", b"x" * 1_000, qos=QoS.AT_LEAST_ONCE, packet_id=1))
         assert int((await peer.receive(PubAckPacket)).reason_code) == code

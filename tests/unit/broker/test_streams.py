@@ -22,12 +22,12 @@ from mqtt5 import (
 )
 
 from tests.unit.broker.coordination import coordinator
-from tests.unit.broker.door import Door, Peer, until
+from tests.unit.broker.harness import Door, Peer, until
 from tests.unit.broker.talk import LASTING, ONE, TWO, ZERO, lasting, nothing_more, publish, receive, retained
 from tocsin.config import Limits
 from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.codec import V5, V311, Version
+from tocsin.wire.connect import V5, V311, Version
 
 LAMPS = "$query/kind = 'lamp'"
 LISTED = "$streams/kind = 'lamp'"
@@ -158,7 +158,7 @@ async def test_retained_messages_of_the_streams_come_with_the_subscription(netwo
         publisher.send(retained(topic, b"kept"))
         await publisher.first(PubAckPacket)
     subscriber = await network.there.peer("s")
-    await until(lambda: len(network.there.exchange.durability.retained) == 2)
+    await until(lambda: len(network.there.parts.retained) == 2)
     await subscriber.subscribe(TopicFilter(LAMPS))
     packet = await receive(subscriber)
     assert (packet.topic, packet.retain) == ("a", True)
@@ -203,7 +203,7 @@ async def test_a_bad_query_is_refused_in_one_line_that_shows_where(door: Door, n
 async def test_without_a_coordinator_messages_go_on_and_a_query_is_granted_and_gets_what_is_durable(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tocsin.broker.queries.ANSWER_S", 0.1)
+    monkeypatch.setattr("tocsin.broker.streams.queries.ANSWER_S", 0.1)
     subscriber, publisher = await door.peer("s"), await door.peer("p")
     await subscriber.subscribe(TopicFilter("a/#"), TopicFilter("$query/topic = 'b'", max_qos=ONE))
     publisher.send(PublishPacket("a/1", b"quick"))

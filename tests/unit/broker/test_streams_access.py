@@ -11,11 +11,11 @@ import pytest
 from mqtt5 import ConnectPacket, PubAckPacket, PublishPacket, TopicFilter
 
 from tests.unit.broker.coordination import coordinator
-from tests.unit.broker.door import Peer
 from tests.unit.broker.guarded import GuardedDoor
+from tests.unit.broker.harness import Peer
 from tests.unit.broker.talk import LASTING, ONE, nothing_more, publish, receive
 from tocsin.config import Access, Settings
-from tocsin.runtime.users import set_password
+from tocsin.runtime.security.users import set_password
 from tocsin.store.memory import MemoryServer, MemoryStore
 
 RULES = """

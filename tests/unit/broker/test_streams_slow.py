@@ -11,14 +11,15 @@ import pytest
 from mqtt5 import ConnectPacket, PubAckPacket, PublishPacket, TopicFilter
 
 from tests.unit.broker.coordination import coordinator
-from tests.unit.broker.door import DEADLINE_S, Door, until
+from tests.unit.broker.harness import DEADLINE_S, Door, until
 from tests.unit.broker.talk import ONE, ZERO, lasting, nothing_more, publish, receive
-from tocsin.broker import queries, sources
+from tocsin.broker.streams import queries, registry
 from tocsin.config import Limits
-from tocsin.core import gate, listing
 from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.core.inquiry import read_inquiry
-from tocsin.core.stored_session import decode_session, session_key
+from tocsin.core.delivery.stored_session import decode_session, session_key
+from tocsin.core.streams import listing, tickets
+from tocsin.core.streams import publish_gate as gate
+from tocsin.core.streams.query_filter import read_query
 from tocsin.model.publication import decode_publication
 from tocsin.model.stream import Value
 from tocsin.store.memory import MemoryServer, MemoryStore
@@ -81,7 +82,7 @@ async def test_a_subscriber_that_lost_messages_is_told_the_set_anew(
         await nothing_more(publisher)
     await publish(publisher, "$meta/a", b'{"kind": "lamp"}')
     publisher.send(PublishPacket("a", b"x"))
-    await until(lambda: "a" in (door.participant.streams(read_inquiry(LISTED).id) or {}))
+    await until(lambda: "a" in (door.participant.streams(read_query(LISTED).id) or {}))
     reader.resume_reading()
     while (packet := await reader.first(PublishPacket)).topic == "noise":
         pass
@@ -134,7 +135,7 @@ async def test_with_no_coordinator_any_more_nothing_waits_and_nothing_is_lost_wh
 
 
 async def test_no_more_than_so_many_changes_wait_for_a_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "UNSETTLED_MAX", 3)
+    monkeypatch.setattr(tickets, "UNSETTLED_MAX", 3)
     async with Door(Limits()) as door:
         subscriber, publisher = await door.peer("s"), await door.peer("p")
         await subscriber.subscribe(TopicFilter("#", max_qos=ZERO))
@@ -149,7 +150,7 @@ async def test_no_more_than_so_many_changes_wait_for_a_coordinator(monkeypatch: 
 async def test_no_more_than_so_many_bytes_of_changes_wait_for_a_coordinator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sources, "UNSETTLED_MAX_BYTES", 3_000)
+    monkeypatch.setattr(tickets, "UNSETTLED_MAX_BYTES", 3_000)
     async with Door(Limits()) as door:
         publisher = await door.peer("p")
         said = b'{"words": "%b"}' % (b"w" * 900)
@@ -222,7 +223,7 @@ async def test_messages_carry_what_was_said_of_their_stream_though_the_client_mo
             await first.receive(PubAckPacket)
 
         async def streams() -> dict[str, dict[str, Value]]:
-            cell = await door.exchange.durability.sessions.table.get(session_key("p"))
+            cell = await door.parts.sessions.table.get(session_key("p"))
             return {} if cell is None else decode_session(cell.value).streams
 
         async with asyncio.timeout(DEADLINE_S):
@@ -235,7 +236,7 @@ async def test_messages_carry_what_was_said_of_their_stream_though_the_client_mo
         )
         for _ in range(2):
             await again.receive(PubAckPacket)
-        page = await other.exchange.durability.journal._log.read(">", 0, limit=10)
+        page = await other.parts.message_log._log.read(">", 0, limit=10)
         said = {}
         for entry in page.entries:
             publication = decode_publication(entry.payload)
@@ -251,7 +252,7 @@ async def test_messages_carry_what_was_said_of_their_stream_though_the_client_mo
 async def test_what_a_session_says_of_a_stream_gives_way_to_what_the_coordinator_knows(
     server: MemoryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "TOLD_S", 0.05)
+    monkeypatch.setattr(registry, "TOLD_S", 0.05)
     store = MemoryStore(server)
     async with coordinator(store), Door(Limits(), store=store, takes_part=True) as door:
         first, other = await door.peer(connect=lasting("p", clean=True)), await door.peer("o")
@@ -265,5 +266,5 @@ async def test_what_a_session_says_of_a_stream_gives_way_to_what_the_coordinator
         again = await door.peer(connect=lasting("p"))
         await publish(again, "a", b"2")
         await publish(again, "b", b"2")
-        known = door.exchange.sources
+        known = door.exchange.registry
         await until(lambda: known.keys("a") is None and known.keys("b") == {"kind": "door"})

@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator
 import pytest
 from mqtt5 import ConnAckPacket, ConnectPacket
 
-from tests.unit.broker.door import until
+from tests.unit.broker.harness import until
 from tests.unit.broker.web import BINARY, HEADERS, WebDoor, WebPeer, frame
-from tocsin.broker import websocket
+from tocsin.broker.door import websocket
 from tocsin.config import Limits
-from tocsin.wire.codec import V5, encode
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V5
 from tocsin.wire.websocket import ORIGIN_MAX
 
 HELLO = encode(ConnectPacket("c", clean_start=True), V5)
@@ -66,14 +67,14 @@ async def test_what_browsers_add_is_welcome(door: WebDoor, headers: dict[str, st
         ("/mqtt", {"Sec-WebSocket-Protocol": "MQTT, wamp"}, 400, b"subprotocol 'mqtt'"),
         ("/mqtt", {"Connection": "close"}, 426, b"WebSocket"),
         ("/mqtt", {"Connection": None, "Upgrade": None}, 426, b"WebSocket"),
-        ("/mqtt", {"Upgrade": "h2c"}, 400, b"websocket"),
+        ("/mqtt", {"Upgrade": "h2c"}, 426, b"WebSocket"),
         ("/mqtt", {"Sec-WebSocket-Version": "12"}, 426, b"version 13"),
-        ("/mqtt", {"Sec-WebSocket-Key": "short"}, 400, b"key"),
+        ("/mqtt", {"Sec-WebSocket-Key": "short"}, 400, b"Sec-WebSocket-Key"),
     ],
 )
 async def test_a_request_that_cannot_be_mqtt_is_refused_in_words(
     door: WebDoor,
-    channels: list[websocket.Channel],
+    channels: list[websocket.WebSocketTransport],
     path: str,
     headers: dict[str, str | None],
     status: int,
@@ -89,19 +90,33 @@ async def test_a_request_that_cannot_be_mqtt_is_refused_in_words(
 
 
 @pytest.mark.parametrize(
-    "garbage",
-    [b"\x10\x0c\x00\x04MQTT\r\n\r\n", b"POST /mqtt HTTP/1.1\r\n\r\n", b"GET /mqtt HTTP/1.0\r\n\r\n"],
+    ("request_line", "status"),
+    [(b"POST /mqtt HTTP/1.1", b"405"), (b"GET /mqtt HTTP/1.0", b"505")],
 )
-async def test_what_is_no_http_request_is_refused(
-    door: WebDoor, channels: list[websocket.Channel], garbage: bytes
+async def test_another_method_or_version_is_refused(
+    door: WebDoor, channels: list[websocket.WebSocketTransport], request_line: bytes, status: bytes
 ) -> None:
     web = await door.raw()
-    web.writer.write(garbage)
-    assert (await web.reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 400 ")
+    web.writer.write(request_line + b"\r\n\r\n")
+    assert (await web.reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 " + status)
     await until(channels[0].is_closing)
 
 
-async def test_a_request_has_a_largest_size(door: WebDoor, channels: list[websocket.Channel]) -> None:
+@pytest.mark.parametrize(
+    "garbage", [b"\x10\x0c\x00\x04MQTT\r\n\r\n", b"\r\n\r\n", b"GET /\xff\xfe HTTP/1.1\r\n\r\n"]
+)
+async def test_what_is_no_http_request_ends_the_connection(
+    door: WebDoor, channels: list[websocket.WebSocketTransport], garbage: bytes
+) -> None:
+    web = await door.raw()
+    web.writer.write(garbage)
+    assert await web.closed() is None
+    await until(channels[0].is_closing)
+
+
+async def test_a_request_has_a_largest_size(
+    door: WebDoor, channels: list[websocket.WebSocketTransport]
+) -> None:
     web = await door.raw()
     web.writer.write(b"GET /mqtt HTTP/1.1\r\nX: " + b"x" * 40_000)
     assert await web.closed() is None
@@ -123,7 +138,9 @@ async def test_a_socket_counts_as_half_open_before_its_upgrade() -> None:
         assert (await second.request())[0] == 101
 
 
-async def test_the_origin_is_handed_on_and_cut(door: WebDoor, channels: list[websocket.Channel]) -> None:
+async def test_the_origin_is_handed_on_and_cut(
+    door: WebDoor, channels: list[websocket.WebSocketTransport]
+) -> None:
     await door.web(Origin="https://a.example" + "x" * 1_000)
     await door.web()
     assert channels[0].get_extra_info("origin").startswith("https://a.examplexxx")

@@ -9,11 +9,11 @@ from typing import Self, cast
 
 from mqtt5 import ConnAckPacket, ConnectPacket
 
-from tests.unit.broker.door import DEADLINE_S, Door, Peer
-from tocsin.broker.listener import listening_socket
-from tocsin.broker.websocket import framed
+from tests.unit.broker.harness import DEADLINE_S, Door, Peer
+from tocsin.broker.door.listener import listening_socket
+from tocsin.broker.door.websocket import framed
 from tocsin.config import Limits
-from tocsin.wire.codec import V5, Version
+from tocsin.wire.connect import V5, Version
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 MASK = b"\x37\xfa\x21\x3d"

@@ -16,7 +16,7 @@ import psutil
 PARENT = """
 import os, subprocess, sys
 from pathlib import Path
-from tocsin.runtime.directory import BrokerAddress, NetworkFile, StateDirectory
+from tocsin.runtime.network.directory import BrokerAddress, NetworkFile, StateDirectory
 directory = StateDirectory.hold(Path(sys.argv[1]))
 brokers = tuple(BrokerAddress(f"b{n}", "north", "edge", "127.0.0.1", 1883 + n) for n in (1, 2))
 directory.write_network(NetworkFile("tocsin", os.getpid(), ("nats://127.0.0.1:4222",), brokers))

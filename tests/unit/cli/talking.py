@@ -11,7 +11,7 @@ import pytest
 
 from tocsin.client.sql import Pipeline, Reply
 from tocsin.model.feeding import status_subject
-from tocsin.ports import Delivery
+from tocsin.ports import BusMessage
 from tocsin.store.memory import MemoryServer, MemoryStore
 
 
@@ -24,15 +24,15 @@ class Fake:
         self.status: dict[str, Any] = {"channels": [], "datasets": [], "feeds": []}
         self.feeder: dict[str, Any] = {"feeds": [], "http": ""}
 
-    async def _sql(self, delivery: Delivery) -> bytes:
+    async def _sql(self, delivery: BusMessage) -> bytes:
         text = msgspec.json.decode(delivery.payload)["text"]
         self.scripts.append(text)
         return msgspec.json.encode(self.reply(text))
 
-    async def _status(self, delivery: Delivery) -> bytes:
+    async def _status(self, delivery: BusMessage) -> bytes:
         return msgspec.json.encode(self.status)
 
-    async def _feeder(self, delivery: Delivery) -> bytes:
+    async def _feeder(self, delivery: BusMessage) -> bytes:
         return msgspec.json.encode(self.feeder)
 
     @asynccontextmanager

@@ -17,8 +17,8 @@ from tocsin.cli import certs
 from tocsin.cli.auditing import audited, operator
 from tocsin.cli.main import main
 from tocsin.errors import OperatorError
-from tocsin.runtime.audit import Audit
-from tocsin.runtime.authority import Authority
+from tocsin.runtime.security.audit import Audit
+from tocsin.runtime.security.authority import Authority
 
 
 def lines(state: Path) -> list[dict[str, Any]]:

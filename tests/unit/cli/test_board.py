@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from tocsin.cli.board import JsonBoard, LiveBoard, board, table
-from tocsin.core.supervision import Row
-from tocsin.runtime.directory import BrokerAddress, NetworkFile
+from tocsin.core.supervision.machine import Row
+from tocsin.runtime.network.directory import BrokerAddress, NetworkFile
 
 NETWORK = NetworkFile(
     "tocsin",

@@ -11,9 +11,9 @@ import pytest
 
 from tocsin.cli import certs
 from tocsin.cli.main import main
-from tocsin.runtime import authority as module
-from tocsin.runtime.authority import Authority
-from tocsin.runtime.credentials import PeerTls, existing_credentials
+from tocsin.runtime.security import authority as module
+from tocsin.runtime.security.authority import Authority
+from tocsin.runtime.security.credentials import PeerTls, existing_credentials
 
 
 @pytest.fixture

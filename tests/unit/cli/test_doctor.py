@@ -16,9 +16,9 @@ from tocsin.cli.doctor import Finding
 from tocsin.cli.main import main
 from tocsin.config import Access, Broker, Limits, Nats, Settings
 from tocsin.runtime import extra
-from tocsin.runtime.authority import Authority
-from tocsin.runtime.credentials import certificates_directory
-from tocsin.runtime.directory import NetworkFile, StateDirectory
+from tocsin.runtime.network.directory import NetworkFile, StateDirectory
+from tocsin.runtime.security.authority import Authority
+from tocsin.runtime.security.credentials import certificates_directory
 
 
 class Usage(NamedTuple):
@@ -46,17 +46,15 @@ def test_this_python_and_its_parts_are_well(settings: Settings) -> None:
 
 
 def test_one_users_stored_sessions_are_said_for_the_whole_network(settings: Settings) -> None:
-    brokers = tuple(Broker(id=name, cluster="c") for name in "abc")
     limits = Limits(sessions_max=1_000, sessions_user_percent=50)
-    three = msgspec.structs.replace(settings, brokers=brokers, limits=limits)
-    finding = only(doctor.sessions(three))
-    assert finding.verdict == "ok" and "500 and 512 MiB at each broker" in finding.words
-    assert "1,000 and 1,024 MiB at 3 brokers" in finding.words
-    users = msgspec.structs.replace(three, access=Access(users="users"))
-    assert "16 percent" in only(doctor.sessions(users)).words
-    assert only(doctor.sessions(users)).verdict == "warning"
-    fair = msgspec.structs.replace(users, limits=msgspec.structs.replace(limits, sessions_user_percent=16))
-    assert only(doctor.sessions(fair)).verdict == "ok"
+    half = msgspec.structs.replace(settings, limits=limits, access=Access(users="users"))
+    finding = only(doctor.sessions(half))
+    assert finding.verdict == "ok" and "of one user at most 500 and 512 MiB" in finding.words
+    whole = msgspec.structs.replace(half, limits=msgspec.structs.replace(limits, sessions_user_percent=100))
+    assert only(doctor.sessions(whole)).verdict == "warning"
+    assert "50 percent" in only(doctor.sessions(whole)).words
+    nobody = msgspec.structs.replace(whole, access=Access())
+    assert only(doctor.sessions(nobody)).verdict == "ok"
 
 
 def test_an_old_python_must_be_replaced(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from tocsin.cli.main import main
 
 def test_the_help_says_what_a_feeder_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["feeder", "--help"]) == 0
-    assert "takes what feeds bring" in capsys.readouterr().out
+    assert "accepts records of feeds" in capsys.readouterr().out
 
 
 def test_settings_that_cannot_be_used_cost_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

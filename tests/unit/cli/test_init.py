@@ -8,7 +8,7 @@ import pytest
 
 from tocsin.cli.main import main
 from tocsin.cli.sources import read
-from tocsin.runtime.authority import Authority
+from tocsin.runtime.security.authority import Authority
 
 
 @pytest.fixture(autouse=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import subprocess
 import sys
 from typing import NoReturn
 
 import pytest
 
-from tocsin.cli.main import VERBS, main
+from tocsin.cli.main import COMMANDS, VERBS, main
 from tocsin.errors import StoreUnavailable
 
 
@@ -63,6 +64,36 @@ def test_only_the_verb_that_is_asked_for_is_imported(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(importlib, "import_module", noted)
     assert main(["version"]) == 0
     assert imported == ["tocsin.cli.version"]
+
+
+@pytest.mark.parametrize("arguments", [["demo", "--quick"], ["lab", "cqbs", "--only", "full"]])
+def test_a_verb_whose_package_is_missing_says_what_to_install(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: ())
+    verb = arguments[0]
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == (
+        f"tocsin: `tocsin {verb}` is not installed. Install the extra: pip install 'tocsin[{verb}]'.\n"
+    )
+    assert main(["--help"]) == 0
+    assert f"'tocsin[{verb}]'" in capsys.readouterr().out
+
+
+def test_another_package_adds_a_verb(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    added = importlib.metadata.EntryPoint("greet", "tests.unit.cli.test_main:greet", COMMANDS)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: {COMMANDS: (added,)}[group])
+    assert main(["greet", "Ada"]) == 0
+    assert capsys.readouterr().out == "hello Ada\n"
+    assert main(["--help"]) == 0
+    assert "Say hello" in capsys.readouterr().out
+
+
+def greet(name: str) -> None:
+    """Say hello."""
+    print(f"hello {name}")
 
 
 def test_a_process_starts_without_what_draws_on_terminals() -> None:

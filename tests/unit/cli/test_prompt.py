@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 
 from tests.unit.cli.talking import Fake
 from tocsin.cli.prompt import (
+    HISTORY_MAX_BYTES,
     KEYWORDS,
+    Words,
     completions,
     converse,
-    editing,
     history_file,
     is_complete,
-    read_statement,
+    kept_history,
+    leaves,
 )
 from tocsin.client.sql import Answer, Heading, Problem, Reply
+from tocsin.ports import BusMessage
 
 
 @pytest.mark.parametrize(
@@ -84,63 +94,46 @@ def test_a_statement_is_complete_as_reading_one_character_after_the_other_says(t
     assert is_complete(text) == dumb(text)
 
 
-def test_keywords_are_completed_in_the_case_in_which_they_were_begun_and_names_as_they_are() -> None:
+def test_keywords_are_completed_in_their_case_and_names_as_they_are() -> None:
     names = {"reports": "Reports", "reported_at": "reported_at"}
     assert completions("reports", names) == ["Reports"]
-    assert completions("rep", names) == ["reports", "reported_at", "replace"]
-    assert completions("Rep", names) == ["Reports", "Reported_at", "RepLACE"]
+    assert completions("rep", names) == ["Reports", "reported_at", "replace"]
+    assert completions("Rep", names) == ["Reports", "reported_at", "REPLACE"]
     assert completions("SEL", names) == ["SELECT"]
     assert completions("", names) == ["Reports", "reported_at"]
     assert completions("zzz", names) == []
     assert len(set(KEYWORDS)) == len(KEYWORDS)
 
 
-@given(st.text("rRepPoOsS", min_size=1, max_size=4))
-def test_whatever_several_completions_share_what_was_written_is_kept(word: str) -> None:
-    found = completions(word, {"reports": "Reports", "reported_at": "reported_at"})
-    assert len(found) == 1 or all(each.startswith(word) for each in found)
-
-
-def lines(*given: str) -> Callable[[str], str]:
-    left: Iterator[str] = iter(given)
-
-    def ask(prompt: str) -> str:
-        try:
-            return next(left)
-        except StopIteration:
-            raise EOFError from None
-
-    return ask
-
-
-def test_lines_are_gathered_until_a_semicolon() -> None:
-    ask = lines("SELECT 1,", "  2", ";", "SHOW FEEDS;")
-    assert read_statement(ask) == "SELECT 1,\n  2\n;"
-    assert read_statement(ask) == "SHOW FEEDS;"
-    assert read_statement(ask) is None
+def test_a_word_is_completed_where_the_cursor_is() -> None:
+    document = Document("SELECT * FROM repo", 18)
+    (found,) = Words({"reports": "Reports"}).get_completions(document, CompleteEvent())
+    assert (found.text, found.start_position) == ("Reports", -4)
 
 
 @pytest.mark.parametrize("word", ["exit", "quit;", "\\q"])
 def test_one_leaves_with_a_word(word: str) -> None:
-    assert read_statement(lines(word)) is None
+    assert leaves(word) and not leaves("SELECT 1;")
 
 
-def test_an_empty_line_and_ctrl_c_cost_nothing() -> None:
-    def interrupted(prompt: str) -> str:
-        raise KeyboardInterrupt
-
-    assert read_statement(lines("  ")) == ""
-    assert read_statement(interrupted) == ""
-
-
-def test_what_was_written_is_kept_for_oneself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readline = pytest.importorskip("readline")
+def test_the_history_is_for_oneself_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    with editing({}):
-        readline.add_history("SHOW CHANNELS;")
-    assert "SHOW CHANNELS;" in history_file().read_text()
+    history = kept_history()
+    assert history is not None
+    for number in range(40):
+        history.store_string(f"SELECT '{'x' * 50_000}', {number};")
     assert history_file().stat().st_mode & 0o777 == 0o600
-    readline.clear_history()
+    kept = kept_history()
+    assert kept is not None
+    assert history_file().stat().st_size <= HISTORY_MAX_BYTES // 2
+    found = list(kept.load_history_strings())
+    assert found[0].endswith("39;") and all(each.startswith("SELECT") for each in found)
+
+
+def test_a_history_that_cannot_be_kept_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tocsin").write_text("a file, not a directory")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert kept_history() is None
 
 
 def answered(text: str) -> Reply:
@@ -151,16 +144,51 @@ def answered(text: str) -> Reply:
     return Reply((Answer("SELECT", (Heading("n", "INT"),), ((41,),)),))
 
 
+def talk(typed: str, fake: Fake) -> int:
+    """Type at a prompt."""
+    with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
+        pipe.send_text(typed)
+        return converse(fake.reached(), 10, 60.0)
+
+
 def test_one_asks_is_answered_is_told_what_is_wrong_and_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr("builtins.input", lines("SELECT 41 AS n", ";", "SELECT 1 FROM wrong;", "exit"))
     fake = Fake()
     fake.reply = answered
     fake.status["datasets"] = [{"name": "Reports"}]
-    assert converse(fake.reached(), 10, 60.0) == 0
+    assert talk("SELECT 41 AS n\r;\rSELECT 1 FROM wrong;\rexit\r", fake) == 0
     output, errors = capsys.readouterr()
     assert "41" in output and "1 row" in output
     assert "there is no wrong" in errors and "^" in errors
     assert fake.scripts[:2] == ["DESCRIBE DATASET `Reports`", "SELECT 41 AS n\n;"]
+
+
+def test_ctrl_c_gives_up_a_statement_and_ctrl_d_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    fake = Fake()
+    assert talk("SELECT nothing\x03\r\x04", fake) == 0
+    assert fake.scripts == []
+
+
+def test_ctrl_c_gives_up_the_wait_for_an_answer_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    class Slow(Fake):
+        async def _sql(self, delivery: BusMessage) -> bytes:
+            if b"slow" in delivery.payload:
+                os.kill(os.getpid(), signal.SIGINT)
+                await asyncio.sleep(60)
+            return await super()._sql(delivery)
+
+    fake = Slow()
+    fake.reply = answered
+    assert talk("SELECT slow;\rSELECT 41 AS n;\rexit\r", fake) == 0
+    output, errors = capsys.readouterr()
+    assert "not waited for" in errors
+    assert "41" in output

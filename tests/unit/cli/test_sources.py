@@ -9,7 +9,7 @@ import pytest
 
 from tocsin.cli.sources import FILE_MAX_BYTES, network_settings, process_settings, read
 from tocsin.errors import OperatorError, SettingError
-from tocsin.runtime.directory import BrokerAddress, NetworkFile
+from tocsin.runtime.network.directory import BrokerAddress, NetworkFile
 
 
 @pytest.fixture(autouse=True)

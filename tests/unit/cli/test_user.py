@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tocsin.cli.main import main
-from tocsin.runtime.users import read_users
+from tocsin.runtime.security.users import read_users
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.certificates import Authority
-from tests.unit.broker.door import Door, until
 from tests.unit.broker.guarded import GuardedDoor
+from tests.unit.broker.harness import Door, until
 from tests.unit.broker.web import WebDoor
 from tocsin.client import AsyncClient, Message, aio
 from tocsin.client.arrivals import Arrivals
@@ -27,8 +27,8 @@ from tocsin.errors import (
     WireError,
 )
 from tocsin.model.network import Scheme
-from tocsin.runtime.tls import client_context, server_context
-from tocsin.runtime.users import set_password
+from tocsin.runtime.security.tls import client_context, server_context
+from tocsin.runtime.security.users import set_password
 
 DEADLINE_S = 10.0
 

@@ -10,7 +10,7 @@ from tocsin.client import arrivals
 from tocsin.client.arrivals import Arrivals
 from tocsin.client.message import filter_of
 from tocsin.client.values import Arrived, Effect
-from tocsin.core import repeats
+from tocsin.core.delivery import repeats
 from tocsin.errors import ProtocolViolation
 
 

@@ -10,7 +10,7 @@ from queue import Queue
 
 import pytest
 
-from tests.unit.broker.door import Door
+from tests.unit.broker.harness import Door
 from tocsin.client import Client, Connection, Message
 from tocsin.config import Limits
 from tocsin.errors import BrokerUnreachable, ClientClosed, DeadlineExceeded, QueryInvalid

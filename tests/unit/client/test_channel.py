@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from mqtt5 import PublishPacket, QoS
 
-from tests.unit.broker.door import Door, until
+from tests.unit.broker.harness import Door, until
 from tests.unit.broker.pipeline import NEAR, WIDE, Pipeline
 from tocsin.client import AsyncClient, Client, Notification
 from tocsin.client.channel import SEEN_MAX, Notifications, topic_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tocsin.client import Message
 from tocsin.client.message import as_properties, checked, checked_qos, payload_of, publication_of
-from tocsin.core.description import read_properties
+from tocsin.core.streams.metadata_payload import read_properties
 from tocsin.errors import MetadataInvalid
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.broker.door import Door, until
+from tests.unit.broker.harness import Door, until
 from tocsin.client import AsyncClient, Connection, Message
 from tocsin.client.message import publication_of
 from tocsin.client.options import BOUNDS, Chosen, Options, Publishing

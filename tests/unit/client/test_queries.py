@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.unit.broker.coordination import coordinator
-from tests.unit.broker.door import Door
+from tests.unit.broker.harness import Door
 from tocsin.client import AsyncClient, Changed, Joined, Left, Set
 from tocsin.config import Limits
 from tocsin.errors import PublishRefused

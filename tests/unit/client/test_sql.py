@@ -9,7 +9,7 @@ import pytest
 
 from tocsin.client.sql import Answer, Heading, Pipeline, Problem, Reply
 from tocsin.errors import DeadlineExceeded, FormatNewer, Malformed, OperatorError
-from tocsin.ports import Delivery
+from tocsin.ports import BusMessage
 from tocsin.store.memory import MemoryServer, MemoryStore
 
 
@@ -21,7 +21,7 @@ async def test_a_script_is_answered_with_tables_and_words() -> None:
     store = MemoryStore(MemoryServer())
     asked: list[object] = []
 
-    async def answer(delivery: Delivery) -> bytes:
+    async def answer(delivery: BusMessage) -> bytes:
         asked.append(msgspec.json.decode(delivery.payload))
         return msgspec.json.encode(Reply((Answer("SELECT", (Heading("n", "INT"),), ((1,),), message=""),)))
 
@@ -34,7 +34,7 @@ async def test_a_script_is_answered_with_tables_and_words() -> None:
 async def test_an_answer_of_a_newer_release_is_refused_with_what_to_do() -> None:
     store = MemoryStore(MemoryServer())
 
-    async def newer(delivery: Delivery) -> bytes:
+    async def newer(delivery: BusMessage) -> bytes:
         return b'{"v":2,"results":[],"error":null}'
 
     async with (
@@ -51,7 +51,7 @@ async def test_an_answer_of_a_newer_release_is_refused_with_what_to_do() -> None
 async def test_who_does_not_understand_the_question_says_so() -> None:
     store = MemoryStore(MemoryServer())
 
-    async def older(delivery: Delivery) -> bytes:
+    async def older(delivery: BusMessage) -> bytes:
         return b'{"v":1,"error":"a question for a status is of format version 2"}'
 
     async with store.bus.serve("net.pipeline.status", older):
@@ -60,7 +60,7 @@ async def test_who_does_not_understand_the_question_says_so() -> None:
 
 
 async def test_the_pipelines_own_replies_are_understood() -> None:
-    answers = pytest.importorskip("tocsin.pipeline.answers", exc_type=ImportError)
+    answers = pytest.importorskip("tocsin.pipeline.definitions.answers", exc_type=ImportError)
     theirs = Reply(
         (Answer("SHOW", answers.headings(["name"]), (("Reports",),), True, "words"),),
         Problem("no such thing", 2, 3, "look"),
@@ -91,21 +91,21 @@ async def test_a_pipeline_that_comes_later_is_waited_for() -> None:
     assert waits == ["waits"]
 
 
-async def tell(delivery: Delivery) -> bytes:
+async def tell(delivery: BusMessage) -> bytes:
     return b'{"tick": 3}'
 
 
 async def test_a_slow_answer_and_a_broken_one_are_errors() -> None:
     store = MemoryStore(MemoryServer())
 
-    async def rubbish(delivery: Delivery) -> bytes:
+    async def rubbish(delivery: BusMessage) -> bytes:
         return b"<html>"
 
     async with store.bus.serve("net.pipeline.sql.operator", rubbish):
         with pytest.raises(Malformed):
             await pipeline(store).run("SHOW FEEDS")
 
-    async def silence(delivery: Delivery) -> bytes:
+    async def silence(delivery: BusMessage) -> bytes:
         await asyncio.Event().wait()
         return b""
 

@@ -18,11 +18,11 @@ from mqtt5 import (
     UnsubscribePacket,
 )
 
-from tests.unit.broker.door import until
+from tests.unit.broker.harness import until
 from tests.unit.client.scripted import DEADLINE_S, Caller, Scripted
 from tocsin.client import AsyncClient, Changed, Joined, Left, Set
 from tocsin.client.stream import Stream
-from tocsin.core.listing import encode_set, encode_turn
+from tocsin.core.streams.listing import encode_set, encode_turn
 from tocsin.errors import (
     BrokerUnreachable,
     Malformed,

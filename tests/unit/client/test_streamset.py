@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tocsin.client import Change, Changed, Joined, Left, Set
 from tocsin.client.streamset import StreamSet
-from tocsin.core.listing import encode_set, encode_turn
+from tocsin.core.streams.listing import encode_set, encode_turn
 from tocsin.errors import FormatNewer, Malformed
 from tocsin.model.stream import Metadata
 

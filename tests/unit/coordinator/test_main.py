@@ -12,7 +12,7 @@ import pytest
 from tocsin.config import Coordinator, Nats, Settings
 from tocsin.coordinator.main import options, serve
 from tocsin.coordinator.status import Status, read_all
-from tocsin.core.coordination.places import Places
+from tocsin.core.coordination.names import StoreNames
 from tocsin.runtime.process import Process
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.testing import LocalServers
@@ -37,7 +37,7 @@ async def store(servers: LocalServers) -> AsyncIterator[JetStreamStore]:
 
 
 async def until_leader(store: JetStreamStore, *, not_of: str = "") -> list[Status]:
-    table = await store.table(Places("tocsin").table)
+    table = await store.table(StoreNames("tocsin").table)
     async with asyncio.timeout(DEADLINE_S):
         while True:
             found = await read_all(table)

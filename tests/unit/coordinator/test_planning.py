@@ -9,14 +9,14 @@ from collections import Counter
 import msgspec
 import pytest
 
-from tocsin.broker.summary import Summaries
+from tocsin.broker.survival.summary import Summaries
 from tocsin.coordinator import planning
 from tocsin.coordinator.planning import PREFIX, Explanation, Planner, decide
-from tocsin.core.coordination.planning import PlanMade, WantPlan
-from tocsin.core.coordination.survival import Backups
+from tocsin.core.coordination.leader.backup_planning import PlanMade, WantPlan
+from tocsin.core.coordination.state.backups import Backups
 from tocsin.core.machine import Event
 from tocsin.model.network import BrokerInfo, Role
-from tocsin.ports import Delivery, TableSpec
+from tocsin.ports import BusMessage, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.wire import summaries
 from tocsin.wire.summaries import Ask, Summary, decode_summary, encode, name_of, subject
@@ -137,7 +137,7 @@ async def test_a_summary_that_changed_between_two_pages_begins_anew() -> None:
     answering = Summaries(lambda: held, 7.0, lambda: (0.5, ("no battery",)), lambda: {"power": (0.1, 1.0)})
 
     async def ask(page: int, number: int) -> Summary:
-        return decode_summary(await answering.answer(Delivery("x", encode(Ask(page, number)))))
+        return decode_summary(await answering.answer(BusMessage("x", encode(Ask(page, number)))))
 
     first = await ask(0, 0)
     assert (first.summary, first.pages, first.held) == (1, 1, {name_of("a"): 1})

@@ -7,19 +7,20 @@ import asyncio
 import msgspec
 
 from tocsin.coordinator.status import describe
-from tocsin.core.coordination import archivist, snapshot
-from tocsin.core.coordination.archivist import Manifest
 from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.core.coordination.places import Options, Places
-from tocsin.core.coordination.state import State
+from tocsin.core.coordination.leader import snapshot_writer as archivist
+from tocsin.core.coordination.leader.snapshot_writer import Manifest
+from tocsin.core.coordination.names import Options, StoreNames
+from tocsin.core.coordination.state import snapshot
+from tocsin.core.coordination.state.state import State
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.ports import Record
-from tocsin.runtime.driver import Driver
+from tocsin.runtime.machines.driver import Driver
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.wire.commands import Joined, Said, Streams
 
 DEADLINE_S = 60.0
-PLACES = Places("net")
+PLACES = StoreNames("net")
 STREAMS = 2_000
 SLICE = 10
 

@@ -11,9 +11,10 @@ from mqtt5 import (
     PubRecPacket,
 )
 
-from tocsin.core.attendance import (
+from tocsin.core.delivery.machine import ClientDelivery
+from tocsin.core.delivery.session_cell import REFRESH, SAVE, SAVE_AGAIN
+from tocsin.core.delivery.signals import (
     Answered,
-    Attendance,
     AwaitSave,
     BatchRead,
     Began,
@@ -25,8 +26,8 @@ from tocsin.core.attendance import (
     Unsubscribed,
     Writable,
 )
-from tocsin.core.custody import REFRESH, SAVE, SAVE_AGAIN
-from tocsin.core.forwarding import Subscription
+from tocsin.core.delivery.stored_session import FOREVER_S, StoredSession, decode_session
+from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import (
     Effect,
     Event,
@@ -35,7 +36,6 @@ from tocsin.core.machine import (
     StoreFailed,
     TimerFired,
 )
-from tocsin.core.stored_session import FOREVER_S, StoredSession, decode_session
 from tocsin.errors import Conflict, OutcomeUnknown, StoreUnavailable
 from tocsin.ports import Entry
 
@@ -86,7 +86,7 @@ class Attended:
         results_tail: int = 0,
         revision: int = 7,
     ) -> None:
-        self.machine = Attendance()
+        self.machine = ClientDelivery()
         began = Began(
             receive_max=receive_max,
             prefix="p",

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import count
 
-from tocsin.core.landmark import (
+from tocsin.core.machine import CancelTimer, Effect, Event, Received, Say, Send, SetTimer, TimerFired
+from tocsin.core.survival.landmark import Landmark
+from tocsin.core.survival.landmark_signals import (
     BacksKnown,
-    Landmark,
     LandmarkKnown,
     MeanwhileIn,
     MeanwhileOut,
@@ -20,7 +21,6 @@ from tocsin.core.landmark import (
     Severed,
     WantsChanged,
 )
-from tocsin.core.machine import CancelTimer, Effect, Event, Received, Say, Send, SetTimer, TimerFired
 from tocsin.model.network import BrokerInfo, Role, Route
 from tocsin.wire.words import Word, decode_word, encode_word
 

@@ -8,15 +8,10 @@ from mqtt5 import (
     ConnectPacket,
 )
 
-from tocsin.core.dialler import (
-    Dial,
-    Dialled,
-    Dialler,
-    Down,
-    Heard,
-)
+from tocsin.core.links.dialler import Dialler
+from tocsin.core.links.signals import Dial, Dialled, Down, Heard
 from tocsin.core.machine import Effect, SetTimer, Started
-from tocsin.core.session import SendPacket
+from tocsin.core.session.signals import SendPacket
 
 GREETING = ConnectPacket("me", keep_alive=10)
 ELSEWHERE = ConnAckPacket(reason_code=ConnAckReasonCode.USE_ANOTHER_SERVER, server_reference="other:1884")

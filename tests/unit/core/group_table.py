@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tocsin.core.machine import DeleteKey, Event, GetKey, PutKey, Stored, StoreFailed
-from tocsin.core.stored_group import StoredGroup, decode_group, group_key, life_key
+from tocsin.core.shared.stored_group import StoredGroup, decode_group, group_key, life_key
 from tocsin.errors import Conflict
 from tocsin.ports import Cell, Change
 

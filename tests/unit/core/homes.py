@@ -21,13 +21,20 @@ from mqtt5 import (
     PublishPacket,
 )
 
-from tocsin.core.coordination.heartbeat import Heartbeat
-from tocsin.core.coordination.signals import GuestCame, GuestWent, RefugesChanged, SendHome
-from tocsin.core.dialler import DEADLINE, RETRY, Dial, Dialled, Dialler, HangUp, Heard, Lost
-from tocsin.core.guests import PROPERTY_BROKER, PROPERTY_HOME, PROPERTY_SERVER, PROPERTY_STAY, SERVERS_TOPIC
+from tocsin.core.coordination.participant.heartbeat import Heartbeat
+from tocsin.core.coordination.participant.signals import GuestCame, GuestWent, RefugesChanged, SendHome
+from tocsin.core.links.dialler import DEADLINE, RETRY, Dialler
+from tocsin.core.links.signals import Dial, Dialled, HangUp, Heard, Lost
 from tocsin.core.machine import CancelTimer, Event, SetTimer, Started, TimerFired
-from tocsin.core.refuge import RefugePlan
-from tocsin.core.session import SendPacket
+from tocsin.core.session.signals import SendPacket
+from tocsin.core.survival.homes import (
+    PROPERTY_BROKER,
+    PROPERTY_HOME,
+    PROPERTY_SERVER,
+    PROPERTY_STAY,
+    SERVERS_TOPIC,
+)
+from tocsin.core.survival.refuges import RefugePlan
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
 from tocsin.wire.control import Beat, Pulse
 
@@ -209,7 +216,7 @@ class Process:
         if pulse.incarnation != self.life or not self.alive:
             return
         self.heart.heard(self._world.now_us)
-        for effect in self.heart.answered("", pulse, self._world.now_us):
+        for effect in self.heart.answered(pulse, self._world.now_us):
             match effect:
                 case SendHome(client=client, server_reference=reference):
                     call = self.calls.get(client)

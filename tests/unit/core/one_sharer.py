@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.unit.core.attended import of
-from tocsin.core.group_cell import GET, PUT
 from tocsin.core.machine import (
     DeleteKey,
     Effect,
@@ -15,10 +14,11 @@ from tocsin.core.machine import (
     Stored,
     Watched,
 )
-from tocsin.core.sharing import (
+from tocsin.core.shared.cell import GET, PUT
+from tocsin.core.shared.machine import (
     Sharing,
 )
-from tocsin.core.sharing_signals import (
+from tocsin.core.shared.signals import (
     Arrived,
     EndFound,
     FindEnd,
@@ -26,7 +26,7 @@ from tocsin.core.sharing_signals import (
     Joined,
     Matched,
 )
-from tocsin.core.stored_group import GROUPS, Member, StoredGroup, decode_group, encode_group, group_key
+from tocsin.core.shared.stored_group import GROUPS, Member, StoredGroup, decode_group, encode_group, group_key
 from tocsin.model.publication import Publication
 from tocsin.ports import Cell, Change, Entry
 

@@ -11,12 +11,12 @@ from tocsin.core.machine import (
     Started,
     TimerFired,
 )
-from tocsin.core.supervision import (
+from tocsin.core.supervision.machine import (
     Child,
     Row,
     Supervision,
 )
-from tocsin.core.supervision_signals import (
+from tocsin.core.supervision.signals import (
     ChildEnded,
     ChildReported,
     ChildStarted,

@@ -8,17 +8,11 @@ import pytest
 from mqtt5 import ConnectPacket, Packet, PublishPacket, QoS, SubscribePacket, TopicFilter, Will
 
 from tocsin.core.machine import Effect
-from tocsin.core.session import (
-    Authenticated,
-    Close,
-    Opened,
-    PacketArrived,
-    Resumed,
-    SendPacket,
-    Session,
-    SessionLimits,
-)
-from tocsin.wire.codec import V5, V311, Decoder, Version, encode
+from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session.machine import Session
+from tocsin.core.session.signals import Authenticated, Close, Opened, PacketArrived, Resumed, SendPacket
+from tocsin.wire.codec import Decoder, encode
+from tocsin.wire.connect import V5, V311, Version
 
 LIMITS = SessionLimits(
     subscriptions_max=3,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.unit.core.group_table import NAME, Asked, Table
-from tocsin.core.delivery import WAIT
+from tocsin.core.delivery.window import WAIT
 from tocsin.core.machine import (
     DeleteKey,
     Effect,
@@ -18,8 +18,8 @@ from tocsin.core.machine import (
     TimerFired,
     Watched,
 )
-from tocsin.core.sharing import Sharing
-from tocsin.core.sharing_signals import (
+from tocsin.core.shared.machine import Sharing
+from tocsin.core.shared.signals import (
     Arrived,
     Bereft,
     EndFound,
@@ -40,7 +40,7 @@ from tocsin.core.sharing_signals import (
     Turned,
     Vanished,
 )
-from tocsin.core.stored_group import GROUPS, Claim, life_key
+from tocsin.core.shared.stored_group import GROUPS, Claim, life_key
 from tocsin.errors import OutcomeUnknown, StoreUnavailable
 from tocsin.model.publication import Publication
 from tocsin.ports import Entry

@@ -6,8 +6,9 @@ import msgspec
 from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket, PubRecReasonCode
 
 from tests.unit.core.attended import SESSION, Attended, of, one, session_of
-from tocsin.core.attendance import (
-    Attendance,
+from tocsin.core.delivery.machine import ClientDelivery
+from tocsin.core.delivery.session_cell import SAVE_SOON
+from tocsin.core.delivery.signals import (
     Began,
     ClaimsForgotten,
     ClaimsSettled,
@@ -16,11 +17,10 @@ from tocsin.core.attendance import (
     Reply,
     Subscribed,
 )
-from tocsin.core.custody import SAVE_SOON
-from tocsin.core.delivery import PACKET_IDS, Delivery, Progress
-from tocsin.core.forwarding import Subscription
+from tocsin.core.delivery.window import PACKET_IDS, DeliveryWindow, Progress
+from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import PutKey
-from tocsin.core.stored_group import Claim
+from tocsin.core.shared.stored_group import Claim
 
 NAME = "$share/g/a"
 
@@ -31,7 +31,7 @@ def member(session: object = SESSION) -> Attended:
     return attended
 
 
-def claims_of(attended: Attended) -> Delivery:
+def claims_of(attended: Attended) -> DeliveryWindow:
     claims = attended.machine.claims
     assert claims is not None
     return claims
@@ -86,7 +86,7 @@ def test_a_refused_claim_is_settled() -> None:
 
 def test_a_client_that_comes_back_has_its_claims_and_those_that_it_received_are_settled() -> None:
     stored = msgspec.structs.replace(SESSION, progress=Progress(1, (), (PACKET_IDS,)))
-    machine = Attendance()
+    machine = ClientDelivery()
     claims = ((NAME, Claim(7, PACKET_IDS, 2)), (NAME, Claim(8, PACKET_IDS - 1, 2)), (NAME, Claim(9, 0, 0)))
     effects = machine.handle(
         Began(receive_max=10, prefix="p", session=stored, revision=7, tail=9, claims=claims), 0
@@ -104,7 +104,7 @@ def test_the_log_is_not_read_for_groups() -> None:
 
 
 def test_there_is_room_while_the_client_is_there_and_keeps_up() -> None:
-    assert not Attendance().room
+    assert not ClientDelivery().room
     attended = Attended(None, receive_max=1)
     assert has_room(attended), "for messages at QoS 0"
     attended.tell(Subscribed(topic_filter=NAME, subscription=Subscription(qos=1)))

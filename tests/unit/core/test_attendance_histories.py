@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket
 
-from tocsin.core.attendance import (
-    LAST_TRIES,
+from tocsin.core.delivery.machine import LAST_TRIES, ClientDelivery
+from tocsin.core.delivery.signals import (
     Answered,
-    Attendance,
     AwaitSave,
     BatchRead,
     Began,
@@ -28,7 +27,8 @@ from tocsin.core.attendance import (
     Subscribed,
     Usurped,
 )
-from tocsin.core.forwarding import Subscription
+from tocsin.core.delivery.stored_session import StoredSession, decode_session, encode_session
+from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import (
     DeleteKey,
     Effect,
@@ -40,7 +40,6 @@ from tocsin.core.machine import (
     StoreFailed,
     TimerFired,
 )
-from tocsin.core.stored_session import StoredSession, decode_session, encode_session
 from tocsin.errors import Conflict, OutcomeUnknown, StoreUnavailable
 from tocsin.ports import Cell, Entry
 
@@ -58,7 +57,7 @@ class History:
 
     def __init__(self) -> None:
         session = StoredSession("me", uid="u", expiry_s=EXPIRY_S, broker="b")
-        self.machine = Attendance()
+        self.machine = ClientDelivery()
         self.cell: Cell | None = Cell("k", encode_session(session), FIRST_REVISION)
         self.ours = session  # what was last written of ours
         self.rival = False  # somebody else has written

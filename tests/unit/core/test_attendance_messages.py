@@ -18,7 +18,9 @@ from tests.unit.core.attended import (
     one,
     session_of,
 )
-from tocsin.core.attendance import (
+from tocsin.core.delivery.catch_up import READ_AGAIN
+from tocsin.core.delivery.session_cell import SAVE_SOON
+from tocsin.core.delivery.signals import (
     AwaitSave,
     Deliver,
     Durable,
@@ -31,10 +33,8 @@ from tocsin.core.attendance import (
     Unsubscribed,
     Writable,
 )
-from tocsin.core.catching_up import READ_AGAIN
-from tocsin.core.custody import SAVE_SOON
-from tocsin.core.delivery import Progress, packet_id
-from tocsin.core.forwarding import Subscription
+from tocsin.core.delivery.window import Progress, packet_id
+from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import (
     PutKey,
     Say,

@@ -23,7 +23,8 @@ from tests.unit.core.sessions import (
     sent,
 )
 from tocsin.core.machine import Effect
-from tocsin.core.session import (
+from tocsin.core.session.machine import Session
+from tocsin.core.session.signals import (
     Acknowledged,
     Close,
     Commit,
@@ -33,11 +34,11 @@ from tocsin.core.session import (
     Released,
     Resumed,
     SendPacket,
-    Session,
     WireFailed,
 )
 from tocsin.errors import WireError
-from tocsin.wire.codec import V5, V311, Version, encode
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V5, V311, Version
 
 # ── publishing at QoS 1 ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,16 +14,10 @@ from tests.unit.core.diallers import (
     kinds,
     timer,
 )
-from tocsin.core.dialler import (
-    PING,
-    Dialler,
-    HangUp,
-    Heard,
-    Lost,
-    Pinging,
-)
+from tocsin.core.links.dialler import PING, Dialler
+from tocsin.core.links.signals import HangUp, Heard, Lost, Pinging
 from tocsin.core.machine import SetTimer, Started, TimerFired
-from tocsin.core.session import SendPacket
+from tocsin.core.session.signals import SendPacket
 
 
 def test_the_round_trip_is_that_of_the_last_sign_of_life() -> None:

@@ -24,16 +24,8 @@ from tests.unit.core.diallers import (
     told,
     turns,
 )
-from tocsin.core.dialler import (
-    PING,
-    REFERRALS_MAX,
-    RETRY,
-    Dial,
-    Dialled,
-    Dialler,
-    Heard,
-    Lost,
-)
+from tocsin.core.links.dialler import PING, REFERRALS_MAX, RETRY, Dialler
+from tocsin.core.links.signals import Dial, Dialled, Heard, Lost
 from tocsin.core.machine import Started, TimerFired
 
 HOME_V = ("home.v", "1")

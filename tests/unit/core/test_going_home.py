@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.core.homes import World
-from tocsin.core.guests import STEADY
+from tocsin.core.survival.homes import STEADY
 
 KINDS = (
     "kill", "start", "notice", "promote", "depose", "inform", "deafen",

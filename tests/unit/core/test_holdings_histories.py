@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.core.test_holdings import FIVE, FIVE_TOO, K5, K6, NEAR, SIX, UNAVAILABLE, UNKNOWN
-from tocsin.core.held_cells import AGAIN
-from tocsin.core.holdings import (
-    SCAN,
+from tests.unit.core.channels.test_machine import FIVE, FIVE_TOO, K5, K6, NEAR, SIX, UNAVAILABLE, UNKNOWN
+from tocsin.core.channels.cells import AGAIN
+from tocsin.core.channels.machine import SCAN, ChannelHoldings
+from tocsin.core.channels.signals import (
     CellFound,
     Defined,
     Doubted,
     Held,
-    Holdings,
     Left,
     LookAt,
     Looked,
@@ -47,7 +46,7 @@ class History:
         self.restart()
 
     def restart(self) -> None:
-        self.machine = Holdings("b")
+        self.machine = ChannelHoldings("b")
         self.asked: list[PutKey | DeleteKey] = []
         self.late: list[PutKey | DeleteKey] = []
         self.looks: list[Looked] = []

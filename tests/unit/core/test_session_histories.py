@@ -27,9 +27,8 @@ from mqtt5 import (
 
 from tests.unit.core.sessions import LIMITS, WILL, S, message
 from tocsin.core.machine import Effect, Event, TimerFired
-from tocsin.core.session import (
-    CONNECT_DEADLINE,
-    KEEP_ALIVE,
+from tocsin.core.session.machine import CONNECT_DEADLINE, KEEP_ALIVE, Session
+from tocsin.core.session.signals import (
     Accepted,
     Acknowledged,
     Authenticated,
@@ -49,14 +48,14 @@ from tocsin.core.session import (
     ResumeFailed,
     SendPacket,
     ServerStopping,
-    Session,
     Subscribe,
     TakenOver,
     Unsubscribe,
     WireFailed,
 )
 from tocsin.errors import Malformed, PacketTooLarge, UnsupportedVersion
-from tocsin.wire.codec import V5, V311, Version, encode
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V5, V311, Version
 
 RESTORED = (5, 6)
 

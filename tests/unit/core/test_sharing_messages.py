@@ -15,7 +15,6 @@ from tests.unit.core.one_sharer import (
     matched,
     with_other,
 )
-from tocsin.core.group_cell import PUT
 from tocsin.core.machine import (
     PutKey,
     Say,
@@ -23,12 +22,13 @@ from tocsin.core.machine import (
     StoreFailed,
     TimerFired,
 )
-from tocsin.core.sharing import (
+from tocsin.core.shared.cell import PUT
+from tocsin.core.shared.machine import (
     GRACE,
     READ_AGAIN,
     SETTLE_SOON,
 )
-from tocsin.core.sharing_signals import (
+from tocsin.core.shared.signals import (
     CANNOT,
     Crowded,
     Forget,
@@ -41,7 +41,7 @@ from tocsin.core.sharing_signals import (
     Settle,
     Unwanted,
 )
-from tocsin.core.stored_group import Claim, Member, StoredGroup, decode_group, encode_group
+from tocsin.core.shared.stored_group import Claim, Member, StoredGroup, decode_group, encode_group
 from tocsin.errors import Conflict, OutcomeUnknown, StoreUnavailable, Trimmed
 from tocsin.ports import Cell
 

@@ -11,7 +11,7 @@ from tocsin.core.machine import (
     Event,
     Stop,
 )
-from tocsin.core.supervision_signals import (
+from tocsin.core.supervision.signals import (
     ChildEnded,
     ChildReported,
     SignalChild,

@@ -23,8 +23,8 @@ from tocsin.feeds.agent import Work
 from tocsin.feeds.door import Door
 from tocsin.model.catalogue import HttpSource, TopicSource
 from tocsin.ports import Record
-from tocsin.runtime.guard import Guard
-from tocsin.runtime.users import set_password
+from tocsin.runtime.security.files import Guard
+from tocsin.runtime.security.users import set_password
 
 DEADLINE_S = 20.0
 
@@ -87,7 +87,7 @@ async def house(
     desk = await Desk.open(clock)
     works = {"reports": desk.work(HttpSource()), "other": desk.work(TopicSource("a"), name="Other")}
     feeds = Feeds(**{"http_port": 0, "http_host": "127.0.0.1", **chosen})
-    door = Door(feeds, guard, PLACES, log or desk.feeds, lambda name: works.get(name.lower()))
+    door = Door(feeds, guard, PLACES, log or desk.feeds, desk.cells, lambda name: works.get(name.lower()))
     await door.open()
     try:
         yield House(desk, door, works)

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.feeds.desk import NETWORK, Desk, running, until
 from tocsin.client.address import Server
 from tocsin.feeds import live
-from tocsin.feeds.live import Ear
+from tocsin.feeds.live import LiveSubscriber
 from tocsin.feeds.messages import MessageAgent
 from tocsin.model.catalogue import TopicSource
 
@@ -22,7 +22,7 @@ async def test_without_a_broker_a_feed_says_so_and_goes_on_with_the_log(
         port = taken.getsockname()[1]
     desk = await Desk.open()
     work = desk.work(TopicSource("a"))
-    ear = Ear(work.feed, [Server("127.0.0.1", port)], work.figures)
+    ear = LiveSubscriber(work.feed, [Server("127.0.0.1", port)], work.figures)
     async with running(MessageAgent(work, desk.messages, NETWORK, live_max=4, ear=ear)):
         await until(lambda: str(port) in work.figures.live_error, "the error")
         await desk.publish("a", {"n": 1})

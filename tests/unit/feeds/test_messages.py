@@ -9,7 +9,7 @@ import pytest
 from tests.unit.feeds.desk import NETWORK, Desk, running, until
 from tocsin.feeds import messages as module
 from tocsin.feeds.agent import Work
-from tocsin.feeds.live import Ear, Heard
+from tocsin.feeds.live import Heard, LiveSubscriber
 from tocsin.feeds.messages import MessageAgent
 from tocsin.model.catalogue import Column, Dataset, Feed, StreamSource, TopicSource
 from tocsin.model.said import encode_said, reference_of
@@ -20,7 +20,7 @@ from tocsin.ports import BATCH_MAX, PAYLOAD_MAX_BYTES, Record
 DATASET = Dataset("Data", (Column("topic", "STRING"), Column("metadata", "MAP<STRING, STRING>")))
 
 
-def agent(desk: Desk, work: Work, ear: Ear | None = None) -> MessageAgent:
+def agent(desk: Desk, work: Work, ear: LiveSubscriber | None = None) -> MessageAgent:
     return MessageAgent(work, desk.messages, NETWORK, live_max=4, ear=ear)
 
 
@@ -183,7 +183,7 @@ async def test_lag_is_what_the_log_has_beyond_and_nothing_if_that_concerns_other
     assert await idle.lag() == 2
 
 
-class Whisper(Ear):
+class Whisper(LiveSubscriber):
     """An ear that hears what a test says."""
 
     def __init__(self, messages: list[Heard]) -> None:

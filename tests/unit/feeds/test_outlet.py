@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.unit.feeds.desk import PLACES, Desk, HandClock
 from tocsin.errors import Conflict, OutcomeUnknown, StoreFull, StoreUnavailable
-from tocsin.feeds.outlet import Outlet
+from tocsin.feeds.outlet import FeedWriter
 from tocsin.model.catalogue import Feed, HttpSource
 from tocsin.model.feeding import RECORDS, FeedCell, Marks
 from tocsin.ports import Log, Record, Table
-from tocsin.runtime.retention import feeds_floor
+from tocsin.store.retention import feeds_floor
 
 FEED = Feed("Reports", "Data", HttpSource())
 FORGOTTEN_US = 200_000_000  # longer than the log remembers ids
@@ -57,7 +57,7 @@ async def nothing() -> Marks:
     return {}
 
 
-async def take(outlet: Outlet, source: list[int], sizes: list[int]) -> None:
+async def take(outlet: FeedWriter, source: list[int], sizes: list[int]) -> None:
     """An agent whose source is a list: it appends what its mark says is next, until there is no more."""
     marks = await outlet.open(nothing)
     at = marks.get("source", 0)
@@ -103,7 +103,7 @@ def test_each_record_is_taken_once_however_often_and_for_how_long_the_process_is
         cells: Any = Fragile(desk.cells, deaths)
         while True:
             try:
-                await take(Outlet(FEED, feeds, cells, PLACES), list(range(count)), sizes)
+                await take(FeedWriter(FEED, feeds, cells, PLACES), list(range(count)), sizes)
                 break
             except Killed:
                 if pauses and pauses.pop() == "late":
@@ -118,7 +118,7 @@ def test_each_record_is_taken_once_however_often_and_for_how_long_the_process_is
 
 async def test_a_settled_feed_lets_the_log_be_trimmed_and_an_intended_append_does_not() -> None:
     desk = await Desk.open()
-    outlet = Outlet(FEED, desk.feeds, desk.cells, PLACES)
+    outlet = FeedWriter(FEED, desk.feeds, desk.cells, PLACES)
     await outlet.open(nothing)
     for number in range(3):
         await outlet.put([(str(number), b"{}")], {"source": number})
@@ -129,10 +129,10 @@ async def test_a_settled_feed_lets_the_log_be_trimmed_and_an_intended_append_doe
 
 async def test_a_new_version_of_a_feed_begins_anew() -> None:
     desk = await Desk.open()
-    old = Outlet(FEED, desk.feeds, desk.cells, PLACES)
+    old = FeedWriter(FEED, desk.feeds, desk.cells, PLACES)
     await old.open(nothing)
     await old.put([("1", b"{}")], {"source": 1})
-    new = Outlet(Feed("Reports", "Data", HttpSource(), version=2), desk.feeds, desk.cells, PLACES)
+    new = FeedWriter(Feed("Reports", "Data", HttpSource(), version=2), desk.feeds, desk.cells, PLACES)
 
     async def end() -> Marks:
         return {"source": 9}
@@ -145,15 +145,15 @@ async def test_a_new_version_of_a_feed_begins_anew() -> None:
 async def test_a_cell_that_cannot_be_read_is_begun_anew() -> None:
     desk = await Desk.open()
     await desk.cells.put("feed.reports", b"damaged")
-    assert await Outlet(FEED, desk.feeds, desk.cells, PLACES).open(nothing) == {}
+    assert await FeedWriter(FEED, desk.feeds, desk.cells, PLACES).open(nothing) == {}
     assert await desk.cell() == FeedCell(1, {})
 
 
 async def test_who_lost_the_feed_to_another_appends_nothing() -> None:
     desk = await Desk.open()
-    first = Outlet(FEED, desk.feeds, desk.cells, PLACES)
+    first = FeedWriter(FEED, desk.feeds, desk.cells, PLACES)
     await first.open(nothing)
-    second = Outlet(FEED, desk.feeds, desk.cells, PLACES)
+    second = FeedWriter(FEED, desk.feeds, desk.cells, PLACES)
     await second.open(nothing)
     with pytest.raises(Conflict):
         await first.put([("1", b"{}")], {"source": 1})
@@ -179,7 +179,7 @@ async def test_an_append_that_may_succeed_later_is_repeated(
             raise failures.pop(0)
 
     feeds: Any = Troubled(desk.feeds, [])
-    outlet = Outlet(FEED, feeds, desk.cells, PLACES)
+    outlet = FeedWriter(FEED, feeds, desk.cells, PLACES)
     await outlet.open(nothing)
     await outlet.put([("1", b"{}"), ("2", b"{}")], {"source": 2})
     assert [entry.id for entry in await desk.entries()] == ["reports.1.1", "reports.1.2"]
@@ -193,12 +193,12 @@ async def test_an_append_that_failed_for_good_leaves_its_intent_for_the_next_one
             raise StoreFull("append", "no room")
 
     feeds: Any = Full(desk.feeds, [])
-    outlet = Outlet(FEED, feeds, desk.cells, PLACES)
+    outlet = FeedWriter(FEED, feeds, desk.cells, PLACES)
     await outlet.open(nothing)
     with pytest.raises(StoreFull):
         await outlet.put([("1", b"{}")], {"source": 1})
     await outlet.settle()  # knows nothing, so that it says nothing
     cell = await desk.cell()
     assert cell.intent is not None and cell.marks == {}
-    again = Outlet(FEED, desk.feeds, desk.cells, PLACES)
+    again = FeedWriter(FEED, desk.feeds, desk.cells, PLACES)
     assert await again.open(nothing) == {}

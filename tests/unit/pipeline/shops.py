@@ -8,20 +8,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from tocsin.core.schedule import Schedule
+from tocsin.core.channels.schedule import Schedule
 from tocsin.model.catalogue import Column
-from tocsin.model.channel_places import ChannelPlaces
-from tocsin.pipeline.catalogue import Catalogue
-from tocsin.pipeline.desk import Desk
-from tocsin.pipeline.plan import Compiled, Selection
-from tocsin.pipeline.progress import Progress
-from tocsin.pipeline.shop import Shop
+from tocsin.model.channel_places import ChannelNames
+from tocsin.pipeline.definitions.catalogue import Catalogue
+from tocsin.pipeline.definitions.definitions import Definitions
+from tocsin.pipeline.definitions.statements import StatementRunner
+from tocsin.pipeline.execution.compiled import Compiled, Selection
+from tocsin.pipeline.execution.subscriptions import Subscriptions
+from tocsin.pipeline.ingest.progress import Progress
 from tocsin.pipeline.storage.landing import Landing
 from tocsin.pipeline.storage.results import ResultsStore
-from tocsin.pipeline.subscriptions import Subscriptions
 from tocsin.store.memory import MemoryServer, MemoryStore
 
-PLACES = ChannelPlaces("net")
+PLACES = ChannelNames("net")
 
 
 class RememberingEngine:
@@ -63,7 +63,7 @@ class Workshop:
         await self.progress.load()
         self.catalogue = Catalogue(await self.store.table(PLACES.catalogue), self.progress)
         await self.catalogue.load()
-        self.shop = Shop(
+        self.shop = Definitions(
             self.catalogue,
             Landing(self.root),
             ResultsStore(self.root / "results"),
@@ -77,7 +77,7 @@ class Workshop:
             check=self._check,
         )
         await self.shop.open()
-        self.desk = Desk(self.shop, self.threads)
+        self.desk = StatementRunner(self.shop, self.threads)
 
     def _wake(self) -> None:
         self.woken += 1

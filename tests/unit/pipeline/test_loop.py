@@ -16,8 +16,8 @@ from tests.unit.pipeline.shops import PLACES, Workshop  # noqa: E402
 from tocsin.errors import StorageUnusable  # noqa: E402
 from tocsin.model.results import BackendSubscription, encode_subscription  # noqa: E402
 from tocsin.pipeline import loop as module  # noqa: E402
-from tocsin.pipeline.execution import Done  # noqa: E402
-from tocsin.pipeline.ingest import Ingest  # noqa: E402
+from tocsin.pipeline.execution.runs import Done  # noqa: E402
+from tocsin.pipeline.ingest.ingest import Ingest  # noqa: E402
 from tocsin.pipeline.loop import Loop  # noqa: E402
 from tocsin.pipeline.status import Figures, channel_status, dataset_status, feed_status  # noqa: E402
 from tocsin.ports import Record  # noqa: E402

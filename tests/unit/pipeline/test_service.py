@@ -19,16 +19,16 @@ import pyarrow as pa  # noqa: E402
 
 from tests.unit.pipeline.shops import Workshop  # noqa: E402
 from tocsin.model.answer import Answer, Reply  # noqa: E402
-from tocsin.model.channel_places import ChannelPlaces  # noqa: E402
+from tocsin.model.channel_places import ChannelNames  # noqa: E402
 from tocsin.model.results import Notice, encode_notice  # noqa: E402
 from tocsin.pipeline import service as module  # noqa: E402
-from tocsin.pipeline.answers import REPLY_MAX_BYTES, encode_reply, plain, table_answer  # noqa: E402
+from tocsin.pipeline.definitions.answers import REPLY_MAX_BYTES, encode_reply, plain, table_answer  # noqa: E402
 from tocsin.pipeline.service import Service  # noqa: E402
 from tocsin.pipeline.status import SparkStatus, Status  # noqa: E402
-from tocsin.pipeline.storage.parts import IN, Place, parts_of, write_part  # noqa: E402
-from tocsin.store.results import ResultsReader  # noqa: E402
+from tocsin.pipeline.storage.parts import IN, TaskOutput, parts_of, write_part  # noqa: E402
+from tocsin.results.reader import ResultsReader  # noqa: E402
 
-PLACES = ChannelPlaces("net")
+PLACES = ChannelNames("net")
 
 
 class Asking:
@@ -66,7 +66,7 @@ def committed(work: Workshop, *rows: tuple[str, str, str]) -> Notice:
     columns = zip(*table, strict=True)
     batch = pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, IN, strict=True)], schema=IN)
     results = work.shop.results
-    parts = parts_of([write_part(Place(str(results.root), 1, "run", 1), 0, 0, [batch])])
+    parts = parts_of([write_part(TaskOutput(str(results.root), 1, "run", 1), 0, 0, [batch])])
     return results.commit(1, parts, at_us=1).notices()[0]
 
 

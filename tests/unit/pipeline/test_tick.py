@@ -13,19 +13,19 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="install the extra tocsin[spark]")
 
 from tocsin.errors import StorageUnusable, StoreUnavailable  # noqa: E402
-from tocsin.model.channel_places import ChannelPlaces  # noqa: E402
+from tocsin.model.channel_places import ChannelNames  # noqa: E402
 from tocsin.model.results import Notice, decode_notice  # noqa: E402
 from tocsin.pipeline import tick as module  # noqa: E402
-from tocsin.pipeline.execution import Done, Due, Run  # noqa: E402
-from tocsin.pipeline.progress import Progress  # noqa: E402
-from tocsin.pipeline.storage.parts import IN, Place, parts_of, write_part  # noqa: E402
+from tocsin.pipeline.execution.runs import Done, Due, Run  # noqa: E402
+from tocsin.pipeline.ingest.progress import Progress  # noqa: E402
+from tocsin.pipeline.storage.parts import IN, TaskOutput, parts_of, write_part  # noqa: E402
 from tocsin.pipeline.storage.results import ResultsStore  # noqa: E402
 from tocsin.pipeline.tick import Overtaken, Ticker  # noqa: E402
-from tocsin.runtime import points  # noqa: E402
+from tocsin.results.reader import ResultsReader  # noqa: E402
+from tocsin.runtime.faults import kill_points as points  # noqa: E402
 from tocsin.store.memory import MemoryServer, MemoryStore  # noqa: E402
-from tocsin.store.results import ResultsReader  # noqa: E402
 
-PLACES = ChannelPlaces("net")
+PLACES = ChannelNames("net")
 
 
 class Killed(BaseException):
@@ -65,7 +65,7 @@ class FakeEngine:
                 rows.append((each.channel, each.execution, "k" * 24, ["x"], 0, payload))
         columns = zip(*rows, strict=True) if rows else [[]] * 6
         batch = pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, IN, strict=True)], schema=IN)
-        place = Place(str(self.root), tick, self.run, at_us)
+        place = TaskOutput(str(self.root), tick, self.run, at_us)
         return Run(tuple(done), tuple(parts_of([write_part(place, 0, self.attempts, [batch])])))
 
 

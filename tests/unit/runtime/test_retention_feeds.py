@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tocsin.model.feeding import FeedCell, Intent, cell_key, encode_cell, table_spec
-from tocsin.runtime.retention import feeds_floor
 from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.retention import feeds_floor
 
 
 async def test_the_oldest_intent_counts_and_what_is_no_cell_does_not() -> None:

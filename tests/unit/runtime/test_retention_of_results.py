@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tocsin.core.delivery import Progress
-from tocsin.core.forwarding import Subscription
-from tocsin.core.stored_session import FOREVER_S, StoredSession, encode_session, session_key
+from tocsin.core.delivery.stored_session import FOREVER_S, StoredSession, encode_session, session_key
+from tocsin.core.delivery.window import Progress
+from tocsin.core.forwarding.table import Subscription
 from tocsin.model.results import NOTICES, place
 from tocsin.ports import Log, LogSpec, Record, Table, TableSpec
-from tocsin.runtime.retention import retention_floor
 from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.retention import retention_floor
 
 CHANNEL = {"$channel/Near/alice": Subscription(qos=1)}
 

@@ -22,6 +22,7 @@ from tocsin.sim.chance import MILLION
 from tocsin.sim.latency import Latency
 from tocsin.sim.network import STORE, Cut, Link
 from tocsin.sim.probe import Probe
+from tocsin.sim.process.signals import Look
 from tocsin.sim.store import DEADLINE_US, StoreWeather
 from tocsin.sim.world import MachineRaised, World
 
@@ -268,5 +269,12 @@ def test_a_deposed_leader_answers_plain_reads_with_old_news_and_fresh_ones_never
     bench.ask(read)
     page = bench.answer()
     assert isinstance(page, Page) and page.last == 0
+    store = bench.world.store
+    bench.world.own(Look, lambda node, effect: store.ask(bench.world.node(node), effect))
+    look = Look(request="look", what=lambda log, now_us: log.last(None), log="log")
+    bench.ask(look)
+    assert bench.answer() == 0
+    bench.ask(msgspec.structs.replace(look, writes=True))
+    assert bench.answer() == 1, "it would be told that another leads"
     bench.world.store.hear_of_successor(("a",))
     assert value(fresh=False) == b"new"

@@ -1,56 +1,16 @@
-"""The protocol's bytes, reply addresses, and what nats-py lets us do beneath its surface."""
+"""Reply addresses, and what is said where there is no server."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from nats.aio.client import Client
 
 from tocsin.errors import Refused, StoreUnavailable
-from tocsin.store.connection import Connection, Incoming, Mailbox, NotSent, Unanswered, frame
+from tocsin.store.connection import Connection, Mailbox, NotSent, Unanswered
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.login import Login
-
-words = st.text("abcXYZ019._-", min_size=1, max_size=20)
-lines = st.lists(st.tuples(words, words), max_size=3).map(
-    lambda pairs: b"".join(f"{name}: {value}\r\n".encode() for name, value in pairs)
-)
-
-
-@given(words, st.just("") | words, lines, st.binary(max_size=200))
-def test_a_frame_says_its_own_lengths(subject: str, reply: str, headers: bytes, payload: bytes) -> None:
-    written = frame(subject, reply, headers, payload)
-    control, _, rest = written.partition(b"\r\n")
-    verb, *arguments = control.decode().split(" ")
-    assert arguments[: 2 if reply else 1] == ([subject, reply] if reply else [subject])
-    assert rest.endswith(b"\r\n")
-    body = rest[:-2]
-    if headers:
-        assert verb == "HPUB"
-        size, total = int(arguments[-2]), int(arguments[-1])
-        assert body[:size] == b"NATS/1.0\r\n" + headers + b"\r\n"
-        assert body[size:] == payload
-        assert len(body) == total
-    else:
-        assert verb == "PUB"
-        assert body == payload
-        assert int(arguments[-1]) == len(payload)
-
-
-def test_nats_py_still_takes_bytes_the_way_we_hand_them_over() -> None:
-    """``Connection.send`` uses two methods that nats-py does not promise; a version without them fails here."""
-    assert hasattr(Client(), "_public_nkey")
-    assert list(inspect.signature(Client._send_command).parameters)[:2] == ["self", "cmd"]
-    assert inspect.iscoroutinefunction(Client._send_command)
-    assert inspect.iscoroutinefunction(Client._flush_pending)
-    # Nothing is sent before the command that ``_Client`` withholds where there is no TLS.
-    source = inspect.getsource(Client._process_connect_init)
-    assert source.index("self._connect_command()") < source.index(".write(")
-    assert isinstance(Client.pending_data_size, property)
+from tocsin.store.nats_protocol import Incoming
 
 
 @pytest.fixture

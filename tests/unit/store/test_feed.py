@@ -15,8 +15,9 @@ from structlog.testing import capture_logs
 
 from tocsin.errors import StoreUnavailable, Trimmed
 from tocsin.store import feed as feed_module
-from tocsin.store.connection import Incoming, NotSent
+from tocsin.store.connection import NotSent
 from tocsin.store.feed import LOOK_EVERY, WINDOW, Begun, Feed, Idle, meaning
+from tocsin.store.nats_protocol import Incoming
 from tocsin.store.stream import Bounds, Stored, Stream
 
 

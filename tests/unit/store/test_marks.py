@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tocsin.core.coordination.places import Places
-from tocsin.model.channel_places import ChannelPlaces
+from tocsin.core.coordination.names import StoreNames
+from tocsin.model.channel_places import ChannelNames
 from tocsin.model.subjects import messages_log
 from tocsin.store import jetstream_log, rules
 from tocsin.store.stream import own_marks
@@ -17,7 +17,7 @@ def test_marks_are_below_a_wildcard_of_the_streams_own() -> None:
 
 def test_no_two_logs_of_a_network_have_subjects_in_common() -> None:
     """A server refuses a stream that overlaps with another: then nothing starts."""
-    places, channels = Places("t"), ChannelPlaces("t")
+    places, channels = StoreNames("t"), ChannelNames("t")
     specs = (places.commands, places.snapshots, messages_log("t", 60, 1), channels.notices, channels.feeds)
     subjects = [
         (spec.name, each) for spec in specs for each in jetstream_log.stream_config(spec, "x", 1)["subjects"]

@@ -12,7 +12,8 @@ from mqtt5 import PublishPacket
 from tocsin.errors import Malformed
 from tocsin.model.versions import UNREADABLE
 from tocsin.wire.carriage import NAME_MAX, TOPIC, WAY_MAX, Ticket, pieces, ticket_of, wrap
-from tocsin.wire.codec import V5, Decoder
+from tocsin.wire.codec import Decoder
+from tocsin.wire.connect import V5
 from tocsin.wire.frames import publish_frame
 
 

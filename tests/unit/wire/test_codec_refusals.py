@@ -6,7 +6,8 @@ import pytest
 from mqtt5 import AuthPacket, ConnectPacket, Packet, PingReqPacket, PubAckPacket, PublishPacket
 
 from tocsin.errors import Malformed, PacketTooLarge, ProtocolViolation, Unencodable, WireError
-from tocsin.wire.codec import V5, V311, Decoder, Version, encode
+from tocsin.wire.codec import Decoder, encode
+from tocsin.wire.connect import V5, V311, Version
 from tocsin.wire.fields import write_varint
 
 LIMIT = 1 << 16

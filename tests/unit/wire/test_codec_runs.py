@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from mqtt5 import PublishPacket
 
 from tocsin.errors import WireError
-from tocsin.wire.codec import V5, V311, Decoder, PublishRun, Version, encode
+from tocsin.wire.codec import Decoder, PublishRun, encode
+from tocsin.wire.connect import V5, V311, Version
 
 
 @settings(max_examples=300, deadline=None)

@@ -37,7 +37,7 @@ BROKEN: list[tuple[int, bytes, type[WireError], int, str]] = [
     (0x30, b"\x00\x01a\x06\x26\x00\x01\xff\x00\x00", Malformed, 0x81, "not UTF-8"),
     (0x30, b"\x00\x01a\x07\x26\x00\x00\x00\x02b\x00", Malformed, 0x81, "U+0000"),
     (0x30, b"\x00\x02\xc3\xa9\x07\x26\x00\x00\x00\x02b\x00", Malformed, 0x81, "U+0000"),
-    (0x30, b"\x00\x01a\x02\x24\x00", Malformed, 0x81, "property"),
+    (0x30, b"\x00\x01a\x02\x24\x00", ProtocolViolation, 0x82, "property"),
     (0x30, b"\x00\x01a\x81\x00", Malformed, 0x81, "more bytes than it needs"),
     (0x30, b"\x00\x01a", Malformed, 0x81, "the property length"),
     (0x30, b"", Malformed, 0x81, "the length of the topic"),

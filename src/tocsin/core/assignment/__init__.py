@@ -18,7 +18,7 @@ them word for word.
 | ``draft`` | both sides and the loads: what a strategy works on |
 | ``paper`` | LCS and MMCS, as the paper has them |
 | ``search`` | a better plan: ``construction`` of first ones, then ``locals_search`` and ``remotes_search`` |
-| ``neighbourhood`` | what every single change would save; ``relief``: changes that make room; ``wholes``: of groups |
+| ``neighbourhood`` | what every single change would save; ``relief``: changes that make room |
 | ``planning`` | ``plan``: a strategy by name; ``replanning``: ``replan``, which moves little |
 | ``costs`` | subscriptions and retrieval under quasi-active and under active replication |
 | ``ranking`` | one score for a candidate, with its terms |

@@ -29,13 +29,6 @@ class Settled(NamedTuple):
     alone: Ints  # for each member of their groups in turn, the spread of what is covered for its sake alone
 
 
-class Trial(Protocol):
-    """Backups as they are, a slot each, and what would happen if brokers joined them."""
-
-    def join(self, slots: Ints, brokers: Ints) -> Ints:
-        """Each of these brokers joins a slot; the spreads of what is new there."""
-
-
 class Cover(Protocol):
     """Who covers what."""
 
@@ -52,9 +45,6 @@ class Cover(Protocol):
 
     def fresh(self, broker: int, backup: int) -> Ints:
         """The columns that ``broker`` holds and ``backup`` does not cover."""
-
-    def trial(self, backups: Ints) -> Trial:
-        """Slots for these backups, of which some may have several."""
 
     def based(self, groups: Groups) -> Cover:
         """A cover whose base is what this one covers, with these groups."""
@@ -124,25 +114,11 @@ class DenseCover:
     def fresh(self, broker: int, backup: int) -> Ints:
         return self._matrix.columns(self._matrix.held[broker] & ~self._cover[backup])
 
-    def trial(self, backups: Ints) -> Trial:
-        return _DenseTrial(self._matrix, self._cover[backups])
-
     def based(self, groups: Groups) -> Cover:
         return DenseCover(self._matrix, self._cover.copy(), self._cover.copy())
 
     def copy(self) -> Cover:
         return DenseCover(self._matrix, self._base, self._cover.copy())
-
-
-class _DenseTrial:
-    def __init__(self, matrix: Matrix, covers: Words) -> None:
-        self._matrix = matrix
-        self._covers = covers
-
-    def join(self, slots: Ints, brokers: Ints) -> Ints:
-        held, covered = self._matrix.held[brokers], self._covers[slots]
-        self._covers[slots] = covered | held
-        return self._matrix.spread(held & ~covered)
 
 
 # ── lists ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -181,7 +157,7 @@ class SparseCover:
         for row, backup in enumerate(backups):
             group, base = groups[backup], table.rows(self._bases[backup])
             columns, held = np.unique(table.rows(group), return_counts=True)
-            fresh = self.less(columns, base)
+            fresh = self._less(columns, base)
             self._covers[backup] = np.concatenate([base, fresh])
             spreads.append(table.spread(fresh)[None])
             weights[row] = table.weight[fresh].sum()
@@ -189,21 +165,18 @@ class SparseCover:
                 alone.append(spreads[-1])
             elif priced:
                 known = np.concatenate([base, columns[held > 1]])
-                alone += [table.spread(self.less(table.row(each), known))[None] for each in group]
+                alone += [table.spread(self._less(table.row(each), known))[None] for each in group]
         return Settled(np.concatenate(spreads), weights, np.concatenate(alone))
 
     def fresh(self, broker: int, backup: int) -> Ints:
-        return self.less(self._table.row(broker), self._covered(backup))
+        return self._less(self._table.row(broker), self._covered(backup))
 
-    def less(self, columns: Ints, others: Ints) -> Ints:
+    def _less(self, columns: Ints, others: Ints) -> Ints:
         """Those of the columns that are not among the others."""
         self._marked[others] = True
         left = columns[~self._marked[columns]]
         self._marked[others] = False
         return left
-
-    def trial(self, backups: Ints) -> Trial:
-        return _SparseTrial(self._table, self, backups)
 
     def based(self, groups: Groups) -> Cover:
         bases = [[*base, *group] for base, group in zip(self._bases, groups, strict=True)]
@@ -213,23 +186,3 @@ class SparseCover:
         twin = SparseCover(self._table, self._bases)
         twin._covers = list(self._covers)
         return twin
-
-
-class _SparseTrial:
-    def __init__(self, table: Table, cover: SparseCover, backups: Ints) -> None:
-        self._table = table
-        self._cover = cover
-        self._backups = backups
-        self._joined: dict[int, Ints] = {}  # by slot, the columns that came
-
-    def join(self, slots: Ints, brokers: Ints) -> Ints:
-        found = [np.empty((0, self._table.count), dtype=np.int64)]
-        for slot, broker in zip(slots.tolist(), brokers.tolist(), strict=True):
-            fresh = self._cover.fresh(broker, int(self._backups[slot]))
-            if slot in self._joined:
-                fresh = self._cover.less(fresh, self._joined[slot])
-                self._joined[slot] = np.concatenate([self._joined[slot], fresh])
-            else:
-                self._joined[slot] = fresh
-            found.append(self._table.spread(fresh)[None])
-        return np.concatenate(found)

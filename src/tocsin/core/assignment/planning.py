@@ -19,7 +19,7 @@ from tocsin.core.assignment.demand import Demand
 from tocsin.core.assignment.draft import Draft
 from tocsin.core.assignment.outcome import Plan
 from tocsin.core.assignment.paper import least_cost, min_max_cost
-from tocsin.core.assignment.search import WORK, search
+from tocsin.core.assignment.search import search
 from tocsin.core.assignment.side import Side
 from tocsin.core.assignment.table import Table
 from tocsin.ports import Rng
@@ -27,17 +27,14 @@ from tocsin.ports import Rng
 Strategy = Literal["search", "lcs_mmcs", "random"]
 
 
-def plan(
-    demand: Demand | Table, strategy: Strategy = "search", rng: Rng | None = None, work: int = WORK
-) -> Plan:
+def plan(demand: Demand | Table, strategy: Strategy = "search", rng: Rng | None = None) -> Plan:
     """Choose backups for all.
 
-    ``random`` needs ``rng``; the others give one answer to one demand. ``work`` bounds the search: for a hundred
-    brokers a tenth of it takes about half the time, and gives plans that are a little worse.
+    ``random`` needs ``rng``; the others give one answer to one demand.
     """
     table = demand if isinstance(demand, Table) else Table.of(demand)
     if strategy == "search":
-        return search(table, work).outcome(strategy)
+        return search(table).outcome(strategy)
     draft = Draft(table)
     if strategy == "lcs_mmcs":
         least_cost(draft)

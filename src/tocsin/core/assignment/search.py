@@ -26,16 +26,15 @@ from tocsin.core.assignment.remotes_search import improve_remotes
 from tocsin.core.assignment.side import NOBODY
 from tocsin.core.assignment.table import Floats, Ints, Table
 
-WORK: Final = (
-    30_000_000  # all there is for 100 brokers with 3 000 subscriptions each, little for 1 000 of them
-)
+# Brokers × pairs up to which a network is searched thoroughly: 100 brokers with 3 000 subscriptions each.
+THOROUGH_MAX: Final = 30_000_000
 HALVINGS: Final = 6
 Value = tuple[tuple[int, float], int, int]  # shortfalls; ΣO and max R with their handicaps
 
 
-def search(table: Table, work: int = WORK) -> Draft:
-    """The best plan found. ``work``: about how many pairs are looked at in trying whole groups, in each round."""
-    return _Search(table, max(work // max(table.pairs, 1), 1)).run()
+def search(table: Table, thorough_max: int = THOROUGH_MAX) -> Draft:
+    """The best plan found; a network of up to so many brokers × pairs is searched thoroughly."""
+    return _Search(table, table.count * table.pairs <= thorough_max).run()
 
 
 class Part(NamedTuple):
@@ -67,10 +66,9 @@ class _Plan(NamedTuple):
 class _Search:
     """From the paper's plan to a better one."""
 
-    def __init__(self, table: Table, tries: int) -> None:
+    def __init__(self, table: Table, thorough: bool) -> None:
         self.table = table
-        self.tries = tries  # backups that are tried as a whole in a round
-        self.thorough = tries >= table.count  # the network is small enough for all there is
+        self.thorough = thorough
         self.parts = parts(table)
         self.start: Ints = np.full(table.count, NOBODY, dtype=np.int64)  # locals of LCS
         for brokers, part in self.parts:
@@ -120,7 +118,6 @@ class _Search:
         """Improved locals: each cluster's better ones of those from LCS and by regret, and whatever is as good."""
         plans = []
         for brokers, part in self.parts:
-            tries = -(-self.tries * len(brokers) // self.table.count)
             drafts = []
             for regret in (False, True)[: 1 + self.thorough]:
                 draft = Draft(part, with_handicaps=True)
@@ -129,7 +126,7 @@ class _Search:
                     by_regret(draft, np.arange(part.count))
                 else:
                     draft.follow(draft.local, self._take(self.start, brokers))
-                improve_locals(draft, tries)
+                improve_locals(draft)
                 draft.room = part.capacity
                 drafts.append(draft)
             best = min(map(_local_value, drafts))

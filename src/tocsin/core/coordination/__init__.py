@@ -21,7 +21,7 @@ and can change nothing.
 | ``coordinator`` | the machine: restores, follows, campaigns, leads |
 | ``lease``, ``election`` | its claim to lead, and how the log agrees to it |
 | ``leader`` | what it does then; ``drafting``: how commands become records; ``clearance``: who has to know first |
-| ``attention`` | whose beats it hears, what it answers, whom it believes to be lost (``core.detection``) |
+| ``attention`` | whose beats it hears, what it answers, whom it believes to be lost (``core.survival.detection``) |
 | ``rerouting`` | which links between brokers are cut, how far brokers are, and what it does about that |
 | ``archivist``, ``restorer`` | how snapshots are written and read, the latter slice by slice |
 | ``participant`` | the broker's machine: submits, follows its notices |

@@ -1,4 +1,4 @@
-"""One coordinator: it follows the command log, and leads while it holds the lease and the log believes it.
+"""One coordinator: it follows the command log, and leads while it holds the lease and the log accepts it.
 
     new ──► restoring ──► following ──► claiming ──► reading ──► opening ──► leading
                 ▲  ▲          ▲            │            │           │           │
@@ -23,20 +23,27 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from tocsin.core.coordination import archivist as archive
-from tocsin.core.coordination import leader as lead
-from tocsin.core.coordination import lease as leases
-from tocsin.core.coordination import planning
-from tocsin.core.coordination import restorer as restoring
-from tocsin.core.coordination.archivist import Archivist
-from tocsin.core.coordination.election import Election
-from tocsin.core.coordination.leader import Leader
-from tocsin.core.coordination.lease import Lease
-from tocsin.core.coordination.levels import common, fits
-from tocsin.core.coordination.places import Options, Places
-from tocsin.core.coordination.planning import PlanMade
-from tocsin.core.coordination.restorer import AGAIN, AGAIN_US, ANSWER_US, UNREADABLE_US, Restored, Restorer
-from tocsin.core.coordination.state import State
+from tocsin.core.coordination.leader import backup_planning as planning
+from tocsin.core.coordination.leader import leader as lead
+from tocsin.core.coordination.leader import lease as leases
+from tocsin.core.coordination.leader import snapshot_reader as restoring
+from tocsin.core.coordination.leader import snapshot_writer as archive
+from tocsin.core.coordination.leader.backup_planning import PlanMade
+from tocsin.core.coordination.leader.election import Election
+from tocsin.core.coordination.leader.leader import Leader
+from tocsin.core.coordination.leader.lease import Lease
+from tocsin.core.coordination.leader.levels import common, fits
+from tocsin.core.coordination.leader.snapshot_reader import (
+    AGAIN,
+    AGAIN_US,
+    ANSWER_US,
+    UNREADABLE_US,
+    Restored,
+    Restorer,
+)
+from tocsin.core.coordination.leader.snapshot_writer import Archivist
+from tocsin.core.coordination.names import Options, StoreNames
+from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import (
     CancelTimer,
     Effect,
@@ -57,6 +64,7 @@ from tocsin.core.machine import (
     TimerFired,
     Watched,
     WatchTable,
+    stamp,
 )
 from tocsin.errors import Conflict, FormatNewer, LevelUnspoken, StoreFull, Trimmed
 from tocsin.model.message import COORDINATOR
@@ -85,12 +93,12 @@ class Resigning(Event, frozen=True, kw_only=True):
 
 
 class Coordinator(TableMachine):
-    """See the module's text."""
+    """One coordinator: follows the command log, and leads while it holds the lease."""
 
     leading: type[Leader] = Leader  # so that a variant can be tried
     electing: type[Election] = Election
 
-    def __init__(self, name: str, places: Places, options: Options) -> None:
+    def __init__(self, name: str, places: StoreNames, options: Options) -> None:
         self.name = name
         self.replica = State()  # that of the log up to ``position``, or ahead of it while leading
         self.position = 0  # of the last batch that was applied
@@ -126,8 +134,8 @@ class Coordinator(TableMachine):
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
         lapsed = self.state in HOLDING and self._is_lapsed(now_us)
-        effects = self._step_down(event.cause, "the lease has lapsed") if lapsed else []
-        return [*effects, *super().handle(event, now_us)]
+        effects = self._step_down("the lease has lapsed") if lapsed else []
+        return [*stamp(effects, event.cause), *super().handle(event, now_us)]
 
     def _is_lapsed(self, now_us: int) -> bool:
         """By our own clock, and looked at before anything else: a leader that was frozen wakes up to this."""
@@ -135,7 +143,7 @@ class Coordinator(TableMachine):
 
     def _await(self, asked: Effect) -> list[Effect]:
         """Something that is asked for, and asked for again if no answer comes."""
-        return [asked, SetTimer(cause=asked.cause, name=AGAIN, delay_us=ANSWER_US)]
+        return [asked, SetTimer(name=AGAIN, delay_us=ANSWER_US)]
 
     # ── restoring ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -143,9 +151,9 @@ class Coordinator(TableMachine):
         self._prefix = f"{self.name}-{event.incarnation:x}"
         self._lease = Lease(self._places.table.name, self._prefix, self._options.lease_us)
         self.state = "restoring"
-        return [WatchTable(cause=event.cause, table=self._places.table.name, prefix=PREFIX)]
+        return [WatchTable(table=self._places.table.name, prefix=PREFIX)]
 
-    def _restore(self, cause: str) -> list[Effect]:
+    def _restore(self) -> list[Effect]:
         """Begin anew, with the newest snapshot."""
         self.state, self.leader = "restoring", None
         self._restorer.stop()
@@ -153,68 +161,68 @@ class Coordinator(TableMachine):
         if not self._ready:
             return []
         if self._archivist.problem:
-            return self._wait_for_help(cause, self._archivist.problem)
+            return self._wait_for_help(self._archivist.problem)
         if self._archivist.manifest is None:
-            return self._restored(cause, State(), 0)
-        return self._restorer.begin(cause, self._archivist.manifest)
+            return self._restored(State(), 0)
+        return self._restorer.begin(self._archivist.manifest)
 
     def _on_piece(self, event: Stored | StoreFailed, now_us: int) -> list[Effect]:
-        return self._step(event.cause, self._restorer.answered(event))
+        return self._step(self._restorer.answered(event))
 
-    def _step(self, cause: str, came: Restored | list[Effect]) -> list[Effect]:
+    def _step(self, came: Restored | list[Effect]) -> list[Effect]:
         """A step of restoring: perhaps it was the last."""
-        return self._restored(cause, *came) if isinstance(came, Restored) else came
+        return self._restored(*came) if isinstance(came, Restored) else came
 
-    def _restored(self, cause: str, replica: State, position: int) -> list[Effect]:
+    def _restored(self, replica: State, position: int) -> list[Effect]:
         self.replica, self.position, self.state = replica, position, "following"
         self._restorer.stop()
         self._restorer.problem = ""
         facts = {"position": position, "streams": len(replica.presence.streams), "epoch": replica.epoch}
         log, subject = self._places.commands.name, self._places.commands_subject
         return [
-            CancelTimer(cause=cause, name=AGAIN),
-            Say(cause=cause, text="follows", facts=facts),
-            FollowLog(cause=cause, log=log, subject=subject, start=position + 1),
-            SetTimer(cause=cause, name="campaign", delay_us=AGAIN_US),
+            CancelTimer(name=AGAIN),
+            Say(text="follows", facts=facts),
+            FollowLog(log=log, subject=subject, start=position + 1),
+            SetTimer(name="campaign", delay_us=AGAIN_US),
         ]
 
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_entry(self, event: Followed, now_us: int) -> list[Effect]:
-        return self._apply(event.cause, event.entry)
+        return self._apply(event.entry)
 
-    def _apply(self, cause: str, entry: Entry) -> list[Effect]:
+    def _apply(self, entry: Entry) -> list[Effect]:
         if entry.position <= self.position:
             return []
         try:
             batch = decode_batch(entry.payload)
         except FormatNewer as error:
-            return self._cannot_read(cause, str(error))
+            return self._cannot_read(str(error))
         if batch.previous != self.position:
             self.state = "restoring"  # what lies between is no longer kept
-            return self._restorer.later(cause)
+            return self._restorer.later()
         self.replica.follow(batch)
         self.position, self._problem = entry.position, ""
-        return self._archivist.look(cause, self.replica, 0)
+        return self._archivist.look(self.replica, 0)
 
-    def _cannot_read(self, cause: str, problem: str) -> list[Effect]:
+    def _cannot_read(self, problem: str) -> list[Effect]:
         """What the log has, or the network, is not for us: leave it to others, and look again in a while."""
         self._problem = problem
         effects: list[Effect] = []
         if self.state in HOLDING:
-            effects = [self._lease.resign(cause, self._request("resign")), *self._step_down(cause, problem)]
+            effects = [self._lease.resign(self._request("resign")), *self._step_down(problem)]
         self.state = "restoring"
-        return [*effects, *self._wait_for_help(cause, problem)]
+        return [*effects, *self._wait_for_help(problem)]
 
-    def _wait_for_help(self, cause: str, problem: str) -> list[Effect]:
-        said = Say(cause=cause, level="error", text="cannot follow the network", facts={"problem": problem})
-        return [said, *self._restorer.later(cause, UNREADABLE_US)]
+    def _wait_for_help(self, problem: str) -> list[Effect]:
+        said = Say(level="error", text="cannot follow the network", facts={"problem": problem})
+        return [said, *self._restorer.later(UNREADABLE_US)]
 
     def _on_entry_leading(self, event: Followed, now_us: int) -> list[Effect]:
         entry = event.entry
         if entry.position <= self.position or entry.id.startswith(f"{self._prefix}-"):
             return []
-        return self._step_down(event.cause, "somebody else has written")
+        return self._step_down("somebody else has written")
 
     def _on_watched(self, event: Watched, now_us: int) -> list[Effect]:
         change = event.change
@@ -227,19 +235,19 @@ class Coordinator(TableMachine):
         if change.kind == "ready":
             self._ready = True
             if self.state == "restoring" and not self._restorer.busy:
-                return self._restore(event.cause)
-        return self._campaign(event.cause, now_us)
+                return self._restore()
+        return self._campaign(now_us)
 
     # ── becoming the leader ─────────────────────────────────────────────────────────────────────────────────
 
-    def _campaign(self, cause: str, now_us: int) -> list[Effect]:
+    def _campaign(self, now_us: int) -> list[Effect]:
         if self.state != "following" or not self._ready or self._lease.holder is not None:
             return []
         self.state = "claiming"
         self._claim = self._request("claim")
         return [
-            self._lease.ask(cause, self._claim, now_us, renew=False),
-            SetTimer(cause=cause, name="campaign", delay_us=ANSWER_US),
+            self._lease.ask(self._claim, now_us, renew=False),
+            SetTimer(name="campaign", delay_us=ANSWER_US),
         ]
 
     def _claimed(self, event: Stored, now_us: int) -> list[Effect]:
@@ -247,33 +255,33 @@ class Coordinator(TableMachine):
             return self._archivist.answered(event)
         self._lease.granted(event.request, event.value)
         return [
-            CancelTimer(cause=event.cause, name="campaign"),
-            Listen(cause=event.cause, address=COORDINATOR),
-            *self._lease.held(event.cause, now_us),
-            *self._read(event.cause),
+            CancelTimer(name="campaign"),
+            Listen(address=COORDINATOR),
+            *self._lease.held(now_us),
+            *self._read(),
         ]
 
     def _not_claimed(self, event: StoreFailed, now_us: int) -> list[Effect]:
         if event.request != self._claim:
             return self._archivist.answered(event)
         self.state = "following"
-        return [SetTimer(cause=event.cause, name="campaign", delay_us=AGAIN_US)]
+        return [SetTimer(name="campaign", delay_us=AGAIN_US)]
 
-    def _read(self, cause: str) -> list[Effect]:
+    def _read(self) -> list[Effect]:
         self.state = "reading"
-        return self._await(self._election.read(cause, self.position + 1))
+        return self._await(self._election.read(self.position + 1))
 
-    def _was_read(self, cause: str, page: Page) -> list[Effect]:
+    def _was_read(self, page: Page) -> list[Effect]:
         for entry in page.entries:
-            effects = self._apply(cause, entry)
+            effects = self._apply(entry)
             if self.state != "reading":
                 return effects
         if page.next <= page.last:
-            return self._read(cause)
+            return self._read()
         if (unspoken := self._unspoken()) is not None:
-            return self._cannot_read(cause, str(unspoken))
+            return self._cannot_read(str(unspoken))
         self.state = "opening"
-        return self._await(self._election.open(cause, self.replica, self.position, page.last))
+        return self._await(self._election.open(self.replica, self.position, page.last))
 
     def _unspoken(self) -> LevelUnspoken | None:
         """Why this process cannot lead the network's brokers, if it cannot."""
@@ -284,7 +292,7 @@ class Coordinator(TableMachine):
             return None
         return LevelUnspoken((own.oldest, own.newest), (network.oldest, network.newest))
 
-    def _opened(self, cause: str, position: int, now_us: int) -> list[Effect]:
+    def _opened(self, position: int, now_us: int) -> list[Effect]:
         if self.position < position:  # it has not come back by the follow yet
             self.replica.follow(self._election.batch)
             self.position = position
@@ -300,8 +308,8 @@ class Coordinator(TableMachine):
             uncovered=lambda: self._archivist.uncovered_bytes(self.replica),
         )
         facts = {"epoch": self.epoch, "position": position, "coordinator": self.name}
-        leads = Say(cause=cause, text="leads", facts=facts)
-        return [CancelTimer(cause=cause, name=AGAIN), leads, *self.leader.begin(cause, now_us)]
+        leads = Say(text="leads", facts=facts)
+        return [CancelTimer(name=AGAIN), leads, *self.leader.begin(now_us)]
 
     # ── holding the lease ───────────────────────────────────────────────────────────────────────────────────
 
@@ -309,7 +317,7 @@ class Coordinator(TableMachine):
         """An answer while we hold the lease: to its renewal, to the archivist, to the leader, or on the way there."""
         if event.request == self._lease.renewal:
             renewed = self._lease.renewed(event, now_us)
-            return self._step_down(event.cause, "the lease is not ours") if renewed is None else renewed
+            return self._step_down("the lease is not ours") if renewed is None else renewed
         if event.request == self._archivist.asked:
             return self._archivist.answered(event)
         if self.leader is not None:
@@ -319,8 +327,8 @@ class Coordinator(TableMachine):
         if isinstance(event, StoreFailed):
             return self._not_elected(event)
         if self.state == "reading":
-            return self._was_read(event.cause, event.value)
-        return self._opened(event.cause, event.value[0], now_us)
+            return self._was_read(event.value)
+        return self._opened(event.value[0], now_us)
 
     def _on_append_answer(self, leader: Leader, event: Stored | StoreFailed, now_us: int) -> list[Effect]:
         if event.request != leader.asked:
@@ -328,85 +336,85 @@ class Coordinator(TableMachine):
         if isinstance(event, StoreFailed):
             error = event.error
             if error.retryable or isinstance(error, StoreFull):
-                return leader.failed(event.cause, error)
-            return self._step_down(event.cause, str(error))
-        effects = leader.stored(event.cause, event.value, now_us)
+                return leader.failed(error)
+            return self._step_down(str(error))
+        effects = leader.stored(event.value, now_us)
         self.position = leader.previous
-        archiving = self._archivist.look(event.cause, self.replica, LEADERS_PATIENCE_US)
-        return [*effects, *archiving, *leader.pump(event.cause, now_us)]
+        archiving = self._archivist.look(self.replica, LEADERS_PATIENCE_US)
+        return [*effects, *archiving, *leader.pump(now_us)]
 
     def _not_elected(self, event: StoreFailed) -> list[Effect]:
         if isinstance(event.error, Trimmed):
-            return [*self._step_down(event.cause, str(event.error)), *self._restore(event.cause)]
+            return [*self._step_down(str(event.error)), *self._restore()]
         if isinstance(event.error, Conflict):
-            return self._read(event.cause)
-        return [SetTimer(cause=event.cause, name=AGAIN, delay_us=AGAIN_US)]
+            return self._read()
+        return [SetTimer(name=AGAIN, delay_us=AGAIN_US)]
 
-    def _step_down(self, cause: str, reason: str) -> list[Effect]:
+    def _step_down(self, reason: str) -> list[Effect]:
         self._lease.renewal = ""
-        effects: list[Effect] = [CancelTimer(cause=cause, name=name) for name in TIMERS]
-        effects.append(StopListening(cause=cause, address=COORDINATOR))
+        effects: list[Effect] = [CancelTimer(name=name) for name in TIMERS]
+        effects.append(StopListening(address=COORDINATOR))
         if self.state == "leading":
             facts = {"epoch": self.epoch, "reason": reason}
-            say = Say(cause=cause, text="steps down", level="warning", facts=facts)
-            return [*effects, say, *self._restore(cause)]
+            say = Say(text="steps down", level="warning", facts=facts)
+            return [*effects, say, *self._restore()]
         self.state = "following"
-        return [*effects, SetTimer(cause=cause, name="campaign", delay_us=AGAIN_US)]
+        return [*effects, SetTimer(name="campaign", delay_us=AGAIN_US)]
 
     def _resign(self, event: Resigning, now_us: int) -> list[Effect]:
         held = self.state in HOLDING
         self.state, self.leader = "stopped", None
-        resigned = [self._lease.resign(event.cause, self._request("resign"))] if held else []
+        resigned = [self._lease.resign(self._request("resign"))] if held else []
         return resigned or self._stop(event, now_us)
 
     def _stop(self, event: Event, now_us: int) -> list[Effect]:
-        return [Stop(cause=event.cause, reason="asked to")]
+        return [Stop(reason="asked to")]
 
     # ── timers ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
-        cause, leader = event.cause, self.leader
+        _cause, leader = event.cause, self.leader
         match event.name:
             case "campaign":
                 if self.state == "claiming":
                     self.state = "following"
-                return self._campaign(cause, now_us)
+                return self._campaign(now_us)
             case archive.SNAPSHOT:
                 clean = self.state == "following" or (leader is not None and leader.idle)
-                return self._archivist.take(cause, self.replica, self.position, clean=clean)
+                return self._archivist.take(self.replica, self.position, clean=clean)
             case restoring.AGAIN:
-                return self._ask_again(cause)
+                return self._ask_again()
             case restoring.REBUILD if self.state == "restoring":
-                return self._step(cause, self._restorer.go_on(cause))
+                return self._step(self._restorer.go_on())
             case leases.RENEW if self.state in HOLDING:
-                return self._lease.renew(cause, self._request(leases.RENEW), now_us)
+                return self._lease.renew(self._request(leases.RENEW), now_us)
             case archive.ARCHIVE:
-                return self._archivist.again(cause)
+                return self._archivist.again()
             case lead.CHECK if leader is not None:
-                archiving = self._archivist.look(cause, self.replica, LEADERS_PATIENCE_US)
-                return [*leader.check(cause, now_us), *archiving]
+                archiving = self._archivist.look(self.replica, LEADERS_PATIENCE_US)
+                return [*leader.check(now_us), *archiving]
             case lead.APPEND if leader is not None:
-                return leader.again(cause)
+                return leader.again()
             case planning.PLAN if leader is not None:
-                return leader.look_at_plan(cause, now_us)
+                return leader.look_at_plan(now_us)
         return []
 
-    def _ask_again(self, cause: str) -> list[Effect]:
+    def _ask_again(self) -> list[Effect]:
         match self.state:
             case "restoring":
-                return self._restore(cause)
+                return self._restore()
             case "reading":
-                return self._read(cause)
+                return self._read()
             case "opening":
-                return self._await(self._election.again(cause))
+                return self._await(self._election.again())
         return []
 
     def _on_message(self, event: Received, now_us: int) -> list[Effect]:
         assert self.leader is not None
-        return self.leader.hear(event.cause, event.message, now_us)
+        return self.leader.hear(event.message, now_us)
 
     def _on_plan(self, event: PlanMade, now_us: int) -> list[Effect]:
-        return [] if self.leader is None else self.leader.planned(event.cause, event, now_us)
+        return [] if self.leader is None else self.leader.planned(event, now_us)
 
     def _on_other_answer(self, event: Stored | StoreFailed, now_us: int) -> list[Effect]:
         return self._archivist.answered(event)

@@ -1,39 +1,43 @@
-"""The keeping side of replication: copies of the states of the brokers that this one backs.
+"""The keeping side of replication: copies of the brokers that this broker backs.
 
     (REAPS, section IV: Algorithm 3, ``on lsync``, ``on rsync``)
 
-A copy is of one broker, and of its newest stream (``core.replication.copy``). Updates are applied in their order; one
-that was applied before is answered again; one before which something is missing is answered with ``Behind``, and the
-broker sends everything. An older stream than the one that is known, of a process that is over, is declined.
+A copy belongs to one broker and to its newest run of updates (``core.replication.copy``). The backup applies updates
+in their order. It answers an update again that it has applied before. If something is missing before an update it
+answers ``Behind``, and the broker sends everything. It declines a run that is older than the known one: that comes
+from a process that has ended.
 
-**As a local backup** it has the channels of the other's clients held, as standby cells: what the copies' clients have
-and this broker did not prepare is S1 (``Prepare``), what was prepared and none of them has any longer S2
-(``Unprepare``). Whether this broker holds them in earnest, and what they mean, is the affair of ``core.holdings``. A
-remote backup only stores.
+**As a local backup** it has the channels of its primary's clients held, as standby cells: S1 is what the copies'
+clients have and this broker did not prepare (``Prepare``), S2 what was prepared and no client has any longer
+(``Unprepare``). Whether this broker's own clients hold them, and what they mean, is decided by
+``core.channels.machine``. A remote backup only stores.
 
-**Of a broker that is back before it was missed** the new process says whom it has. Whom the old one had, and the new
-one has not, may be dead, and their wills were in no other memory (``WillsLeft``). Every backup says so: the other may
-not have known. They put a will into the log under one id. One at QoS 0 goes into no log, and would be heard twice: the
-local backup says so of that, or the only one that there is.
+**A broker that is back before it was missed** names the clients of its new process. Clients that the old process had
+and the new one has not may be dead, and their wills were in no other memory (``WillsLeft``). Every backup reports
+them, since the other may not have known. They put a will into the log under one id. A will at QoS 0 goes into no log
+and would be heard twice: only the local backup reports it, or the only backup there is.
 
-**A former backup** is sent nothing more. If its broker's next process says that it began (``Begun``), it may be the
-only one that knows the wills of the one before: it gives them out as well, but for those at QoS 0. Of a process that
-is heard after that nothing is given out: it was a standby that began, and that has gone again.
+**A former backup** is sent nothing more. If its broker's next process says that it began (``Begun``), the former
+backup may be the only one that knows the wills of the process before. It gives them out as well, except those at QoS
+0. It gives out nothing about a process that is heard after that: a standby had begun and has gone again.
 
-**If another stands in** for a broker, it says so (``Mourned``): its copy may be a new one that was not whole yet.
-Whoever has a copy as well sees to the wills in it, but for those at QoS 0; who publishes first settles them for all.
+**If another broker stands in** for a broker, it says so (``Mourned``): its copy may be new and incomplete. Every
+broker that has a copy as well sees to the wills in it, except those at QoS 0; the first to publish settles them for
+all. So does a broker that stands in meanwhile, in a cluster that is cut off: it has said the wills aloud, and owes
+those above QoS 0 to the log. It also gives them out if the broker's next process is heard and nobody mourned.
 
-**Wills that are settled** are remembered by their ids (``is_void``), also when the copy that had them has changed:
-whoever finds one of them in an older copy asks the others before publishing it. So is which sessions clients took here,
-and with which epoch (``note_taken``): what they left with earlier ones is settled.
+**Settled wills** are remembered by their ids (``is_void``), even when the copy that had them has changed: a broker
+that finds one of them in an older copy asks the others before it publishes. The backup also remembers which sessions
+clients took here, and with which epoch (``note_taken``): what they left with earlier epochs is settled.
 
-**A copy is dropped** some time after this broker was told that it is no backup of that one any more: the word may come
-together with the other's end, and then the copy is what is needed. While this broker stands in for the other it is kept
-(``Kept``).
+**A copy is dropped** some time after this broker learned that it no longer backs that one, and heard of it last. The
+news may come together with the other's end, and then the copy is just what is needed. A broker that goes on with its
+updates counts on its copy: it may know of a plan that this one has not heard of. While this broker stands in for the
+other, it keeps the copy (``Kept``).
 
 Invariants: ``Applied`` is answered after the update is in the copy; what is prepared for a primary is what its copy's
-clients have of channels, if the copy is local, and nothing otherwise; copies are within COPIES_MAX_BYTES, but for one
-update.
+clients have of channels if the copy is local, and nothing otherwise; copies are within COPIES_MAX_BYTES, except for
+one update.
 """
 
 from __future__ import annotations
@@ -53,7 +57,7 @@ from tocsin.core.machine import (
     TimerFired,
 )
 from tocsin.core.replication.copy import Copy
-from tocsin.core.replication.gamma import Left, Standing
+from tocsin.core.replication.gamma import ClientSnapshot, Left
 from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare, WillsLeft
 from tocsin.model.message import Message, broker_address
 from tocsin.wire.replication import (
@@ -80,7 +84,7 @@ COPIES_MAX_BYTES: Final = 256 << 20  # of all copies, about: some 125 000 client
 
 
 class Backup(TableMachine):
-    """See the module's text."""
+    """Keeps copies of the brokers that this broker backs."""
 
     state = "keeping"
 
@@ -134,7 +138,7 @@ class Backup(TableMachine):
             "copies_declined": self.declined,
         }
 
-    def take_over(self, primary: str) -> Iterator[Standing]:
+    def take_over(self, primary: str) -> Iterator[ClientSnapshot]:
         """Everything that is known of a broker's clients; nothing if there is no copy. Ask ``copies[…].whole``, too."""
         copy = self.copies.get(primary)
         return iter(()) if copy is None else copy.standings()
@@ -164,43 +168,46 @@ class Backup(TableMachine):
         match event.message:
             case Update() as update:
                 return [
-                    *self._on_update(update, now_us, event.cause),
-                    *self._welcome(update.primary, now_us, event.cause),
+                    *self._on_update(update, now_us),
+                    *self._welcome(update.primary, now_us),
                 ]
             case Probe() as probe:
-                return self._on_probe(probe, event.cause)
+                return [
+                    *self._on_probe(probe),
+                    *self._welcome(probe.primary, now_us),
+                ]
             case Dismiss(primary=primary, stream=stream):
                 copy = self.copies.get(primary)
                 if copy is None or copy.stream > stream:
                     return []
-                return self._condemn(primary, copy, now_us, event.cause)
+                return self._condemn(primary, copy, now_us)
             case Mourned(primary=primary):
-                return self._on_mourned(primary, now_us, event.cause)
+                return self._on_mourned(primary, now_us)
             case Begun(primary=primary, incarnation=incarnation):
-                return self._on_begun(primary, incarnation, event.cause)
+                return self._on_begun(primary, incarnation)
             case other:
                 raise AssertionError(f"{other} is not for a backup")
 
-    def _on_update(self, update: Update, now_us: int, cause: str) -> list[Effect]:
+    def _on_update(self, update: Update, now_us: int) -> list[Effect]:
         copy = self.copies.get(update.primary)
         if copy is not None and update.stream < copy.stream:
-            return self._decline(update, copy, cause)
+            return self._decline(update, copy)
         self._speaks(update.primary, update.stream)
         if copy is not None and update.stream == copy.stream:
             copy.heard()
         if copy is None or update.stream > copy.stream:
             if update.number != 1:
-                return [self._answer(update.primary, Behind(self._broker, update.stream), cause)]
+                return [self._answer(update.primary, Behind(self._broker, update.stream))]
             if copy is None and (len(self.copies) >= self._copies_max or self._bytes >= self._bytes_max):
-                return self._decline(update, None, cause)
+                return self._decline(update, None)
             copy = self.copies.setdefault(update.primary, Copy(update.role))
             copy.begin(update.stream, update.role)
         if update.number > copy.number + 1:
-            return [self._answer(update.primary, Behind(self._broker, update.stream), cause)]
+            return [self._answer(update.primary, Behind(self._broker, update.stream))]
         if update.number <= copy.number:
-            return [self._answer(update.primary, Applied(self._broker, copy.stream, copy.number), cause)]
+            return [self._answer(update.primary, Applied(self._broker, copy.stream, copy.number))]
         if self._bytes >= self._bytes_max:
-            return self._decline(update, None, cause)
+            return self._decline(update, None)
         before, wills = copy.bytes, list[Left]()
         for delta in update.deltas:
             self.note_void(delta.void)
@@ -215,73 +222,74 @@ class Backup(TableMachine):
         first = update.role == LOCAL or update.sole
         left = [each for each in wills if first or each.will.publication.qos]
         return [
-            *self._prepare(update.primary, cause),
-            self._answer(update.primary, answer, cause),
-            *([WillsLeft(primary=update.primary, wills=tuple(left), cause=cause)] if left else []),
+            *self._prepare(update.primary),
+            self._answer(update.primary, answer),
+            *([WillsLeft(primary=update.primary, wills=tuple(left))] if left else []),
         ]
 
-    def _on_begun(self, primary: str, incarnation: int, cause: str) -> list[Effect]:
+    def _on_begun(self, primary: str, incarnation: int) -> list[Effect]:
         copy = self.copies.get(primary)
         if copy is not None and copy.stream[1] > incarnation:
             known = Declined(self._broker, (0, incarnation, 0), copy.stream)
-            return [self._answer(primary, known, cause)]
+            return [self._answer(primary, known)]
         if len(self._begun) < self._copies_max or primary in self._begun:
             self._begun[primary] = max(incarnation, self._begun.get(primary, 0))
-        return [] if copy is None else self._give_out(primary, copy, cause)
+        return [] if copy is None else self._give_out(primary, copy)
 
     def _speaks(self, primary: str, stream: Stream) -> None:
         """A process goes on with its stream: it is not over, though one in its place may have said that it began."""
         if self._begun.get(primary, 0) > stream[1]:
             del self._begun[primary]
 
-    def _on_mourned(self, primary: str, now_us: int, cause: str) -> list[Effect]:
+    def _on_mourned(self, primary: str, now_us: int) -> list[Effect]:
         """Another stands in for a broker. What this copy knows is used, too, as if this one did."""
         copy = self.copies.get(primary)
-        if copy is None or copy.used:
+        if copy is None or copy.seen_to:
             return []
+        kept = copy.kept  # this broker stands in meanwhile, and needs the copy
         copy.keep(now_us)
-        copy.kept = False
+        copy.kept = kept
         left = tuple(each for each in copy.wills() if each.will.publication.qos)
-        return [WillsLeft(primary=primary, wills=left, cause=cause)] if left else []
+        return [WillsLeft(primary=primary, wills=left)] if left else []
 
-    def _give_out(self, primary: str, copy: Copy, cause: str) -> list[Effect]:
+    def _give_out(self, primary: str, copy: Copy) -> list[Effect]:
         """The wills that a copy knows of a process that is over, if nothing more will be heard here of that broker."""
-        if copy.condemned_us is None or copy.kept or copy.used or primary not in self._begun:
+        if copy.condemned_us is None or copy.kept or copy.seen_to or primary not in self._begun:
             return []
         before = copy.bytes
         wills = copy.over(self._begun[primary])
         self._bytes += copy.bytes - before
         left = tuple(each for each in wills if each.will.publication.qos)
-        given: list[Effect] = [WillsLeft(primary=primary, wills=left, cause=cause)] if left else []
-        return [*self._prepare(primary, cause), *given]
+        given: list[Effect] = [WillsLeft(primary=primary, wills=left)] if left else []
+        return [*self._prepare(primary), *given]
 
-    def _on_probe(self, probe: Probe, cause: str) -> list[Effect]:
+    def _on_probe(self, probe: Probe) -> list[Effect]:
         copy = self.copies.get(probe.primary)
         if copy is not None and copy.stream > probe.stream:
-            return self._decline(probe, copy, cause)
+            return self._decline(probe, copy)
         self._speaks(probe.primary, probe.stream)
         if copy is not None and copy.stream == probe.stream and copy.number >= probe.number:
             copy.heard()
-            return [self._answer(probe.primary, Applied(self._broker, copy.stream, copy.number), cause)]
-        return [self._answer(probe.primary, Behind(self._broker, probe.stream), cause)]
+            return [self._answer(probe.primary, Applied(self._broker, copy.stream, copy.number))]
+        return [self._answer(probe.primary, Behind(self._broker, probe.stream))]
 
-    def _decline(self, message: Update | Probe, copy: Copy | None, cause: str) -> list[Effect]:
+    def _decline(self, message: Update | Probe, copy: Copy | None) -> list[Effect]:
         """A stream that is over, or one for which there is no room."""
         self.declined += 1
         known = None if copy is None else copy.stream
-        answer = self._answer(message.primary, Declined(self._broker, message.stream, known), cause)
+        answer = self._answer(message.primary, Declined(self._broker, message.stream, known))
         if known is not None:
             return [answer]
         words = "there is no room for the copy of a broker's state"
         facts = {"primary": message.primary, "copies": len(self.copies), "bytes": self._bytes}
-        return [Say(text=words, level="warning", facts=facts, cause=cause), answer]
+        return [Say(text=words, level="warning", facts=facts), answer]
 
-    def _answer(self, primary: str, message: Message, cause: str) -> Effect:
-        return Send(to=broker_address(primary), message=message, cause=cause)
+    def _answer(self, primary: str, message: Message) -> Effect:
+        return Send(to=broker_address(primary), message=message)
 
     # ── channels ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _prepare(self, primary: str, cause: str) -> list[Effect]:
+    def _prepare(self, primary: str) -> list[Effect]:
         """Have what is prepared for a primary be what its clients have."""
         copy = self.copies.get(primary)
         wanted = copy.channels if copy is not None and copy.role == LOCAL else {}
@@ -296,20 +304,22 @@ class Backup(TableMachine):
             del self._prepared[primary]
         if copy is not None:
             copy.turned, copy.moved = set(), False
-        effects: list[Effect] = [Prepare(primary=primary, names=more, cause=cause)] if more else []
-        return [*effects, Unprepare(primary=primary, names=less, cause=cause)] if less else effects
+        effects: list[Effect] = [Prepare(primary=primary, names=more)] if more else []
+        return [*effects, Unprepare(primary=primary, names=less)] if less else effects
 
     # ── which copies ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _welcome(self, primary: str, now_us: int, cause: str) -> list[Effect]:
-        """An update came: a copy of a broker that this one does not back does not last."""
+    def _welcome(self, primary: str, now_us: int) -> list[Effect]:
+        """A broker was heard: the copy of one that this broker does not back lasts a while longer."""
         copy = self.copies.get(primary)
         if copy is None:
             return []
         if self._primaries is None or primary in self._primaries:
             copy.condemned_us = None
         elif copy.condemned_us is None:
-            return self._condemn(primary, copy, now_us, cause)
+            return self._condemn(primary, copy, now_us)
+        else:
+            copy.condemned_us = now_us + DROP_AFTER_US
         return []
 
     def _set_primaries(self, event: PrimariesSet, now_us: int) -> list[Effect]:
@@ -319,13 +329,13 @@ class Backup(TableMachine):
             if primary in event.primaries:
                 copy.condemned_us = None
             elif copy.condemned_us is None:
-                effects += self._condemn(primary, copy, now_us, event.cause)
+                effects += self._condemn(primary, copy, now_us)
         return effects
 
-    def _condemn(self, primary: str, copy: Copy, now_us: int, cause: str) -> list[Effect]:
+    def _condemn(self, primary: str, copy: Copy, now_us: int) -> list[Effect]:
         copy.condemned_us = now_us + DROP_AFTER_US
-        timer = SetTimer(name=DROP, delay_us=DROP_AFTER_US, cause=cause)
-        return [timer, *self._give_out(primary, copy, cause)]
+        timer = SetTimer(name=DROP, delay_us=DROP_AFTER_US)
+        return [timer, *self._give_out(primary, copy)]
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -336,16 +346,16 @@ class Backup(TableMachine):
             if copy.condemned_us > now_us:
                 later.append(copy.condemned_us - now_us)
             else:
-                effects += self._drop(primary, event.cause)
-        return [*effects, SetTimer(name=DROP, delay_us=min(later), cause=event.cause)] if later else effects
+                effects += self._drop(primary)
+        return [*effects, SetTimer(name=DROP, delay_us=min(later))] if later else effects
 
-    def _drop(self, primary: str, cause: str) -> list[Effect]:
+    def _drop(self, primary: str) -> list[Effect]:
         self._bytes -= self.copies.pop(primary).bytes
-        return self._prepare(primary, cause)
+        return self._prepare(primary)
 
     def _keep(self, event: Kept, now_us: int) -> list[Effect]:
         if (copy := self.copies.get(event.primary)) is not None:
-            copy.keep(now_us)
+            copy.keep(now_us, meanwhile=event.meanwhile)
         return []
 
     def _forget(self, event: Forgotten, now_us: int) -> list[Effect]:
@@ -353,7 +363,7 @@ class Backup(TableMachine):
         if copy is None:
             return []
         copy.kept = False
-        return self._condemn(event.primary, copy, now_us, event.cause)
+        return self._condemn(event.primary, copy, now_us)
 
     table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {
         ("*", Received): _on_message,

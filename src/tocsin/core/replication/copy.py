@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tocsin.core.channel_request import is_channel
-from tocsin.core.replication.gamma import Left, Standing, subscription_of
+from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.filters import filter_type
+from tocsin.core.replication.gamma import ClientSnapshot, Left, subscription_of
 from tocsin.wire.replication import Bequest, Delta, Head, Option, Positions, Role, Stream
 
 CLIENT_BYTES: Final = 600  # of a client in memory, beside its names and its will
@@ -22,7 +23,7 @@ NAME_BYTES: Final = 150  # of a subscription, beside its name
 
 
 class Replica:
-    """One client."""
+    """One client in a backup's copy."""
 
     __slots__ = ("head", "positions", "since_us", "stream", "subscriptions")
 
@@ -35,7 +36,7 @@ class Replica:
 
 
 class Copy:
-    """See the module's text."""
+    """A backup's copy of one broker's clients."""
 
     def __init__(self, role: Role) -> None:
         self.role: Role = role
@@ -45,6 +46,7 @@ class Copy:
         self.condemned_us: int | None = None  # when it is to be dropped
         self.kept = False  # it is needed, whatever is said
         self.used = False  # … or was, and nothing was heard since of a process in that place
+        self._meanwhile = False  # … by one that said its wills aloud, and put none into the log
         self.had: frozenset[str] = (
             frozenset()
         )  # whom the process had that was lost last, until another is whole
@@ -65,11 +67,17 @@ class Copy:
         self.moved = self.moved or role != self.role
         self.stream, self.number, self.role = stream, 0, role
 
-    def keep(self, now_us: int) -> None:
-        """Somebody stands in for the broker, and awaits those whom it has now."""
+    @property
+    def seen_to(self) -> bool:
+        """Whether somebody has the wills in hand that were here when the copy was kept, those for the log, too."""
+        return self.used and not self._meanwhile
+
+    def keep(self, now_us: int, *, meanwhile: bool = False) -> None:
+        """Somebody stands in for the broker, and awaits those whom it has now; ``meanwhile``: and says their wills
+        aloud, but puts none into the log."""
         if self._lost != self.stream[1]:
             self.settled, self._lost = set(), self.stream[1]
-        self.kept, self.used, self._kept_us = True, True, now_us
+        self.kept, self.used, self._kept_us, self._meanwhile = True, True, now_us, meanwhile
         self.had = frozenset(self.clients)
 
     def heard(self) -> None:
@@ -112,7 +120,7 @@ class Copy:
     def sweep(self) -> list[Left]:
         """The stream has said everything: what it did not say is gone. The wills of clients that a process had which
         is over, and of which nothing is known here since; none of those that somebody who stands, or stood, in for it
-        awaits, or did."""
+        awaits, or did, unless they belong into the log and it stood in meanwhile."""
         self.whole = True
         forgotten = {each: old for each, old in self.clients.items() if old.stream != self.stream}
         wills = [
@@ -120,7 +128,7 @@ class Copy:
             for client, replica in forgotten.items()
             if replica.head.will is not None
             and replica.stream[1] != self.stream[1]
-            and not (self.used and replica.since_us <= self._kept_us)
+            and not (self.used and replica.since_us <= self._kept_us and not self._is_owed(replica.head.will))
         ]
         for client in forgotten:
             self._settle(client, None)
@@ -153,6 +161,10 @@ class Copy:
             self.number = 0
         return wills
 
+    def _is_owed(self, will: Bequest) -> bool:
+        """Whether a will belongs into the log, and who stood in for the broker has only said it aloud."""
+        return self._meanwhile and will.publication.qos > 0
+
     def _settle(self, client: str, will: Bequest | None) -> None:
         """The process whose stream that is has this will of a client, or none."""
         if will is not None:
@@ -177,7 +189,7 @@ class Copy:
         change = (option is not None) - had
         self.subscriptions += change
         self.bytes += change * (NAME_BYTES + len(name))
-        if change and is_channel(name):
+        if change and filter_type(name) is ChannelFilter:
             count = self.channels.get(name, 0) + change
             if count:
                 self.channels[name] = count
@@ -186,20 +198,20 @@ class Copy:
             if count == max(0, change):
                 self.turned.add(name)
 
-    def standings(self) -> Iterator[Standing]:
+    def standings(self) -> Iterator[ClientSnapshot]:
         """All of it, client by client; those that come or go meanwhile may be there or not."""
         for client in tuple(self.clients):
             standing = self.standing(client)
             if standing is not None:
                 yield standing
 
-    def standing(self, client: str) -> Standing | None:
+    def standing(self, client: str) -> ClientSnapshot | None:
         """What is known of one client."""
         replica = self.clients.get(client)
         if replica is None:
             return None
         subscriptions = {name: subscription_of(each) for name, each in replica.subscriptions.items()}
-        return Standing(client, replica.head, subscriptions, replica.positions, replica.since_us)
+        return ClientSnapshot(client, replica.head, subscriptions, replica.positions, replica.since_us)
 
 
 def _weight(head: Head) -> int:

@@ -1,9 +1,9 @@
-"""Γ, the state of a broker that its backups have copies of: its clients, what they are subscribed to, how far they are.
+"""Γ, the client state of a broker that its backups copy: clients, subscriptions and positions.
 
 The broker has it in many places already (connections, attendances, sessions). So it is not kept a second time: a
 **view** of it is read when something is sent. Clients that are away are part of it while their sessions last.
 
-A backup's copy is handed out client by client, as ``Standing``.
+A backup's copy is handed out client by client, as ``ClientSnapshot``.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Protocol
 
 import msgspec
 
-from tocsin.core.forwarding import Subscription
+from tocsin.core.forwarding.table import Subscription
 from tocsin.wire.replication import Bequest, Head, Option, Positions
 
 
-class Gamma(Protocol):
-    """What is so now. Reading changes nothing."""
+class CopiedState(Protocol):
+    """A broker's client state as it is now. Reading changes nothing."""
 
     def clients(self) -> Iterable[str]: ...
 
@@ -45,7 +45,7 @@ class Gamma(Protocol):
         ...
 
 
-class Standing(msgspec.Struct, frozen=True):
+class ClientSnapshot(msgspec.Struct, frozen=True):
     """One client, as a backup knows it."""
 
     client: str

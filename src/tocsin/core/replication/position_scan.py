@@ -1,4 +1,4 @@
-"""Which clients have other positions than those that were given out to be sent to the backups.
+"""Scans for clients whose positions the backups have not been sent.
 
 Positions change with every message. So that messages cost nothing they are compared by a scan, some clients at a time.
 """
@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from tocsin.core.replication.gamma import Gamma
+from tocsin.core.replication.gamma import CopiedState
 from tocsin.wire.replication import Positions
 
 SCAN_SLICE: Final = 500  # clients that are looked at in one go: about a millisecond
 
 
 class PositionScan:
-    """One scan after the other. See the module's text."""
+    """Finds the clients whose positions the backups do not know yet, one scan after the other."""
 
-    def __init__(self, gamma: Gamma) -> None:
+    def __init__(self, gamma: CopiedState) -> None:
         self._gamma = gamma
         self.told: dict[str, Positions] = {}  # client → the positions that were last given out
         self.found: dict[str, None] = {}  # by the scan under way, or the last: clients whose positions differ

@@ -43,7 +43,7 @@ from tocsin.core.machine import (
     TableMachine,
     TimerFired,
 )
-from tocsin.core.replication.gamma import Gamma
+from tocsin.core.replication.gamma import CopiedState
 from tocsin.core.replication.position_scan import PositionScan
 from tocsin.core.replication.recipient import Recipient
 from tocsin.core.replication.signals import Altered, Awaited, BackupsSet, Came, Policy, Released
@@ -68,7 +68,7 @@ PROBE: Final = "probe"
 BEGUN: Final = "begun"
 BEGUN_MAX_S: Final = 32  # between the last two times: longer than a former backup keeps its copy
 RESEND: Final = "resend "  # before the role
-FLUSH_US: Final = 1  # in the next turn of the loop: what this one brings goes together
+FLUSH_US: Final = 0  # in the next turn of the loop: what this one brings goes together
 PROBE_US: Final = 2_000_000
 RESEND_US: Final = 100_000  # some fifty round trips
 RESEND_MAX_US: Final = 5_000_000
@@ -82,9 +82,9 @@ LOOK_CLIENT_US: Final = 100
 
 
 class Primary(TableMachine):
-    """See the module's text."""
+    """Sends a broker's client state to its two backups."""
 
-    def __init__(self, broker: str, gamma: Gamma, policy: Policy, others: Iterable[str] = ()) -> None:
+    def __init__(self, broker: str, gamma: CopiedState, policy: Policy, others: Iterable[str] = ()) -> None:
         """``others``: the names that other brokers may have."""
         self._broker = broker
         self._others = tuple(each for each in others if each != broker)
@@ -125,16 +125,14 @@ class Primary(TableMachine):
 
     def _start(self, event: Started, now_us: int) -> list[Effect]:
         self.state, self._incarnation = "running", event.incarnation
-        return self._tell_begun(event.cause)
+        return self._tell_begun()
 
-    def _tell_begun(self, cause: str) -> list[Effect]:
+    def _tell_begun(self) -> list[Effect]:
         if not self._others or self._begun_s > BEGUN_MAX_S:
             return []
         word = Begun(self._broker, self._incarnation)
-        told: list[Effect] = [
-            Send(to=broker_address(each), message=word, cause=cause) for each in self._others
-        ]
-        timer = SetTimer(name=BEGUN, delay_us=self._begun_s * 1_000_000, cause=cause)
+        told: list[Effect] = [Send(to=broker_address(each), message=word) for each in self._others]
+        timer = SetTimer(name=BEGUN, delay_us=self._begun_s * 1_000_000)
         self._begun_s *= 2
         return [*told, timer]
 
@@ -153,14 +151,14 @@ class Primary(TableMachine):
                 self.recipients[role] = self._recruit(backup, role, waiting)
             if before is not None:
                 dismissed.append(before)
-        effects = [effect for each in dismissed for effect in self._part(each, event.cause)]
+        effects = [effect for each in dismissed for effect in self._part(each)]
         if not changed:
             return []
         if not self.recipients:
             self._scan.clear()
-            return [*effects, *(CancelTimer(name=name, cause=event.cause) for name in (SCAN, PROBE))]
-        probe = SetTimer(name=PROBE, delay_us=PROBE_US, cause=event.cause)
-        return [*effects, probe, self._scan_later(event.cause), *self._flush_later(event.cause)]
+            return [*effects, *(CancelTimer(name=name) for name in (SCAN, PROBE))]
+        probe = SetTimer(name=PROBE, delay_us=PROBE_US)
+        return [*effects, probe, self._scan_later(), *self._flush_later()]
 
     def _recruit(self, backup: str, role: Role, waiting: Mapping[int, str]) -> Recipient:
         """A new backup, for which those wait who wait already."""
@@ -170,11 +168,11 @@ class Primary(TableMachine):
                 self._waiting[ticket] += 1
         return recipient
 
-    def _part(self, before: Recipient, cause: str) -> list[Effect]:
+    def _part(self, before: Recipient) -> list[Effect]:
         """A backup is one no longer, and nobody waits for it."""
-        dismissed = self._send(before, Dismiss(self._broker, before.stream), cause)
-        timer = CancelTimer(name=RESEND + before.role, cause=cause)
-        return [dismissed, timer, *self._done(before.release(), cause)]
+        dismissed = self._send(before, Dismiss(self._broker, before.stream))
+        timer = CancelTimer(name=RESEND + before.role)
+        return [dismissed, timer, *self._done(before.release())]
 
     def _known(self) -> Iterable[str]:
         """The clients of which a stream has to tell: all, and those whose wills are settled."""
@@ -185,37 +183,37 @@ class Primary(TableMachine):
         self._generation += 1
         return self._epoch, self._incarnation, self._generation
 
-    def _send(self, to: Recipient, message: Message, cause: str) -> Effect:
-        return Send(to=broker_address(to.backup), message=message, cause=cause)
+    def _send(self, to: Recipient, message: Message) -> Effect:
+        return Send(to=broker_address(to.backup), message=message)
 
     # ── changes ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_came(self, event: Came, now_us: int) -> list[Effect]:
         for each in self.recipients.values():
             each.came(event.client)
-        return self._flush_later(event.cause)
+        return self._flush_later()
 
     def _on_altered(self, event: Altered, now_us: int) -> list[Effect]:
         for each in self.recipients.values():
             each.altered(event.client, event.names)
         if not event.names and self._gamma.head(event.client) is None:
             self._scan.forget(event.client)
-        return self._flush_later(event.cause)
+        return self._flush_later()
 
-    def _flush_later(self, cause: str) -> list[Effect]:
+    def _flush_later(self) -> list[Effect]:
         if self._flushing or not self.recipients:
             return []
         self._flushing = True
-        return [SetTimer(name=FLUSH, delay_us=FLUSH_US, cause=cause)]
+        return [SetTimer(name=FLUSH, delay_us=FLUSH_US)]
 
-    def _flush(self, now_us: int, cause: str) -> list[Effect]:
+    def _flush(self, now_us: int) -> list[Effect]:
         self._flushing = False
         effects: list[Effect] = []
         for each in self.recipients.values():
-            effects += self._update(each, now_us, cause)
+            effects += self._update(each, now_us)
         return effects
 
-    def _update(self, to: Recipient, now_us: int, cause: str) -> list[Effect]:
+    def _update(self, to: Recipient, now_us: int) -> list[Effect]:
         """Send the next update, unless one is under way."""
         update = to.make(self._broker, self._gamma, sole=len(self.recipients) == 1)
         if update is None:
@@ -223,8 +221,8 @@ class Primary(TableMachine):
         if to.silent_since_us is None:
             to.silent_since_us = now_us
         to.sent_us, to.delay_us = now_us, RESEND_US
-        resend = SetTimer(name=RESEND + to.role, delay_us=to.delay_us, cause=cause)
-        return [self._send(to, update, cause), resend]
+        resend = SetTimer(name=RESEND + to.role, delay_us=to.delay_us)
+        return [self._send(to, update), resend]
 
     # ── tickets ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -237,13 +235,13 @@ class Primary(TableMachine):
                 count += 1
         self._waiting[event.ticket] = max(1, count)
         if not count:
-            return self._done((event.ticket,), event.cause)
+            return self._done((event.ticket,))
         self._deadlines.append((now_us + self._policy.wait_us, event.ticket))
         first = len(self._deadlines) == 1
-        timer = SetTimer(name=WAIT, delay_us=self._policy.wait_us, cause=event.cause)
-        return [*([timer] if first else []), *self._flush_later(event.cause)]
+        timer = SetTimer(name=WAIT, delay_us=self._policy.wait_us)
+        return [*([timer] if first else []), *self._flush_later()]
 
-    def _done(self, tickets: Iterable[int], cause: str) -> list[Effect]:
+    def _done(self, tickets: Iterable[int]) -> list[Effect]:
         """One backup less to wait for."""
         synced: list[int] = []
         missed: list[int] = []
@@ -254,34 +252,34 @@ class Primary(TableMachine):
                 (missed if ticket in self._missed else synced).append(ticket)
         self._missed.difference_update(missed)
         self.missed += len(missed)
-        effects: list[Effect] = [Released(tickets=tuple(synced), synced=True, cause=cause)] if synced else []
-        return [*effects, Released(tickets=tuple(missed), synced=False, cause=cause)] if missed else effects
+        effects: list[Effect] = [Released(tickets=tuple(synced), synced=True)] if synced else []
+        return [*effects, Released(tickets=tuple(missed), synced=False)] if missed else effects
 
-    def _on_deadline(self, now_us: int, cause: str) -> list[Effect]:
+    def _on_deadline(self, now_us: int) -> list[Effect]:
         effects: list[Effect] = []
         while self._deadlines and self._deadlines[0][0] <= now_us:
             _, ticket = self._deadlines.popleft()
             if ticket in self._waiting:
                 for each in self.recipients.values():
                     if ticket in each.tickets:
-                        effects += self._degrade(each, cause)
+                        effects += self._degrade(each)
         while self._deadlines and self._deadlines[0][1] not in self._waiting:
             self._deadlines.popleft()
         if self._deadlines:
             delay_us = max(1, self._deadlines[0][0] - now_us)
-            effects.append(SetTimer(name=WAIT, delay_us=delay_us, cause=cause))
+            effects.append(SetTimer(name=WAIT, delay_us=delay_us))
         return effects
 
-    def _degrade(self, backup: Recipient, cause: str) -> list[Effect]:
+    def _degrade(self, backup: Recipient) -> list[Effect]:
         said: list[Effect] = []
         if not backup.degraded:
             backup.degraded = True
             facts = {"backup": backup.backup, "role": backup.role, "behind": backup.behind}
             words = "a backup does not answer in time; the broker goes on without it"
-            said = [Say(text=words, level="warning", facts=facts, cause=cause)]
+            said = [Say(text=words, level="warning", facts=facts)]
         tickets = backup.release()
         self._missed.update(tickets)
-        return [*said, *self._done(tickets, cause)]
+        return [*said, *self._done(tickets)]
 
     # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -292,43 +290,43 @@ class Primary(TableMachine):
             if each.backup == message.backup and each.stream == message.stream:
                 match message:
                     case Applied(number=number):
-                        return self._on_applied(each, number, now_us, event.cause)
+                        return self._on_applied(each, number, now_us)
                     case Behind():
                         self.resyncs += 1
-                        return self._begin_anew(each, now_us, event.cause)
+                        return self._begin_anew(each, now_us)
                     case Declined(known=known):
-                        return self._on_declined(each, known, event.cause)
+                        return self._on_declined(each, known)
         if isinstance(message, Declined) and message.known and message.stream == self._named_in_begun():
             # An earlier process had a clock that was ahead.
             self._incarnation = max(self._incarnation, message.known[1] + 1)
             self._begun_s = 1
-            return self._tell_begun(event.cause)
+            return self._tell_begun()
         return []  # of a stream that is over
 
     def _named_in_begun(self) -> Stream:
         return 0, self._incarnation, 0
 
-    def _on_applied(self, by: Recipient, number: int, now_us: int, cause: str) -> list[Effect]:
+    def _on_applied(self, by: Recipient, number: int, now_us: int) -> list[Effect]:
         if number != by.number:
             return []  # a repeated answer to an earlier update
         in_time = by.flight is None or now_us - by.sent_us < self._policy.wait_us
         by.silent_since_us = None
         effects: list[Effect] = []
         if by.flight is not None:
-            effects = [CancelTimer(name=RESEND + by.role, cause=cause), *self._done(by.landed(), cause)]
+            effects = [CancelTimer(name=RESEND + by.role), *self._done(by.landed())]
         has_all = by.whole  # of the stream's beginning; the rest is what changed since
-        effects += self._update(by, now_us, cause)
+        effects += self._update(by, now_us)
         if by.degraded and has_all and by.level and in_time:
             by.degraded = False
             facts = {"backup": by.backup, "role": by.role}
-            effects.append(Say(text="a backup has caught up", facts=facts, cause=cause))
+            effects.append(Say(text="a backup has caught up", facts=facts))
         return effects
 
-    def _begin_anew(self, to: Recipient, now_us: int, cause: str) -> list[Effect]:
+    def _begin_anew(self, to: Recipient, now_us: int) -> list[Effect]:
         to.restart(self._stream(), self._known())
-        return self._update(to, now_us, cause)
+        return self._update(to, now_us)
 
-    def _on_declined(self, by: Recipient, known: Stream | None, cause: str) -> list[Effect]:
+    def _on_declined(self, by: Recipient, known: Stream | None) -> list[Effect]:
         """It has no room; or a process of our name that it takes for a younger one has written to it."""
         if by.declined:
             return []
@@ -337,78 +335,78 @@ class Primary(TableMachine):
             self._epoch = max(self._epoch, known[0])
             self._incarnation = max(self._incarnation, known[1] + 1)
         words = "a backup has no room" if known is None else "a backup knows a younger process of this broker"
-        said = Say(text=words, level="warning", facts={"backup": by.backup}, cause=cause)
+        said = Say(text=words, level="warning", facts={"backup": by.backup})
         delay_us = DECLINED_US if known is None else YOUNGER_US
-        resend = SetTimer(name=RESEND + by.role, delay_us=delay_us, cause=cause)
-        return [said, resend, *self._degrade(by, cause)]
+        resend = SetTimer(name=RESEND + by.role, delay_us=delay_us)
+        return [said, resend, *self._degrade(by)]
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         match event.name:
             case "flush":
-                return self._flush(now_us, event.cause)
+                return self._flush(now_us)
             case "wait":
-                return self._on_deadline(now_us, event.cause)
+                return self._on_deadline(now_us)
             case "scan":
-                return self._look(now_us, event.cause)
+                return self._look(now_us)
             case "probe":
-                return self._probe(now_us, event.cause)
+                return self._probe(now_us)
             case "begun":
-                return self._tell_begun(event.cause)
+                return self._tell_begun()
         role: Role = REMOTE if event.name == RESEND + REMOTE else LOCAL
         to = self.recipients.get(role)
-        return [] if to is None else self._resend(to, now_us, event.cause)
+        return [] if to is None else self._resend(to, now_us)
 
-    def _resend(self, to: Recipient, now_us: int, cause: str) -> list[Effect]:
+    def _resend(self, to: Recipient, now_us: int) -> list[Effect]:
         if to.declined:
-            return self._begin_anew(to, now_us, cause)
+            return self._begin_anew(to, now_us)
         if to.flight is None:
             return []
         to.delay_us = min(2 * to.delay_us, RESEND_MAX_US)
         again = [
-            self._send(to, to.flight, cause),
-            SetTimer(name=RESEND + to.role, delay_us=to.delay_us, cause=cause),
+            self._send(to, to.flight),
+            SetTimer(name=RESEND + to.role, delay_us=to.delay_us),
         ]
-        return [*again, *self._judge(to, now_us, cause)]
+        return [*again, *self._judge(to, now_us)]
 
-    def _probe(self, now_us: int, cause: str) -> list[Effect]:
-        effects: list[Effect] = [SetTimer(name=PROBE, delay_us=PROBE_US, cause=cause)]
+    def _probe(self, now_us: int) -> list[Effect]:
+        effects: list[Effect] = [SetTimer(name=PROBE, delay_us=PROBE_US)]
         for each in self.recipients.values():
             if each.flight is None and not each.declined:
                 if each.silent_since_us is None:
                     each.silent_since_us = now_us
-                effects.append(self._send(each, Probe(self._broker, each.stream, each.number), cause))
-                effects += self._judge(each, now_us, cause)
+                effects.append(self._send(each, Probe(self._broker, each.stream, each.number)))
+                effects += self._judge(each, now_us)
         return effects
 
-    def _judge(self, backup: Recipient, now_us: int, cause: str) -> list[Effect]:
+    def _judge(self, backup: Recipient, now_us: int) -> list[Effect]:
         since_us = backup.silent_since_us
         late = since_us is not None and now_us - since_us >= self._policy.wait_us
-        return self._degrade(backup, cause) if late and not backup.degraded else []
+        return self._degrade(backup) if late and not backup.degraded else []
 
     # ── positions ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _scan_later(self, cause: str) -> Effect:
+    def _scan_later(self) -> Effect:
         policy = self._policy
         by_threshold = LOOK_US + LOOK_CLIENT_US * len(self._scan.told)
         delay_us = policy.period_us if policy.mode == "periodic" else by_threshold
-        return SetTimer(name=SCAN, delay_us=delay_us, cause=cause)
+        return SetTimer(name=SCAN, delay_us=delay_us)
 
-    def _look(self, now_us: int, cause: str) -> list[Effect]:
+    def _look(self, now_us: int) -> list[Effect]:
         """Look at the positions of the next few clients."""
         if not self._scan.look():
-            return [SetTimer(name=SCAN, delay_us=SLICE_US, cause=cause)]
+            return [SetTimer(name=SCAN, delay_us=SLICE_US)]
         found = len(self._scan.found)
         enough = found > 0 and (self._policy.mode == "periodic" or found >= self._policy.threshold)
-        return [self._scan_later(cause), *(self._give_out(cause) if enough else [])]
+        return [self._scan_later(), *(self._give_out() if enough else [])]
 
-    def _give_out(self, cause: str) -> list[Effect]:
+    def _give_out(self) -> list[Effect]:
         """Have the positions sent that differ."""
         for client in self._scan.give_out():
             for each in self.recipients.values():
                 each.moved(client)
-        return self._flush_later(cause)
+        return self._flush_later()
 
     table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {
         ("new", Started): _start,

@@ -1,9 +1,9 @@
-"""What one backup was sent of a broker's state, what it is still to be sent, and who waits for that.
+"""One backup from its primary's side: what it was sent, what it still lacks, and who waits for it.
 
 A client is *dirty* if the backup may know something of it that is no longer so; **dirt** says what: subscriptions by
-name, the rest, positions, or all of it. It says nothing of how things are: that is read (``Gamma``) when an update is
-made, so that a thousand changes of one client between two updates are one delta. At the beginning of a stream every
-client is *pending*, which is dirt that nobody is in a hurry about; whoever changes meanwhile goes first.
+name, the rest, positions, or all of it. It says nothing of how things are: that is read (``CopiedState``) when an
+update is made, so that a thousand changes of one client between two updates are one delta. At the beginning of a stream
+every client is *pending*, which is dirt that nobody is in a hurry about; whoever changes meanwhile goes first.
 
 One update is under way at a time; it is sent again until it is answered. What changes meanwhile is the next one. An
 update is bounded in bytes; a client with more subscriptions than fit is sent in several.
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from tocsin.core.replication.gamma import Gamma
+from tocsin.core.replication.gamma import CopiedState
 from tocsin.model.publication import encode_publication
 from tocsin.wire.replication import Delta, Head, Option, Role, Stream, Update
 
@@ -35,7 +35,7 @@ NAME_BYTES: Final = 24  # of a subscription, beside its name
 
 
 class Dirt:
-    """Of one client."""
+    """What has changed about one client since the last update."""
 
     __slots__ = ("begin", "head", "names", "positions", "tickets")
 
@@ -48,7 +48,7 @@ class Dirt:
 
 
 class Recipient:
-    """One backup. See the module's text."""
+    """One backup: what it was sent, what it still lacks, and who waits for it."""
 
     def __init__(self, backup: str, role: Role, stream: Stream, clients: Iterable[str]) -> None:
         self.backup = backup
@@ -137,7 +137,7 @@ class Recipient:
 
     # ── updates ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def make(self, primary: str, gamma: Gamma, *, sole: bool = False) -> Update | None:
+    def make(self, primary: str, gamma: CopiedState, *, sole: bool = False) -> Update | None:
         """The next update; None if one is under way, or there is nothing to say. ``sole``: to the only backup."""
         if self.flight is not None or self.declined:
             return None
@@ -180,7 +180,7 @@ class Recipient:
         while self._dirty or self._pending:
             yield from tuple(islice(self._dirty or self._pending, SLICE))
 
-    def _delta(self, client: str, dirt: Dirt, gamma: Gamma, room: int) -> tuple[Delta, int, bool]:
+    def _delta(self, client: str, dirt: Dirt, gamma: CopiedState, room: int) -> tuple[Delta, int, bool]:
         """What there is to say of a client, as far as there is room; its size, more or less; whether it is all."""
         head, size = gamma.head(client), CLIENT_BYTES + len(client.encode())
         void = gamma.void(client)

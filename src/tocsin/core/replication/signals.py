@@ -1,4 +1,4 @@
-"""What happens to replication, and what it asks for: the events and effects of ``core.replication``.
+"""Events and effects of ``core.replication``.
 
 Beside these it uses the kernel's: ``Started``, ``Received``, ``Send``, timers and ``Say``.
 """
@@ -65,9 +65,13 @@ class PrimariesSet(Event, frozen=True, kw_only=True):
 
 
 class Kept(Event, frozen=True, kw_only=True):
-    """A copy is needed, whatever is said of it, until ``Forgotten``: this broker stands in for the other."""
+    """A copy is needed, whatever is said of it, until ``Forgotten``: this broker stands in for the other.
+
+    ``meanwhile``: without the leader's word, so that it puts none of the copy's wills into the log.
+    """
 
     primary: str
+    meanwhile: bool = False
 
 
 class Forgotten(Event, frozen=True, kw_only=True):

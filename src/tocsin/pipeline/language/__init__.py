@@ -9,5 +9,5 @@
     spark_check          Spark's word on it; the only module here that imports pyspark
     explaining           the plan in words
 
-``pipeline.plan`` puts them together; docs/reference/sql.md describes the language.
+``pipeline.execution.compiled`` puts them together; docs/reference/sql.md describes the language.
 """

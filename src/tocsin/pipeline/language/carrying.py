@@ -1,4 +1,4 @@
-"""From one query with parameters to one query for all subscriptions.
+"""Rewrites one query with parameters into one query for all subscriptions.
 
 The subscriptions are a table: a row for each k, the parameters its columns p0…, lifted constants c0…. **Carrying** a
 query means that each of its blocks joins that table (under an alias of its own, ``_s0``, ``_s1``, …), takes

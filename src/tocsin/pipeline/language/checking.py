@@ -7,6 +7,7 @@ from typing import Final
 
 from tocsin.errors import SqlInvalid
 from tocsin.model.catalogue import Channel, Dataset, Definition, Feed
+from tocsin.pipeline.execution.compiled import Compiled, Selection, compile_channel, compile_select
 from tocsin.pipeline.language.names import meant
 from tocsin.pipeline.language.statements import (
     AlterChannel,
@@ -24,7 +25,6 @@ from tocsin.pipeline.language.statements import (
     Show,
     Statement,
 )
-from tocsin.pipeline.plan import Compiled, Selection, compile_channel, compile_select
 
 _TYPES: Final[dict[Kind, type[Definition]]] = {"dataset": Dataset, "feed": Feed, "channel": Channel}
 

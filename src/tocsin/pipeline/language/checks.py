@@ -1,6 +1,4 @@
-"""What must hold of a query that its names and types do not say: the results' names, bounds, and patterns from
-parameters.
-"""
+"""Checks of a query beyond names and types: the results' names, bounds, and patterns from parameters."""
 
 from __future__ import annotations
 

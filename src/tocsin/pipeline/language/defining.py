@@ -1,4 +1,4 @@
-"""What CREATE says: datasets with their columns, feeds with their sources, channels with their parameters."""
+"""CREATE statements: datasets with their columns, feeds with their sources, channels with their parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a channel is run, in words: EXPLAIN CHANNEL without Spark's own plan."""
+"""EXPLAIN CHANNEL: how a channel is run, as text, without Spark's own plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tocsin.pipeline.language import trees
 from tocsin.pipeline.language.library import sql_of
 
 if TYPE_CHECKING:
-    from tocsin.pipeline.plan import Compiled
+    from tocsin.pipeline.execution.compiled import Compiled
 
 _RANGES: Final = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.NEQ)
 _SHOWN_MAX: Final = 60

@@ -1,4 +1,4 @@
-"""From a query's text to a tree of allowed nodes.
+"""Parses a query's text into a tree of allowed nodes.
 
 sqlglot reads it, as Spark's SQL. Before that, ``NEW`` and ``RESULTS OF`` are blanked and remembered (a table that
 stands where one of them was is marked), and parameters get names of the same length that are no keywords. So

@@ -1,4 +1,4 @@
-"""What a query's names mean: datasets and their columns, types, and which comparisons make sense.
+"""Resolves a query's names: datasets and their columns, types, and which comparisons make sense.
 
 After ``resolve`` every table of the tree is a view that the engine provides (``data_…``, ``new_…``, ``results_…``)
 or a common table expression, has an alias, and every column says whose it is. Names are in small letters;

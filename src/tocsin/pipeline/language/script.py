@@ -1,4 +1,4 @@
-"""From a script to statements: everything but the queries, by recursive descent.
+"""Parses a script into statements, by recursive descent; queries are parsed elsewhere.
 
 A statement's first words say what it is. Queries are taken as text here (``query`` reads them), and so are
 predicates over metadata, which ``tocsin.query`` reads. Every error is a ``SqlInvalid`` that points at the character

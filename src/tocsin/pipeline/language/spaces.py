@@ -1,4 +1,4 @@
-"""Where things are: points on a plane (metres) or on the globe (degrees), as columns of datasets have them."""
+"""Coordinate spaces: points on a plane (metres) or on the globe (degrees), as columns of datasets have them."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from sqlglot import exp
 
 from tocsin.errors import SqlInvalid
 from tocsin.model.catalogue import Column, Dataset
+from tocsin.pipeline.execution.compiled import SPARK_SETTINGS, Compiled
 from tocsin.pipeline.language.query import DIALECT
-from tocsin.pipeline.plan import SPARK_SETTINGS, Compiled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""What a query may be made of: the functions that may be called, and the nodes that a tree may have.
+"""The vocabulary of queries: the functions that may be called, and the nodes that a tree may have.
 
 Both are lists of what is allowed. Whatever is on neither is refused by its name, so that what sqlglot or Spark learn
 tomorrow is refused until somebody has looked at it. Left out on purpose: whatever writes, reads files or tables by

@@ -1,4 +1,4 @@
-"""Where the pipeline keeps things: datasets, quarantine and results, as Delta tables, without a JVM.
+"""The pipeline's storage: datasets, quarantine and results, as Delta tables, without a JVM.
 
 ``types`` and ``schema`` say how a definition becomes a table, ``files`` and ``delta`` how files and commits become
 durable, ``datasets`` what can be done with a dataset and ``results`` with results; ``fitting`` judges records,

@@ -1,4 +1,4 @@
-"""Where fitted records come to rest: rows in their dataset, the rejected in its quarantine.
+"""Lands fitted records: rows in their dataset, rejected ones in its quarantine.
 
 The quarantine of a dataset is a dataset of its own, under the same name, in another directory: when a record came,
 from where, at which position, why it does not fit, and its text. It is written first, with the same transactions as

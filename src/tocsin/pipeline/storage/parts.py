@@ -1,4 +1,4 @@
-"""What a Spark task does with its results: one file for each broker, and a summary for the driver.
+"""A Spark task's output: one file for each broker, and a summary for the driver.
 
 A **part** is what one task of a tick wrote; its rows are numbered as they came. A result that several brokers are
 to deliver is in a file of each, with the same number. Names hold the tick, the part, the run of the pipeline and
@@ -24,7 +24,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tocsin.errors import StorageUnusable
-from tocsin.model.results import CRITICAL, Execution
+from tocsin.model.priority import CRITICAL
+from tocsin.model.results import Execution
 from tocsin.pipeline.storage.files import make_directory, sync_directory
 
 FRESH: Final = "new/"  # where parts are written; ``old/`` has what was put together later
@@ -88,7 +89,7 @@ class Part(msgspec.Struct, frozen=True):
     executions: tuple[Execution, ...]
 
 
-class Place(msgspec.Struct, frozen=True):
+class TaskOutput(msgspec.Struct, frozen=True):
     """Where and as what a task writes."""
 
     root: str  # of the results dataset
@@ -97,7 +98,9 @@ class Place(msgspec.Struct, frozen=True):
     at_us: int
 
 
-def write_part(place: Place, part: int, attempt: int, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+def write_part(
+    place: TaskOutput, part: int, attempt: int, batches: Iterable[pa.RecordBatch]
+) -> pa.RecordBatch:
     """Write a task's results (columns as ``IN``), durably; the summary (as ``SUMMARY``) for the driver.
 
     ``part`` is the tick's own number for the task: no two tasks of a tick have the same.
@@ -146,7 +149,7 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 class _PartWriter:
     """The open files of a part, one for each broker that has turned up."""
 
-    def __init__(self, place: Place, part: int, attempt: int) -> None:
+    def __init__(self, place: TaskOutput, part: int, attempt: int) -> None:
         self._place = place
         self._part = part
         self._attempt = attempt

@@ -1,4 +1,4 @@
-"""What is to be done to a table so that it stays small and quick: decisions alone.
+"""Plans the upkeep of a table, so that it stays small and quick: decisions alone.
 
 - *Fold* a keyed dataset when its changes are many, in rows or beside its base.
 - *Compact* an append-only one when small files of about the same size are many, so that a row is written again once for

@@ -1,4 +1,4 @@
-"""How a dataset's definition becomes the schema of a table.
+"""Turns a dataset's definition into the schema of a table.
 
 A stored row has the dataset's columns, and those that are ours:
 

@@ -1,4 +1,4 @@
-"""Which values fit which types: the rules, one value at a time.
+"""Fits values to types: the rules, one value at a time.
 
 - Numbers are numbers: ``"5"`` is no BIGINT, ``5.0`` is one, ``5.5`` is not, and what is out of range does not fit.
 - BOOLEAN is ``true`` or ``false``. STRING is text; an object or array is taken as its JSON text (so GeoJSON may be

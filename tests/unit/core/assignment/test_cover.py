@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,32 +84,6 @@ def test_groups_are_settled_as_if_they_had_come_one_by_one(
         assert unpriced.spreads.tolist() == spreads.tolist()
         assert unpriced.weights.tolist() == weights.tolist()
         assert len(unpriced.alone) == 0
-
-
-@settings(max_examples=80)
-@given(demands(least=2, most=9), ways, joins, st.lists(st.integers(0, 8), max_size=6), st.data())
-def test_a_trial_says_what_would_come_and_changes_nothing(
-    demand: Demand, way: str, moves: list[tuple[int, int]], asked: list[int], data: st.DataObject
-) -> None:
-    model, cover = joined(demand, way, moves)
-    count = model.table.count
-    backups = [each % count for each in asked]  # some twice
-    trial = cover.trial(np.array(backups, dtype=np.int64))
-    covered = [model.covered(each) for each in backups]
-    for _ in range(3):
-        slots = data.draw(
-            st.lists(st.sampled_from(range(len(backups))), unique=True) if backups else st.just([])
-        )
-        brokers = [data.draw(st.integers(0, count - 1)) for _ in slots]
-        found = trial.join(np.array(slots, dtype=np.int64), np.array(brokers, dtype=np.int64))
-        expected = []
-        for slot, broker in zip(slots, brokers, strict=True):
-            expected.append(model.spread(model.held[broker] - covered[slot]))
-            covered[slot] = covered[slot] | model.held[broker]
-        assert found.tolist() == expected
-    for i in range(count):
-        for j in range(count):
-            assert set(cover.fresh(i, j).tolist()) == model.held[i] - model.covered(j)
 
 
 @settings(max_examples=50)

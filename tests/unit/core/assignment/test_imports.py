@@ -11,7 +11,7 @@ import pytest
 @pytest.mark.parametrize(
     "module",
     [
-        "tocsin.core.scoring",
+        "tocsin.core.assignment.scoring",
         "tocsin.core.assignment.demand",
         "tocsin.core.assignment.outcome",
         "tocsin.core.assignment.ranking",

@@ -19,7 +19,6 @@ from tocsin.core.assignment.paper import least_cost
 from tocsin.core.assignment.relief import relieve
 from tocsin.core.assignment.side import NOBODY, Side
 from tocsin.core.assignment.table import Bools, Ints
-from tocsin.core.assignment.wholes import dissolve, gather
 
 
 def drafted(demand: Demand, role: str, moves: int, seed: int, way: str = "dense") -> tuple[Draft, Side]:
@@ -104,8 +103,6 @@ def test_prices_are_right_after_changes_too(made: tuple[Draft, Side]) -> None:
     draft, side = made
     hood = Neighbourhood(draft, side)
     sweep(hood, np.zeros(draft.table.count, dtype=np.int64))
-    gather(hood, range(draft.table.count))
-    dissolve(hood, range(draft.table.count))
     anew = Neighbourhood(draft, side)
     backed = side.chosen != NOBODY
     assert (hood.saved[backed] == anew.saved[backed]).all()

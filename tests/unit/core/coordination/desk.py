@@ -6,10 +6,11 @@ from typing import TypeVar
 
 import msgspec
 
-from tocsin.core.coordination import archivist, lease
-from tocsin.core.coordination.archivist import Manifest
 from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.core.coordination.places import Options, Places
+from tocsin.core.coordination.leader import lease
+from tocsin.core.coordination.leader import snapshot_writer as archivist
+from tocsin.core.coordination.leader.snapshot_writer import Manifest
+from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.machine import (
     Append,
     Effect,
@@ -38,7 +39,7 @@ from tocsin.wire.commands import (
 )
 from tocsin.wire.control import Beat, Submit
 
-PLACES = Places("net")
+PLACES = StoreNames("net")
 SUSPECT_US = 5_000_000
 LEASE_US = 2_000_000
 OPTIONS = Options(suspect_after_us=SUSPECT_US, lease_us=LEASE_US, snapshot_every=10, margin=3)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TypeVar
 
 from tests.unit.core.coordination.histories import NORTH
-from tocsin.core.coordination.participant import Participant
-from tocsin.core.coordination.places import Places
-from tocsin.core.coordination.signals import (
+from tocsin.core.coordination.names import StoreNames
+from tocsin.core.coordination.participant.participant import Participant
+from tocsin.core.coordination.participant.signals import (
     ClientsChanged,
 )
 from tocsin.core.machine import (
@@ -29,7 +29,7 @@ from tocsin.wire.commands import ClientBack, ClientGone, Streams
 from tocsin.wire.control import Pulse
 
 BEAT_US = 1_000_000
-PLACES = Places("net")
+PLACES = StoreNames("net")
 CHANGE = Streams("anna", 60, (("a", {"kind": "lamp"}),), 0, 3)
 EffectT = TypeVar("EffectT", bound=Effect)
 MessageT = TypeVar("MessageT", bound=Message)

@@ -15,13 +15,15 @@ from tests.unit.core.coordination.desk import (
     of,
 )
 from tests.unit.core.coordination.histories import NORTH
-from tocsin.core.coordination import archivist, lease, snapshot
-from tocsin.core.coordination.archivist import Manifest
 from tocsin.core.coordination.coordinator import Resigning
-from tocsin.core.coordination.leader import CHECK
-from tocsin.core.coordination.planning import PLAN
-from tocsin.core.coordination.restorer import REBUILD
-from tocsin.core.coordination.state import State
+from tocsin.core.coordination.leader import lease
+from tocsin.core.coordination.leader import snapshot_writer as archivist
+from tocsin.core.coordination.leader.backup_planning import PLAN
+from tocsin.core.coordination.leader.leader import CHECK
+from tocsin.core.coordination.leader.snapshot_reader import REBUILD
+from tocsin.core.coordination.leader.snapshot_writer import Manifest
+from tocsin.core.coordination.state import snapshot
+from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import (
     Append,
     CancelTimer,

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise, permutations
 
-from tocsin.core.coordination.picture import Picture
-from tocsin.core.coordination.rerouting import REFRESH_US, Rerouting
-from tocsin.core.coordination.state import State
+from tocsin.core.coordination.leader.rerouting import REFRESH_US, Rerouting
+from tocsin.core.coordination.participant.network_view import NetworkView
+from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Effect, Send
 from tocsin.model.network import BrokerInfo, Role, Scope
 from tocsin.wire.commands import Interests, Joined, Logged, Lost, Said
@@ -28,7 +28,7 @@ class Network:
 
     def __init__(self, *names: str, interests: Mapping[str, tuple[str, ...]] | None = None) -> None:
         self.state = State()
-        self.pictures = {name: Picture() for name in names}
+        self.pictures = {name: NetworkView() for name in names}
         self.broken: set[tuple[str, str]] = set()
         self.delays: dict[tuple[str, str], int] = {}
         self.now_us = 0
@@ -44,7 +44,7 @@ class Network:
         self.said += commands
         outcome = self.state.apply(self.now_us, commands)
         for broker, items in outcome.items.items():
-            self.pictures[broker].apply("", items, {}, fresh=broker in outcome.fresh)
+            self.pictures[broker].apply(items, {}, fresh=broker in outcome.fresh)
 
     def lose(self, broker: str) -> None:
         self.apply(Lost(broker, 1))
@@ -62,7 +62,7 @@ class Network:
         return self.delays.get((broker, peer), usual)
 
     def hear(self, broker: str) -> list[Effect]:
-        effects = self.rerouting.hear("", self.links(broker), self.now_us)
+        effects = self.rerouting.hear(self.links(broker), self.now_us)
         self.asked += [each.to for each in effects if isinstance(each, Send)]
         return effects
 
@@ -72,7 +72,7 @@ class Network:
         for broker in self.pictures:
             self.hear(broker)
         self.now_us += REFRESH_US
-        commands, _ = self.rerouting.look("", self.now_us)
+        commands, _ = self.rerouting.look(self.now_us)
         if commands:
             self.apply(*commands)
         return bool(commands)

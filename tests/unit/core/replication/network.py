@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from tocsin.core.channel_request import is_channel
+from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.filters import filter_type
 from tocsin.core.machine import (
     CancelTimer,
     Effect,
@@ -211,7 +212,8 @@ class History:
                     break
         wanted = set[str]()
         if copy is not None and copy.role == LOCAL:
-            wanted = {each for one in copy.clients.values() for each in one.subscriptions if is_channel(each)}
+            names = {each for one in copy.clients.values() for each in one.subscriptions}
+            wanted = {each for each in names if filter_type(each) is ChannelFilter}
         assert self.prepared.get((name, PRIMARY), set()) == wanted, "S1 and S2 are not what they should be"
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────

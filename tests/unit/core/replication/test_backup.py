@@ -208,6 +208,22 @@ def test_a_copy_is_dropped_some_time_after_nobody_needs_it() -> None:
     assert backing.clients() == set() and backing.machine.statistics()["copied_bytes"] == 0
 
 
+def test_a_copy_lasts_while_its_broker_goes_on_though_no_plan_is_known_that_wants_it() -> None:
+    backing = Backing()
+    backing.machine.handle(PrimariesSet(primaries=()), 0)
+    backing.update(1, begin("a"))
+    for number, heard in ((2, "update"), (2, "probe")):
+        backing.now_us += DROP_AFTER_US - 1
+        if heard == "update":
+            backing.update(number, begin("b"))
+        else:
+            backing.hear(Probe("p", FIRST, number))
+        backing.machine.handle(TimerFired(name=DROP), backing.now_us + 2)
+        assert backing.clients() == {"a", "b"}, heard
+    backing.machine.handle(TimerFired(name=DROP), backing.now_us + DROP_AFTER_US)
+    assert backing.clients() == set(), "nothing more was heard"
+
+
 def test_a_copy_is_kept_while_this_broker_stands_in() -> None:
     backing = Backing()
     backing.update(1, begin("a"))
@@ -453,6 +469,49 @@ def test_wills_that_were_seen_to_are_not_left_once_more_when_the_broker_is_resta
     backing.hear(Mourned("p"))
     assert wills(backing.update(1, stream=(0, 2, 1), whole=True)) == []
     assert backing.machine.has("p", "a") is False
+
+
+def meanwhile() -> Backing:
+    """One that stands in without a leader's word: it says wills aloud, and puts none into the log."""
+    backing = Backing()
+    backing.update(1, willed("logged"), willed("aloud", qos=0), whole=True)
+    backing.machine.handle(Kept(primary="p", meanwhile=True), 0)
+    return backing
+
+
+@pytest.mark.parametrize("stands", [True, False])
+def test_who_stood_in_meanwhile_sees_to_the_wills_for_the_log_when_another_stands_in(stands: bool) -> None:
+    backing = meanwhile()
+    if not stands:
+        backing.machine.handle(Forgotten(primary="p"), 0)
+    assert wills(backing.hear(Mourned("p"))) == ["logged"]
+    assert wills(backing.hear(Mourned("p"))) == [], "once"
+    assert wills(backing.update(1, stream=RESTARTED, whole=True)) == []
+    assert backing.machine.copies["p"].kept is stands
+
+
+@pytest.mark.parametrize("stands", [True, False])
+def test_who_stood_in_meanwhile_sees_to_the_wills_for_the_log_when_the_broker_begins_anew(
+    stands: bool,
+) -> None:
+    backing = meanwhile()
+    if not stands:
+        backing.machine.handle(Forgotten(primary="p"), 0)
+    assert wills(backing.update(1, willed("new"), stream=RESTARTED, whole=True)) == ["logged"]
+    assert wills(backing.hear(Mourned("p"))) == ["new"]
+
+
+def test_a_former_backup_that_stood_in_meanwhile_sees_to_the_wills_for_the_log() -> None:
+    backing = meanwhile()
+    assert wills(backing.hear(Begun("p", 2))) == [], "it stands in still"
+    assert wills(backing.machine.handle(Forgotten(primary="p"), 0)) == ["logged"]
+
+
+def test_who_is_told_to_stand_in_after_it_did_meanwhile_has_all_wills_in_hand() -> None:
+    backing = meanwhile()
+    backing.machine.handle(Kept(primary="p"), 0)
+    assert wills(backing.hear(Mourned("p"))) == []
+    assert wills(backing.update(1, stream=RESTARTED, whole=True)) == []
 
 
 def test_an_old_goodbye_takes_nothing_from_a_client_that_another_process_had_since() -> None:

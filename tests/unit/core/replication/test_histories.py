@@ -54,23 +54,23 @@ class TooEarly(Backup):
         super().__init__(broker)
         self._last: Update | None = None
 
-    def _on_update(self, update: Update, now_us: int, cause: str) -> list[Effect]:
+    def _on_update(self, update: Update, now_us: int) -> list[Effect]:
         last, self._last = self._last, update
-        before = [] if last is None or last == update else super()._on_update(last, now_us, cause)
+        before = [] if last is None or last == update else super()._on_update(last, now_us)
         answer = Applied(self._broker, update.stream, update.number)
-        return [*before, self._answer(update.primary, answer, cause)]
+        return [*before, self._answer(update.primary, answer)]
 
 
 class Careless(Backup):
     """Takes an update though something before it is missing."""
 
-    def _on_update(self, update: Update, now_us: int, cause: str) -> list[Effect]:
+    def _on_update(self, update: Update, now_us: int) -> list[Effect]:
         copy = self.copies.get(update.primary)
         if copy is None or copy.stream < update.stream:
             copy = self.copies.setdefault(update.primary, Copy(update.role))
             copy.begin(update.stream, update.role)
         copy.number = max(copy.number, update.number - 1)
-        effects = super()._on_update(update, now_us, cause)
+        effects = super()._on_update(update, now_us)
         copy.number = max(copy.number, update.number)
         return effects
 

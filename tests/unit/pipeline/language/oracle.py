@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tocsin.model.catalogue import Channel, Dataset
 from tocsin.model.results import Value, k_of
+from tocsin.pipeline.execution.compiled import SPARK_SETTINGS, Compiled, compile_channel
 from tocsin.pipeline.language.script import read_script
 from tocsin.pipeline.language.statements import CreateChannel, CreateDataset
-from tocsin.pipeline.plan import SPARK_SETTINGS, Compiled, compile_channel
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,8 +6,8 @@ import pytest
 
 from tests.unit.pipeline.language.oracle import channel, channel_of, datasets_of
 from tests.unit.pipeline.language.rooms import DATASETS
+from tocsin.pipeline.execution.compiled import compile_channel
 from tocsin.pipeline.language.explaining import explain
-from tocsin.pipeline.plan import compile_channel
 
 PLACES = datasets_of(
     """CREATE DATASET Emergencies (id BIGINT, kind STRING, place XY, radius DOUBLE);

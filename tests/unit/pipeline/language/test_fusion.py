@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.pipeline.language.oracle import World, channel, literal_of
 from tests.unit.pipeline.language.rooms import DATASETS, rooms
-from tocsin.pipeline.plan import PLAIN_PAIRS, compile_channel
+from tocsin.pipeline.execution.compiled import PLAIN_PAIRS, compile_channel
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

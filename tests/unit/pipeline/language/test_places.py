@@ -13,9 +13,9 @@ import pytest
 
 from tests.unit.pipeline.language.oracle import World, channel, datasets_of
 from tocsin.errors import SqlInvalid
+from tocsin.pipeline.execution.compiled import compile_channel
 from tocsin.pipeline.language import geometry
 from tocsin.pipeline.language.spaces import Space
-from tocsin.pipeline.plan import compile_channel
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,8 +11,8 @@ from tests.unit.pipeline.language.oracle import channel, datasets_of
 from tests.unit.pipeline.language.rooms import DATASETS
 from tocsin.errors import SqlInvalid
 from tocsin.model.catalogue import Column
+from tocsin.pipeline.execution.compiled import compile_channel, compile_select, results_view
 from tocsin.pipeline.language.spark_check import check_with_spark, pointing
-from tocsin.pipeline.plan import compile_channel, compile_select, results_view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,6 +12,7 @@ from sqlglot import exp
 from tests.unit.pipeline.language.oracle import World, channel
 from tests.unit.pipeline.language.rooms import DATASETS, rooms
 from tocsin.errors import SqlInvalid
+from tocsin.pipeline.execution.compiled import compile_channel
 from tocsin.pipeline.language.vocabulary import (
     AGGREGATES,
     CALLED,
@@ -21,7 +22,6 @@ from tocsin.pipeline.language.vocabulary import (
     SCALARS,
     WINDOWS,
 )
-from tocsin.pipeline.plan import compile_channel
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from tocsin.config import Settings
 from tocsin.pipeline.storage import delta
 from tocsin.pipeline.storage.delta import Table
 from tocsin.pipeline.storage.files import write_parquet
-from tocsin.runtime.backup import DATASETS, BackupUnusable, _Maker, _newest
+from tocsin.runtime.network.backup import DATASETS, BackupUnusable, _Maker, _newest
 
 SCHEMA = pa.schema([pa.field("a", pa.int64(), False)])
 COPIES = 25

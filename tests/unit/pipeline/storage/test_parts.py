@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tocsin.errors import StorageUnusable
-from tocsin.model.results import CRITICAL, Execution
+from tocsin.model.priority import CRITICAL
+from tocsin.model.results import Execution
 from tocsin.pipeline.storage import parts
-from tocsin.pipeline.storage.parts import IN, Part, Place, parts_of, write_part
+from tocsin.pipeline.storage.parts import IN, Part, TaskOutput, parts_of, write_part
 
 Row = tuple[str, int, str, list[str], int | None, str]
 
@@ -26,8 +27,8 @@ def batch(rows: list[Row]) -> pa.RecordBatch:
     )
 
 
-def place(root: Path, tick: int = 7, run: str = "r1") -> Place:
-    return Place(str(root), tick, run, 1_000_000)
+def place(root: Path, tick: int = 7, run: str = "r1") -> TaskOutput:
+    return TaskOutput(str(root), tick, run, 1_000_000)
 
 
 def written(root: Path, batches: list[list[Row]], part: int = 3) -> Part:

@@ -14,9 +14,9 @@ from tests.unit.pipeline.storage.test_parts import Row, batch
 from tocsin.errors import StorageUnusable, Trimmed
 from tocsin.model.results import Execution, Notice, decode_notice, encode_notice
 from tocsin.pipeline.storage import planning, results
-from tocsin.pipeline.storage.parts import Part, Place, parts_of, write_part
+from tocsin.pipeline.storage.parts import Part, TaskOutput, parts_of, write_part
 from tocsin.pipeline.storage.results import Committed, ResultsStore
-from tocsin.store.results import Result, ResultsReader
+from tocsin.results.reader import Result, ResultsReader
 
 NOW_US = 1_800_000_000_000_000
 SECOND = 1_000_000
@@ -25,7 +25,7 @@ SECOND = 1_000_000
 def run(
     store: ResultsStore, tick: int, tasks: list[list[Row]], *, name: str = "r1", at_us: int = NOW_US
 ) -> list[Part]:
-    where = Place(str(store.root), tick, name, at_us)
+    where = TaskOutput(str(store.root), tick, name, at_us)
     return parts_of(write_part(where, part, 0, [batch(rows)]) for part, rows in enumerate(tasks))
 
 

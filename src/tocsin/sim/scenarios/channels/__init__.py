@@ -1,61 +1,76 @@
 """Channels: a pipeline that commits results, brokers that hold subscriptions and deliver, clients that move about.
 
-The cores are those that ship: holdings, attendance with both tracks, custody, stored sessions. The machines here play
-the asyncio shells around them, and the pipeline. Everything but the clients is killed.
+Brokers are whole (``sim.process``), from the socket to the store. The pipeline is played: it stands for another
+process, and brokers read what it commits through their port to result files (``dataset``). Everything is killed but the
+clients, which are away for long now and then.
+
+Every hour a broker looks through all stored sessions and cells, and finds what nobody told it. Here the hour is over
+every six seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
+from typing import Final
 
-from tocsin.model.message import Address
+from tocsin.config import Settings
+from tocsin.core.channels.machine import SCAN
+from tocsin.core.machine import TimerFired
+from tocsin.model.catalogue import encode_definition, key_of
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import AllRunning, Invariant
-from tocsin.sim.network import Link
 from tocsin.sim.plan import Profile
+from tocsin.sim.process.broker import broker_at
+from tocsin.sim.process.signals import Do
+from tocsin.sim.process.stage import CHANNELS, NETWORK, Stage, configured
 from tocsin.sim.scenario import scenario
-from tocsin.sim.scenarios.channels.broker import ChannelBroker
 from tocsin.sim.scenarios.channels.clients import ChannelClient
+from tocsin.sim.scenarios.channels.dataset import CHANNEL, FILES, SimulatedFiles
 from tocsin.sim.scenarios.channels.pipeline import Pipeline
 from tocsin.sim.scenarios.channels.promises import promises
-from tocsin.sim.scenarios.channels.wire import FILES, NOTICES, SUBSCRIPTIONS
-from tocsin.sim.scenarios.durable.wire import LOG, SESSIONS
 from tocsin.sim.world import World
 
-BROKERS = ("broker/1", "broker/2", "broker/3")
-PIPELINE = "pipeline"
-CLIENTS = (
+BROKERS: Final = ("broker-1", "broker-2", "broker-3")
+COORDINATORS: Final = ("coordinator-1",)
+PIPELINE: Final = "pipeline"
+CLIENTS: Final = (
     ("client/1", ("$channel/Near/a", "$channel/Near/b")),
     ("client/2", ("$channel/Near/b", "$channel/Near/a", "$channel/Near/c")),
     ("client/3", ("$channel/Near/d", "$channel/Near/c")),
 )
-FAULTS = Profile(targets=(*BROKERS, PIPELINE))  # clients are the outside, which keeps its memory
-TROUBLE_US = 20 * MILLION
-RESULTS_US = 22 * MILLION  # until then there are new ones
-SETTLE_US = 30 * MILLION
-_CONNECTION = Link(fifo=True)
+FAULTS: Final = Profile(targets=(*BROKERS, PIPELINE))  # clients are the outside, which keeps its memory
+TROUBLE_US: Final = 20 * MILLION
+RESULTS_US: Final = 22 * MILLION  # until then there are new ones
+SETTLE_US: Final = 30 * MILLION
+SCAN_EVERY_US: Final = 6 * MILLION
+SETTINGS: Final = Settings(network=NETWORK, brokers=tuple(configured(name) for name in BROKERS))
 
 
 @scenario(
     "channels",
-    summary="results of channels: a pipeline, three brokers that hold subscriptions, clients that move",
+    summary="results of channels: a pipeline, three whole brokers that hold subscriptions, clients that move",
     faults=FAULTS,
     trouble_us=TROUBLE_US,
     settle_us=SETTLE_US,
 )
-def build(world: World, broker: Callable[[Address], ChannelBroker] = ChannelBroker) -> list[Invariant]:
-    """Fill a world; ``broker`` is the machine to use, so that a variant can be tried."""
-    world.network.link_of = lambda sender, receiver: _CONNECTION
-    for log in (LOG, NOTICES, FILES):
-        world.log(log)
-    for table in (SESSIONS, SUBSCRIPTIONS):
-        world.table(table)
+def build(world: World) -> list[Invariant]:
+    stage = Stage(world, SETTINGS)
+    world.log(FILES)
+    world.store.tables[CHANNELS.catalogue.name].put(key_of(CHANNEL), encode_definition(CHANNEL), 0)
+    stage.add_coordinators(*COORDINATORS)
+    stage.add_brokers(results=SimulatedFiles)
     world.add(PIPELINE, lambda _disk: Pipeline(PIPELINE, RESULTS_US))
-    for address in BROKERS:
-        world.add(address, lambda _disk, address=address: broker(address))  # type: ignore[misc]
     for address, names in CLIENTS:
-        world.add(
-            address,
-            lambda _disk, address=address, names=names: ChannelClient(address, BROKERS, TROUBLE_US, names),  # type: ignore[misc]
-        )
+        stage.add_client(address, partial(ChannelClient, address, BROKERS, TROUBLE_US, names))
+    for at_us in range(SCAN_EVERY_US, TROUBLE_US + SETTLE_US, SCAN_EVERY_US):
+        world.at(at_us, partial(_look_through, world))
     return [*promises(), AllRunning()]
+
+
+def _look_through(world: World) -> None:
+    """Have each broker look through what is stored."""
+    for name in BROKERS:
+        broker = broker_at(world, name)
+        if broker is not None:
+            hour = TimerFired(name=SCAN, cause="an hour has passed")
+            world.post(name, Do(act=partial(broker.parts.channels.backend._post, hour)))

@@ -1,4 +1,4 @@
-"""The pipeline: a tick makes results for what is held, commits them at once, and then says so in a notice.
+"""The pipeline, played: a tick makes results for what is held, commits them at once, and then says so in a notice.
 
 It is killed between any two of these steps. What is committed has a notice in the end: when it starts it compares both.
 Which subscriptions there are it knows by watching their table, a little late.
@@ -22,19 +22,18 @@ from tocsin.core.machine import (
     WatchTable,
 )
 from tocsin.model.message import Address
-from tocsin.model.results import BackendSubscription, decode_subscription
-from tocsin.ports import READ_MAX, Change, Page, Record
-from tocsin.sim.scenarios.channels.wire import (
-    FILES,
-    NOTICES,
-    SUBSCRIPTIONS,
+from tocsin.model.results import (
+    BackendSubscription,
+    Execution,
     Notice,
-    Part,
-    Row,
-    files_subject,
-    notice_of,
-    part_of,
+    ResultFile,
+    decode_notice,
+    decode_subscription,
+    encode_notice,
 )
+from tocsin.ports import READ_MAX, Change, Page, Record
+from tocsin.sim.process.stage import CHANNELS
+from tocsin.sim.scenarios.channels.dataset import CHANNEL, FILES, Part, Row, files_subject, part_of
 
 TICK_MASK = 0x7FFFF  # up to half a second from one tick to the next
 AGAIN_US = 300_000
@@ -46,8 +45,6 @@ DEADLINE_US = 6_000_000  # of a request: longer than the store's own
 
 class Pipeline:
     """The machine. It makes results until ``until_us``."""
-
-    tick_scale = 1  # by which it is slower
 
     def __init__(self, address: Address, until_us: int) -> None:
         self.address = address
@@ -69,7 +66,7 @@ class Pipeline:
         match event:
             case Started():
                 self._chance = event.incarnation
-                return [WatchTable(table=SUBSCRIPTIONS.name, cause=self.address), *self._think()]
+                return [WatchTable(table=CHANNELS.subscriptions.name, cause=self.address), *self._think()]
             case Watched(change=change):
                 self._on_change(change)
             case TimerFired():
@@ -103,13 +100,7 @@ class Pipeline:
         return (self._chance >> 40) & mask
 
     def _think(self) -> list[Effect]:
-        return [
-            SetTimer(
-                name="think",
-                delay_us=(AGAIN_US + self._draw(TICK_MASK)) * self.tick_scale,
-                cause=self.address,
-            )
-        ]
+        return [SetTimer(name="think", delay_us=AGAIN_US + self._draw(TICK_MASK), cause=self.address)]
 
     def _request(self, name: str, now_us: int) -> str:
         self._count += 1
@@ -123,7 +114,7 @@ class Pipeline:
         if self._tick < 0:
             return [self._read("files", FILES.name, now_us)]
         if self._noticed < 0:
-            return [self._read("notices", NOTICES.name, now_us)]
+            return [self._read("notices", CHANNELS.notices.name, now_us)]
         if self._noticed < self._tick:
             return [self._notify(now_us)]
         if now_us < self._until_us:
@@ -147,7 +138,7 @@ class Pipeline:
                 self._committed = [part for part in parts if part.tick == self._tick]
                 self._end = page.last
             else:
-                self._noticed = max((notice_of(entry).tick for entry in page.entries), default=0)
+                self._noticed = max((decode_notice(entry.payload).tick for entry in page.entries), default=0)
         elif event.request.startswith("commit"):
             self._tick += 1
             self._end = max(event.value)
@@ -158,7 +149,7 @@ class Pipeline:
     def _execute(self, now_us: int) -> list[Effect]:
         rows: dict[str, list[Row]] = {}
         ordinal = 0
-        for k, brokers in sorted(self.recipients().items()):
+        for k, brokers in sorted(self._recipients().items()):
             for _ in range(self._draw(0xFF) % (RESULTS_MAX + 1)):
                 row = Row(ordinal, k, critical=self._draw(0xFF) % CRITICAL_ONE_IN == 0)
                 for broker in brokers:
@@ -176,7 +167,7 @@ class Pipeline:
         cause = f"{self.address}#{tick}"
         return [Append(request=request, log=FILES.name, records=records, expected=self._end, cause=cause)]
 
-    def recipients(self) -> dict[str, list[str]]:
+    def _recipients(self) -> dict[str, list[str]]:
         """k → who gets its results: those who hold it in earnest, or else the standbys."""
         earnest: dict[str, set[str]] = {}
         standby: dict[str, set[str]] = {}
@@ -186,7 +177,11 @@ class Pipeline:
 
     def _notify(self, now_us: int) -> Effect:
         tick, seen = self._tick, self._committed[0].seen
-        notice = Notice(tick, seen, tuple(part.broker for part in self._committed))
-        record = Record(NOTICES.subjects[0], msgspec.msgpack.encode(notice), f"tick-{tick}")
+        rows = {row.ordinal: row for part in self._committed for row in part.rows}
+        execution = Execution(CHANNEL.name, tick, len(rows), sum(row.critical for row in rows.values()))
+        files = tuple(ResultFile(part.broker, part.broker, len(part.rows)) for part in self._committed)
+        notice = Notice(tick, now_us, (execution,), files, rows=len(rows), seen=seen)
+        record = Record(CHANNELS.notices_subject, encode_notice(notice), notice.id)
         request = self._request("notice", now_us)
-        return Append(request=request, log=NOTICES.name, records=(record,), cause=f"{self.address}#{tick}")
+        cause = f"{self.address}#{tick}"
+        return Append(request=request, log=CHANNELS.notices.name, records=(record,), cause=cause)

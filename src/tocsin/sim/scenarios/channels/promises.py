@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
+from tocsin.core.delivery.stored_session import decode_session, session_key
 from tocsin.core.machine import Say
-from tocsin.core.stored_session import decode_session, session_key
 from tocsin.model.message import Address
-from tocsin.model.results import decode_subscription, place
+from tocsin.model.results import decode_notice, decode_subscription, place
 from tocsin.ports import Change, Entry
 from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenarios.channels.broker import ChannelBroker, channels_of
+from tocsin.sim.process.broker import broker_at
+from tocsin.sim.process.stage import CHANNELS, SESSIONS
 from tocsin.sim.scenarios.channels.clients import ChannelClient
-from tocsin.sim.scenarios.channels.wire import (
-    FILES,
-    NOTICES,
-    SUBSCRIPTIONS,
-    Row,
-    meant_by,
-    notice_of,
-    part_of,
-)
-from tocsin.sim.scenarios.durable.promises import OnlyTheUsurpedStop, SessionsLast
-from tocsin.sim.scenarios.durable.wire import SESSIONS
+from tocsin.sim.scenarios.channels.dataset import FILES, TICK, Row, meant_by, number_of, part_of
+from tocsin.sim.scenarios.durable.promises import client_at
+from tocsin.sim.scenarios.durable.sessions import Doors, OnlyTheUsurpedStop, SessionsLast
 from tocsin.sim.world import World
 from tocsin.wire.topics import CHANNEL_PREFIX
 
@@ -34,7 +28,7 @@ class Arrive(Invariant):
 
     The order is that of critical results, and that of the others, from SUBACK on: a subscription that was never
     acknowledged may be made anew by a broker that is behind. A client that comes back has all critical results
-    that its broker knew of at that time before it gets any other.
+    that its broker knew of when it came before it gets any other.
     """
 
     name = "subscribers get every result, in order, and none that they do not want"
@@ -42,9 +36,8 @@ class Arrive(Invariant):
     def __init__(self) -> None:
         self._rows: dict[int, dict[int, Row]] = {}  # tick → ordinal → result
         self._places: dict[int, int] = {}  # tick → the place at which its notice begins
-        self._began: dict[
-            Address, tuple[object, int]
-        ] = {}  # client → connection, where the results were then
+        # Client → its connection, and how far its broker was with the results when it came.
+        self._began: dict[Address, tuple[object, int]] = {}
         self._ticks: list[int] = []  # with a notice, in the order of the notices
         self._due: dict[Subscription, int] = {}  # those to come, from this one of the notices on
         self._unwanted: set[Subscription] = set()
@@ -57,12 +50,12 @@ class Arrive(Invariant):
     def attach(self, world: World) -> None:
         self._world = world
         world.observers.on_entry(FILES.name, self._on_file)
-        world.observers.on_entry(NOTICES.name, self._on_notice)
+        world.observers.on_entry(CHANNELS.notices.name, self._on_notice)
         world.observers.on_say("subscribed", self._on_subscribed)
         world.observers.on_say("unsubscribing", self._on_unsubscribing)
         world.observers.on_say("unsubscribed", self._on_unsubscribed)
         world.observers.on_say("took", self._on_took)
-        world.observers.on_say("began", self._on_began)
+        world.observers.on_say("client accepted", self._on_coming)
         world.observers.on_say("session lost", self._on_lost)
 
     def _on_lost(self, client: Address, say: Say) -> None:
@@ -70,9 +63,11 @@ class Arrive(Invariant):
         for subscription in [each for each in self._due if each[0] == client]:
             del self._due[subscription]
 
-    def _on_began(self, broker: Address, say: Say) -> None:
-        client = str(say.facts["client"])
-        self._began[client] = (say.facts["connection"], cast(int, say.facts["tail"]))
+    def _on_coming(self, node: Address, say: Say) -> None:
+        client, broker = str(say.facts["subscriber"]), broker_at(self._world, node)
+        if broker is not None:
+            tail = broker.parts.channels.results.tail
+            self._began[client] = (self._client(client).connection, tail)
 
     def _on_file(self, entry: Entry) -> None:
         part = part_of(entry)
@@ -80,15 +75,13 @@ class Arrive(Invariant):
             self._rows.setdefault(part.tick, {})[row.ordinal] = row
 
     def _on_notice(self, entry: Entry) -> None:
-        tick = notice_of(entry).tick
+        tick = decode_notice(entry.payload).tick
         if tick in self._ticks:
             self.broken(f"there are two notices of tick {tick}")
         self._ticks.append(tick)
         self._places[tick] = place(entry.position, 0)
 
     def _on_subscribed(self, client: Address, say: Say) -> None:
-        if "name" not in say.facts:
-            return  # no channel
         subscription = (client, str(say.facts["name"]))
         self._due[subscription] = len(self._ticks)
         for critical in (False, True):
@@ -96,17 +89,14 @@ class Arrive(Invariant):
         self._unwanted.discard(subscription)
 
     def _on_unsubscribing(self, client: Address, say: Say) -> None:
-        self._due.pop((client, str(say.facts.get("name"))), None)
+        self._due.pop((client, str(say.facts["name"])), None)
 
     def _on_unsubscribed(self, client: Address, say: Say) -> None:
-        if "name" in say.facts:
-            self._unwanted.add((client, str(say.facts["name"])))
+        self._unwanted.add((client, str(say.facts["name"])))
 
     def _on_took(self, client: Address, say: Say) -> None:
-        if "name" not in say.facts:
-            return
         name, number = str(say.facts["name"]), cast(int, say.facts["number"])
-        subscription, (tick, ordinal) = (client, name), divmod(number, 1_000)
+        subscription, (tick, ordinal) = (client, name), divmod(number, TICK)
         machine = self._client(client)
         if subscription in self._unwanted and name not in machine.wanted:
             self.broken(f"{client} got result {number} of {name}, and has unsubscribed")
@@ -142,20 +132,20 @@ class Arrive(Invariant):
             for tick in self._ticks[since:]:
                 for row in self._rows[tick].values():
                     before = self._places[tick] + row.ordinal <= tail and row.critical
-                    if before and row.k == meant_by(name) and tick * 1_000 + row.ordinal not in seen:
-                        late = tick * 1_000 + row.ordinal
+                    if before and row.k == meant_by(name) and number_of(tick, row.ordinal) not in seen:
+                        late = number_of(tick, row.ordinal)
                         self.broken(f"{client} got result {number}, and not yet {late}, which is critical")
 
     def _client(self, address: Address) -> ChannelClient:
-        return cast(ChannelClient, self._world.machine(address))
+        return cast(ChannelClient, client_at(self._world, address))
 
     def finish(self, world: World) -> None:
         for (client, name), since in self._due.items():
             seen = self._seen.get((client, name), {})
             for tick in self._ticks[since:]:
                 for ordinal, row in self._rows[tick].items():
-                    if row.k == meant_by(name) and tick * 1_000 + ordinal not in seen:
-                        self.broken(f"{client} never got result {tick * 1_000 + ordinal} of {name}")
+                    if row.k == meant_by(name) and number_of(tick, ordinal) not in seen:
+                        self.broken(f"{client} never got result {number_of(tick, ordinal)} of {name}")
         if set(self._rows) != set(self._ticks):
             self.broken("some results have no notice")
 
@@ -169,31 +159,32 @@ class StayHeld(Invariant):
     name = "what is subscribed to is held"
 
     def __init__(self) -> None:
-        self._cells: dict[str, str] = {}  # key → k
+        self._cells: dict[str, str] = {}  # key → k; but for standbys
         self._promised: dict[Subscription, None] = {}
         self._world: World
 
     def attach(self, world: World) -> None:
         self._world = world
         world.observers.on_say("session lost", self._on_lost)
-        world.observers.on_change(SUBSCRIPTIONS.name, self._on_change)
+        world.observers.on_change(CHANNELS.subscriptions.name, self._on_change)
         world.observers.on_say("subscribed", self._on_subscribed)
         world.observers.on_say("unsubscribing", self._on_unsubscribing)
 
     def _on_change(self, change: Change) -> None:
         if change.kind == "put":
-            self._cells[change.key] = decode_subscription(change.value).k
+            cell = decode_subscription(change.value)
+            if not cell.standby:
+                self._cells[change.key] = cell.k
         elif change.kind == "delete":
             self._cells.pop(change.key, None)
             self._look()
 
     def _on_subscribed(self, client: Address, say: Say) -> None:
-        if "name" in say.facts:
-            self._promised[client, str(say.facts["name"])] = None
-            self._look()
+        self._promised[client, str(say.facts["name"])] = None
+        self._look()
 
     def _on_unsubscribing(self, client: Address, say: Say) -> None:
-        self._promised.pop((client, str(say.facts.get("name"))), None)
+        self._promised.pop((client, str(say.facts["name"])), None)
 
     def _on_lost(self, client: Address, say: Say) -> None:
         for subscription in [each for each in self._promised if each[0] == client]:
@@ -219,26 +210,20 @@ class Tidy(Invariant):
 
     name = "in the end what is held is what is wanted, and everything is settled"
 
-    def __init__(self, sessions: SessionsLast) -> None:
-        self._sessions = sessions
-
     def finish(self, world: World) -> None:
         wanted: set[tuple[str, str]] = set()
         for address in world.addresses:
-            client = world.machine(address)
-            if not isinstance(client, ChannelClient):
+            if not isinstance(client_at(world, address), ChannelClient):
                 continue
             cell = world.store.tables[SESSIONS.name].get(session_key(address), world.store.clock_us)
             if cell is None:
-                if not self._sessions.outdated(address, client.expiry_s):
-                    self.broken(f"{address} has no session")
-                continue
+                self.broken(f"{address} has no session")
             session = decode_session(cell.value)
-            wanted |= {(meant_by(name), session.home) for name in channels_of(session)}
+            wanted |= {(meant_by(name), session.home) for name in _channels(session.subscriptions)}
             for each in (session.results, session.critical):
                 if each is not None and each.unsettled:
                     self.broken(f"results for {address} are not settled: {each}")
-        table = world.store.tables[SUBSCRIPTIONS.name]
+        table = world.store.tables[CHANNELS.subscriptions.name]
         cells = [table.get(key, world.now_us) for key in table.keys("", world.now_us)]
         held = [decode_subscription(cell.value) for cell in cells if cell is not None]
         there = {(each.k, each.broker) for each in held if not each.standby}
@@ -248,15 +233,19 @@ class Tidy(Invariant):
     def _served(self, world: World) -> set[tuple[str, str]]:
         found: set[tuple[str, str]] = set()
         for address in world.addresses:
-            broker = world.machine(address)
-            if isinstance(broker, ChannelBroker):
-                for service in broker.services.values():
-                    names = service.machine.subscriptions if service.open else ()
-                    channels = [name for name in names if name.startswith(CHANNEL_PREFIX)]
-                    found |= {(meant_by(name), broker.address) for name in channels}
+            broker = broker_at(world, address)
+            if broker is not None:
+                present = broker.parts.clients.present
+                for connection in present.values():
+                    names = _channels(connection.delivery.subscriptions)
+                    found |= {(meant_by(name), address) for name in names}
         return found
 
 
+def _channels(subscriptions: Iterable[str]) -> list[str]:
+    return [name for name in subscriptions if name.startswith(CHANNEL_PREFIX)]
+
+
 def promises() -> list[Invariant]:
-    sessions = SessionsLast()
-    return [Arrive(), StayHeld(), sessions, OnlyTheUsurpedStop(), Tidy(sessions)]
+    doors = Doors()
+    return [Arrive(), StayHeld(), doors, SessionsLast(doors), OnlyTheUsurpedStop(doors), Tidy()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tocsin.core.coordination.signals import InterestsChanged, QueriesChanged
+from tocsin.core.coordination.participant.signals import InterestsChanged, QueriesChanged
 from tocsin.model.message import Address
 from tocsin.model.stream import PERMANENT, Value
 from tocsin.query import parse

@@ -1,13 +1,13 @@
 """What the command log means, said as simply as it can be: no index, no counts, everything worked out from scratch.
 
-The state that ships (``core.coordination.state``) is held against this, here and in its own tests.
+The state that ships (``core.coordination.state.state``) is held against this, here and in its own tests.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from tocsin.core.routing import RoutePlan
+from tocsin.core.forwarding.routes import RoutePlan
 from tocsin.model.network import BrokerInfo, Route
 from tocsin.model.stream import LISTING, PERMANENT, SYSTEM_KEYS, Value
 from tocsin.query import Query, parse

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.core.coordination.participant import Participant
-from tocsin.core.coordination.state import State
+from tocsin.core.coordination.participant.participant import Participant
+from tocsin.core.coordination.state.state import State
 from tocsin.model.message import Address
 from tocsin.model.network import Route
 from tocsin.model.stream import Value

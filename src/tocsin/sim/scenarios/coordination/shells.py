@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tocsin.core.coordination.signals import (
+from tocsin.core.coordination.participant.signals import (
     Adopted,
     AwaitDispatch,
     ClearTo,

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from tocsin.core.coordination.participant import Participant
-from tocsin.core.coordination.planning import PlanMade, WantPlan
-from tocsin.core.coordination.signals import (
+from tocsin.core.coordination.leader.backup_planning import PlanMade, WantPlan
+from tocsin.core.coordination.participant.participant import Participant
+from tocsin.core.coordination.participant.signals import (
     BackupsKnown,
-    BecomePlace,
     Deposed,
+    Promoted,
     RefugesChanged,
     StandDown,
     StandIn,
 )
-from tocsin.core.coordination.survival import Backups
+from tocsin.core.coordination.state.backups import Backups
 from tocsin.model.message import Address, broker_address
 from tocsin.model.network import BrokerInfo
 from tocsin.ports import Entry
@@ -31,7 +31,7 @@ PLANNING_MAX_US = 2_000_000
 
 def overlook_standings(world: World) -> None:
     """For scenarios about other things: nothing is planned, and nobody stands in."""
-    for kind in (WantPlan, BackupsKnown, StandIn, StandDown, BecomePlace, Deposed, RefugesChanged):
+    for kind in (WantPlan, BackupsKnown, StandIn, StandDown, Promoted, Deposed, RefugesChanged):
         world.own(kind, lambda address, effect: None)
 
 
@@ -53,7 +53,7 @@ class Standings(Invariant):
         world.own(BackupsKnown, self._know)
         world.own(StandIn, self._stand_in)
         world.own(StandDown, self._stand_down)
-        world.own(BecomePlace, lambda address, effect: None)
+        world.own(Promoted, lambda address, effect: None)
         world.own(Deposed, lambda address, effect: None)
         world.own(RefugesChanged, lambda address, effect: None)
 

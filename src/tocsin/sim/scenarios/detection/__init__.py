@@ -1,7 +1,7 @@
 """The machines of ``coordination``, quick to suspect: brokers pause, beats are lost, observers are slow.
 
 Suspicion may be wrong. What follows from it never is: one history, agreement in the end, nobody lost without a
-reason, and whoever is lost knows it soon.
+reason, and whoever is lost knows it soon. As there, the subject is the machines of coordinators and participants alone.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.core.coordination.participant import Participant
-from tocsin.core.coordination.places import Options, Places
+from tocsin.core.coordination.names import Options, StoreNames
+from tocsin.core.coordination.participant.participant import Participant
 from tocsin.model.network import BrokerInfo
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import AllRunning, Invariant
@@ -52,11 +52,11 @@ FAULTS = Profile(
 )
 
 
-def make_coordinator(name: str, places: Places, _options: Options) -> Coordinator:
+def make_coordinator(name: str, places: StoreNames, _options: Options) -> Coordinator:
     return Coordinator(name, places, OPTIONS)
 
 
-def make_participant(info: BrokerInfo, places: Places, _heartbeat_us: int) -> Participant:
+def make_participant(info: BrokerInfo, places: StoreNames, _heartbeat_us: int) -> Participant:
     return Participant(info, places, HEARTBEAT_US, MOST_US)
 
 

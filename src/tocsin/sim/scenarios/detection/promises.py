@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tocsin.core.coordination.participant import Participant
+from tocsin.core.coordination.participant.participant import Participant
 from tocsin.model.message import Address, broker_address
 from tocsin.ports import Entry
 from tocsin.sim.chance import MILLION

@@ -1,9 +1,9 @@
-"""Outages that outlast what the store remembers: what the long scenarios share.
+"""Outages that outlast what the store remembers: what ``durable-long`` adds.
 
 Faults last half a minute to ten minutes. Sessions expire after a second to ten minutes, and clients are away for as
 long. A log remembers ids for fifteen seconds to two minutes. The clocks of the store and of brokers jump.
 
-Clients and brokers are slower than in the short scenarios, so that a run of twenty minutes has about as many events.
+Clients are slower than in the short scenario, so that a run of a quarter of an hour has about as many events of theirs.
 """
 
 from __future__ import annotations
@@ -16,18 +16,15 @@ from tocsin.core.machine import Effect, Event
 from tocsin.ports import LogSpec
 from tocsin.sim.chance import MILLION
 from tocsin.sim.plan import Profile
-from tocsin.sim.scenarios.durable.clients import Client, Publisher
+from tocsin.sim.process.restless import Client, Publisher
 from tocsin.sim.world import World
 
 MINUTE_US: Final = 60 * MILLION
 HOUR_US: Final = 60 * MINUTE_US
-TROUBLE_US: Final = 20 * MINUTE_US
 EXPIRIES: Final = 11  # a session lasts 2⁰ to 2¹⁰ seconds, at most ten minutes
 AWAYS: Final = 10  # and its client is away for as long
 # For which the log remembers ids: at least for as long as a request may be under way (``StoreWeather.slow_us``).
 WINDOW_S_MIN, WINDOW_S_MAX = 15, 120
-SILENCE_US: Final = 45 * MILLION  # of a client, before a broker takes its connection for broken
-TICK_US: Final = 5 * MILLION  # of a broker
 
 
 def lengthened(faults: Profile) -> Profile:

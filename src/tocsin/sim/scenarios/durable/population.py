@@ -1,34 +1,37 @@
-"""Who lives in ``durable`` and in its long form: two brokers, two publishers, two subscribers, one store."""
+"""Who lives in ``durable`` and in its long form: two brokers, a coordinator, two publishers and two subscribers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from tocsin.model.message import Address
+from tocsin.config import Settings
 from tocsin.ports import LogSpec
 from tocsin.sim.invariants import AllRunning, Invariant
-from tocsin.sim.network import Link
-from tocsin.sim.scenarios.durable.broker import Broker
-from tocsin.sim.scenarios.durable.clients import AlarmingPublisher, Subscriber
-from tocsin.sim.scenarios.durable.promises import promises
-from tocsin.sim.scenarios.durable.wire import LOG, SESSIONS
+from tocsin.sim.process.restless import AlarmingPublisher, Subscriber
+from tocsin.sim.process.stage import LOG, NETWORK, Stage, configured
+from tocsin.sim.scenarios.durable.promises import AcknowledgedIsDurable, Taken, Written
+from tocsin.sim.scenarios.durable.sessions import (
+    CriticalFirst,
+    Doors,
+    OnlyTheUsurpedStop,
+    SessionsLast,
+    Settled,
+)
 from tocsin.sim.world import World
 
-BROKERS: Final = ("broker/1", "broker/2")
+BROKERS: Final = ("broker-1", "broker-2")
+COORDINATOR: Final = "coordinator-1"
 PUBLISHERS: Final = ("publisher/1", "publisher/2")
 # With their filters, of which each connection adds one, and the QoS.
 SUBSCRIBERS: Final = (("subscriber/1", ("a/#", "b"), 1), ("subscriber/2", ("b", "a/x", "#"), 2))
 TOPICS: Final = ("a/x", "a/y", "b")
-_CONNECTION: Final = Link(fifo=True)
-
-MakeBroker = Callable[[Address], Broker]
+SETTINGS: Final = Settings(network=NETWORK, brokers=tuple(configured(name) for name in BROKERS))
 
 
 def fill(
     world: World,
-    broker: MakeBroker,
+    settings: Settings,
     restless_us: int,
     messages: int,
     *,
@@ -37,15 +40,26 @@ def fill(
     subscriber: type[Subscriber] = Subscriber,
 ) -> list[Invariant]:
     """Fill a world. Clients come and go until ``restless_us``; each publisher has so many messages."""
-    world.network.link_of = lambda sender, receiver: _CONNECTION
-    world.log(log)
-    world.table(SESSIONS)
-    for address in BROKERS:
-        world.add(address, lambda _disk, address=address: broker(address))  # type: ignore[misc]
+    stage = Stage(world, settings, messages=log)
+    stage.add_coordinators(COORDINATOR)
+    stage.add_brokers()
     for address in PUBLISHERS:
-        publishes = partial(publisher, address, BROKERS, restless_us, messages, TOPICS)
-        world.add(address, lambda _disk, made=publishes: made())  # type: ignore[misc]
+        stage.add_client(address, partial(publisher, address, BROKERS, restless_us, messages, TOPICS))
     for address, filters, qos in SUBSCRIBERS:
-        subscribes = partial(subscriber, address, BROKERS, restless_us, filters, qos)
-        world.add(address, lambda _disk, made=subscribes: made())  # type: ignore[misc]
+        stage.add_client(address, partial(subscriber, address, BROKERS, restless_us, filters, qos))
     return [*promises(), AllRunning()]
+
+
+def promises() -> list[Invariant]:
+    written, doors = Written(), Doors()
+    taken, sessions = Taken(written), SessionsLast(doors)
+    return [
+        doors,
+        written,
+        AcknowledgedIsDurable(written),
+        taken,
+        CriticalFirst(written, taken, doors),
+        sessions,
+        OnlyTheUsurpedStop(doors),
+        Settled(sessions),
+    ]

@@ -1,21 +1,27 @@
-"""What durable messaging promises."""
+"""What durable messaging promises of messages, by what clients take and what the log holds."""
 
 from __future__ import annotations
 
 from typing import cast
 
-from tocsin.core.machine import PutKey, Say
-from tocsin.core.stored_session import SERVED_S, decode_session, session_key
+from tocsin.core.delivery.stored_session import StoredSession, decode_session, session_key
+from tocsin.core.machine import Say
 from tocsin.model.message import Address
 from tocsin.model.publication import decode_publication
 from tocsin.model.subjects import is_critical
 from tocsin.ports import Entry
-from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenarios.durable.clients import Client, Publisher, Subscriber
-from tocsin.sim.scenarios.durable.wire import LOG, SESSIONS, Key
+from tocsin.sim.process.packets import Key
+from tocsin.sim.process.restless import Client, Subscriber
+from tocsin.sim.process.stage import LOG, SESSIONS
 from tocsin.sim.world import World
 from tocsin.wire.topics import matches
+
+
+def client_at(world: World, address: Address) -> object:
+    """Who is at an address; of a client that speaks MQTT, the one within."""
+    machine = world.machine(address)
+    return getattr(machine, "client", machine)
 
 
 class Written(Invariant):
@@ -65,7 +71,8 @@ class AcknowledgedIsDurable(Invariant):
 class Taken(Invariant):
     """What subscribers take: all of it, in order, and no more often than they should.
 
-    The order is that of critical messages, and that of the others.
+    The order is that of critical messages, and that of the others. What a broker that was cut off subscribed a client
+    to for now is due from when it is stored, and is stored in the end.
     """
 
     name = "subscribers get everything, in order, at QoS 2 once"
@@ -74,6 +81,7 @@ class Taken(Invariant):
     def __init__(self, written: Written) -> None:
         self._written = written
         self._since: dict[Address, dict[str, int]] = {}  # subscriber → filter → positions beyond are its due
+        self._for_now: dict[Address, dict[str, None]] = {}  # subscriber → filters that are stored later
         self._seen: dict[tuple[Address, Key], None] = {}
         self._once: dict[Address, dict[Key, None]] = {}  # the same of its session
         # Subscriber, critical or not → the first position of the newest such message that was new to it.
@@ -82,16 +90,31 @@ class Taken(Invariant):
 
     def attach(self, world: World) -> None:
         world.observers.on_say("took", self._look)
-        log = world.store.logs[LOG.name]
+        log, sessions = world.store.logs[LOG.name], world.store.tables[SESSIONS.name]
 
         def subscribed(who: Address, say: Say) -> None:
             if "topic_filter" in say.facts:
-                self._since.setdefault(who, {})[str(say.facts["topic_filter"])] = log.last_position
+                self._since.setdefault(who, {}).setdefault(str(say.facts["topic_filter"]), log.last_position)
 
         world.observers.on_say("subscribed", subscribed)
 
+        def look_at(session: StoredSession) -> None:
+            for each in self._for_now.get(session.client, {}):
+                if each in session.subscriptions:
+                    self._since.setdefault(session.client, {}).setdefault(each, log.last_position)
+
+        def subscribed_for_now(who: Address, say: Say) -> None:
+            self._for_now.setdefault(who, {})[str(say.facts["topic_filter"])] = None
+            cell = sessions.get(session_key(who), world.store.clock_us)
+            if cell is not None:
+                look_at(decode_session(cell.value))
+
+        world.observers.on_say("subscribed for now", subscribed_for_now)
+        world.observers.on_write(SESSIONS.name, lambda _, put, __: look_at(decode_session(put.value)))
+
         def begin_anew(who: Address, say: Say) -> None:
             self._since.pop(who, None)
+            self._for_now.pop(who, None)
             self._once[who] = {}
 
         world.observers.on_say("session lost", begin_anew)
@@ -132,200 +155,15 @@ class Taken(Invariant):
 
     def finish(self, world: World) -> None:
         for address in world.addresses:
-            if not isinstance(world.machine(address), self.subscriber):
+            if not isinstance(client_at(world, address), self.subscriber):
                 continue
             if address not in self._since:
                 self.broken(f"{address} could not subscribe")
+            for each in self._for_now.get(address, {}):
+                if each not in self._since[address]:
+                    self.broken(
+                        f"{address} was told that its subscription to {each} is stored later, and it is not"
+                    )
             for position, key, topic in self._written.entries:
                 if self.is_due(address, position, topic) and (address, key) not in self._seen:
                     self.broken(f"{address} never got message {key} of position {position}")
-
-
-class CriticalFirst(Invariant):
-    """Critical messages overtake.
-
-    Who comes back gets all of them that the broker knows before any other; and never comes another one before a
-    critical one that is older.
-    """
-
-    name = "critical messages come first"
-
-    def __init__(self, written: Written, taken: Taken) -> None:
-        self._written = written
-        self._taken = taken
-        self._began: dict[Address, tuple[object, int]] = {}  # connection, and the broker's tail at that time
-
-    def attach(self, world: World) -> None:
-        world.observers.on_say("attends", self._on_beginning)
-        world.observers.on_say("took", self._look)
-
-    def _on_beginning(self, broker: Address, say: Say) -> None:
-        facts = say.facts
-        self._began[cast(Address, facts["client"])] = (facts["connection"], cast(int, facts["tail"]))
-
-    def _look(self, subscriber: Address, say: Say) -> None:
-        key = cast(Key, say.facts["key"])
-        if key in self._written.critical:
-            return
-        connection, tail = self._began[subscriber]
-        if connection != say.facts["connection"]:
-            return  # from an earlier one
-        before = max(tail, self._written.first[key])
-        for late in self._written.critical:
-            position, topic = self._written.first[late], self._written.topics[late]
-            due = position <= before and self._taken.is_due(subscriber, position, topic)
-            if due and not self._taken.has(subscriber, late):
-                self.broken(f"{subscriber} took message {key}, and not yet {late}, which is critical")
-
-
-class SessionsLast(Invariant):
-    """Whoever had a session has it when it comes back, if it was not away for longer than its expiry.
-
-    That is by the store's clock, from the close of its last connection. A session that is served is kept for a day
-    longer than its expiry, from when it was written last: if the store's clock jumps that far, it may be gone.
-    """
-
-    name = "sessions last"
-
-    def __init__(self) -> None:
-        self._served: dict[Address, tuple[object, Address]] = {}  # client → its last connection, and where
-        self._closed_us: dict[Address, int] = {}  # … and when that was closed, if it was
-        self._sessions: dict[Address, object] = {}  # client → its session
-        self._kept_us: dict[
-            Address, int
-        ] = {}  # how long its cell was not written, when a confirmed one was replaced
-        self._confirmed: dict[object, None] = {}  # sessions that their clients know of
-        self._away_us: dict[
-            Address, int
-        ] = {}  # client → how long it had been away when a confirmed one was replaced
-        self._written_us: dict[
-            Address, int
-        ] = {}  # when its cell was written last, but for the newest session
-        self._world: World
-
-    def attach(self, world: World) -> None:
-        self._world = world
-        observers = world.observers
-        observers.on_say("attends", self._on_beginning)
-        observers.on_say("connection closed", self._on_close)
-        observers.on_life(self._on_life)
-        observers.on_write(SESSIONS.name, self._on_write)
-        observers.on_say("session lost", self._look)
-
-    def _on_beginning(self, broker: Address, say: Say) -> None:
-        client, now_us = cast(Address, say.facts["client"]), self._world.store.clock_us
-        before = self._sessions.get(client)
-        if say.facts["uid"] != before and before in self._confirmed:
-            self._away_us[client] = now_us - self._closed_us.get(client, now_us)
-            self._kept_us[client] = now_us - self._written_us.get(client, 0)
-        self._sessions[client] = say.facts["uid"]
-        self._served[client] = (say.facts["connection"], broker)
-        self._closed_us.pop(client, None)
-
-    def _on_close(self, broker: Address, say: Say) -> None:
-        client = cast(Address, say.facts["client"])
-        if self._served.get(client) == (say.facts["connection"], broker):
-            self._close(client)
-
-    def _on_life(self, node: Address, happening: str) -> None:
-        if happening in ("crashed", "stopped"):
-            for client, (_, broker) in self._served.items():
-                if broker == node:
-                    self._close(client)
-
-    def _close(self, client: Address) -> None:
-        self._closed_us.setdefault(client, self._world.store.clock_us)
-
-    def _on_write(self, node: Address, put: PutKey, revision: int) -> None:
-        session = decode_session(put.value)
-        if session.confirmed:
-            self._confirmed[session.uid] = None
-        if session.uid == self._sessions.get(session.client):
-            self._written_us[session.client] = self._world.store.clock_us
-
-    def outdated(self, client: Address, expiry_s: int) -> bool:
-        """Whether the store has kept a session for as long as it keeps any."""
-        kept_us = (expiry_s + SERVED_S) * MILLION
-        return self._world.store.clock_us - self._written_us.get(client, 0) >= kept_us
-
-    def expired(self, client: Address, expiry_s: int) -> bool:
-        """Whether a client is away for longer than its session lasts."""
-        closed_us = self._closed_us.get(client)
-        return closed_us is not None and self._world.store.clock_us - closed_us >= expiry_s * MILLION
-
-    def _look(self, client: Address, say: Say) -> None:
-        expiry_s, away_us = cast(int, say.facts["expiry_s"]), self._away_us.get(client)
-        if away_us is None:
-            return  # it had nothing but an empty session, of which it had said nothing
-        outdated = self._kept_us[client] >= (expiry_s + SERVED_S) * MILLION
-        if away_us < expiry_s * MILLION and not outdated:
-            after = f"{away_us} µs after its connection was closed"
-            self.broken(f"{client} came back {after}, and its session of {expiry_s} s was gone")
-
-
-class OnlyTheUsurpedStop(Invariant):
-    """A broker gives a client up when another connection has it, or had, and not because an answer was lost."""
-
-    name = "a client is given up only to another connection"
-
-    def attach(self, world: World) -> None:
-        newest: dict[str, tuple[str, int]] = {}  # client → the session that was written last, and its epoch
-
-        def wrote(node: Address, put: PutKey, revision: int) -> None:
-            session = decode_session(put.value)
-            newest[session.client] = (session.uid, session.epoch)
-
-        def look(broker: Address, say: Say) -> None:
-            client, uid, epoch = (say.facts[each] for each in ("client", "uid", "epoch"))
-            had, last = newest[cast(str, client)]
-            if had == uid and last <= cast(int, epoch):
-                self.broken(f"{broker} gave {client} up, and nobody had taken it")
-
-        world.observers.on_write(SESSIONS.name, wrote)
-        world.observers.on_say("usurped", look)
-
-
-class Settled(Invariant):
-    """In the end nothing is left to do."""
-
-    name = "everything is settled in the end"
-
-    def __init__(self, sessions: SessionsLast) -> None:
-        self._sessions = sessions
-
-    def finish(self, world: World) -> None:
-        for address in world.addresses:
-            client = world.machine(address)
-            if isinstance(client, Publisher) and not client.done:
-                self.broken(f"{address} waits for an answer")
-            if isinstance(client, Client):
-                self._look(world, address)
-
-    def _look(self, world: World, address: Address) -> None:
-        cell = world.store.tables[SESSIONS.name].get(session_key(address), world.store.clock_us)
-        if cell is None:
-            client = cast(Client, world.machine(address))
-            over = self._sessions.outdated(address, client.expiry_s)
-            if not over and not self._sessions.expired(address, client.expiry_s):
-                self.broken(f"{address} has no session")
-            return
-        session = decode_session(cell.value)
-        for progress in (session.progress, session.critical_messages):
-            if progress is not None and (progress.unsettled or progress.releasing):
-                self.broken(f"deliveries to {address} are not settled: {progress}")
-        if session.inbound:
-            self.broken(f"messages of {address} are not released: {session.inbound}")
-
-
-def promises() -> list[Invariant]:
-    written = Written()
-    taken, sessions = Taken(written), SessionsLast()
-    return [
-        written,
-        AcknowledgedIsDurable(written),
-        taken,
-        CriticalFirst(written, taken),
-        sessions,
-        OnlyTheUsurpedStop(),
-        Settled(sessions),
-    ]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from tocsin.sim.scenarios.durable.clients import AlarmingPublisher, Subscriber
-from tocsin.sim.scenarios.durable.wire import Connect, Packet, Suback
+from tocsin.sim.process.packets import Connect, Packet, Suback
+from tocsin.sim.process.restless import AlarmingPublisher, Subscriber
 
-PATIENCE_MASK = (
-    0xFFFFF  # up to a second between messages: so that there are some for as long as there is trouble
-)
-
+# Up to a second between messages: so that there are some for as long as there is trouble.
+PATIENCE_MASK = 0xFFFFF
+VISIT_MASK = 0xFFFFFF  # up to seventeen seconds: longer than a broker's life lasts that is not refreshed
 AWAY_FACTOR = 4  # visitors are away for so much longer than others: so that a group of them ends often
 
 
@@ -21,6 +20,9 @@ class PatientPublisher(AlarmingPublisher):
 
 class Visitor(Subscriber):
     """It remembers nothing, and nothing is remembered of it. It takes its time, and in the end it stays away."""
+
+    def _stay_us(self) -> int:
+        return self._draw(VISIT_MASK) if self._draw(1) else super()._stay_us()
 
     def _timer(self, name: str, delay_us: int) -> None:
         super()._timer(name, delay_us * AWAY_FACTOR if name == "connect" else delay_us)

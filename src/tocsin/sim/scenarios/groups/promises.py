@@ -10,14 +10,15 @@ from __future__ import annotations
 from typing import cast
 
 from tocsin.core.machine import Say
-from tocsin.core.stored_group import StoredGroup, decode_group, life_key
-from tocsin.core.stored_group import group_key as key_of
+from tocsin.core.shared.stored_group import StoredGroup, decode_group, decode_life, life_key
+from tocsin.core.shared.stored_group import group_key as key_of
 from tocsin.model.message import Address
 from tocsin.ports import Change
 from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenarios.durable.promises import AcknowledgedIsDurable, SessionsLast, Written
-from tocsin.sim.scenarios.durable.wire import LOG, Key
-from tocsin.sim.scenarios.groups.broker import GROUPS
+from tocsin.sim.process.packets import Key
+from tocsin.sim.process.stage import GROUPS, LOG
+from tocsin.sim.scenarios.durable.promises import AcknowledgedIsDurable, Written
+from tocsin.sim.scenarios.durable.sessions import Doors, OnlyTheUsurpedStop, SessionsLast
 from tocsin.sim.world import World
 from tocsin.wire.topics import matches
 
@@ -213,7 +214,7 @@ class NothingLeft(Invariant):
         members = {} if cell is None else decode_group(cell.value).members
         for client, member in members.items():
             life = table.get(life_key(member.life), world.now_us)
-            if life is not None and life.value == member.life.encode():  # else nobody is there to see it
+            if life is not None and decode_life(life.value) == member.life:  # else nobody is there to see it
                 self.broken(f"{client} is gone, and {self._fleeting} does not know it")
 
     def _look(self, group: StoredGroup) -> None:
@@ -233,12 +234,14 @@ def _all_claimed(group: StoredGroup) -> list[int]:
 
 def promises(lasting: tuple[str, ...], fleeting: str, visitors: tuple[Address, ...]) -> list[Invariant]:
     written = Written()
-    cells = Cells((*lasting, fleeting), visitors, written)
+    cells, doors = Cells((*lasting, fleeting), visitors, written), Doors()
     return [
         written,
         cells,
+        doors,
         AcknowledgedIsDurable(written),
         Shared(lasting, fleeting, written, cells),
-        SessionsLast(),
+        SessionsLast(doors),
+        OnlyTheUsurpedStop(doors),
         NothingLeft(lasting, fleeting, visitors),
     ]

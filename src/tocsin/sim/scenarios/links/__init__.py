@@ -1,66 +1,114 @@
-"""Links between brokers that are cut while both ends are alive, over the machines of ``coordination``.
+"""Links between brokers that are cut while both ends are alive: whole brokers, as they ship, and their links.
 
-Brokers publish and are interested in a few topics. Links between them are cut, one way or both, some for a while and
-some to the end; others are added to those; coordinators and brokers fail besides. What a link's shell does is done here
-with the structures that ship (``core.passage``, ``core.distances``).
+Clients publish at QoS 0 at every broker, and some are subscribed there. Links between brokers are cut, one way or both,
+some for a while and some to the end, others beside them; coordinators and brokers fail besides. What goes over a link
+that is cut has to go around it.
 """
 
 from __future__ import annotations
 
-from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.core.coordination.participant import Participant
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from tocsin.config import Settings
+from tocsin.config.membership import Membership
+from tocsin.model.message import Address
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import AllRunning, Invariant
+from tocsin.sim.latency import Latency
+from tocsin.sim.network import Link
 from tocsin.sim.plan import Profile
+from tocsin.sim.process.stage import NETWORK, Stage, configured
 from tocsin.sim.scenario import scenario
-from tocsin.sim.scenarios.coordination import (
-    BROKERS,
-    PLACES,
-    MakeCoordinator,
-    MakeParticipant,
-    add_coordinators,
-    add_participants,
+from tocsin.sim.scenarios.links.promises import (
+    Flows,
+    InOrder,
+    NobodyLost,
+    Once,
+    Rerouting,
+    Wanted,
+    WaysAreWhole,
 )
-from tocsin.sim.scenarios.coordination.promises import OneHistory
-from tocsin.sim.scenarios.coordination.standing import overlook_standings
-from tocsin.sim.scenarios.links.brokers import Brokers
-from tocsin.sim.scenarios.links.promises import Flows, InOrder, NobodyLost, Once, WaysAreWhole
+from tocsin.sim.scenarios.links.traffic import (
+    TOPICS,
+    Cuts,
+    LinkCut,
+    Station,
+    Traffic,
+    draw_cuts,
+    let_publish,
+    station_of,
+)
 from tocsin.sim.world import World
 
-TROUBLE_US = 60 * MILLION
-SETTLE_US = 30 * MILLION
-BOUND_US = 20 * MILLION  # after the last change messages flow again, whatever has failed
-PROBES_US = TROUBLE_US + BOUND_US  # what is published from here on must arrive
-FAULTS = Profile(
+HUBS: Final = ("north-hub", "south-hub")
+BROKERS: Final = ("north-1", "north-2", "north-hub", "south-1", "south-hub")
+SETTINGS: Final = Settings(
+    network=NETWORK,
+    brokers=tuple(
+        configured(name, name.partition("-")[0], "routing" if name in HUBS else "edge") for name in BROKERS
+    ),
+    membership=Membership(heartbeat_ms=1_000),
+)
+COORDINATORS: Final = ("coordinator-1", "coordinator-2")
+ROUND_TRIPS_US: Final = (500, 200_000)  # between brokers: the shortest and the longest
+TROUBLE_US: Final = 34 * MILLION
+SETTLE_US: Final = 26 * MILLION
+BOUND_US: Final = 20 * MILLION  # after the last change messages flow again, whatever has failed
+PROBES_US: Final = TROUBLE_US + BOUND_US  # what is published from here on must arrive
+FAULTS: Final = Profile(
     kinds=(("crash", 3), ("pause", 2), ("leader loss", 1), ("weather", 1), ("partition", 1)),
     most=5,
+    targets=(*BROKERS, *COORDINATORS),
 )
 
 
 @scenario(
     "links",
-    summary="links between live brokers are cut: messages go around, once each, and nobody is lost for it",
+    summary="whole brokers whose links are cut while both ends live: messages go around, once each",
     faults=FAULTS,
     trouble_us=TROUBLE_US,
     settle_us=SETTLE_US,
 )
 def build(
-    world: World,
-    coordinator: MakeCoordinator = Coordinator,
-    participant: MakeParticipant = Participant,
+    world: World, cuts: Sequence[LinkCut] | None = None, wanted: Wanted | None = None
 ) -> list[Invariant]:
-    """Fill a world; ``coordinator`` and ``participant`` are the machines to use, so that a variant can be tried."""
-    add_coordinators(world, coordinator)
-    brokers = Brokers(world, BROKERS, TROUBLE_US, TROUBLE_US + SETTLE_US)
-    overlook_standings(world)
-    add_participants(world, participant)
-    history = OneHistory(PLACES.commands.name, PLACES.commands_subject)
+    """Fill a world; ``cuts`` and ``wanted`` take the place of what is drawn."""
+    stage = Stage(world, SETTINGS)
+    stage.add_coordinators(*COORDINATORS)
+    stage.add_brokers()
+    wires = stage.wires
+    chance = world.streams.stream("links")
+    _spread(world)
+    traffic = Traffic()
+    drawn = {name: tuple(chance.some_of(TOPICS, chance.between(0, len(TOPICS)))) for name in BROKERS}
+    drawn_cuts = draw_cuts({each.id: each.cluster for each in SETTINGS.brokers}, TROUBLE_US, chance)
+    wanted = drawn if wanted is None else wanted
+    for name in BROKERS:
+        make = partial(Station, traffic, name, wanted[name])
+        world.add(station_of(name), lambda _disk, make=make: make())  # type: ignore[misc]
+    cut = Cuts(world, wires, drawn_cuts if cuts is None else cuts)
+    let_publish(world, BROKERS, TROUBLE_US, TROUBLE_US + SETTLE_US, chance)
+    rerouting = Rerouting(BROKERS)
     return [
-        history,
-        NobodyLost(history),
-        Once(brokers),
-        InOrder(brokers),
-        WaysAreWhole(brokers),
-        Flows(brokers, PROBES_US),
+        rerouting,
+        NobodyLost(COORDINATORS),
+        Once(traffic, rerouting),
+        InOrder(traffic, rerouting),
+        WaysAreWhole(SETTINGS, cut, wanted),
+        Flows(SETTINGS, traffic, cut, wanted, PROBES_US),
         AllRunning(),
     ]
+
+
+def _spread(world: World) -> None:
+    """Put brokers near each other and far from each other."""
+    chance = world.streams.stream("distances")
+    usual = Link(fifo=True)
+    links: dict[frozenset[Address], Link] = {}
+    for at, one in enumerate(BROKERS):
+        for other in BROKERS[at + 1 :]:
+            latency = Latency.constant(chance.between(*ROUND_TRIPS_US) // 2)
+            links[frozenset((one, other))] = Link(latency, fifo=True)
+    world.network.link_of = lambda sender, receiver: links.get(frozenset((sender, receiver)), usual)

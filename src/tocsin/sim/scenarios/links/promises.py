@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise, permutations
 from typing import Final
 
-from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.core.coordination.participant import Participant
-from tocsin.core.coordination.state import State
-from tocsin.model.message import broker_address
-from tocsin.model.network import Role, Scope
+from tocsin.config import Settings
+from tocsin.core.coordination.participant.participant import Participant
+from tocsin.core.coordination.state.state import State
+from tocsin.model.message import Address
+from tocsin.model.network import Scope
 from tocsin.ports import Entry
 from tocsin.sim.faults import Crash, Pause
 from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenarios.coordination import COORDINATORS
-from tocsin.sim.scenarios.coordination.promises import OneHistory
-from tocsin.sim.scenarios.links.brokers import Brokers, Message
+from tocsin.sim.process.broker import broker_at, coordinator_at
+from tocsin.sim.process.stage import NAMES
+from tocsin.sim.scenarios.links.traffic import Cuts, Message, Station, Traffic, station_of
 from tocsin.sim.world import World
 from tocsin.wire.commands import Lost, decode_batch
 
 FLIGHT_US: Final = 6_500_000  # longer than a message waits, and travels
+LOOK_US: Final = 100_000
+
+Wanted = Mapping[str, Sequence[str]]  # broker → the topics that its station is subscribed to
+
+
+class Rerouting(Invariant):
+    """Notes when the routes of any broker changed last: then a message may take two ways."""
+
+    name = "routes are looked at"
+
+    def __init__(self, brokers: Sequence[str]) -> None:
+        self.changed_us = 0  # up to LOOK_US too late
+        self._brokers = brokers
+        self._seen: dict[str, object] = {}  # broker → its peers, which are replaced when its routes change
+
+    def attach(self, world: World) -> None:
+        self._world = world
+        world.at(LOOK_US, self._look_again)
+
+    def _look_again(self) -> None:
+        self.look()
+        self._world.at(self._world.now_us + LOOK_US, self._look_again)
+
+    def look(self) -> None:
+        for name in self._brokers:
+            broker = broker_at(self._world, name)
+            peers = None if broker is None else broker.member.picture.peers
+            if self._seen.get(name) is not peers:
+                self._seen[name] = peers
+                self.changed_us = self._world.now_us
 
 
 class NobodyLost(Invariant):
@@ -28,15 +58,15 @@ class NobodyLost(Invariant):
 
     name = "nobody is lost for a link"
 
-    def __init__(self, history: OneHistory) -> None:
-        self._history = history
+    def __init__(self, coordinators: Collection[Address]) -> None:
+        self._coordinators = coordinators
 
     def attach(self, world: World) -> None:
         self._world = world
-        world.observers.on_entry(self._history.log, self._look)
+        world.observers.on_entry(NAMES.commands.name, self._look)
 
     def _look(self, entry: Entry) -> None:
-        if entry.subject != self._history.subject or not self._harmless():
+        if entry.subject != NAMES.commands_subject or not self._harmless():
             return
         for command in decode_batch(entry.payload).commands:
             if isinstance(command, Lost):
@@ -45,7 +75,8 @@ class NobodyLost(Invariant):
     def _harmless(self) -> bool:
         """Whether all that fails besides links is coordinators."""
         return all(
-            isinstance(fault, Crash | Pause) and fault.node in COORDINATORS for fault in self._world.plan
+            isinstance(fault, Crash | Pause) and fault.node in self._coordinators
+            for fault in self._world.plan
         )
 
 
@@ -54,15 +85,16 @@ class Once(Invariant):
 
     name = "no message comes twice"
 
-    def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
+    def __init__(self, traffic: Traffic, rerouting: Rerouting) -> None:
+        self._rerouting = rerouting
         self._got: set[tuple[str, Message]] = set()
-        brokers.on_got.append(self._look)
+        traffic.on_got.append(self._look)
 
     def _look(self, broker: str, message: Message) -> None:
-        changed = self._brokers.rerouted_us >= message.at_us - FLIGHT_US
-        if (broker, message) in self._got and not changed:
-            self.broken(f"{broker} got a message of {message.origin} at {message.at_us} twice")
+        if (broker, message) in self._got:
+            self._rerouting.look()
+            if self._rerouting.changed_us < message.at_us - FLIGHT_US:
+                self.broken(f"{broker} got a message of {message.origin} at {message.at_us} twice")
         self._got.add((broker, message))
 
 
@@ -71,16 +103,20 @@ class InOrder(Invariant):
 
     name = "no message overtakes another"
 
-    def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
+    def __init__(self, traffic: Traffic, rerouting: Rerouting) -> None:
+        self._rerouting = rerouting
         self._newest_us: dict[tuple[str, str, str], int] = {}
-        brokers.on_got.append(self._look)
+        traffic.on_got.append(self._look)
 
     def _look(self, broker: str, message: Message) -> None:
         key = (broker, message.origin, message.topic)
         newest_us = self._newest_us.get(key, 0)
-        if message.at_us < newest_us and self._brokers.rerouted_us < message.at_us - FLIGHT_US:
-            self.broken(f"{broker} got what {message.origin} published at {message.at_us} after {newest_us}")
+        if message.at_us < newest_us:
+            self._rerouting.look()
+            if self._rerouting.changed_us < message.at_us - FLIGHT_US:
+                self.broken(
+                    f"{broker} got what {message.origin} published at {message.at_us} after {newest_us}"
+                )
         self._newest_us[key] = max(newest_us, message.at_us)
 
 
@@ -89,17 +125,18 @@ class WaysAreWhole(Invariant):
 
     name = "ways around lead somewhere"
 
-    def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
+    def __init__(self, settings: Settings, cuts: Cuts, wanted: Wanted) -> None:
+        self._map = Map(settings, cuts, wanted)
 
     def finish(self, world: World) -> None:
-        replicas = [each for each in map(world.machine, world.addresses) if isinstance(each, Coordinator)]
-        rows = replicas[0].replica.detours.rows
+        replicas = [each for node in world.addresses if (each := coordinator_at(world, node)) is not None]
+        state = replicas[0].replica
+        rows = state.detours.rows
         for replica in replicas:
             if replica.replica.detours.rows != rows:
                 self.broken(f"{replica.name} has other detours than {replicas[0].name}")
-        self._look_at_hubs(replicas[0].replica)
-        cut = self._brokers.cut
+        self._look_at_hubs(state)
+        cut = self._map.cut
         for broker, around in rows.items():
             for peer, relays in around.items():
                 legs = list(pairwise((broker, *relays, peer)))
@@ -107,12 +144,10 @@ class WaysAreWhole(Invariant):
                     self.broken(f"{broker} goes around to {peer}, and could go straight")
                 if relays and any(leg in cut for leg in legs):
                     self.broken(f"{broker} reaches {peer} by {relays}, which is cut")
-                if not relays and could_cross(self._brokers, broker, peer):
+                if not relays and self._map.could_cross(broker, peer):
                     self.broken(f"{broker} does not reach {peer}, and there is a way")
-        for name in self._brokers.infos:
-            participant = world.machine(broker_address(name))
-            assert isinstance(participant, Participant)
-            if dict(participant.picture.bypass.around) != rows.get(name, {}):
+        for name in self._map.clusters:
+            if dict(participant_at(world, name).picture.bypass.around) != rows.get(name, {}):
                 self.broken(f"{name} knows other detours than the log")
 
     def _look_at_hubs(self, state: State) -> None:
@@ -121,11 +156,11 @@ class WaysAreWhole(Invariant):
         That another reaches it does not count, as one of its own cluster that sends to it alone, unless a way of those
         who send over it leads there. If nobody sends over it, as nothing is wanted there, either is right.
         """
-        brokers, shunned = self._brokers, state.interest.plan.shunned
-        for hub in (each for each, info in brokers.infos.items() if info.role is Role.ROUTING):
+        shunned = state.interest.plan.shunned
+        for hub in self._map.hubs:
             without = sum(hub in around for around in state.detours.rows.values())
-            users = users_of(brokers, hub, shunned)
-            deaf = without >= 2 and not any(could_cross(brokers, each, hub) for each in users)
+            users = self._map.users_of(hub, shunned)
+            deaf = without >= 2 and not any(self._map.could_cross(each, hub) for each in users)
             if hub in shunned and not deaf:
                 self.broken(f"{hub} is left out, and {without} do not reach it")
             if hub not in shunned and deaf and users:
@@ -137,49 +172,84 @@ class Flows(Invariant):
 
     name = "messages flow again"
 
-    def __init__(self, brokers: Brokers, from_us: int) -> None:
-        self._brokers = brokers
+    def __init__(
+        self, settings: Settings, traffic: Traffic, cuts: Cuts, wanted: Wanted, from_us: int
+    ) -> None:
+        self._map = Map(settings, cuts, wanted)
+        self._traffic = traffic
         self._from_us = from_us
         self._got: set[tuple[str, Message]] = set()
-        brokers.on_got.append(lambda broker, message: self._got.add((broker, message)))
+        traffic.on_got.append(lambda broker, message: self._got.add((broker, message)))
 
     def finish(self, world: World) -> None:
-        brokers = self._brokers
-        for message in brokers.messages:
-            if message.at_us < self._from_us:
-                continue
-            origin = message.origin
-            for hub in brokers.brokers[origin].peers(Scope.ORIGIN, message.topic):
-                if not could_cross(brokers, origin, hub):
-                    continue
-                self._expect(hub, message)
-                for last in brokers.brokers[hub].peers(Scope.TRANSIT, message.topic):
-                    foreign = brokers.infos[last].cluster != brokers.infos[origin].cluster
-                    if foreign and could_cross(brokers, hub, last):
-                        self._expect(last, message)
+        for broker in self._map.clusters:
+            station = world.machine(station_of(broker))
+            if not isinstance(station, Station) or not station.ready:
+                self.broken(f"the client at {broker} is not subscribed")
+        probes = [each for each in self._traffic.messages if each.at_us >= self._from_us]
+        if not probes:
+            self.broken("nobody published anything in the end")
+        for message in probes:
+            for broker in self._map.clusters:
+                if message.topic in self._map.wanted[broker]:
+                    self._expect(world, broker, message)
 
-    def _expect(self, broker: str, message: Message) -> None:
-        if (broker, message) not in self._got:
+    def _expect(self, world: World, broker: str, message: Message) -> None:
+        legs = self._legs(world, message, broker)
+        if legs is None:
+            self.broken(f"no route leads from {message.origin} to {broker} for {message.topic}")
+        if all(self._map.could_cross(*leg) for leg in legs) and (broker, message) not in self._got:
             self.broken(f"{broker} never got what {message.origin} published at {message.at_us}")
 
+    def _legs(self, world: World, message: Message, broker: str) -> list[tuple[str, str]] | None:
+        """The links that routes name for a message to a broker; None: they name none."""
+        origin, clusters = message.origin, self._map.clusters
+        if broker == origin:
+            return []
+        hubs = _peers(world, origin, Scope.ORIGIN, message.topic)
+        if broker in hubs:
+            return [(origin, broker)]
+        for hub in hubs:
+            onward = clusters[broker] != clusters[origin]
+            if onward and broker in _peers(world, hub, Scope.TRANSIT, message.topic):
+                return [(origin, hub), (hub, broker)]
+        return None
 
-def could_cross(brokers: Brokers, one: str, other: str) -> bool:
-    """Whether there is a way of at most three links."""
-    rest = [each for each in brokers.infos if each not in (one, other)]
-    ways = ((one, *relays, other) for size in (0, 1, 2) for relays in permutations(rest, size))
-    return any(not any(leg in brokers.cut for leg in pairwise(way)) for way in ways)
+
+class Map:
+    """Where brokers are, which links are cut, and what is wanted."""
+
+    def __init__(self, settings: Settings, cuts: Cuts, wanted: Wanted) -> None:
+        self.clusters = {each.id: each.cluster for each in settings.brokers}
+        self.hubs = sorted(each.id for each in settings.brokers if each.role == "routing")
+        self.cut = cuts.cut
+        self.wanted = wanted
+
+    def could_cross(self, one: str, other: str) -> bool:
+        """Whether there is a way of at most three links."""
+        rest = [each for each in self.clusters if each not in (one, other)]
+        ways = ((one, *relays, other) for size in (0, 1, 2) for relays in permutations(rest, size))
+        return any(not any(leg in self.cut for leg in pairwise(way)) for way in ways)
+
+    def users_of(self, hub: str, shunned: Collection[str]) -> list[str]:
+        """Those that send over a hub into other clusters, or would if it were not left out."""
+        hubs = sorted({*self.hubs} - {*shunned} | {hub})
+        found = []
+        for broker, here in self.clusters.items():
+            for wanting in (each for each in self.clusters if self.wanted[each]):
+                there = self.clusters[wanting]
+                serving = next((each for each in hubs if self.clusters[each] == there), hubs[0])
+                if broker != hub and there != here and serving == hub:
+                    found.append(broker)
+        return found
 
 
-def users_of(brokers: Brokers, hub: str, shunned: Collection[str]) -> list[str]:
-    """Those that send over a hub into other clusters, or would if it were not left out."""
-    infos = brokers.infos
-    routing = {each for each, info in infos.items() if info.role is Role.ROUTING}
-    hubs = sorted(routing - {*shunned} | {hub})
-    found = []
-    for broker in infos:
-        for wanting in (each for each in infos if brokers.wanted[each]):
-            there = infos[wanting].cluster
-            serving = next((each for each in hubs if infos[each].cluster == there), hubs[0])
-            if broker != hub and there != infos[broker].cluster and serving == hub:
-                found.append(broker)
-    return found
+def participant_at(world: World, name: str) -> Participant:
+    broker = broker_at(world, name)
+    assert broker is not None, f"{name} does not run"
+    return broker.member
+
+
+def _peers(world: World, name: str, scope: Scope, topic: str) -> list[str]:
+    routes = participant_at(world, name).picture.routes
+    return sorted({each.peer for each in routes if each.scope is scope and each.filter == topic})

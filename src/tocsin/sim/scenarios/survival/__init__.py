@@ -1,59 +1,54 @@
-"""Survival: brokers in two clusters that back each other, a standby, coordinators that fail over, clients with homes.
+"""Survival: a whole network as it ships. Brokers in two clusters that back each other, a standby, two coordinators, and
+programs that use the client.
 
-The cores are those that ship, composed as the real shells do it: coordinators and participants, primaries and backups,
-holdings with standby cells, attendances, stored sessions; and in the clients the dialler. Brokers are killed alone and
-together, frozen, and cut off from each other, from the coordinators and from the store; the bus loses and delays; the
-store is slow or away; coordinators fail over in the middle of it.
+Nothing is played here but the network, the store and the clock (``sim.process``). Brokers are killed alone and
+together, frozen, and cut off from each other, from the coordinators and from the store; the bus and the store are slow
+or away; coordinators fail over in the middle of it. Programs have homes and wills, publish and are told, leave and come
+back, and some of them die.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.core.coordination.places import Options
+from tocsin.config.recovery import Recovery
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenario import scenario
-from tocsin.sim.scenarios.survival.broker import HEARTBEAT_US, SUSPECT_AFTER_US, SurvivalBroker
-from tocsin.sim.scenarios.survival.long import build_long as build_long
-from tocsin.sim.scenarios.survival.population import (
-    FAULTS,
-    MakeBroker,
-    Setting,
-    fill,
-)
+from tocsin.sim.scenarios.survival.long import LONG, LONG_FAULTS, forgetful
+from tocsin.sim.scenarios.survival.population import FAULTS, Setting, fill, settings
+from tocsin.sim.scenarios.survival.programs import Pace
 from tocsin.sim.world import World
 
-OPTIONS: Final = Options(
-    suspect_after_us=SUSPECT_AFTER_US,
-    suspect_least_us=MILLION,
-    lease_us=2 * MILLION,
-    promote_after_us=4 * MILLION,
-    snapshot_every=40,
-    margin=30,
-    heartbeat_us=HEARTBEAT_US,
-)
 SETTING: Final = Setting(
-    trouble_us=20 * MILLION,
-    results_us=22 * MILLION,
-    recovery_us=25 * MILLION,
-    settle_us=35 * MILLION,
+    settings=settings(recovery=Recovery(will_grace_s=5)),
+    trouble_us=30 * MILLION,
+    recovery_us=60 * MILLION,
+    settle_us=90 * MILLION,
     look_us=MILLION,
-    options=OPTIONS,
-    messages=30,
+    pace=Pace(),
+    messages=25,
+    calm=range(90, 116),
 )
 
 
 @scenario(
     "survival",
-    summary="four brokers in two clusters, a standby, two coordinators: backups take over, clients go home",
+    summary="a whole network as it ships: takeovers, standbys, homes, wills, groups, queries, QoS 0 to 2",
     faults=FAULTS,
     trouble_us=SETTING.trouble_us,
     settle_us=SETTING.settle_us,
 )
-def build(
-    world: World, broker: MakeBroker = SurvivalBroker, coordinator: type[Coordinator] = Coordinator
-) -> list[Invariant]:
-    """Fill a world; ``broker`` is the machine to use, so that a variant can be tried."""
-    return fill(world, SETTING, broker, coordinator)
+def build(world: World) -> list[Invariant]:
+    return fill(world, SETTING)
+
+
+@scenario(
+    "survival-long",
+    summary="the same, with faults of minutes, sessions that expire, and a log that soon forgets ids",
+    faults=LONG_FAULTS,
+    trouble_us=LONG.trouble_us,
+    settle_us=LONG.settle_us,
+)
+def build_long(world: World) -> list[Invariant]:
+    return fill(world, LONG, forgetful(world))

@@ -1,32 +1,29 @@
 """What is promised of wills: of whom dies there is one, of whom is alive or left in order there is none.
 
-A will is of one connection, by whose number it is known. Who publishes it may be wrong about a client of which nothing
-was heard; that is what a delay is for. Nobody publishes the will of one that it heard of since.
+A will is of one connection, and known by the id under which its broker, or another, puts it into the log; those of
+mortals also by their numbers. Who publishes a will may be wrong about a client of which nothing was heard; that is what
+a delay is for. Nobody publishes the will of a client that it heard of since.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import NamedTuple, cast
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
 
 from tocsin.core.machine import Say
-from tocsin.core.replication.copy import Copy
 from tocsin.model.message import Address
 from tocsin.model.publication import Publication, decode_publication
+from tocsin.model.subjects import said_reference
 from tocsin.ports import Entry
+from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenarios.durable.wire import LOG
-from tocsin.sim.scenarios.survival.bequeathing import WILLS
-from tocsin.sim.scenarios.survival.broker import SurvivalBroker
-from tocsin.sim.scenarios.survival.ledger import Ledger, Promise
+from tocsin.sim.process.stage import LOG
+from tocsin.sim.scenarios.survival.looking import RESTARTED, STANDS_IN, Brokers, Life, Running
+from tocsin.sim.scenarios.survival.programs import WILLS, Mortal, Resident, key_of
 from tocsin.sim.world import World
 
-Life = tuple[str, int]  # a client and the number of its connection
-
-
-def life_of(publication: Publication) -> Life:
-    """Whose will that is."""
-    return publication.topic.removeprefix(WILLS), int(publication.payload)
+LOOKS_US = (MILLION // 4, MILLION, 2 * MILLION, 4 * MILLION)  # after a goodbye, at who knows of it
 
 
 class WillsOnce(Invariant):
@@ -34,187 +31,194 @@ class WillsOnce(Invariant):
 
     name = "a will is in the log once"
 
-    def __init__(self) -> None:
-        self.told: dict[Life, int] = {}  # → its position
+    def __init__(self, mortals: Sequence[Mortal]) -> None:
+        self._mortals = {each.name for each in mortals}
+        self.told: dict[object, int] = {}  # → its position
 
     def attach(self, world: World) -> None:
         world.observers.on_entry(LOG.name, self._look)
 
     def _look(self, entry: Entry) -> None:
+        if said_reference(entry.subject) is not None:
+            return
         publication = decode_publication(entry.payload)
         if publication.topic.startswith(WILLS):
-            life = life_of(publication)
-            if life in self.told:
-                self.broken(f"the will of {life} is at {self.told[life]} and at {entry.position}")
-            self.told[life] = entry.position
+            number = key_of(publication.payload)
+            will: object = number if number[0] in self._mortals else entry.id
+            if will in self.told:
+                self.broken(f"the will {will} is at {self.told[will]} and at {entry.position}")
+            self.told[will] = entry.position
 
 
 class NotOfTheLiving(Invariant):
-    """A broker that was told that a client came again, and got its session there, does not publish an older will of it;
-    and nobody does of one that left in order, once every backup knew, while one of those who knew it is left."""
+    """A broker that heard that a client came again, and got its session there, does not publish an older will of it.
+    Of a client that left in order its own broker does not, if it can have heard; nor does anybody, once every backup
+    knew, while one of those who knew it is left."""
 
     name = "no will is published of a client that is known to live, or to have left in order"
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._left: dict[Life, list[SurvivalBroker]] = {}  # whoever knows
-        self._attended: set[Life] = set()
-        ledger.on_will.append(self._look)
-        ledger.on_left.append(self._leave)
+    def __init__(self, brokers: Brokers, residents: Sequence[Resident]) -> None:
+        self._brokers = brokers
+        self._residents = {each.name for each in residents}
+        self._lives: dict[str, list[Life]] = {}  # client → its connections, oldest first
+        self._left: dict[str, list[Running]] = {}  # will → whoever knows that its client left in order
+        self._calm: dict[str, None] = {}  # clients that began to leave while nothing was wrong
+        brokers.on_will.append(self._look)
 
     def attach(self, world: World) -> None:
-        world.observers.on_say("attends", self._attend)
+        self._world = world
+        world.observers.on_say("connected", self._on_connected)
+        world.observers.on_say("leaves", self._on_leaving)
+        world.observers.on_say("left", self._on_left)
 
-    def _attend(self, broker: Address, say: Say) -> None:
-        self._attended.add((str(say.facts["client"]), cast(int, say.facts["connection"])))
+    def _on_connected(self, client: Address, say: Say) -> None:
+        broker = self._brokers.at(str(say.facts["node"]))
+        life = None if broker is None else broker.life(client)
+        if life is not None and client in self._residents:
+            self._lives.setdefault(client, []).append(life)
 
-    def _leave(self, broker: SurvivalBroker, client: str, connection: int) -> None:
-        backups = [each.backup for each in broker.replicating.primary.recipients.values()]
-        processes = [process for name in backups for process in self._ledger.processes(name)]
-        knowing = [
-            each
-            for each in processes
-            if (copy := each.replicating.backup.copies.get(broker.address))
-            and not _copied(copy, (client, connection))
-        ]
-        self._left[client, connection] = [broker, *knowing]
+    # ── goodbyes ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _look(self, broker: SurvivalBroker, publication: Publication) -> None:
-        client, connection = life_of(publication)
-        newest = broker.heard_of.get(client, 0)
-        heard = next((n for n in range(connection + 1, newest + 1) if (client, n) in self._attended), 0)
-        if heard:
-            self.broken(
-                f"{broker.node} published the will of {client} on its connection {connection}, and had heard that "
-                f"it came on its connection {heard}"
-            )
-        running = self._ledger.brokers()
-        if any(each in running for each in self._left.get((client, connection), ())):
-            self.broken(
-                f"{broker.node} published the will of {client}, and it left connection {connection} in order"
-            )
+    def _on_leaving(self, client: Address, say: Say) -> None:
+        self._calm.pop(client, None)
+        if say.facts["connected"] and self._brokers.is_calm():
+            self._calm[client] = None
 
+    def _on_left(self, client: Address, say: Say) -> None:
+        lives = self._lives.get(client)
+        broker = None if not lives else self._brokers.at(lives[-1].node)
+        if lives and broker is not None and broker.name == lives[-1].broker:
+            if client in self._calm and self._brokers.is_calm() and self._brokers.is_awake(broker):
+                self._left[lives[-1].will_id] = [broker]
+            look = partial(self._see_who_knows, broker, client, lives[-1].will_id)
+            for after_us in LOOKS_US:
+                self._world.at(self._world.now_us + after_us, look)
 
-class WillsAreCopied(Invariant):
-    """A SUBACK or UNSUBACK that is not degraded means that every backup has the client's will, too.
-
-    Unless the backup's process has ended since the client came, or another process has the broker's name too, or had,
-    and wrote over the copy.
-    """
-
-    name = "what is acknowledged and not degraded: every backup has the client's will"
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        ledger.on_acknowledged.append(self._look)
-
-    def _look(self, promise: Promise, synced: bool) -> None:
-        broker, service = promise.broker, promise.broker.services.get(promise.client)
-        if not synced or service is None or service.will is None:
+    def _see_who_knows(self, broker: Running, client: str, will_id: str) -> None:
+        known = len(self._left.get(will_id, ())) > 1
+        if known or not self._brokers.is_running(broker) or not broker.is_void(will_id):
             return
-        if self._ledger.processes(broker.address) != [broker]:
+        knowing = [broker]
+        for recipient in broker.recipients.values():
+            for process in self._brokers.named(recipient.backup):
+                copy = process.copies.get(broker.name)
+                if copy is None or recipient.degraded or will_id in process.will_ids(client):
+                    return
+                knowing.append(process)
+        if len(knowing) > 1:
+            self._left[will_id] = knowing
+
+    # ── wills ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _look(self, broker: Running, publication: Publication, will_id: str) -> None:
+        client = publication.client
+        left = self._left.get(will_id, [])
+        know = left if len(left) > 1 else [each for each in left if each is broker]
+        if any(map(self._brokers.is_running, know)):
+            self.broken(f"{broker.node} published the will of {client}, which left its connection in order")
+        lives = self._lives.get(client, [])
+        life = next((each for each in lives if each.will_id == will_id), None)
+        if life is None:
             return
-        life = (service.client, service.stream.connection)
-        for backup in broker.replicating.primary.recipients.values():
-            if self._ledger.ended_us.get(backup.backup, -1) >= service.came_us:
-                continue
-            processes = self._ledger.processes(backup.backup)
-            copies = [each.replicating.backup.copies.get(broker.address) for each in processes]
-            if any(copy is not None and copy.stream > backup.stream for copy in copies):
-                continue
-            if not any(copy is not None and _copied(copy, life) for copy in copies):
-                self.broken(f"{life} was told of {promise.name}, and {backup.backup} has no will of it")
+        for later in lives[lives.index(life) + 1 :]:
+            if later.session == life.session and self._heard(broker, client, life, later):
+                self.broken(
+                    f"{broker.node} published the will of {client} that it left at {life.node}, and had heard that it "
+                    f"came to {later.node} since"
+                )
+
+    def _heard(self, broker: Running, client: str, life: Life, later: Life) -> bool:
+        """Whether a broker was told of a later connection: by the client itself, or by the broker that it came to."""
+        if broker.node == later.node:
+            return broker.began_us < later.since_us
+        at_us, at = broker.heard_of(client)
+        exact = self._world.node(broker.node).clock is None
+        return exact and at == later.broker != life.broker and at_us > life.since_us
 
 
 class _Witness(NamedTuple):
     """A backup that knew a will when it went to the log."""
 
-    broker: SurvivalBroker
+    broker: Running
     primary: str
     process: int  # of the primary, by the stream
 
     def follows(self) -> bool:
         """Whether it has the copy of that process still, and so must know the will."""
-        copy = self.broker.replicating.backup.copies.get(self.primary)
+        copy = self.broker.copies.get(self.primary)
         return copy is not None and copy.stream[1] == self.process
 
 
 class WillsAreTold(Invariant):
-    """Of a client that dies the will is published, though one of those who knew it ends: its broker, or who waits.
+    """Of a mortal that dies the will is published, unless all that knew it ended before; and of none that lives, unless
+    its broker was taken for lost, with the client behind it.
 
-    That it had it in its queue for the log does not matter: until the log has it, backups that knew it when it went
-    there must know it. If a second one ends as well, or nobody else knew, it may be lost.
+    That a broker had it in its queue for the log does not matter: until the log has it, backups that knew it when it
+    went there must know it.
     """
 
-    name = "whoever dies has its will published"
+    name = "who dies has its will told, and nobody else"
 
-    def __init__(self, once: WillsOnce, ledger: Ledger, mortals: tuple[str, ...]) -> None:
+    def __init__(self, brokers: Brokers, once: WillsOnce, mortals: Sequence[Mortal]) -> None:
+        self._brokers = brokers
         self._once = once
-        self._ledger = ledger
-        self._mortals = mortals
-        self._dead: dict[Life, bool] = {}  # → whether nobody knew its will at some time before it was told
-        self._ended: Counter[Life] = Counter()  # → processes that knew it and ended before it was told
-        self._witnesses: dict[Life, list[_Witness]] = {}  # → who knew it when it went to the log
-        ledger.on_will.append(self._on_will)
+        self._mortals = {each.name: each for each in mortals}
+        self._lost: dict[str, None] = {}  # of them, those whose wills nobody knows
+        self._mourned: dict[str, None] = {}  # brokers that were taken for lost
+        self._witnesses: dict[
+            tuple[str, int], list[_Witness]
+        ] = {}  # will → who knew it when it went to the log
+        brokers.on_will.append(self._on_will)
+        brokers.on_end.append(self._on_end)
 
     def attach(self, world: World) -> None:
-        world.observers.on_say("dies", self._on_death)
-        world.observers.on_life(self._on_life)
+        world.observers.on_entry(LOG.name, self._look)
+        for words in (STANDS_IN, RESTARTED):
+            world.observers.on_say(words, self._on_mourned)
 
-    def _on_death(self, client: Address, say: Say) -> None:
-        life = (client, cast(int, say.facts["connection"]))
-        self._dead[life] = not self._is_known(life)
+    def _on_mourned(self, broker: Address, say: Say) -> None:
+        self._mourned[str(say.facts["broker"])] = None
 
-    def _on_will(self, broker: SurvivalBroker, publication: Publication) -> None:
-        life, primary = life_of(publication), broker.address
-        copies = [(each, each.replicating.backup.copies.get(primary)) for each in self._ledger.brokers()]
-        self._witnesses.setdefault(life, []).extend(
-            _Witness(each, primary, copy.stream[1])
-            for each, copy in copies
-            if copy is not None and _copied(copy, life)
-        )
-
-    def _on_life(self, node: Address, happening: str) -> None:
-        process = self._ledger.newest.get(node)
-        if happening not in ("crashed", "stopped") or process is None:
+    def _look(self, entry: Entry) -> None:
+        if said_reference(entry.subject) is not None:
             return
-        for client in self._mortals:
-            for life in dict.fromkeys(_lives(process, client)):
-                self._ended[life] += life not in self._once.told
-        for life in self._dead:
-            self._look(life)
+        publication = decode_publication(entry.payload)
+        mortal = self._mortals.get(publication.client)
+        if mortal is not None and publication.topic.startswith(WILLS):
+            lives = key_of(publication.payload)[1] == mortal.lived and not mortal.died
+            if lives and mortal.lived_at not in self._mourned:
+                self.broken(f"the will of {mortal.name} is published, which lives")
 
-    def _look(self, life: Life) -> None:
-        """Whether nobody knows it, of those that have to publish it."""
-        self._dead[life] = self._dead[life] or not (life in self._once.told or self._is_known(life))
+    def _on_will(self, broker: Running, publication: Publication, will_id: str) -> None:
+        if publication.client not in self._mortals:
+            return
+        will = key_of(publication.payload)
+        for each in self._brokers.running():
+            copy = each.copies.get(broker.name)
+            if copy is not None and will_id in each.will_ids(publication.client):
+                witness = _Witness(each, broker.name, copy.stream[1])
+                self._witnesses.setdefault(will, []).append(witness)
 
-    def _is_known(self, life: Life) -> bool:
-        running = self._ledger.brokers()
-        return any(life in _lives(broker, life[0]) for broker in running) or any(
-            each.broker in running and each.follows() for each in self._witnesses.get(life, ())
+    def _on_end(self, dead: Running) -> None:
+        for name, mortal in self._mortals.items():
+            if mortal.lived and self._knows(dead, mortal) and not self._is_known(mortal):
+                self._lost[name] = None
+
+    def _is_known(self, mortal: Mortal) -> bool:
+        will = (mortal.name, mortal.lived)
+        running = self._brokers.running()
+        return (
+            will in self._once.told
+            or any(self._knows(each, mortal) for each in running)
+            or any(each.broker in running and each.follows() for each in self._witnesses.get(will, ()))
         )
+
+    def _knows(self, broker: Running, mortal: Mortal) -> bool:
+        wills = broker.wills(mortal.name)
+        return any(key_of(each.publication.payload)[1] == mortal.lived for each in wills)
 
     def finish(self, world: World) -> None:
-        for life, lost in self._dead.items():
-            if not lost and self._ended[life] < 2 and life not in self._once.told:
-                self.broken(f"{life} has died, and its will was not published")
-
-
-def _lives(broker: SurvivalBroker, client: str) -> list[Life]:
-    """Those of a client of which a broker has the will."""
-    service, waits = broker.services.get(client), broker.bequeathing.wills.unsettled(client)
-    known = [None if waits is None else waits.publication]
-    for copy in broker.replicating.backup.copies.values():
-        if client in copy.clients:
-            will = copy.clients[client].head.will
-            known.append(None if will is None else will.publication)
-    lives = [life_of(each) for each in known if each is not None]
-    if service is not None and service.will is not None:
-        lives.append((client, service.stream.connection))
-    return lives
-
-
-def _copied(copy: Copy, life: Life) -> bool:
-    replica = copy.clients.get(life[0])
-    will = None if replica is None else replica.head.will
-    return will is not None and life_of(will.publication) == life
+        for name, mortal in self._mortals.items():
+            told = (name, mortal.lived) in self._once.told
+            if mortal.died and not told and name not in self._lost:
+                self.broken(f"{name} has died, and its will was not published")

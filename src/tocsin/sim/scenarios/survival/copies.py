@@ -2,60 +2,115 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from tocsin.core.machine import Say
 from tocsin.core.replication.copy import Copy
-from tocsin.core.replication.gamma import option_of
 from tocsin.core.replication.recipient import Recipient
-from tocsin.model.results import decode_subscription
+from tocsin.model.message import Address
 from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenarios.channels.wire import SUBSCRIPTIONS, meant_by
-from tocsin.sim.scenarios.survival.broker import SurvivalBroker
-from tocsin.sim.scenarios.survival.ledger import Ledger, Promise
+from tocsin.sim.scenarios.survival.looking import Brokers, Running
 from tocsin.sim.world import World
-from tocsin.wire.replication import LOCAL
-from tocsin.wire.topics import CHANNEL_PREFIX
+from tocsin.wire.replication import Role, Stream
+
+
+class _Backed(NamedTuple):
+    """A backup that a broker had, and kept in step, when a client asked for something."""
+
+    broker: Running
+    role: Role
+    backup: str
+    stream: Stream
 
 
 class BackupsKnow(Invariant):
-    """A SUBACK or UNSUBACK that is not marked degraded means that every backup has what it says.
+    """At SUBACK and UNSUBACK every backup has what they say, and the client's will: each that its broker had when the
+    client asked, has still, and that is not behind.
 
-    Unless the subscription has changed since; or the backup's process has ended since: its copy is gone with it, and
-    the broker will hear of that; or another process has the broker's name too, or had, and wrote over the copy: the
-    broker will hear of that when it says its next word.
+    Unless the backup's process has ended since: its copy is gone with it, and the broker will hear of that; or a later
+    process has the broker's name too, or had, and wrote over the copy: the broker will hear of that when it says its
+    next word.
     """
 
-    name = "what is acknowledged and not degraded, every backup has"
+    name = "what is acknowledged, every backup has that is not behind"
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        ledger.on_acknowledged.append(self._look)
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+        self._asked: dict[
+            tuple[str, str], tuple[int, list[_Backed]]
+        ] = {}  # client, filter → when, who was in step
 
-    def _look(self, promise: Promise, synced: bool) -> None:
-        if not synced or self._ledger.version(promise.client, promise.name) != promise.version:
-            return
-        if self._ledger.world.machine(promise.broker.node) is not promise.broker:
-            return
-        for backup in promise.broker.replicating.primary.recipients.values():
-            if self._ledger.ended_us.get(backup.backup, -1) >= promise.since_us:
+    def attach(self, world: World) -> None:
+        self._world = world
+        observers = world.observers
+        observers.on_say("subscribing", self._on_asked)
+        observers.on_say("unsubscribing", self._on_asked)
+        observers.on_say("subscribed", lambda client, say: self._on_answer(client, say, wanted=True))
+        observers.on_say("unsubscribed", lambda client, say: self._on_answer(client, say, wanted=False))
+
+    def _on_asked(self, client: Address, say: Say) -> None:
+        in_step = [
+            _Backed(broker, role, each.backup, each.stream)
+            for broker in self._brokers.running()
+            for role, each in broker.recipients.items()
+            if _in_step(each)
+        ]
+        self._asked[client, str(say.facts["topic_filter"])] = self._world.now_us, in_step
+
+    def _on_answer(self, client: Address, say: Say, *, wanted: bool) -> None:
+        name = str(say.facts["topic_filter"])
+        asked_us, in_step = self._asked.pop((client, name))
+        for backed in in_step:
+            if not self._is_so(backed, client, name, wanted):
                 continue
-            copies = self._copies(promise.broker, backup)
-            if any(copy.stream > backup.stream for copy in copies):
+            copies = self._copies(backed, asked_us)
+            if copies is None:
                 continue
-            if not any(self._has(copy, promise) for copy in copies):
-                has = "has" if promise.wanted else "has no longer"
+            if not any(_has(copy, client, name) == wanted for copy in copies):
+                has = "has" if wanted else "has no longer"
                 self.broken(
-                    f"{promise.client} was told that it {has} {promise.name} at {promise.broker.address}, "
-                    f"and its {backup.role} backup {backup.backup} does not know"
+                    f"{client} was told that it {has} {name} at {backed.broker.name}, and its {backed.role} backup "
+                    f"{backed.backup} does not know"
+                )
+            life = backed.broker.life(client)
+            if life is not None and life.will_id not in ("", *(_will_id(copy, client) for copy in copies)):
+                self.broken(
+                    f"{client} was told of a subscription, and {backed.backup} does not have its will"
                 )
 
-    def _copies(self, broker: SurvivalBroker, backup: Recipient) -> list[Copy]:
-        processes = self._ledger.processes(backup.backup)
-        copies = [each.replicating.backup.copies.get(broker.address) for each in processes]
-        return [copy for copy in copies if copy is not None]
+    def _is_so(self, backed: _Backed, client: str, name: str, wanted: bool) -> bool:
+        """Whether that broker has the client, as it was told, and this backup in step."""
+        broker = backed.broker
+        if not self._brokers.is_running(broker) or broker.is_cut_off or broker.life(client) is None:
+            return False
+        recipient = broker.recipients.get(backed.role)
+        if recipient is None or recipient.stream != backed.stream or recipient.degraded:
+            return False
+        return (name in broker.clientele.get(client, {})) == wanted
 
-    def _has(self, copy: Copy, promise: Promise) -> bool:
-        replica = copy.clients.get(promise.client)
-        has = replica is not None and promise.name in replica.subscriptions
-        return has == promise.wanted
+    def _copies(self, backed: _Backed, asked_us: int) -> list[Copy] | None:
+        """What the processes of a backup's name have of that broker; None if nothing is promised of it."""
+        if self._brokers.ended_us.get(backed.backup, -1) >= asked_us:
+            return None
+        processes = [each for each in self._brokers.named(backed.backup) if each.began_us <= asked_us]
+        copies = [copy for each in processes if (copy := each.copies.get(backed.broker.name)) is not None]
+        overwritten = any(each.stream > backed.stream for each in copies)
+        return None if overwritten or not processes else copies
+
+
+def _has(copy: Copy, client: str, name: str) -> bool:
+    replica = copy.clients.get(client)
+    return replica is not None and name in replica.subscriptions
+
+
+def _will_id(copy: Copy, client: str) -> str:
+    """The will of the connection that a copy knows of."""
+    replica = copy.clients.get(client)
+    return "" if replica is None or replica.head.will is None else replica.head.will.record_id
+
+
+def _in_step(recipient: Recipient) -> bool:
+    return recipient.whole and not recipient.degraded and not recipient.declined
 
 
 class CopiesAgree(Invariant):
@@ -63,43 +118,26 @@ class CopiesAgree(Invariant):
 
     name = "in the end backups have what their brokers have, and nothing else"
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
 
     def finish(self, world: World) -> None:
-        for broker in self._ledger.brokers():
-            for backup in broker.replicating.primary.recipients.values():
-                for process in self._ledger.processes(backup.backup):
-                    self._compare(broker, process.replicating.backup.copies.get(broker.address), backup)
-        self._look_at_standbys(world)
+        for broker in self._brokers.running():
+            for backup in broker.recipients.values():
+                for process in self._brokers.named(backup.backup):
+                    self._compare(broker, process.copies.get(broker.name), backup)
 
-    def _compare(self, broker: SurvivalBroker, copy: Copy | None, backup: Recipient) -> None:
-        gamma, where = broker.replicating.clientele, f"{broker.address} at {backup.backup}"
+    def _compare(self, broker: Running, copy: Copy | None, backup: Recipient) -> None:
+        clientele, where = broker.clientele, f"{broker.name} at {backup.backup}"
         if copy is None or backup.degraded:
             self.broken(f"there is no copy of {where}, or it is behind")
-        if sorted(copy.clients) != sorted(gamma.clients()):
-            self.broken(f"the copy of {where} has {sorted(copy.clients)}, not {sorted(gamma.clients())}")
+        if sorted(copy.clients) != sorted(clientele):
+            self.broken(f"the copy of {where} has {sorted(copy.clients)}, not {sorted(clientele)}")
         for client, replica in copy.clients.items():
-            wanted = {name: option_of(each) for name, each in gamma.subscriptions(client).items()}
-            if replica.subscriptions != wanted:
+            if replica.subscriptions != clientele[client]:
                 self.broken(
-                    f"the copy of {where} has {sorted(replica.subscriptions)} of {client}, not {sorted(wanted)}"
+                    f"the copy of {where} has {sorted(replica.subscriptions)} of {client}, not "
+                    f"{sorted(clientele[client])}"
                 )
-            if replica.head != gamma.head(client):
-                self.broken(f"the copy of {where} has {replica.head} of {client}, not {gamma.head(client)}")
-
-    def _look_at_standbys(self, world: World) -> None:
-        """Standby cells are those of channels that a local backup's primaries have, and that it does not hold."""
-        table = world.store.tables[SUBSCRIPTIONS.name]
-        cells = [table.get(key, world.now_us) for key in table.keys("", world.now_us)]
-        held = [decode_subscription(cell.value) for cell in cells if cell is not None]
-        earnest = {(each.k, each.broker) for each in held if not each.standby}
-        there = {(each.k, each.broker) for each in held if each.standby}
-        wanted: set[tuple[str, str]] = set()
-        for broker in self._ledger.brokers():
-            for copy in broker.replicating.backup.copies.values():
-                if copy.role == LOCAL:
-                    names = [name for name in copy.channels if name.startswith(CHANNEL_PREFIX)]
-                    wanted |= {(meant_by(name), broker.address) for name in names}
-        if there != wanted - earnest:
-            self.broken(f"standby cells: {sorted(there)}; wanted: {sorted(wanted - earnest)}")
+            if replica.head != broker.head(client):
+                self.broken(f"the copy of {where} has {replica.head} of {client}, not {broker.head(client)}")

@@ -1,69 +1,242 @@
-"""What is promised of messages and results: all of them, in order; again only what nobody has stored as settled."""
+"""What is promised of messages: all of them, in order, at QoS 2 once; again only what nobody has stored as settled."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
-from tocsin.core.delivery import Progress
+from tocsin.core.delivery.stored_session import StoredSession
+from tocsin.core.delivery.window import Progress
 from tocsin.core.machine import Say
-from tocsin.core.stored_session import StoredSession
 from tocsin.model.message import Address
-from tocsin.model.results import place
+from tocsin.model.publication import decode_publication
+from tocsin.model.subjects import is_critical, said_reference
 from tocsin.ports import Entry
 from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenarios.channels.wire import FILES, NOTICES, notice_of, part_of
-from tocsin.sim.scenarios.durable.promises import Taken, Written
-from tocsin.sim.scenarios.durable.wire import LOG, Key
-from tocsin.sim.scenarios.survival.clients import Resident
+from tocsin.sim.process.stage import LOG
+from tocsin.sim.scenarios.survival.looking import Brokers
 from tocsin.sim.scenarios.survival.ownership import Sessions
+from tocsin.sim.scenarios.survival.programs import Listener, Resident, Subscriber, key_of
 from tocsin.sim.world import World
 from tocsin.wire.topics import matches
 
+Key = tuple[str, int]  # who published a message, and its number
 
-class Messages(Taken):
-    """Those of the message log, at residents. Of what one unsubscribes from nothing is due to it any more."""
 
-    subscriber = Resident
+def key_in(say: Say) -> Key:
+    return cast(Key, say.facts["key"])
+
+
+class Written(Invariant):
+    """What the log holds, and that a message at QoS 2 is in it once."""
+
+    name = "a message at QoS 2 is in the log once"
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[int, Key, str, int]] = []  # position, message, topic, QoS
+        self.topics: dict[Key, str] = {}
+        self.copies: dict[Key, int] = {}
+        self.first: dict[Key, int] = {}  # message → its first position
+        self.critical: dict[Key, None] = {}
 
     def attach(self, world: World) -> None:
-        super().attach(world)
-        world.observers.on_say("unsubscribing", self._on_unsubscribing)
+        world.observers.on_entry(LOG.name, self._look)
 
-    def _on_unsubscribing(self, client: Address, say: Say) -> None:
-        self._since.get(client, {}).pop(str(say.facts.get("topic_filter")), None)
+    def _look(self, entry: Entry) -> None:
+        if said_reference(entry.subject) is not None:
+            return
+        publication = decode_publication(entry.payload)
+        key = key_of(publication.payload)
+        if publication.qos == 2 and key in self.copies:
+            self.broken(f"message {key} is at {self.first[key]} and at {entry.position}")
+        self.copies[key] = self.copies.get(key, 0) + 1
+        self.first.setdefault(key, entry.position)
+        self.topics[key] = publication.topic
+        if is_critical(entry.subject):
+            self.critical[key] = None
+        self.entries.append((entry.position, key, publication.topic, publication.qos))
 
 
-class NothingGivenUp(Invariant):
-    """After UNSUBACK a client gets of those topics only what the log had by then, until it subscribes again."""
+class AcknowledgedIsDurable(Invariant):
+    """A program that was told so can forget its message."""
 
-    name = "nothing comes of a topic that was unsubscribed from, but what the log had before"
+    name = "what is acknowledged is in the log"
 
     def __init__(self, written: Written) -> None:
         self._written = written
+
+    def attach(self, world: World) -> None:
+        world.observers.on_say("acknowledged", self._look)
+
+    def _look(self, publisher: Address, say: Say) -> None:
+        if key_in(say) not in self._written.copies:
+            self.broken(f"{publisher} was told so of message {key_in(say)}; the log does not have it")
+
+
+class Messages(Sessions):
+    """Residents get all that they are subscribed to, critical messages and the others each in their order; on one
+    connection nothing twice. A message is due that is stored behind SUBACK, once the store has the subscription: a
+    broker that is cut off from it says so. Of what one unsubscribes from nothing is due any more."""
+
+    name = "subscribers get everything, in order, at QoS 2 once"
+
+    def __init__(self, brokers: Brokers, written: Written, residents: Sequence[Resident]) -> None:
+        self._brokers = brokers
+        self._written = written
+        self._residents = {each.name: each for each in residents}
+        self._since: dict[Address, dict[str, int]] = {}  # resident → filter → positions beyond are its due
+        self._unstored: dict[Address, dict[str, None]] = {}  # SUBACK came, and the store does not have them
+        self._seen: dict[tuple[Address, Key], None] = {}
+        self._told: dict[tuple[Address, Key], None] = {}
+        # Resident, critical or not → the first position of the newest such message that was new to it.
+        self._last: dict[tuple[Address, bool], int] = {}
+        self._on_connection: dict[Address, tuple[object, dict[Key, int]]] = {}
+
+    def attach(self, world: World) -> None:
+        super().attach(world)
+        observers = world.observers
+
+        def subscribed(who: Address, say: Say) -> None:
+            self._unstored.setdefault(who, {})[str(say.facts["topic_filter"])] = None
+            session = self._brokers.session(who)
+            if session is not None:
+                self.written(who, session)
+
+        def unsubscribing(who: Address, say: Say) -> None:
+            for known in (self._since, self._unstored):
+                known.get(who, {}).pop(str(say.facts["topic_filter"]), None)
+
+        def begin_anew(who: Address, say: Say) -> None:
+            """The client subscribes again, to all that it had."""
+            self._unstored.setdefault(who, {}).update(dict.fromkeys(self._since.pop(who, {})))
+
+        observers.on_say("subscribed", subscribed)
+        observers.on_say("unsubscribing", unsubscribing)
+        observers.on_say("session lost", begin_anew)
+        observers.on_say("took", self._on_took)
+        observers.on_say("told", self._on_told)
+
+    def written(self, node: Address, session: StoredSession) -> None:
+        unstored = self._unstored.get(session.client, {})
+        for name in [each for each in unstored if each in session.subscriptions]:
+            del unstored[name]
+            last = self._brokers.world.store.logs[LOG.name].last_position
+            self._since.setdefault(session.client, {}).setdefault(name, last)
+
+    def _on_told(self, who: Address, say: Say) -> None:
+        self._told[who, key_in(say)] = None
+
+    def _on_took(self, who: Address, say: Say) -> None:
+        if who not in self._residents:
+            return
+        key = key_in(say)
+        connection, counts = self._on_connection.get(who, (None, {}))
+        if connection != say.facts["connection"]:
+            counts = {}
+            self._on_connection[who] = (say.facts["connection"], counts)
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] > self._written.copies.get(key, 0):
+            self.broken(f"{who} got message {key} again on one connection")
+        if (who, key) not in self._seen:
+            self._seen[who, key] = None
+            self._keep_order(who, key)
+
+    def _keep_order(self, who: Address, key: Key) -> None:
+        position, track = self._written.first[key], (who, key in self._written.critical)
+        if not self._is_due(who, position, self._written.topics[key]):
+            return  # from before it subscribed, or perhaps so: a repeat of it may have come later
+        if position < self._last.get(track, 0):
+            self.broken(f"{who} got message {key} of position {position} after {self._last[track]}")
+        self._last[track] = position
+
+    def _is_due(self, who: Address, position: int, topic: str) -> bool:
+        filters = self._since.get(who, {})
+        return any(position > since and matches(each, topic) for each, since in filters.items())
+
+    def finish(self, world: World) -> None:
+        for who in self._residents:
+            if who not in self._since:
+                self.broken(f"{who} could not subscribe")
+            for position, key, topic, _ in self._written.entries:
+                if self._is_due(who, position, topic) and (who, key) not in self._told:
+                    self.broken(f"{who} was never told of {key}, which is stored at {position}")
+
+
+class Shared(Invariant):
+    """Who asks with a query, or as a member of a group, gets everything that is stored since; of a group one does."""
+
+    name = "a query and a group get everything, at QoS 2 once"
+
+    def __init__(self, written: Written, subscribers: Sequence[Subscriber]) -> None:
+        self._written = written
+        self._subscribers = {each.name: each for each in subscribers}
+        self._since: dict[str, int] = {}  # who, or which group → what is stored behind it is due
+        self._told: dict[tuple[str, Key], int] = {}
+
+    def attach(self, world: World) -> None:
+        log = world.store.logs[LOG.name]
+
+        def begin(who: Address, say: Say) -> None:
+            self._since.setdefault(self._who(who), log.last_position)
+
+        world.observers.on_say("joined", begin)
+        world.observers.on_say("told", self._look)
+
+    def _who(self, name: str) -> str:
+        return self._subscribers[name].group or name
+
+    def _look(self, who: Address, say: Say) -> None:
+        if who in self._subscribers:
+            key = (self._who(who), key_in(say))
+            self._told[key] = self._told.get(key, 0) + 1
+
+    def finish(self, world: World) -> None:
+        for subscriber in self._subscribers.values():
+            who = self._who(subscriber.name)
+            if who not in self._since:
+                self.broken(f"{who} could not subscribe")
+            for position, key, topic, qos in self._written.entries:
+                if not matches(subscriber.due, topic):
+                    continue
+                told = self._told.get((who, key), 0)
+                if position > self._since[who] and not told:
+                    self.broken(f"{who} was never told of {key}, which is stored at {position}")
+                if qos == subscriber.qos == 2 and told > 1:
+                    self.broken(f"{who} was told of {key} {told} times, at QoS 2")
+
+
+class NothingGivenUp(Invariant):
+    """After UNSUBACK a client gets of those topics only what the log had by then, until it subscribes again; if the
+    store has it, which a broker that is cut off says that it has not."""
+
+    name = "nothing comes of a topic that was unsubscribed from, but what the log had before"
+
+    def __init__(self, brokers: Brokers, written: Written, residents: Sequence[Resident]) -> None:
+        self._brokers = brokers
+        self._written = written
+        self._residents = {each.name: each for each in residents}
         self._left: dict[Address, dict[str, int]] = {}  # client → filter → where the log was at UNSUBACK
 
     def attach(self, world: World) -> None:
-        self._world = world
         world.observers.on_say("subscribing", self._on_subscribing)
         world.observers.on_say("unsubscribed", self._on_unsubscribed)
         world.observers.on_say("took", self._on_took)
 
     def _on_subscribing(self, client: Address, say: Say) -> None:
-        self._left.get(client, {}).pop(str(say.facts.get("topic_filter")), None)
+        self._left.get(client, {}).pop(str(say.facts["topic_filter"]), None)
 
     def _on_unsubscribed(self, client: Address, say: Say) -> None:
-        if "topic_filter" in say.facts:
-            last = self._world.store.logs[LOG.name].last_position
-            self._left.setdefault(client, {})[str(say.facts["topic_filter"])] = last
+        name, session = str(say.facts["topic_filter"]), self._brokers.session(client)
+        if session is not None and name not in session.subscriptions:
+            last = self._brokers.world.store.logs[LOG.name].last_position
+            self._left.setdefault(client, {})[name] = last
 
     def _on_took(self, client: Address, say: Say) -> None:
         left = self._left.get(client)
-        if not left or "key" not in say.facts:
+        if not left:
             return
-        key, resident = cast(Key, say.facts["key"]), self._world.machine(client)
-        assert isinstance(resident, Resident)
-        topic = self._written.topics[key]
-        if any(matches(each, topic) for each in resident.filters if each not in left):
+        key, topic = key_in(say), str(say.facts["topic"])
+        if any(matches(each, topic) for each in self._residents[client].filters if each not in left):
             return
         known = max((last for each, last in left.items() if matches(each, topic)), default=0)
         if self._written.first[key] > known:
@@ -78,58 +251,41 @@ class OnlyUnsettledAgain(Sessions):
 
     name = "what is stored as settled is not delivered again"
 
-    def __init__(self, written: Written) -> None:
+    def __init__(self, brokers: Brokers, written: Written, residents: Sequence[Resident]) -> None:
+        self._brokers = brokers
         self._written = written
-        self._taken: dict[
-            tuple[object, int], StoredSession
-        ] = {}  # session and epoch → the session, as it was taken
-        # Client and connection → the session and its epoch.
-        self._epochs: dict[tuple[str, int], tuple[object, int]] = {}
-        self._critical: dict[int, bool] = {}  # result → whether it is
-        self._places: dict[int, int] = {}  # tick → the place at which its notice begins
+        self._residents = {each.name for each in residents}
+        self._taken: dict[tuple[str, int], StoredSession] = {}  # session and epoch → as it was taken
+        self._epochs: dict[
+            Address, tuple[object, tuple[str, int]]
+        ] = {}  # client → connection → session, epoch
 
     def attach(self, world: World) -> None:
         super().attach(world)
-        world.observers.on_say("began", self._on_began)
+        world.observers.on_say("connected", self._on_connected)
         world.observers.on_say("took", self._on_took)
-        world.observers.on_entry(FILES.name, self._on_file)
-        world.observers.on_entry(NOTICES.name, self._on_notice)
 
     def written(self, node: Address, session: StoredSession) -> None:
         self._taken.setdefault((session.uid, session.epoch), session)
 
-    def _on_file(self, entry: Entry) -> None:
-        part = part_of(entry)
-        self._critical.update((part.tick * 1_000 + row.ordinal, row.critical) for row in part.rows)
-
-    def _on_notice(self, entry: Entry) -> None:
-        self._places[notice_of(entry).tick] = place(entry.position, 0)
-
-    def _on_began(self, broker: Address, say: Say) -> None:
-        facts = say.facts
-        connection = (str(facts["client"]), cast(int, facts["connection"]))
-        self._epochs[connection] = (facts["uid"], cast(int, facts["epoch"]))
+    def _on_connected(self, client: Address, say: Say) -> None:
+        broker = self._brokers.at(str(say.facts["node"]))
+        life = None if broker is None else broker.life(client)
+        self._epochs.pop(client, None)
+        if life is not None and life.session:
+            self._epochs[client] = (say.facts["connection"], (life.session, life.epoch))
 
     def _on_took(self, client: Address, say: Say) -> None:
-        uid, epoch = self._epochs[client, cast(int, say.facts["connection"])]
-        session = self._taken[uid, epoch]
-        if "key" in say.facts:
-            key = cast(Key, say.facts["key"])
-            self._look_at_message(client, epoch, session, key)
+        connection, taken = self._epochs.get(client, (None, ("", 0)))
+        if client not in self._residents or connection != say.facts["connection"]:
             return
-        number = cast(int, say.facts["number"])
-        where = self._places[number // 1_000] + number % 1_000
-        progress = session.critical if self._critical[number] and session.critical else session.results
-        if progress is not None and _settled(progress, where):
-            self.broken(f"{client} got result {number} at {where} in epoch {epoch}: {progress}")
-
-    def _look_at_message(self, client: Address, epoch: int, session: StoredSession, key: Key) -> None:
+        key, session = key_in(say), self._taken[taken]
         progress = session.progress
         if key in self._written.critical and session.critical_messages is not None:
             progress = session.critical_messages
-        positions = [position for position, each, _ in self._written.entries if each == key]
+        positions = [position for position, each, _, _ in self._written.entries if each == key]
         if all(_settled(progress, position) for position in positions):
-            self.broken(f"{client} got message {key} of {positions} in epoch {epoch}: {progress}")
+            self.broken(f"{client} got message {key} of {positions} in epoch {taken[1]}: {progress}")
 
 
 def _settled(progress: Progress, position: int) -> bool:
@@ -137,46 +293,61 @@ def _settled(progress: Progress, position: int) -> bool:
 
 
 class ToldOnce(Invariant):
-    """Behind the client's filter for repeats there is nothing twice, and nothing is lost in it.
+    """Behind the client's filter for repeats there is nothing twice, as long as the program runs that has it."""
 
-    A client whose session was lost has a new one, which may bring what the old one brought.
-    """
+    name = "behind the client's filter nothing comes twice"
 
-    name = "behind the client's filter nothing comes twice, and nothing is missing"
-
-    def __init__(self, written: Written) -> None:
+    def __init__(self, written: Written, listeners: Sequence[Listener]) -> None:
         self._written = written
-        self._took: dict[tuple[Address, object], None] = {}
-        self._told: dict[tuple[Address, object], int] = {}
-        self._before: dict[tuple[Address, object], None] = {}  # told, in an earlier session
+        self._told: dict[tuple[Address, object, object, Key], int] = {}
+        self._listeners = {each.name for each in listeners}
 
     def attach(self, world: World) -> None:
-        world.observers.on_say("took", self._on_took)
         world.observers.on_say("told", self._on_told)
         world.observers.on_say("session lost", self._on_lost)
 
     def _on_lost(self, client: Address, say: Say) -> None:
-        over = [each for each in self._told if each[0] == client and each[1] in self._written.copies]
-        for each in over:
-            del self._told[each]
-            self._before[each] = None
-
-    def _on_took(self, client: Address, say: Say) -> None:
-        self._took[client, _what(say)] = None
+        """Its new session may bring what the old one brought."""
+        self._told = {each: times for each, times in self._told.items() if each[0] != client}
 
     def _on_told(self, client: Address, say: Say) -> None:
-        what = _what(say)
-        times = self._told[client, what] = self._told.get((client, what), 0) + 1
+        if client not in self._listeners:
+            return
+        key = key_in(say)
+        told = (client, say.facts["instance"], say.facts["asks"], key)
+        times = self._told[told] = self._told.get(told, 0) + 1
         # A publisher at QoS 1 that hears nothing publishes again: the log may have several.
-        most = self._written.copies[cast(Key, what)] if "key" in say.facts else 1
-        if times > most:
-            self.broken(f"{client} was told {what} {times} times, and there are {most}")
+        most = self._written.copies.get(key, 0)
+        if times > most and say.facts["qos"]:
+            self.broken(f"{client} was told of {key} {times} times, and there are {most}")
+
+
+class Heard(Invariant):
+    """When all is calm, what is published at QoS 0 is heard once by everybody who listens."""
+
+    name = "what is published when all is calm is heard once"
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = listeners
+        self._spoken: dict[Key, None] = {}
+        self._heard: dict[tuple[str, Key], int] = {}
+
+    def attach(self, world: World) -> None:
+        world.observers.on_say("spoke", self._on_spoken)
+        world.observers.on_say("heard", self._on_heard)
+
+    def _on_spoken(self, who: Address, say: Say) -> None:
+        self._spoken[key_in(say)] = None
+
+    def _on_heard(self, who: Address, say: Say) -> None:
+        key = (who, key_in(say))
+        self._heard[key] = self._heard.get(key, 0) + 1
 
     def finish(self, world: World) -> None:
-        for client, what in self._took:
-            if (client, what) not in self._told and (client, what) not in self._before:
-                self.broken(f"{client} took {what}, and its filter kept it")
-
-
-def _what(say: Say) -> object:
-    return say.facts["key"] if "key" in say.facts else (say.facts["name"], say.facts["number"])
+        if not self._spoken:
+            self.broken("nobody published anything when all was calm")
+        for listener in self._listeners:
+            for key in self._spoken:
+                times = self._heard.get((listener.name, key), 0)
+                if times != 1:
+                    self.broken(f"{listener.name} heard {key} {times} times")

@@ -1,144 +1,79 @@
-"""``survival`` with outages that outlast what the store and the brokers remember (``durable.outages``).
+"""``survival`` with outages that outlast what the store and the brokers remember.
 
-Sessions expire, clients are away for minutes, the log soon forgets ids, and copies, standbys and waiting wills have to
-bear faults of up to ten minutes. Heartbeats, leases and everything else that is due again and again is slower than in
-``survival``, in the same proportion to each other.
+Faults last from twenty seconds to four minutes, and the clocks of the store and of processes jump. Residents' sessions
+expire after a second to four minutes, and they are away for as long. The log remembers ids for fifteen seconds to a
+minute. Heartbeats, leases and suspicion are five times slower, so that a run has not five times as many events.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, Final
+from typing import Final
 
-from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.core.coordination.places import Options
-from tocsin.core.dialler import Closing
-from tocsin.core.machine import Started
-from tocsin.core.replication.signals import Policy
+import msgspec
+
+from tocsin.config.coordinator import Coordinator
+from tocsin.config.membership import Membership
+from tocsin.config.recovery import Recovery
+from tocsin.config.replication import Replication
+from tocsin.ports import LogSpec
+from tocsin.runtime.machines.clock import random_bits
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenario import scenario
-from tocsin.sim.scenarios.channels.pipeline import Pipeline
-from tocsin.sim.scenarios.durable.outages import (
-    MINUTE_US,
-    SILENCE_US,
-    TICK_US,
-    TROUBLE_US,
-    Unhurried,
-    UnhurriedPublisher,
-    forgetful,
-    lengthened,
-)
-from tocsin.sim.scenarios.durable.wire import LOG
-from tocsin.sim.scenarios.survival.broker import StandbyKeeper, SurvivalBroker
-from tocsin.sim.scenarios.survival.clients import Mortal, Resident, Traveller, Visitor
-from tocsin.sim.scenarios.survival.population import FAULTS, MakeBroker, Setting, fill
+from tocsin.sim.process.stage import LOG
+from tocsin.sim.scenarios.survival.population import FAULTS, Setting, settings
+from tocsin.sim.scenarios.survival.programs import Pace
 from tocsin.sim.world import World
 
 SLOWER: Final = 5  # than in ``survival``: heartbeats, leases, suspicion
-LONG_FAULTS: Final = lengthened(FAULTS)
-RETURN: Final = "return"
-MARKS: Final = 60  # ends of the log that a broker remembers, one for each tick: five minutes
+MINUTE_US: Final = 60 * MILLION
+HOUR_US: Final = 60 * MINUTE_US
+LONGEST_S: Final = 240  # of a session that is not served, and of an absence
+# For which the log remembers ids: at least for as long as a request may be under way (``StoreWeather.slow_us``).
+WINDOW_S_MIN, WINDOW_S_MAX = 15, 60
+LONG_FAULTS: Final = msgspec.structs.replace(
+    FAULTS,
+    kinds=(*FAULTS.kinds, ("store partition", 3), ("store clock", 3)),
+    most=6,
+    shortest_us=20 * MILLION,
+    longest_us=LONGEST_S * MILLION,
+    ahead_max_us=LONGEST_S * MILLION,
+    store_ahead_max_us=30 * HOUR_US,  # more than for how long a session is kept that nobody writes
+)
 
 
-class LongTraveller(Unhurried, Traveller):
-    """It is away for up to ten minutes, and then dials its home again."""
+class LongPace(Pace):
+    """Programs that take their time, and residents that are away for minutes, or whose sessions are soon over."""
 
     keep_alive_s = 20
+    think_ms = 40_000
+    restless_ms = 30_000
+    read_ms = 2_000
+    notice_s = 90
 
-    def _go(self) -> None:
-        self._hang_up()
-        self._dial(Closing())
-        self._timer(RETURN, self._away_us(self._now_us))
+    def resident_expiry_s(self) -> int:
+        return min(LONGEST_S, 1 << random_bits(16) % 9)
 
-    def _on_timer(self, name: str, now_us: int) -> None:
-        if name == RETURN:
-            self._set_out(Started(incarnation=self._chance, cause=self.address))
-        else:
-            super()._on_timer(name, now_us)
-
-
-class LongResident(LongTraveller, Resident):
-    def _think_us(self) -> int:
-        return self._draw(0xFFFFF) * 128  # up to two minutes
+    def away_s(self) -> float:
+        return min(LONGEST_S, random_bits(32) % (1_000 << random_bits(16) % 9) / 1_000)
 
 
-class LongVisitor(LongTraveller, UnhurriedPublisher, Visitor):
-    pass
-
-
-class LongMortal(LongTraveller, Mortal):
-    youth_us = MINUTE_US
-    life_scale = 60  # up to seventeen minutes more
-
-
-class LongPipeline(Pipeline):
-    tick_scale = 50  # a tick every fifteen to forty seconds
-
-
-class PatientKeeper(StandbyKeeper):
-    scan_every_us = MINUTE_US
-
-
-class PatientSurvivor(SurvivalBroker):
-    """A broker for such clients. Of its log it remembers where it ended a while ago."""
-
-    keeper = PatientKeeper
-    silence_us = SILENCE_US
-    tick_us = TICK_US
-    heartbeat_us = SLOWER * SurvivalBroker.heartbeat_us
-    suspect_after_us = SLOWER * SurvivalBroker.suspect_after_us
-    policy = Policy(period_us=SLOWER * SurvivalBroker.policy.period_us, wait_us=SurvivalBroker.policy.wait_us)
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._marks: deque[int] = deque(maxlen=MARKS)
-
-    @property
-    def past(self) -> int:
-        """As ``Journal.past`` has it."""
-        return self._marks[0] if self._marks else self.tail
-
-    def _tick(self) -> None:
-        super()._tick()
-        if not self._marks or self._marks[-1] != self.tail:
-            self._marks.append(self.tail)
-        self.replicating.expire()
-
-
-OPTIONS: Final = Options(
-    suspect_after_us=PatientSurvivor.suspect_after_us,
-    suspect_least_us=SLOWER * MILLION,
-    lease_us=SLOWER * 2 * MILLION,
-    promote_after_us=SLOWER * 4 * MILLION,
-    snapshot_every=40,
-    margin=30,
-    heartbeat_us=PatientSurvivor.heartbeat_us,
-)
-SETTING: Final = Setting(
-    trouble_us=TROUBLE_US,
-    results_us=TROUBLE_US + 10 * MILLION,
+LONG: Final = Setting(
+    settings=settings(
+        membership=Membership(heartbeat_ms=500 * SLOWER, suspect_least_ms=5_000, suspect_after_ms=25_000),
+        recovery=Recovery(will_grace_s=15, promote_after_ms=20_000),
+        coordinator=Coordinator(lease_s=2 * SLOWER),
+        replication=Replication(period_ms=25_000),
+    ),
+    trouble_us=8 * MINUTE_US,
     recovery_us=3 * MINUTE_US,
-    settle_us=5 * MINUTE_US + TICK_US // 2,  # between two ticks, at which brokers forget whose time is over
+    settle_us=5 * MINUTE_US,
     look_us=10 * MILLION,
-    options=OPTIONS,
-    messages=25,
-    pipeline=LongPipeline,
-    resident=LongResident,
-    visitor=LongVisitor,
-    mortal=LongMortal,
+    pace=LongPace(),
+    messages=20,
+    calm=range(13 * 60 - 20, 13 * 60 - 5),
 )
 
 
-@scenario(
-    "survival-long",
-    summary="the same, with faults of minutes, sessions that expire, and a log that soon forgets ids",
-    faults=LONG_FAULTS,
-    trouble_us=SETTING.trouble_us,
-    settle_us=SETTING.settle_us,
-)
-def build_long(
-    world: World, broker: MakeBroker = PatientSurvivor, coordinator: type[Coordinator] = Coordinator
-) -> list[Invariant]:
-    """Fill a world; ``broker`` is the machine to use, so that a variant can be tried."""
-    return fill(world, SETTING, broker, coordinator, log=forgetful(world, LOG))
+def forgetful(world: World) -> LogSpec:
+    """The message log, which remembers ids for no longer than chance says."""
+    window_s = WINDOW_S_MIN + world.streams.stream("window").below(WINDOW_S_MAX - WINDOW_S_MIN + 1)
+    return msgspec.structs.replace(LOG, dedupe_window_s=float(window_s))

@@ -2,24 +2,20 @@
 
 An **owner** of a client is a process with an epoch, from the write of the session's cell that gave it. It is **fenced**
 from the moment at which the store has a larger epoch. Nothing that it writes takes effect from then on. It may not know
-yet, and send; a client listens to one connection, and what it gets twice is what nobody has stored as settled. From the
-moment at which it was told (``service.fenced``) it is silent.
+yet, and send; a client listens to one connection, and what it gets twice is what nobody has stored as settled.
 """
 
 from __future__ import annotations
 
-from typing import cast
-
+from tocsin.core.delivery.stored_session import SERVED_S, StoredSession, decode_session
 from tocsin.core.machine import PutKey, Say
-from tocsin.core.stored_session import StoredSession, decode_session, session_key
+from tocsin.core.survival.takeover import MEANWHILE
 from tocsin.model.message import Address
+from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenarios.durable.clients import Client
-from tocsin.sim.scenarios.durable.promises import SessionsLast
-from tocsin.sim.scenarios.durable.wire import SESSIONS, Packet, Ping
-from tocsin.sim.scenarios.survival.broker import SurvivalBroker
-from tocsin.sim.scenarios.survival.ledger import Ledger
-from tocsin.sim.scenarios.survival.service import SurvivalService
+from tocsin.sim.process.stage import SESSIONS
+from tocsin.sim.scenarios.survival.looking import STANDS_IN, Brokers, Running, stands_in_for
+from tocsin.sim.scenarios.survival.programs import Program
 from tocsin.sim.world import World
 
 
@@ -37,9 +33,10 @@ class Sessions(Invariant):
 
 
 class OneOwner(Sessions):
-    """Each epoch of a session is one process's, and nobody commits a position with an older one than the store has.
+    """Each epoch of a session is one process's, and nobody writes with an older one than the store has.
 
-    A session that has expired is over: the client's next one has epochs of its own.
+    The last word of an epoch, that nobody serves the client, may be another's: of the next process of that name. A
+    session that has expired is over: the client's next one has epochs of its own.
     """
 
     name = "one owner per client and epoch; no position is committed by a fenced owner"
@@ -56,22 +53,51 @@ class OneOwner(Sessions):
         epoch, owner = self._owners.get(session.uid, (0, ""))
         if session.epoch < epoch:
             self.broken(f"{node} wrote epoch {session.epoch} of {session.client}, and {owner} has {epoch}")
-        if session.epoch == epoch and owner != node:
+        if session.epoch == epoch and owner != node and session.broker:
             self.broken(f"{owner} and {node} both have epoch {epoch} of {session.client}")
         self._owners[session.uid] = (session.epoch, node)
 
 
-class FencedIsSilent(Invariant):
-    """An owner that was told that it is one no longer delivers and acknowledges nothing."""
+class SessionsLast(Sessions):
+    """A session that its client knows of is not replaced by another, unless it has expired by the store's clock.
 
-    name = "a broker that was told that another has a client sends it nothing more"
+    Its expiry counts from the close of the connection, which a broker may notice before the client does, or long after.
+    """
 
-    def __init__(self, ledger: Ledger) -> None:
-        ledger.on_send.append(self._look)
+    name = "sessions last"
 
-    def _look(self, broker: SurvivalBroker, service: SurvivalService, packet: Packet) -> None:
-        if service.fenced and not isinstance(packet, Ping):
-            self.broken(f"{broker.node} lost {service.client} and sent {type(packet).__name__}")
+    def __init__(self, programs: dict[str, Program], notice_us: int) -> None:
+        self._programs = programs
+        self._notice_us = notice_us  # by which a broker may notice the end of a connection before its client
+        self._known: dict[str, StoredSession] = {}  # client → the one that was written last
+        self._written_us: dict[str, int] = {}  # … and when, by the store's clock
+        self._seen_us: dict[str, int] = {}  # client → when it was last connected, by the store's clock
+        self._world: World
+
+    def attach(self, world: World) -> None:
+        super().attach(world)
+        self._world = world
+        world.observers.on_say("disconnected", self._on_disconnected)
+        world.observers.on_say("left", self._on_disconnected)
+
+    def _on_disconnected(self, client: Address, say: Say) -> None:
+        self._seen_us[client] = self._world.store.clock_us
+
+    def written(self, node: Address, session: StoredSession) -> None:
+        client, now_us = session.client, self._world.store.clock_us
+        known = self._known.get(client)
+        if known is not None and known.uid != session.uid and known.confirmed:
+            connected = client in self._programs and bool(self._programs[client].at)
+            away_us = 0 if connected else now_us - self._seen_us.get(client, now_us)
+            unwritten_us = now_us - self._written_us[client]
+            expired = away_us + self._notice_us >= known.expiry_s * MILLION
+            outdated = unwritten_us >= (known.expiry_s + SERVED_S) * MILLION
+            if not expired and not outdated:
+                self.broken(
+                    f"{node} replaced the session of {client}, which lasts for {known.expiry_s} s, {away_us} µs after "
+                    "it was connected last"
+                )
+        self._known[client], self._written_us[client] = session, now_us
 
 
 class SubscriptionsAreStored(Sessions):
@@ -80,33 +106,33 @@ class SubscriptionsAreStored(Sessions):
 
     name = "what was acknowledged of a subscription stays so, whoever has the client"
 
-    def __init__(self, sessions: SessionsLast) -> None:
-        self._sessions = sessions
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
         self._has: dict[tuple[str, str], str] = {}  # SUBACK came, in this session
         self._left: dict[tuple[str, str], str] = {}  # UNSUBACK came
 
     def attach(self, world: World) -> None:
         super().attach(world)
-        world.observers.on_say("subscribing", self._forget)
-        world.observers.on_say("unsubscribing", self._forget)
-
-        def hear(client: Address, say: Say) -> None:
-            known = self._has if say.text == "subscribed" else self._left
-            cell = world.store.tables[SESSIONS.name].get(session_key(client), world.store.clock_us)
-            if cell is not None:
-                session = decode_session(cell.value)
-                known[client, _named(say)] = session.uid
-                self.written("store", session)
-            elif not self._sessions.outdated(client, cast(Client, world.machine(client)).expiry_s):
-                self.broken(f"{client} was told of a subscription, and has no session")
-
-        world.observers.on_say("subscribed", hear)
-        world.observers.on_say("unsubscribed", hear)
+        observers = world.observers
+        observers.on_say("subscribing", self._forget)
+        observers.on_say("unsubscribing", self._forget)
+        observers.on_say("subscribed", lambda client, say: self._hear(client, say, self._has))
+        observers.on_say("unsubscribed", lambda client, say: self._hear(client, say, self._left))
 
     def _forget(self, client: Address, say: Say) -> None:
-        subscription = (client, _named(say))
+        subscription = (client, str(say.facts["topic_filter"]))
         self._has.pop(subscription, None)
         self._left.pop(subscription, None)
+
+    def _hear(self, client: Address, say: Say, known: dict[tuple[str, str], str]) -> None:
+        session = self._brokers.session(client)
+        if session is not None and not self._is_provisional(client):
+            known[client, str(say.facts["topic_filter"])] = session.uid
+            self.written("store", session)
+
+    def _is_provisional(self, client: str) -> bool:
+        """Whether the client may be served without the store, which it is told: then nothing is promised."""
+        return any(each.is_cut_off and each.life(client) is not None for each in self._brokers.running())
 
     def written(self, node: Address, session: StoredSession) -> None:
         for (client, name), uid in self._left.items():
@@ -117,21 +143,64 @@ class SubscriptionsAreStored(Sessions):
                 self.broken(f"{client} is subscribed to {name}, and {node} has it not")
 
 
-def _named(say: Say) -> str:
-    """The subscription that something is said of: to a channel, or to topics."""
-    return str(say.facts.get("name", say.facts.get("topic_filter")))
-
-
 class OneStandsIn(Invariant):
-    """A place is held by one process in each epoch, and by nobody with an older one than was given out."""
+    """A place is held by one broker in each epoch, and by nobody with an older one than was given out.
+
+    In a cluster that is cut off one stands in meanwhile, by the cluster's own word.
+    """
 
     name = "one stands in for another in each epoch"
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._holders: dict[tuple[str, int], Address] = {}
-        ledger.on_stands_in.append(self._look)
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+        self._holders: dict[tuple[str, int], str] = {}
 
-    def _look(self, broker: SurvivalBroker, place: str, epoch: int) -> None:
-        holder = self._holders.setdefault((place, epoch), broker.address)
-        if holder != broker.address:
-            self.broken(f"{holder} and {broker.address} stand in for {place} in epoch {epoch}")
+    def attach(self, world: World) -> None:
+        world.observers.on_say(STANDS_IN, self._look)
+
+    def _look(self, node: Address, say: Say) -> None:
+        place, epoch = stands_in_for(say)
+        broker = self._brokers.at(node)
+        name = node if broker is None else broker.name
+        if epoch == MEANWHILE:
+            return
+        holder = self._holders.setdefault((place, epoch), name)
+        if holder != name:
+            self.broken(f"{holder} and {name} stand in for {place} in epoch {epoch}")
+
+
+class LetsGo(Invariant):
+    """A broker that reaches the store does not keep a client of which that says that another has it."""
+
+    name = "a broker lets a client go that another has"
+
+    def __init__(self, brokers: Brokers, until_us: int, every_us: int, notice_us: int) -> None:
+        self._brokers = brokers
+        self._until_us = until_us
+        self._every_us = every_us
+        self._notice_us = notice_us  # in which a broker is told, or notices that its client is silent
+        self._since_us: dict[
+            tuple[Address, str, int], int
+        ] = {}  # broker, client, epoch → since when it is so
+
+    def attach(self, world: World) -> None:
+        for at_us in range(self._every_us, self._until_us, self._every_us):
+            world.at(at_us, lambda: self._look(world))
+
+    def _look(self, world: World) -> None:
+        before, self._since_us = self._since_us, {}
+        for broker in self._brokers.running():
+            if self._brokers.hears(broker):
+                self._look_at(world, broker, before)
+
+    def _look_at(self, world: World, broker: Running, before: dict[tuple[Address, str, int], int]) -> None:
+        for client in broker.clients:
+            life, session = broker.life(client), self._brokers.session(client)
+            if life is None or session is None or session.uid != life.session or session.epoch <= life.epoch:
+                continue
+            kept = (broker.node, client, life.epoch)
+            since_us = self._since_us[kept] = before.get(kept, world.now_us)
+            if world.now_us - since_us > self._notice_us:
+                self.broken(
+                    f"{broker.node} serves {client} in epoch {life.epoch}, and {session.broker} has {session.epoch}"
+                )

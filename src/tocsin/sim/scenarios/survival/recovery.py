@@ -2,48 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from tocsin.core.delivery.stored_session import session_key
 from tocsin.core.machine import Say
 from tocsin.model.message import Address
-from tocsin.model.network import Role
 from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenarios.survival.broker import SurvivalBroker
-from tocsin.sim.scenarios.survival.clients import Traveller
-from tocsin.sim.scenarios.survival.ledger import Ledger
+from tocsin.sim.scenarios.survival.looking import Brokers
+from tocsin.sim.scenarios.survival.programs import Mortal, Program, Publisher
 from tocsin.sim.world import World
 
 # What one broker of this scenario may hold at a time. Clients are CLIENTS_MAX; every other bound follows from what one
 # of them may have under way, and from the store's deadline.
-CLIENTS_MAX: Final = 5
-REQUESTS_MAX: Final = 120  # to the store, unanswered
-TICKETS_MAX: Final = 20  # that wait for backups
-ENDINGS_MAX: Final = 40  # connections whose last write is under way
+CLIENTS_MAX: Final = 10
+BOUNDS: Final = {
+    "requests to the store": 120,
+    "tasks": 250,
+    "connections": CLIENTS_MAX,
+    "clients in a copy": CLIENTS_MAX,
+    "clients away": CLIENTS_MAX,
+    "wills": CLIENTS_MAX,
+    "tickets": 20,
+    "dirty clients": 2 * CLIENTS_MAX,
+}
 
 
 class Recovers(Invariant):
-    """So long after the faults end every client is connected, and served by an owner that the store knows."""
+    """So long after the faults end every program is connected; and none ends by itself."""
 
     name = "everybody is served again within the bound"
 
-    def __init__(self, at_us: int) -> None:
+    def __init__(self, programs: Sequence[Program], at_us: int) -> None:
+        self._programs = [each for each in programs if not isinstance(each, Mortal)]
         self._at_us = at_us
 
     def attach(self, world: World) -> None:
-        world.at(self._at_us, lambda: self._look(world))
+        world.at(self._at_us, self._look)
+        world.observers.on_life(self._on_life)
 
-    def _look(self, world: World) -> None:
-        for client in self.clients(world):
-            if not client.broker:
-                self.broken(f"{client.address} is not connected")
+    def _on_life(self, node: Address, happening: str) -> None:
+        if happening == "stopped" and any(each.name == node for each in self._programs):
+            self.broken(f"{node} has ended by itself")
 
-    def clients(self, world: World) -> list[Traveller]:
-        machines = [world.machine(address) for address in world.addresses]
-        return [each for each in machines if isinstance(each, Traveller) and not each.dead]
+    def _look(self) -> None:
+        for each in self._programs:
+            if not each.at:
+                self.broken(f"{each.name} is not connected")
 
 
 class NobodyIsOusted(Invariant):
-    """A client that believes that another has its id ends for good. Nobody else has it here."""
+    """A program that believes that another has its client's id ends for good. Nobody else has it here."""
 
     name = "no client is thrown out for a connection of its own"
 
@@ -54,42 +63,67 @@ class NobodyIsOusted(Invariant):
         self.broken(f"{client} was told that another connection came with its id, and gave up")
 
 
-class AtHome(Recovers):
-    """In the end every client is at home, every broker is a member under its own name, and nobody stands in."""
+class AtHome(Invariant):
+    """In the end every program is at home, every broker is a member under its own name, and nobody stands in."""
 
     name = "in the end everybody is at home, and nobody stands in for anybody"
 
-    def __init__(self, homes: dict[str, str], ledger: Ledger) -> None:
-        self._homes = homes  # client → broker
-        self._ledger = ledger
-
-    def attach(self, world: World) -> None:
-        pass
+    def __init__(self, programs: Sequence[Program], brokers: Brokers) -> None:
+        self._programs = [each for each in programs if not isinstance(each, Mortal)]
+        self._brokers = brokers
 
     def finish(self, world: World) -> None:
-        for client in self.clients(world):
-            if client.broker != self._homes[client.address]:
-                self.broken(f"{client.address} is at {client.broker or 'no broker'}")
-        for broker in self._ledger.brokers():
-            if broker.address != broker.node:
-                self.broken(f"{broker.node} still stands in the place of {broker.address}")
-            if broker.membership.state != "member" or broker.membership.orphaned:
+        running = self._brokers.running()
+        if len(running) < len(self._brokers.nodes):
+            self.broken(f"of the brokers only {[each.node for each in running]} run")
+        for broker in running:
+            if broker.name != broker.node:
+                self.broken(f"{broker.node} still stands in the place of {broker.name}")
+            if broker.member.state != "member" or broker.member.orphaned:
                 self.broken(f"{broker.node} is no member")
-            if broker.stands_in:
-                self.broken(f"{broker.node} still stands in for {sorted(broker.stands_in)}")
-            if broker.info.role != Role.STANDBY and broker.membership.picture.places:
-                self.broken(
-                    f"{broker.node} believes that {sorted(broker.membership.picture.places)} are gone"
-                )
+            if broker.stands_in_for:
+                self.broken(f"{broker.node} still stands in for {sorted(broker.stands_in_for)}")
+            if broker.member.picture.places:
+                self.broken(f"{broker.node} believes that {sorted(broker.member.picture.places)} are gone")
+        for each in self._programs:
+            if each.at != each.home:
+                self.broken(f"{each.name} is at {each.at or 'no broker'}, and at home at {each.home}")
+
+
+class Settled(Invariant):
+    """In the end everything is published, and nothing of a session is left to do."""
+
+    name = "everything is settled in the end"
+
+    def __init__(self, programs: Sequence[Program], brokers: Brokers) -> None:
+        self._programs = programs
+        self._brokers = brokers
+
+    def finish(self, world: World) -> None:
+        for each in self._programs:
+            if isinstance(each, Publisher) and not each.done:
+                self.broken(f"{each.name} waits for an answer")
+            if not isinstance(each, Mortal):
+                self._look(each.name)
+
+    def _look(self, client: str) -> None:
+        session = self._brokers.session(client)
+        if session is None:
+            self.broken(f"{client} has no session: {session_key(client)}")
+        for progress in (session.progress, session.critical_messages):
+            if progress is not None and (progress.unsettled or progress.releasing):
+                self.broken(f"deliveries to {client} are not settled: {progress}")
+        if session.inbound:
+            self.broken(f"messages of {client} are not released: {session.inbound}")
 
 
 class Bounded(Invariant):
-    """What a broker holds has bounds: copies, queues, windows, requests."""
+    """What a broker holds has bounds: connections, copies, tickets, tasks, requests."""
 
     name = "what a broker holds is bounded"
 
-    def __init__(self, ledger: Ledger, until_us: int, every_us: int) -> None:
-        self._ledger = ledger
+    def __init__(self, brokers: Brokers, until_us: int, every_us: int) -> None:
+        self._brokers = brokers
         self._until_us = until_us
         self._every_us = every_us
 
@@ -98,22 +132,7 @@ class Bounded(Invariant):
             world.at(at_us, self._look)
 
     def _look(self) -> None:
-        for broker in self._ledger.brokers():
-            for what, held, most in self._held(broker):
-                if held > most:
-                    self.broken(f"{broker.node} has {held} {what}, and {most} are the most")
-
-    def _held(self, broker: SurvivalBroker) -> list[tuple[str, int, int]]:
-        replicating = broker.replicating
-        copies = replicating.backup.copies.values()
-        recipients = replicating.primary.recipients.values()
-        return [
-            ("requests", len(broker._requests), REQUESTS_MAX),
-            ("connections", len(broker.services), CLIENTS_MAX),
-            ("endings", sum(map(len, broker._endings.values())), ENDINGS_MAX),
-            ("clients in a copy", max((len(each.clients) for each in copies), default=0), CLIENTS_MAX),
-            ("clients away", len(replicating.clientele.away), CLIENTS_MAX),
-            ("wills", len(broker.bequeathing.wills), CLIENTS_MAX),
-            ("tickets", len(replicating.waiting), TICKETS_MAX),
-            ("dirty clients", max((each.behind for each in recipients), default=0), 2 * CLIENTS_MAX),
-        ]
+        for broker in self._brokers.running():
+            for what, held in broker.held().items():
+                if held > BOUNDS[what]:
+                    self.broken(f"{broker.node} has {held} {what}, and {BOUNDS[what]} are the most")

@@ -1,0 +1,319 @@
+"""``tocsin lab``: the papers' experiments, on real processes of this machine or in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tocsin.errors import OperatorError
+from tocsin.runtime import logs
+from tocsin_demo.network import network_of
+from tocsin_labs.cqbs import run as experiments
+from tocsin_labs.cqbs.plan import plan as make_plan
+from tocsin_labs.cqbs.run import EXPERIMENTS, PARTS
+from tocsin_labs.figures import HEADINGS, Comparison
+from tocsin_labs.landmark import run as landmarks
+from tocsin_labs.landmark.plan import plan as plan_landmark
+from tocsin_labs.landmark.run import EXPERIMENTS as LANDMARK_EXPERIMENTS
+from tocsin_labs.stage import Stage, make_directory
+
+if TYPE_CHECKING:
+    from tocsin_labs.reaps.claims import Claim
+
+app = typer.Typer(help="Repeat the papers' experiments and compare the results.", no_args_is_help=True)
+app.callback()(lambda: None)  # without it, an app of one verb would not ask for the verb
+reaps = typer.Typer(help="The experiments of the REAPS paper.", no_args_is_help=True)
+reaps.callback()(lambda: None)
+app.add_typer(reaps, name="reaps")
+CUT_SHORT = 1  # the exit code
+Done = TypeVar("Done")  # what experiments found
+OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory for the results.")]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")]
+
+
+@app.command()
+def cqbs(
+    out: OutOption = Path("lab-cqbs"),
+    quick: Annotated[bool, typer.Option("--quick", help="Few clients, half a minute; a smoke test.")] = False,
+    scale: Annotated[
+        float, typer.Option("--scale", metavar="N", help="Multiply the number of clients and changes by N.")
+    ] = 1.0,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--minutes",
+            metavar="N",
+            help="How long each load of `single` and `full` runs; 1 and 5 by default.",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="NAME",
+            help=f"Only this experiment: {', '.join(EXPERIMENTS)}; or {', '.join(PARTS)}. Repeatable.",
+        ),
+    ] = None,
+    seed: SeedOption = 1,
+) -> None:
+    """Repeat the three experiments of the CQBS paper on real processes, and hold the results against the paper's.
+
+    `single`: one broker with 1, 10 and 100 subscribers. `coordinator`: 500 queries, 1 000 publishers that come and
+    change; with one coordinator (`alone`), then with three whose leader is killed (`replicated`). `full`: three
+    brokers and three coordinators, 360 publishers that cycle among 30 subscribers. About 25 minutes in all.
+
+        tocsin lab cqbs --out results
+
+        tocsin lab cqbs --quick
+
+        tocsin lab cqbs --only coordinator --scale 0.1
+
+    Ctrl-C ends an experiment early and keeps what it has (twice: at once).
+    """
+    names = (*EXPERIMENTS, *PARTS)
+    _check_names(only, names)
+    plan = make_plan(quick=quick, scale=scale, minutes=minutes, seed=seed)
+    chosen = tuple(only or EXPERIMENTS)
+    results = _perform(out, lambda stage: experiments.run(plan, stage, chosen, _command()))
+    words = f"{experiments.draw(results, out)}; samples and tables are in {out}"
+    tables = (_table(experiments.comparisons(results)),)
+    _conclude(experiments.heading(results), tables, words, results.partial)
+
+
+@reaps.command()
+def simulation(
+    out: OutOption = Path("lab-reaps-simulation"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small network, a few seconds; a smoke test.")
+    ] = False,
+    seed: SeedOption = 1,
+) -> None:
+    """Repeat the simulation of the REAPS paper in virtual time, and hold the results against the paper's.
+
+    100 brokers in 3 clusters, 100 000 subscribers, 100 channels: figures 4a to 4d, 5a and 5b. The planner, the
+    replication and the choice of who stands in are those of the product. Some minutes on one processor.
+
+        tocsin lab reaps simulation --out results
+
+        tocsin lab reaps simulation --quick
+
+    Ctrl-C ends it, and keeps the figures that are done.
+    """
+    from tocsin_labs.reaps import run as simulations  # these need numpy, which takes a while to import
+    from tocsin_labs.reaps.parameters import parameters
+
+    results = simulations.begin(parameters(quick=quick, seed=seed), _command())
+    make_directory(out)
+    with contextlib.suppress(KeyboardInterrupt), _progress() as tell:
+        simulations.run(results, out, tell)
+    rows = simulations.comparisons(results)
+    compared = _table(row for row in rows if row.paper is not None or row.target is not None)
+    words = f"{simulations.draw(results, out)}; all figures and tables are in {out}"
+    tables = (_claims(simulations.stated(results)), compared)
+    _conclude(simulations.heading(results), tables, words, results.partial)
+
+
+@reaps.command()
+def prototype(
+    out: OutOption = Path("lab-reaps-prototype"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few subscribers, about a minute; a smoke test.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="FIGURE", help="Only this figure: 3a, 3b. Repeatable."),
+    ] = None,
+    movement: Annotated[
+        Path | None,
+        typer.Option(
+            "--movement", metavar="FILE", help="A trace of people's movements; a generated one by default."
+        ),
+    ] = None,
+    emergencies: Annotated[
+        Path | None,
+        typer.Option(
+            "--emergencies", metavar="FILE", help="A trace of emergencies; a generated one by default."
+        ),
+    ] = None,
+    traces: Annotated[
+        Path | None, typer.Option("--write-traces", metavar="DIR", help="Write the generated traces to DIR.")
+    ] = None,
+    seed: SeedOption = 1,
+) -> None:
+    """Repeat the measurements of the REAPS paper on real processes, and hold the results against the paper's.
+
+    Four brokers in two clusters, 400 people who walk through a city, and a channel on Spark that tells each of them of
+    emergencies nearby. One broker is stopped, killed, and killed while its neighbour is down: how soon are its
+    subscribers served again (3a), and how does that grow with their number (3b)? About eight minutes.
+
+        tocsin lab reaps prototype --out results
+
+        tocsin lab reaps prototype --quick
+
+        tocsin lab reaps prototype --only 3a --movement movements.txt --emergencies emergencies.txt
+
+    Ctrl-C ends it after the failure that runs, and keeps what there is (twice: at once).
+    """
+    from tocsin.runtime import extra
+    from tocsin_labs.reaps.prototype import run as prototypes  # these need numpy: a while to import
+    from tocsin_labs.reaps.prototype.plan import FIGURES
+    from tocsin_labs.reaps.prototype.plan import plan as plan_prototype
+
+    _check_names(only, FIGURES)
+    extra.check_installed()
+    plan = plan_prototype(quick=quick, seed=seed, figures=only)
+    script = plan.script(0, movement, emergencies)
+    if traces is not None:
+        places, happenings = prototypes.write_traces(script, traces)
+        typer.echo(f"traces are in {places} and {happenings}", err=True)
+    prototypes.check_traces(script)
+    results = prototypes.begin(plan, _command())
+    _perform(out, lambda stage: prototypes.run(results, script, stage))
+    words = f"{prototypes.draw(results, out)}; samples and tables are in {out}"
+    tables = (_claims(prototypes.stated(results)), _table(prototypes.comparisons(results)))
+    _conclude(prototypes.heading(results), tables, words, results.partial)
+
+
+@app.command()
+def landmark(
+    out: OutOption = Path("lab-landmark"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few brokers, about a minute; a smoke test.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="NAME",
+            help=f"Only this experiment: {', '.join(LANDMARK_EXPERIMENTS)}. Repeatable.",
+        ),
+    ] = None,
+    seed: SeedOption = 1,
+) -> None:
+    """Repeat the experiments of the Landmark paper on real processes, and hold the results against the paper's.
+
+    `control`: what 10 to 40 brokers say while nothing happens (Table 1). `objects`: what flows because a broker fails,
+    by what it had (Tables 2 and 3). `latency`: 1 to 5 of 24 brokers are killed at once (Table 4). `sequence`: every
+    message of a publisher while its subscriber's broker fails and is replaced (Figure 8). `scale`: Tables 1 and 4 with
+    up to 1 000 brokers, in virtual time and one process. About 45 minutes in all.
+
+        tocsin lab landmark --out results
+
+        tocsin lab landmark --quick
+
+        tocsin lab landmark --only latency --seed 2
+
+        tocsin lab landmark --only scale
+
+    Ctrl-C ends it after the part that runs, and keeps what there is (twice: at once).
+    """
+    _check_names(only, LANDMARK_EXPERIMENTS)
+    plan, chosen = plan_landmark(quick=quick, seed=seed), tuple(only or LANDMARK_EXPERIMENTS)
+    results = _perform(out, lambda stage: landmarks.run(plan, stage, chosen, _command()))
+    words = f"{landmarks.draw(results, out)}; samples and tables are in {out}"
+    _conclude(landmarks.heading(results), (_table(landmarks.comparisons(results)),), words, results.partial)
+
+
+def _check_names(only: list[str] | None, names: tuple[str, ...]) -> None:
+    """Refuse what is no experiment."""
+    unknown = [name for name in only or () if name not in names]
+    if unknown:
+        raise OperatorError(f"--only {unknown[0]!r} is no experiment", f"Name one of {', '.join(names)}")
+
+
+def _command() -> str:
+    """As it was given, but for the place of the results: that is nobody's business."""
+    words = iter(sys.argv[1:])
+    kept: list[str] = []
+    for word in words:
+        if word == "--out":
+            next(words, None)
+        elif not word.startswith("--out="):
+            kept.append(word)
+    return shlex.join(["tocsin", *kept])
+
+
+def _perform(out: Path, run: Callable[[Stage], Coroutine[Any, Any, Done]]) -> Done:
+    """Run experiments on real processes to their end; what they found."""
+    make_directory(out)
+    logs.configure("lab", network_of().log)
+    try:
+        return asyncio.run(_staged(out, run))
+    except asyncio.CancelledError:
+        raise typer.Exit(CUT_SHORT) from None
+
+
+def _conclude(heading: str, tables: Iterable[Table], words: str, partial: bool) -> NoReturn:
+    """Print what was found and where it is, and leave."""
+    console = Console()
+    console.print(heading, markup=False, highlight=False)
+    for table in tables:
+        console.print(table)
+    console.print(words, markup=False, highlight=False)
+    raise typer.Exit(CUT_SHORT if partial else 0)
+
+
+async def _staged(out: Path, run: Callable[[Stage], Coroutine[Any, Any, Done]]) -> Done:
+    """Run experiments with a bar; the first Ctrl-C cuts them short, the second ends them."""
+    with _progress() as tell:
+        stage = Stage(out, tell)
+        running = asyncio.create_task(run(stage))
+
+        def interrupt() -> None:
+            if stage.is_cut:
+                running.cancel()
+            stage.cut()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, interrupt)
+        return await running
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, float], None]]:
+    """A bar for people; elsewhere a line on standard error whenever something new begins."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        said: list[str] = []
+
+        def tell_once(words: str, part: float) -> None:
+            if words not in said:
+                said.append(words)
+                typer.echo(words, err=True)
+
+        yield tell_once
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=1.0)
+        yield lambda words, part: progress.update(task, description=words, completed=part)
+
+
+def _claims(stated: Iterable[Claim]) -> Table:
+    from tocsin_labs.reaps.claims import HEADINGS as headings
+
+    table = Table(*headings)
+    for claim in stated:
+        table.add_row(*claim.cells())
+    return table
+
+
+def _table(rows: Iterable[Comparison]) -> Table:
+    table = Table()
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if heading in ("experiment", "figure") else "right")
+    for row in rows:
+        table.add_row(*row.cells())
+    return table

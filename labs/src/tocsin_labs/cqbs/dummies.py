@@ -1,0 +1,233 @@
+"""V-B's brokers without clients: the machines that brokers have, on the real bus and log, in one process.
+
+A change is sent when its broker's machine is given it, and heard when the machine of a subscriber's broker says so:
+what a subscriber would be told at that moment. All of it is kept, and in the end held against what had to be heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from tocsin.config import Nats
+from tocsin.core.coordination.names import StoreNames
+from tocsin.core.coordination.participant.participant import Participant
+from tocsin.core.coordination.participant.signals import (
+    ClientsChanged,
+    QueriesChanged,
+    QuerySetKnown,
+    StreamChanged,
+    StreamJoined,
+    StreamLeft,
+)
+from tocsin.core.machine import Effect
+from tocsin.model.message import broker_address
+from tocsin.model.network import BrokerInfo, Role
+from tocsin.model.stream import LISTING
+from tocsin.ports import Log
+from tocsin.query import Query
+from tocsin.runtime.machines.driver import Driver
+from tocsin.store.jetstream import JetStreamStore
+from tocsin.wire.commands import Streams
+from tocsin_demo import worker
+from tocsin_demo.worker import Desk
+from tocsin_labs.cqbs.changes import MARK, Change, Notice, changes, differing, expected, queries
+
+READY_S: Final = 60.0
+SETTLE_S: Final = (
+    1.0  # after the last change, before anything else is done here that would delay the news of it
+)
+HEAR_S: Final = 20.0  # after the last change, for what is still under way
+NEWS_EVERY: Final = 10  # changes
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What these brokers do."""
+
+    nats: Nats
+    network: str
+    heartbeat_us: int
+    brokers: int
+    subscribers: int
+    publishers: int
+    changes: int
+    interval_s: tuple[float, float]
+    seed: int
+    raw: str  # the file to write
+
+
+class Ears:
+    """What the brokers have heard."""
+
+    def __init__(self) -> None:
+        self.unanswered: set[str] = set()  # ids of queries
+        self.notices: list[tuple[int, Notice]] = []  # with when it was heard
+        self._news = asyncio.Event()
+
+    def answer(self, query: str) -> None:
+        self.unanswered.discard(query)
+        self._news.set()
+
+    def hear(self, notice: Notice) -> None:
+        self.notices.append((time.monotonic_ns(), notice))
+        self._news.set()
+
+    async def wait(self) -> None:
+        """Until there is news."""
+        self._news.clear()
+        await self._news.wait()
+
+
+def _set_of(query: Query) -> str:
+    """What asks for the set of a query: so a broker is told what is said of each stream, and each change of it."""
+    return LISTING + query.id
+
+
+class Dummy:
+    """One broker."""
+
+    def __init__(self, number: int, store: JetStreamStore, log: Log, job: Job, ears: Ears) -> None:
+        info = BrokerInfo(f"dummy-{number}", "lab", Role.EDGE, "127.0.0.1", 1)
+        places = StoreNames(job.network)
+        self.machine = Participant(info, places, job.heartbeat_us)
+        self._tickets = 0
+        self._ears = ears
+        self._numbers: dict[str, int] = {}  # of queries, by their ids
+        self.driver = Driver(
+            self.machine,
+            broker_address(info.id),
+            store,
+            network=job.network,
+            own=self._own,
+            logs={places.commands.name: log},
+        )
+
+    def ask(self, asked: Sequence[tuple[int, Query]]) -> None:
+        self._numbers = {_set_of(query): number for number, query in asked}
+        self._ears.unanswered |= self._numbers.keys()
+        self.driver.post(QueriesChanged(added=tuple((_set_of(query), query.text) for _, query in asked)))
+
+    def say(self, change: Change) -> int:
+        """Send a change; when that was."""
+        self._tickets += 1
+        command = Streams(change.topic, 3_600, ((change.topic, dict(change.metadata)),))
+        sent_ns = time.monotonic_ns()
+        self.driver.post(ClientsChanged(ticket=self._tickets, command=command))
+        return sent_ns
+
+    def _own(self, effect: Effect) -> None:
+        match effect:
+            case StreamJoined(query=query, metadata=metadata):
+                kind = "joined"
+            case StreamChanged(query=query, metadata=metadata):
+                kind = "changed"
+            case StreamLeft(query=query, metadata=metadata):
+                kind = "left"
+            case QuerySetKnown(query=query):
+                self._ears.answer(query)
+                return
+            case _:
+                return
+        mark = metadata[MARK]
+        assert isinstance(mark, int)
+        self._ears.hear((mark, self._numbers[query], kind))
+
+
+async def work(job: Job, desk: Desk) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    asked, planned = queries(job.subscribers), changes(job.publishers, job.changes, job.seed)
+    ears = Ears()
+    async with AsyncExitStack() as stack:
+        dummies = [await _dummy(number, job, ears, stack) for number in range(1, job.brokers + 1)]
+        for number, dummy in enumerate(dummies):
+            dummy.ask(list(enumerate(asked))[number :: job.brokers])
+        async with asyncio.timeout(READY_S):
+            while ears.unanswered:
+                await ears.wait()
+        desk.tell("ready")
+        sent = await _say_all(job, planned, dummies, desk)
+        said = planned[: len(sent)]
+        await asyncio.sleep(SETTLE_S)
+        due, sets = expected(asked, said)
+        got = await _hear_all(due, ears)
+        known = [
+            dummies[number % job.brokers].machine.streams(_set_of(query))
+            for number, query in enumerate(asked)
+        ]
+        wrong = differing(sets, known)
+    _write(Path(job.raw), sent, ears.notices, job.brokers)
+    desk.tell(
+        "done",
+        len(sent),
+        expected=len(due),
+        lost=len(due - got),
+        unexpected=len(got - due),
+        queries=len(asked),
+        sets_wrong=wrong,
+        began_ns=min(sent, default=0),
+    )
+
+
+async def _dummy(number: int, job: Job, ears: Ears, stack: AsyncExitStack) -> Dummy:
+    store = await JetStreamStore.open(job.nats, "broker", name=f"dummy-{number}", deadline_s=30.0)
+    stack.push_async_callback(store.close)
+    dummy = Dummy(number, store, await store.log(StoreNames(job.network).commands), job, ears)
+    running = asyncio.create_task(dummy.driver.run())
+
+    async def end() -> None:
+        if running.done():
+            running.result()  # the machine has a bug: let it be seen
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    stack.push_async_callback(end)
+    return dummy
+
+
+async def _say_all(job: Job, planned: Sequence[Change], dummies: Sequence[Dummy], desk: Desk) -> list[int]:
+    """Send one change after the other, each at its stream's broker; when each was sent."""
+    chance = random.Random(job.seed)
+    sent: list[int] = []
+    for change in planned:
+        if not await desk.pause(chance.uniform(*job.interval_s)):
+            break
+        home = int(change.topic.rpartition("/")[2]) % len(dummies)
+        sent.append(dummies[home].say(change))
+        if len(sent) % NEWS_EVERY == 0:
+            desk.tell("progress", len(sent))
+    return sent
+
+
+async def _hear_all(due: set[Notice], ears: Ears) -> set[Notice]:
+    """Wait until everything that is due was heard, within reason; what was."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(HEAR_S):
+            while due - {notice for _, notice in ears.notices}:
+                await ears.wait()
+    return {notice for _, notice in ears.notices}
+
+
+def _write(path: Path, sent: Sequence[int], heard: Sequence[tuple[int, Notice]], brokers: int) -> None:
+    began = min(sent, default=0)
+    with path.open("w") as file:
+        file.write("change,sent_s,latency_ms,subscriber,broker,kind\n")
+        for heard_ns, (mark, number, kind) in heard:
+            sent_ns = sent[mark - 1]
+            file.write(
+                f"{mark},{(sent_ns - began) / 1e9:.6f},{(heard_ns - sent_ns) / 1e6:.3f},"
+                f"{number},dummy-{number % brokers + 1},{kind}\n"
+            )
+
+
+if __name__ == "__main__":
+    worker.main({"dummies": (Job, work)})

@@ -1,0 +1,161 @@
+"""The experiments one after the other, and what is written down of them.
+
+    OUT/single-N.csv  coordinator-alone.csv  coordinator-replicated.csv  full.csv     every sample
+    OUT/summary.csv  summary.md                                                       paper, ours, ratio
+    OUT/results.json                                                                  all that is known
+    OUT/single.png  coordinator.png  full.png                                         if matplotlib is there
+
+What an experiment found is written as soon as it ends, so that nothing is lost with a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tocsin_labs import drawing, record
+from tocsin_labs.cqbs import coordinator, paper, plots, single, whole
+from tocsin_labs.cqbs.coordinator import Coordinated
+from tocsin_labs.cqbs.forwarding import Forwarded
+from tocsin_labs.cqbs.paper import Published
+from tocsin_labs.cqbs.plan import Plan
+from tocsin_labs.figures import Comparison, Spread, markdown
+from tocsin_labs.stage import Stage
+
+EXPERIMENTS: Final = ("single", "coordinator", "full")
+PARTS: Final = ("alone", "replicated")  # of the second
+# What this project wants of itself.
+REPLICATED_TARGET: Final = (15.0, 40.0)  # mean and 95th percentile, ms
+WHOLE_TARGET: Final = (5.0, 5.0)
+GAP_TARGET_S: Final = 4.0
+
+
+class Results(msgspec.Struct):
+    """All that was found, and where."""
+
+    plan: Plan
+    command: str  # that was given
+    day: str
+    machine: dict[str, str | int]
+    single: dict[int, Forwarded] = {}
+    alone: Coordinated | None = None
+    replicated: Coordinated | None = None
+    full: Forwarded | None = None
+
+    @property
+    def partial(self) -> bool:
+        """An experiment was cut short."""
+        parts = (*self.single.values(), self.alone, self.replicated, self.full)
+        return any(part is not None and part.partial for part in parts)
+
+
+async def run(
+    plan: Plan, stage: Stage, only: Collection[str] = EXPERIMENTS, command: str = "tocsin lab cqbs"
+) -> Results:
+    """Those experiments, in order; what was found is written after each."""
+    results = Results(plan, command, record.today(), record.machine())
+    write(results, stage.out)
+    if "single" in only and not stage.is_cut:
+        results.single = await single.run(plan.single, plan.seed, stage)
+        write(results, stage.out)
+    if {"coordinator", "alone"} & {*only} and not stage.is_cut:
+        results.alone = await coordinator.run(plan.coordination, plan.seed, stage, coordinators=1, servers=1)
+        write(results, stage.out)
+    if {"coordinator", "replicated"} & {*only} and not stage.is_cut:
+        results.replicated = await coordinator.run(
+            plan.coordination,
+            plan.seed,
+            stage,
+            coordinators=plan.coordination.coordinators,
+            servers=plan.servers,
+        )
+        write(results, stage.out)
+    if "full" in only and not stage.is_cut:
+        results.full = await whole.run(plan.whole, plan.servers, plan.seed, stage)
+        write(results, stage.out)
+    return results
+
+
+def comparisons(results: Results) -> list[Comparison]:
+    """Paper and ours, of all that was measured."""
+    rows: list[Comparison] = []
+    for subscribers, found in results.single.items():
+        name = f"V-A, subscribers: {subscribers}"
+        rows += _latencies(name, paper.SINGLE.get(subscribers), found.all)
+        rows.append(_lost(name, found))
+    for name, published, coordinated, targets in (
+        ("V-B, one coordinator", paper.ALONE, results.alone, (None, None)),
+        ("V-B, replicated", paper.REPLICATED, results.replicated, REPLICATED_TARGET),
+    ):
+        if coordinated is None:
+            continue
+        rows += _latencies(name, published, coordinated.undisturbed, targets)
+        rows += _latencies(f"{name}, the first to hear", None, coordinated.first)
+        if coordinated.killed_s is not None:
+            rows += _latencies(f"{name}, with changes made in the gap", None, coordinated.all)
+            rows.append(
+                Comparison(name, "gap after the kill", "s", paper.GAP_S, coordinated.gap_s, GAP_TARGET_S)
+            )
+        rows.append(Comparison(name, "notices lost", f"of {coordinated.expected}", None, coordinated.lost))
+        wrong = coordinated.sets_wrong
+        rows.append(Comparison(name, "queries with a wrong set", f"of {coordinated.queries}", None, wrong))
+    if results.full is not None:
+        rows += _latencies("V-C", paper.WHOLE, results.full.all, WHOLE_TARGET)
+        rows += _latencies("V-C, a stream's first message", None, results.full.first)
+        rows += _latencies("V-C, messages with a change", None, results.full.changing)
+        rows.append(_lost("V-C", results.full))
+    return rows
+
+
+def _latencies(
+    name: str,
+    published: Published | None,
+    found: Spread | None,
+    targets: tuple[float | None, float | None] = (None, None),
+) -> list[Comparison]:
+    theirs = (None, None, None) if published is None else (published.mean, published.p95, published.deviation)
+    ours = (None, None, None) if found is None else (found.mean, found.p95, found.deviation)
+    figures = ("mean", "95th percentile", "standard deviation")
+    return [
+        Comparison(name, figure, "ms", *each)
+        for figure, *each in zip(figures, theirs, ours, (*targets, None), strict=True)
+    ]
+
+
+def _lost(name: str, found: Forwarded) -> Comparison:
+    return Comparison(name, "messages lost", f"of {found.sent}", None, found.sent - found.arrived)
+
+
+def heading(results: Results) -> str:
+    """What the figures are of, in words."""
+    cut = " An experiment was cut short: its figures are of what it had by then." if results.partial else ""
+    processors = results.machine["processors"]
+    return f"Measured with {results.plan.words}, all on one machine of {processors} processors.{cut}"
+
+
+def summary(results: Results) -> str:
+    """A page of its own: what was done, and the table."""
+    wrote = f"`{results.command}` wrote this page on {results.day}."
+    return (
+        f"# Figures of the CQBS experiments\n\n{wrote} {heading(results)}\n\n{markdown(comparisons(results))}"
+    )
+
+
+def write(results: Results, out: Path) -> None:
+    record.write_results(out, results, comparisons(results), summary(results))
+
+
+def draw(results: Results, out: Path) -> str:
+    """Draw what there is; what was done, in words."""
+    if not drawing.available():
+        return drawing.MISSING
+    if results.single:
+        plots.draw_single(list(results.single), out)
+    if results.alone or results.replicated:
+        plots.draw_coordinator(results.alone, results.replicated, out)
+    if results.full:
+        plots.draw_full(out)
+    return f"pictures are in {out}"

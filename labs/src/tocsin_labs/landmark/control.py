@@ -1,0 +1,105 @@
+"""Table 1: what the processes of a network say to each other while nothing happens, with more and more brokers.
+
+Real processes, all of them, one network that grows. Nobody is connected. What is counted is what the kernel says that
+the TCP connections between the store, the coordinator and the brokers have carried, each byte once, with the headers
+that a network interface would count, as the paper's interfaces did; and beside it without them. That is more than
+watching brokers: brokers follow their logs there, and their backups. The heartbeats alone are counted on the bus.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Final
+
+import msgspec
+
+from tocsin.config import Broker
+from tocsin.ports import BusMessage
+from tocsin.wire.control import Beat, Pulse, decode_envelope
+from tocsin_demo.network import network_of
+from tocsin_labs.figures import Spread
+from tocsin_labs.landmark.fleet import Fleet, fleet
+from tocsin_labs.landmark.plan import Control
+from tocsin_labs.meter import Meter, among, between, of
+from tocsin_labs.stage import Stage
+
+KB: Final = 1_000
+COORDINATOR: Final = "coordinator-1"
+CALM_S: Final = 60.0
+
+
+class Controlled(msgspec.Struct, frozen=True, kw_only=True):
+    """What so many brokers cost, in KB/s."""
+
+    brokers: int
+    total: Spread  # between all processes, with headers
+    payload: float  # the same without headers
+    coordinator: float  # what the coordinator sends and reads, with headers
+    heartbeats: float  # beats and pulses, as messages on the bus
+    busy: float  # share of one processor that all processes took together
+
+    @property
+    def each(self) -> float:
+        """Of one broker."""
+        return self.total.mean / self.brokers
+
+
+async def run(plan: Control, stage: Stage, found: list[Controlled]) -> None:
+    """Add what each number of brokers costs."""
+    names = [f"broker-{number:02}" for number in range(1, max(plan.brokers) + 1)]
+    clusters = [f"cluster-{number % plan.clusters + 1}" for number in range(len(names))]
+    brokers = [Broker(id=name, cluster=cluster) for name, cluster in zip(names, clusters, strict=True)]
+    async with fleet(network_of(brokers=tuple(brokers))) as network:
+        running = 0
+        for number, count in enumerate(plan.brokers):
+            if stage.is_cut:
+                break
+            stage.tell(f"Table 1: {count} brokers start", number / len(plan.brokers))
+            await network.start(names[running:count])
+            running = count
+            await network.calm(CALM_S)
+            await asyncio.sleep(plan.settle_s)
+            stage.tell(f"Table 1: {count} brokers do nothing", (number + 0.5) / len(plan.brokers))
+            found.append(await _measure(plan, network, count))
+
+
+async def _measure(plan: Control, network: Fleet, brokers: int) -> Controlled:
+    meter, ear = Meter(network.pids), Ear()
+    rates: list[float] = []
+    async with network.store.bus.subscribe(f"{network.settings.network}.to.>") as heard:
+        listening = asyncio.create_task(ear.listen(heard))
+        busy = asyncio.create_task(network.busy(plan.looks * plan.look_s))
+        ear.bytes, began, first = 0, time.monotonic(), meter.look()
+        before, before_s = first, began
+        for _ in range(plan.looks):
+            await asyncio.sleep(plan.look_s)
+            after, after_s = meter.look(), time.monotonic()
+            rates.append(among(between(before, after)).wire_bytes / KB / (after_s - before_s))
+            before, before_s = after, after_s
+        took_s, beats = time.monotonic() - began, ear.bytes
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+    carried, spread = between(first, before), Spread.of(rates)
+    assert spread is not None, "it looked at least once"
+    return Controlled(
+        brokers=brokers,
+        total=spread,
+        payload=among(carried).bytes / KB / took_s,
+        coordinator=of(carried, COORDINATOR).wire_bytes / KB / took_s,
+        heartbeats=beats / KB / took_s,
+        busy=await busy,
+    )
+
+
+class Ear:
+    """Counts the bytes of beats and pulses."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    async def listen(self, heard: AsyncIterator[BusMessage]) -> None:
+        async for delivery in heard:
+            if isinstance(decode_envelope(delivery.payload).message, Beat | Pulse):
+                self.bytes += len(delivery.payload)

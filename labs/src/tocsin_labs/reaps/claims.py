@@ -1,0 +1,170 @@
+"""What the paper says of its figures in words, held against what came out here.
+
+Most of the paper's figures have no numbers in its text. What it does say is who is below whom, and what grows: each
+such statement is a claim, which holds here or does not, with the numbers that say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from tocsin_labs.figures import shown
+from tocsin_labs.reaps.failures import Failed
+from tocsin_labs.reaps.overheads import Overhead
+from tocsin_labs.reaps.replication import Mode, Replicated
+from tocsin_labs.reaps.retrieval import REAPS, Retrieved
+
+HEADINGS: Final = ("figure", "the paper says", "here", "because")
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A statement of the paper."""
+
+    figure: str
+    words: str
+    holds: bool
+    evidence: str
+
+    def cells(self) -> tuple[str, ...]:
+        return self.figure, self.words, "holds" if self.holds else "does not hold", self.evidence
+
+
+def of_retrieval(rows: Sequence[Retrieved]) -> list[Claim]:
+    """Of Fig 4a, at the largest size."""
+    last = {each.scheme: each.mean_mb_s for each in rows if each.subscribers == rows[-1].subscribers}
+    reaps, worst, similar = last[REAPS], last["AR, RND"], last["AR, LCS/MMCS"]
+    return [
+        Claim(
+            "4a",
+            "active replication fetches more than REAPS",
+            min(worst, similar) > reaps,
+            f"{shown(similar)} to {shown(worst)} against {shown(reaps)} MB/s a broker",
+        ),
+        Claim(
+            "4a",
+            "similar backups lessen what active replication fetches",
+            similar < worst,
+            f"{shown(similar)} with LCS/MMCS, {shown(worst)} MB/s with RND",
+        ),
+    ]
+
+
+def of_overheads(rows: Sequence[Overhead]) -> list[Claim]:
+    """Of Figs 4b and 4c, at every size."""
+    ratio = max(each.paper.overhead / each.random.overhead for each in rows if each.random.overhead)
+    worst = max(each.paper.largest for each in rows)
+    return [
+        Claim(
+            "4b",
+            "REAPS keeps fewer backup subscriptions than RND",
+            all(each.paper.overhead < each.random.overhead for each in rows),
+            f"at most {shown(ratio)} of those of RND, at any size",
+        ),
+        Claim(
+            "4c",
+            "the worst broker of REAPS has fewer to create than that of RND",
+            all(each.paper.largest < each.random.largest for each in rows),
+            f"at most {shown(worst)}, and {shown(min(each.random.largest for each in rows))} or more with RND",
+        ),
+    ]
+
+
+def of_replication(rows: Sequence[Replicated]) -> list[Claim]:
+    """Of Fig 4d."""
+    names: dict[Mode, str] = {
+        "periodic": "periodic",
+        "clients": "threshold of clients",
+        "volume": "threshold of volume",
+    }
+    by_mode = {mode: _of(rows, mode) for mode in names}
+    monotone = all(
+        more.retrieved_mb <= less.retrieved_mb for each in by_mode.values() for less, more in pairwise(each)
+    )
+    claims = [
+        Claim(
+            "4d",
+            "more messages, fewer duplicates",
+            monotone,
+            "of any two settings of one kind the one with more messages repeats less",
+        )
+    ]
+    for mode in ("volume", "clients"):
+        ratios = at_the_same_messages(by_mode["periodic"], by_mode[mode])
+        mean = sum(ratios) / len(ratios) if ratios else None
+        claims.append(
+            Claim(
+                "4d",
+                f"at the same number of messages a {names[mode]} repeats slightly less than periodic replication",
+                mean is not None and mean < 1,
+                f"{shown(mean)} times on average over {len(ratios)} numbers of messages"
+                + (f", {shown(min(ratios))} to {shown(max(ratios))}" if ratios else ""),
+            )
+        )
+    return claims
+
+
+def _of(rows: Iterable[Replicated], mode: Mode) -> list[Replicated]:
+    return sorted((each for each in rows if each.mode == mode), key=lambda each: each.messages_min)
+
+
+def at_the_same_messages(base: Sequence[Replicated], other: Sequence[Replicated]) -> list[float]:
+    """What ``other`` repeats over what ``base`` does, at each number of messages of ``base`` that lies between two of
+    ``other``; both by rising messages. Between two settings it is straight over the time between messages: what is
+    repeated grows with that time."""
+    found = []
+    for each in base:
+        for low, high in pairwise(other):
+            if 0 < low.messages_min < high.messages_min and (
+                low.messages_min <= each.messages_min <= high.messages_min
+            ):
+                longest, shortest = 1 / low.messages_min, 1 / high.messages_min
+                share = (1 / each.messages_min - shortest) / (longest - shortest)
+                value = high.retrieved_mb + share * (low.retrieved_mb - high.retrieved_mb)
+                if each.retrieved_mb:
+                    found.append(value / each.retrieved_mb)
+                break
+    return found
+
+
+def of_failures(rows: Sequence[Failed]) -> list[Claim]:
+    """Of Figs 5a and 5b: for each room, with the paper's own way to choose backups."""
+    claims: list[Claim] = []
+    for room in dict.fromkeys(each.room for each in rows):
+        series = [each for each in rows if each.room == room and each.scheme == "LCS/MMCS"]
+        first, last = series[0], series[-1]
+        where = "with all the room there could be" if room is None else f"with room for {room:g}"
+        for figure, words, name, unit in (
+            ("5a", "more failures, more duplicates", "retrieved_mb", "MB"),
+            ("5b", "more failures, more remote fail-overs", "remote_brokers", "brokers"),
+            ("5b", "more failures, a longer recovery", "longest_s", "s"),
+        ):
+            values = [getattr(each, name) for each in series]
+            claims.append(
+                Claim(
+                    figure,
+                    f"{words} ({where})",
+                    all(less <= more for less, more in pairwise(values)) and values[0] < values[-1],
+                    f"{shown(values[0])} {unit} with {first.failed} failed, {shown(values[-1])} with {last.failed}"
+                    + _drops(series, values),
+                )
+            )
+    return claims
+
+
+def _drops(series: Sequence[Failed], values: Sequence[float]) -> str:
+    """Where it does not grow, in words."""
+    drops = [
+        f"{shown(less)} with {before.failed} and {shown(more)} with {after.failed}"
+        for (before, less), (after, more) in pairwise(zip(series, values, strict=True))
+        if more < less
+    ]
+    return f", but {', '.join(drops)}" if drops else ""
+
+
+def markdown(claims: Iterable[Claim]) -> str:
+    lines = [HEADINGS, ("---",) * len(HEADINGS), *(claim.cells() for claim in claims)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"

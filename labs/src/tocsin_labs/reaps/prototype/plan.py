@@ -1,0 +1,121 @@
+"""What is measured: waves of subscribers, how often a broker fails in each, and who is at home where.
+
+The paper has 400 subscribers, assigned to four brokers by chance, and failures of a broker with 23, 50, 74 and 97 of
+them. That is what chance gives one of four brokers with 100, 200, 300 and 400 subscribers, so these are the waves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from tocsin.config.membership import Detect
+from tocsin.errors import OperatorError
+from tocsin_demo.city import City
+from tocsin_demo.scene import Home, Script, homes
+
+Way = Literal["migration", "local", "remote"]
+WAYS: Final[tuple[Way, ...]] = ("migration", "local", "remote")
+FIGURES: Final = ("3a", "3b")
+VICTIM: Final = "south-1"
+NEIGHBOUR: Final = "south-2"  # the other broker of its cluster
+SEED_MAX: Final = 2**32 - 1
+
+
+class Wave(msgspec.Struct, frozen=True):
+    """So many subscribers, and so many of them at home at the broker that fails."""
+
+    subscribers: int
+    at_victim: int
+    runs: int  # of each way
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """See the module's text."""
+
+    words: str = "the paper's parameters"
+    seed: int = 1
+    figures: tuple[str, ...] = FIGURES
+    waves: tuple[Wave, ...] = (Wave(100, 23, 2), Wave(200, 50, 2), Wave(300, 74, 2), Wave(400, 97, 3))
+    period_s: int = 10  # of the channel
+    detect: Detect = "default"
+    seconds: int = 1_800  # that people walk: longer than it takes
+    settle_s: float = 2.0  # from when everything is well again to the next failure
+    deadline_s: float = 90.0  # for anything that is waited for
+
+    @property
+    def failures(self) -> list[tuple[int, Way, int]]:
+        """What is done: number of the wave, way and number of the run, in order."""
+        last = len(self.waves) - 1
+        return [
+            (number, way, run)
+            for number, wave in enumerate(self.waves)
+            for run in range(wave.runs)
+            for way in WAYS
+            if ("3a" in self.figures and number == last) or ("3b" in self.figures and way != "migration")
+        ]
+
+    def homes(self) -> list[tuple[Home, ...]]:
+        """Of each wave: the brokers with how many are at home there. A wave has all of the one before."""
+        counts: Counter[str] = Counter()
+        found: list[tuple[Home, ...]] = []
+        before = Wave(0, 0, 0)
+        for number, wave in enumerate(self.waves):
+            new = homes(
+                wave.subscribers - before.subscribers,
+                exactly={VICTIM: wave.at_victim - before.at_victim},
+                seed=self.seed * 1_000 + number,
+            )
+            for home in new:
+                counts[home.broker] += home.subscribers
+            found.append(
+                tuple(msgspec.structs.replace(each, subscribers=counts[each.broker]) for each in new)
+            )
+            before = wave
+        return found
+
+    def crowd(self, wave: int) -> set[int]:
+        """The numbers of the subscribers who are there in a wave: the first of each broker's."""
+        every, begin, found = self.homes(), 0, set[int]()
+        for here, all_there in zip(every[wave], every[-1], strict=True):
+            found.update(range(begin, begin + here.subscribers))
+            begin += all_there.subscribers
+        return found
+
+    def script(self, first: int, movements: Path | None = None, emergencies: Path | None = None) -> Script:
+        """What is played, with the wave ``first`` there from the beginning."""
+        last = self.homes()[-1]
+        everybody = range(sum(home.subscribers for home in last))
+        return Script(
+            homes=last,
+            city=City(seed=self.seed, people=len(everybody), seconds=self.seconds),
+            movements=movements,
+            emergencies=emergencies,
+            period_s=self.period_s,
+            detect=self.detect,
+            later=tuple(sorted({*everybody} - self.crowd(first))),
+        )
+
+
+QUICK: Final = Plan(
+    words="a quick form with few subscribers: its figures are not to be compared with the paper's",
+    waves=(Wave(32, 8, 1),),  # so there is no line for Fig 3b: one more wave would take as long again
+    period_s=2,
+    detect="aggressive",
+    seconds=600,
+    settle_s=0.5,
+)
+
+
+def plan(*, quick: bool, seed: int, figures: Sequence[str] | None = None) -> Plan:
+    """The plan that the command line asks for. Raises ``OperatorError``."""
+    if not 0 <= seed <= SEED_MAX:
+        raise OperatorError(f"--seed {seed} is out of range", f"Give 0 to {SEED_MAX}")
+    chosen = tuple(figures or FIGURES)
+    made = QUICK if quick else Plan()
+    waves = made.waves if "3b" in chosen else made.waves[-1:]
+    return msgspec.structs.replace(made, seed=seed, figures=chosen, waves=waves)

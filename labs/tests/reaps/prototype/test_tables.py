@@ -1,0 +1,60 @@
+"""Paper, ours, ratio; and whether the paper's statements hold."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from labs.tests.reaps.prototype.made import ACCOUNT, FAILURES, failure
+from tocsin_labs.reaps.prototype.outcome import Outcome
+from tocsin_labs.reaps.prototype.tables import comparisons, stated
+
+
+def holds(failures: list[Outcome]) -> dict[str, bool]:
+    return {claim.words: claim.holds for claim in stated(failures, ACCOUNT)}
+
+
+def test_what_the_paper_says_holds_where_it_does() -> None:
+    assert set(holds(FAILURES).values()) == {True} and len(holds(FAILURES)) == 6
+
+
+def test_a_local_fail_over_that_is_hardly_shorter_is_not_significantly_so() -> None:
+    near = [failure("local", 97, 0.9), failure("remote", 97, 1.0)]
+    assert holds(near)["local fail-over takes significantly less time than remote"] is False
+
+
+@pytest.mark.parametrize(
+    ("times", "linear", "proportional"),
+    [
+        ((0.23, 0.50, 0.74, 0.97), True, True),
+        ((1.23, 1.50, 1.74, 1.97), True, False),  # most of it is there without anybody
+        ((0.5, 0.2, 0.6, 0.3), False, False),
+        ((0.97, 0.74, 0.50, 0.23), False, False),  # a line, but downwards
+    ],
+)
+def test_only_a_line_from_nothing_upwards_is_proportional(
+    times: tuple[float, ...], linear: bool, proportional: bool
+) -> None:
+    sizes = (23, 50, 74, 97)
+    found = holds([failure("local", size, each) for size, each in zip(sizes, times, strict=True)])
+    assert found["local fail-over time grows linearly with subscribers"] is linear
+    assert found["local fail-over time is directly proportional to subscribers"] is proportional
+
+
+def test_the_median_stands_with_its_range_and_its_target() -> None:
+    rows = {row.figure: row for row in comparisons(FAILURES, ACCOUNT)}
+    row = rows["local, 97 subscribers: the same after detection; -0.55 to -0.51"]
+    assert (row.experiment, row.unit, row.target) == ("3a", "s", 1.0)
+    assert row.ours == pytest.approx(-0.53)
+    assert "remote, 97 subscribers: the same after detection" in rows  # one run has no range
+    assert rows["remote, 97 subscribers: the same after detection"].target is None
+    assert rows["local: for each subscriber"].ours == pytest.approx(10.0, abs=0.01)
+    assert {row.paper for row in rows.values()} == {None}  # its text has no values
+
+
+def test_a_loss_is_in_the_table_and_breaks_the_promise() -> None:
+    lossy = msgspec.structs.replace(ACCOUNT, lost=2)
+    rows = {row.figure: row for row in comparisons(FAILURES, lossy)}
+    assert rows["lost"].ours == 2 and rows["lost"].target == 1
+    assert [claim.holds for claim in stated(FAILURES, lossy)][-1] is False
+    assert stated([], None) == [] and comparisons([], None) == []

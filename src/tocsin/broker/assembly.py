@@ -1,0 +1,359 @@
+"""One broker, assembled: the exchange, its doors, what is durable, and its part in the network.
+
+``broker.main`` gives it a real store, real sockets and a real process; the simulator gives it simulated ones. Which
+clock and which chance it has is the process's affair (``runtime.machines.clock``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+import structlog
+
+from tocsin.broker.channels.result_reader import ResultFiles
+from tocsin.broker.door.redirects import Redirects
+from tocsin.broker.door.websocket import framed
+from tocsin.broker.identity import forget_link_secret
+from tocsin.broker.links.link import LinkSecurity
+from tocsin.broker.parts import Parts, Ports, Stored
+from tocsin.broker.survival.isolation import Isolation
+from tocsin.broker.survival.replication import policy_of
+from tocsin.broker.survival.summary import Summaries
+from tocsin.broker.sys_topics import SysTopics
+from tocsin.config import Settings
+from tocsin.core.budgets.budget import Budget, bounds_of
+from tocsin.core.coordination.names import StoreNames
+from tocsin.core.coordination.participant.participant import Participant
+from tocsin.core.coordination.participant.signals import (
+    Adopted,
+    AwaitDispatch,
+    BackupsKnown,
+    Deposed,
+    Dispatched,
+    Leaving,
+    Loaded,
+    MeasureLinks,
+    Orphaned,
+    Promoted,
+    RefugesChanged,
+    RoutesChanged,
+    SendHome,
+    StandDown,
+    StandIn,
+)
+from tocsin.core.machine import Effect
+from tocsin.model.message import broker_address
+from tocsin.model.network import BrokerInfo, Role, Scheme
+from tocsin.ports import Log, Store
+from tocsin.runtime.host.score import Resources
+from tocsin.runtime.machines.clock import now_us, token_hex
+from tocsin.runtime.machines.driver import Driver
+from tocsin.runtime.process import State
+from tocsin.runtime.security.files import Guard
+from tocsin.wire.summaries import subject
+
+REPORT_S: Final = 1.0
+GRACE_S: Final = 0.5  # for clients to be told, and the coordinator, before the process ends
+DRAIN_S: Final = 5.0  # for the sessions of those clients to be stored
+
+
+class Host(Protocol):
+    """The process that a broker runs in: a real one (``runtime.process``) or a simulated one."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    def report(self, state: State, **facts: object) -> None:
+        """Say how the broker is; ``problem="…"`` among the facts says why it is degraded."""
+        ...
+
+    async def stopped(self) -> None:
+        """Return once the broker is asked to stop."""
+        ...
+
+
+class Fitness(Protocol):
+    """How well the machine could take another broker's place."""
+
+    async def run(self) -> None:
+        """Look at the machine now and then, until cancelled."""
+        ...
+
+    def score(self) -> tuple[float | None, tuple[str, ...]]: ...
+
+    def terms(self) -> dict[str, tuple[float, float]]: ...
+
+
+Listen = Callable[[], Mapping[str, socket.socket]]  # the sockets that listen, by the names of their settings
+
+
+async def run_broker(
+    host: Host,
+    own: BrokerInfo,
+    store: Store,
+    security: LinkSecurity,
+    listen: Listen,
+    results: ResultFiles | None,
+    fitness: Fitness | None = None,
+    began: Callable[[Broker], None] = lambda broker: None,
+) -> None:
+    """Run one broker until its host asks it to stop. A standby takes the places of others in between, as it is told:
+    each time it begins anew, under another name. ``began`` is told of each. Without ``results`` the pipeline is
+    asked for them."""
+    commands = await store.log(StoreNames(host.settings.network).commands)
+    place: BrokerInfo | None = None
+    while True:
+        stored = await Stored.open(store, host.settings)
+        broker = Broker(host, own, store, commands, stored, security, results, place, fitness)
+        await broker.open()
+        began(broker)
+        change = await broker.run(listen())
+        if change is None:
+            return
+        (place,) = change
+
+
+class Broker:
+    """One broker: its parts, wired together over a store, a host, and sockets that listen."""
+
+    def __init__(
+        self,
+        host: Host,
+        own: BrokerInfo,
+        store: Store,
+        commands: Log,
+        stored: Stored,
+        security: LinkSecurity,
+        results: ResultFiles | None,
+        place: BrokerInfo | None = None,
+        fitness: Fitness | None = None,
+    ) -> None:
+        """``place``: the broker that is gone and whose place this one, a standby, takes under that one's name."""
+        settings = host.settings
+        self._host = host
+        self._spare = own.id if place is not None else ""
+        if place is not None:
+            # Its certificate stays its own: peers learn from the coordinator's log who holds the place.
+            own = msgspec.structs.replace(
+                own, id=place.id, cluster=place.cluster, role=place.role, certified=own.id
+            )
+        self._own = own
+        self._change: asyncio.Future[tuple[BrokerInfo | None]] = asyncio.get_running_loop().create_future()
+        self._store = store
+        self._table = stored.network
+        places = StoreNames(settings.network)
+        self._member = Participant(
+            own,
+            places,
+            settings.membership.beat_ms * 1_000,
+            settings.membership.suspect_after_ms * 1_000,
+            substitute=place is not None,
+        )
+        self._driver = Driver(
+            self._member,
+            broker_address(own.id),
+            store,
+            network=settings.network,
+            own=self._carry_out,
+            logs={places.commands.name: commands},
+        )
+        self.parts = Parts(self._ports(security, results), stored)
+        self._fitness = fitness or Resources(settings, self._spare or own.id, own.cluster)
+        self._log = structlog.get_logger()
+        self._sent_away = 0  # clients that were told of another broker
+
+    @property
+    def member(self) -> Participant:
+        """The broker's part in the network, for looking."""
+        return self._member
+
+    @property
+    def backs(self) -> tuple[str, ...]:
+        """The brokers of its cluster whose backup it is, for looking."""
+        return self._member.picture.backs_locally
+
+    async def open(self) -> None:
+        """Read what has to be known before anything else."""
+        await self.parts.open()
+        self.parts.channels.backend.count(False)  # until a leader does
+
+    def _ports(self, security: LinkSecurity, results: ResultFiles | None) -> Ports:
+        settings = self._host.settings
+        return Ports(
+            own=self._own,
+            life=token_hex(6),
+            settings=settings,
+            guard=Guard(settings),
+            policy=policy_of(settings.replication),
+            budget=Budget(bounds_of(settings.budgets)),
+            others=tuple(each.id for each in settings.brokers),
+            asks=bool(settings.access.users or settings.tls.client_ca),
+            borrowed=bool(self._spare),
+            security=security,
+            results=results,
+            member=self._member,
+            post=self._driver.post,
+            elsewhere=self._elsewhere,
+            redirects=self._redirects,
+        )
+
+    def _redirects(self, isolation: Isolation) -> Redirects:
+        return Redirects(self._own, self._driver.post, self._all_elsewhere, isolation.stands_in_for)
+
+    async def _attend(self, listening: Mapping[str, socket.socket]) -> None:
+        """Let clients in; then say how it goes, for ever. Who asks for retained messages may have to wait for them."""
+        self.parts.link_door.open(listening["link_port"])
+        web = framed(self.parts.listener)
+        for name, tls, wrap in (
+            ("port", False, None),
+            ("tls_port", True, None),
+            ("ws_port", False, web),
+            ("wss_port", True, web),
+        ):
+            if name in listening:
+                await self.parts.listener.open(listening[name], tls=tls, wrap=wrap)
+        forgotten = False
+        while True:
+            self._weigh()
+            self._report()
+            if not forgotten and self._member.state != "joining":
+                forgotten = await forget_link_secret(self._table)
+            await asyncio.sleep(REPORT_S)
+
+    async def run(self, listening: Mapping[str, socket.socket]) -> tuple[BrokerInfo | None] | None:
+        """Until the process is asked to stop (None), or is to take another's place, or its own again."""
+        summaries = Summaries(
+            self.parts.held,
+            self._host.settings.recovery.capacity,
+            self._fitness.score,
+            self._fitness.terms,
+            self.parts.exchange.peers.delays.all,
+        )
+        serving = self._store.bus.serve(subject(self._host.settings.network, self._own.id), summaries.answer)
+        async with serving:
+            await self._run(listening)
+        return self._change.result() if self._change.done() else None
+
+    async def _run(self, listening: Mapping[str, socket.socket]) -> None:
+        parts = self.parts
+        tasks = (
+            asyncio.create_task(self._attend(listening)),
+            asyncio.create_task(self._driver.run()),
+            asyncio.create_task(parts.run()),
+            asyncio.create_task(SysTopics(parts).run()),
+            asyncio.create_task(self._fitness.run()),
+            asyncio.create_task(parts.isolation.run(self._table)),
+            asyncio.create_task(parts.listener.ending.wait()),
+            asyncio.create_task(parts.link_door.ending.wait()),
+            asyncio.create_task(self._host.stopped()),
+        )
+        try:
+            await asyncio.wait((*tasks, self._change), return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks[:-1]:
+                if task.done():
+                    task.result()  # a bug of ours: let it be seen
+            tasks[0].cancel()  # it may not have opened the door yet
+            await self._stop()
+            for each in listening.values():
+                each.close()  # no more than those that were never opened
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _stop(self) -> None:
+        self._host.report("stopping")
+        clients = self.parts.listener.clients
+        await self.parts.listener.close()
+        await self.parts.link_door.close()
+        self.parts.registry.release()
+        self._driver.post(Leaving(cause=f"{self._own.id}:stop"))
+        await self._driver.flush()
+        await self.parts.isolation.leave(self._table, GRACE_S)
+        await self.parts.drain(DRAIN_S)
+        self.parts.exchange.peers.close()
+        await asyncio.sleep(GRACE_S if clients else 0)
+
+    def _weigh(self) -> None:
+        most = self._host.settings.limits.connections_max
+        self._driver.post(
+            Loaded(load=self.parts.listener.clients * 1_000 // most, cause=f"{self._own.id}:load")
+        )
+        self._look_at_links()
+
+    def _look_at_links(self, *, asked: bool = False) -> None:
+        self._driver.post(self.parts.exchange.peers.seen(f"{self._own.id}:links", asked=asked))
+
+    def _report(self) -> None:
+        if self._member.state == "joining":
+            self._host.report("starting", problem="waiting for the coordinator's routes")
+            return
+        facts: dict[str, Any] = {"clients": self.parts.listener.clients, **self.parts.statistics()}
+        if self._spare:
+            facts["stands_for"] = self._own.id
+        away = [
+            f"{link.info.id} ({link.problem}{f'; by way of {link.detour[0]}' if link.detour else ''})"
+            for link in self.parts.exchange.peers.failing()
+        ]
+        lacking = self.parts.replication.problem()
+        problems = [f"no link to {', '.join(away)}"] if away else []
+        late = self.parts.retained.problem()
+        others = (lacking, self.parts.isolation.problem(), late, self.parts.listener.guard.problem())
+        problems += [each for each in others if each is not None]
+        if problems:
+            self._host.report("degraded", problem="; ".join(problems), **facts)
+        else:
+            self._host.report("ready", **facts)
+
+    # ── what the parts ask of each other ────────────────────────────────────────────────────────────────────
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case RoutesChanged(added=added, removed=removed, peers=peers):
+                self.parts.exchange.change_routes(added, removed, peers)
+                self._report()
+            case AwaitDispatch(position=position, cause=cause):
+                dispatched = Dispatched(position=position, cause=cause)
+                message_log = self.parts.message_log
+                message_log.when_dispatched(position, lambda: self._driver.post(dispatched))
+            case Promoted(place=place) if self._own.role == Role.STANDBY and not self._change.done():
+                self._log.warning("a standby takes the place of a broker that is gone", broker=place.id)
+                self._change.set_result((place,))
+            case Deposed() if not self._change.done():
+                self._log.warning("the broker is back in whose place this one was", broker=self._own.id)
+                self._change.set_result((None,))
+            case Promoted() | Deposed():
+                pass  # it is under way already
+            case BackupsKnown(local=local, remote=remote, locally=locally, remotely=remotely):
+                self.parts.replication.set_backups(local, remote)
+                self.parts.replication.set_primaries((*locally, *remotely))
+                self.parts.gossip.backs(locally)
+            case StandIn(broker=broker, epoch=epoch):
+                self.parts.takeovers.stand_in(broker, epoch)
+            case StandDown(broker=broker):
+                self.parts.takeovers.stand_down(broker)
+            case Orphaned(told=told):
+                self.parts.channels.backend.count(False)
+                self.parts.isolation.orphaned(told)
+            case Adopted():
+                self.parts.channels.backend.count(True)
+                self.parts.isolation.adopted()
+            case MeasureLinks():
+                self.parts.exchange.peers.measure(lambda: self._look_at_links(asked=True))
+            case RefugesChanged():
+                self.parts.listener.tell_visitors()
+            case SendHome(client=client, server_reference=reference):
+                self.parts.clients.send_home(client, reference)
+            case _:
+                self.parts.exchange.heed(effect)
+
+    def _elsewhere(self, scheme: Scheme) -> str | None:
+        self._sent_away += 1
+        return self._member.elsewhere(scheme, self._sent_away, now_us())
+
+    def _all_elsewhere(self, scheme: Scheme) -> list[str]:
+        return self._member.all_elsewhere(scheme, self.parts.listener.clients, now_us())

@@ -1,0 +1,162 @@
+"""Channels at one broker: who here is subscribed to which, and the results on their way to them.
+
+A client is subscribed under a **name**, which is the topic of what it gets, byte for byte: so every client library
+finds the subscription that a message is for. Results come by ``k``; which names mean it is known to the holdings.
+
+A result is sent as a CloudEvent in the binary mode of its MQTT 5 binding: attributes are user properties, the payload
+is the result as JSON. MQTT 3.1.1 has the payload alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from tocsin.broker.channels.backend_subscriptions import BackendSubscriptions
+from tocsin.broker.channels.results import Results
+from tocsin.broker.client import Client, Recipient
+from tocsin.broker.forwarding.frames import Frames
+from tocsin.core.delivery.grant import grant_of_results
+from tocsin.core.forwarding.table import Subscription
+from tocsin.model.priority import CRITICAL
+from tocsin.model.publication import Publication
+from tocsin.model.results import RESULT, RESULT_VERSION, Notice
+from tocsin.results.reader import Result
+from tocsin.wire.topics import FilterInvalid
+
+if TYPE_CHECKING:
+    pass
+
+EVENT_TYPE: Final = "tocsin.channel.result"
+
+
+class Channels:
+    """The channels of one broker's clients."""
+
+    def __init__(self, backend: BackendSubscriptions, results: Results, network: str) -> None:
+        self.backend = backend
+        self.results = results
+        self.sent = 0  # results, to clients; repeats too
+        self._network = network
+        self._takers: dict[str, dict[Client, Subscription]] = {}  # by name
+        self._names: dict[Client, dict[str, None]] = {}
+        # Name → the topic that rules of access are about, as the channels were defined then.
+        self._topics: dict[str, str] = {}
+        self._defined = backend.generation
+
+    def held(self) -> Iterator[tuple[str, int]]:
+        """What clients here are subscribed to, and how many."""
+        return ((name, len(takers)) for name, takers in self._takers.items())
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            **self.backend.machine.statistics(),
+            "notices_behind": self.results.behind,
+            "results": self.results.dispatched,
+            "results_sent": self.sent,
+        }
+
+    # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def problem(self, taker: Client, name: str) -> str | None:
+        """Why a client cannot have a subscription; None if it can."""
+        machine = self.backend.machine
+        try:
+            bound = machine.check(name)
+        except FilterInvalid as error:
+            return error.problem
+        if not taker.may_receive(bound.topic):
+            return f"not authorized: the client may not subscribe to {bound.topic!r}"
+        for other in self._names.get(taker, ()):
+            meaning = machine.meaning(other)
+            if other != name and meaning is not None and meaning.k == bound.k:
+                return f"the client is subscribed to the same as {other!r}"
+        return None
+
+    def subscribe(self, taker: Client, name: str, subscription: Subscription) -> None:
+        self.results.expected()
+        self._takers.setdefault(name, {})[taker] = subscription
+        self._names.setdefault(taker, {})[name] = None
+
+    def unsubscribe(self, taker: Client, name: str) -> None:
+        takers = self._takers.get(name, {})
+        if takers.pop(taker, None) is None:
+            return
+        if not takers:
+            del self._takers[name]
+            self._topics.pop(name, None)
+        names = self._names[taker]
+        del names[name]
+        if not names:
+            del self._names[taker]
+
+    def forget(self, taker: Client) -> None:
+        for name in tuple(self._names.get(taker, ())):
+            self.unsubscribe(taker, name)
+
+    def may_receive(self, taker: Recipient, name: str) -> bool:
+        """Whether the rules of access let a client have what it is subscribed to."""
+        if self._defined != self.backend.generation:
+            self._defined = self.backend.generation
+            self._topics.clear()
+        topic = self._topics.get(name)
+        if topic is None:
+            meaning = self.backend.machine.meaning(name)
+            topic = self._topics[name] = name if meaning is None else meaning.topic
+        return taker.may_receive(topic)
+
+    # ── results ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def dispatch(self, place: int, notice: Notice, result: Result) -> None:
+        """A result that a notice has brought: to every client here that wants it."""
+        critical = result.priority >= CRITICAL
+        for name in self.backend.machine.names(result.k):
+            takers = self._takers.get(name)
+            if takers:
+                frames = Frames(self.publication(name, notice, result), 0)
+                for taker, subscription in takers.items():
+                    if place > subscription.since and self.may_receive(taker, name):
+                        granted = grant_of_results(subscription)
+                        taker.delivery.offer_result(place, critical, granted, frames)
+
+    def publication(self, name: str, notice: Notice, result: Result) -> Publication:
+        """A result as it is sent to those who subscribed under a name."""
+        return Publication(
+            name,
+            result.payload,
+            1,
+            "",
+            payload_format=1,
+            content_type="application/json",
+            user_properties=self._attributes(notice, result),
+        )
+
+    def _attributes(self, notice: Notice, result: Result) -> tuple[tuple[str, str], ...]:
+        priority = (("priority", str(result.priority)),) if result.priority else ()
+        return (
+            ("specversion", "1.0"),
+            (RESULT_VERSION, RESULT.text),
+            ("id", f"{notice.tick}-{notice.first + result.ordinal}"),
+            ("source", f"/{self._network}/channels/{result.channel}"),
+            ("type", EVENT_TYPE),
+            ("time", _written(notice.at_us)),
+            ("channel", result.channel),
+            ("execution", str(result.execution)),
+            *priority,
+        )
+
+    def meant(self, names: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """k → (name, channel in small letters) of the names that mean something now; of several for one k the first."""
+        found: dict[str, tuple[str, str]] = {}
+        for name in names:
+            meaning = self.backend.machine.meaning(name)
+            if meaning is not None:
+                found.setdefault(meaning.k, (name, meaning.channel.lower()))
+        return found
+
+
+@lru_cache(16)  # many results are of one tick
+def _written(at_us: int) -> str:
+    return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

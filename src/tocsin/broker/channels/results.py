@@ -1,0 +1,201 @@
+"""The broker's side of results: follows the notices, reads what they name, and reads for clients that are behind.
+
+A notice is read in a thread, in parts, from the files of this broker; what the tick did not know to be held here is
+looked for in those of the others (``core.channels.machine``). A read that fails is tried again until it succeeds, or
+the results are known to be gone. Meanwhile nothing waits for it but results.
+
+``tail`` is where the results are, as a place: everything up to it is, or is being, dispatched. ``done``: everything up
+to it was. Who begins while a notice is being dispatched is behind, and reads that notice by itself: what is read of it
+was chosen before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+import msgspec
+import structlog
+
+from tocsin.broker.channels.result_reader import ResultSource
+from tocsin.errors import Malformed, StoreError, TocsinError, Trimmed
+from tocsin.model.priority import CRITICAL
+from tocsin.model.results import ORDINALS, Execution, Notice, decode_notice, place, position_of
+from tocsin.ports import Entry, Log
+from tocsin.results.reader import Result
+
+ROWS: Final = 500  # that are read, and dispatched, at once: a few milliseconds of the loop
+BATCH_ROWS: Final = 1_000  # for a client that is behind; no window is larger
+BATCH_BYTES: Final = 1 << 20  # of their payloads, but for the last
+BATCH_NOTICES: Final = 256  # same
+AGAIN_S: Final = 1.0
+
+Dispatch = Callable[[int, Notice, Result], None]
+
+
+class ResultBatch(msgspec.Struct, frozen=True):
+    """Results with their places and notices; everything below ``next`` is among them or before."""
+
+    results: list[tuple[int, Notice, Result]]
+    next: int
+
+
+class Results:
+    """Follows the notices of results for one broker, and reads old ones for clients that are behind."""
+
+    def __init__(
+        self,
+        log: Log,
+        subject: str,
+        source: ResultSource,
+        broker: str,
+        *,
+        unseen: Callable[[int], Collection[str]],
+    ) -> None:
+        self.tail = self.done = place(1, 0) - 1
+        self.dispatched = 0  # results
+        self._newest = 0  # the position of the newest notice, at the last look
+        self._log = log
+        self._subject = subject
+        self._source = source
+        self._broker = broker
+        self._unseen = unseen  # the ks of which the own files may have nothing, for what a tick knew
+        self._logger = structlog.get_logger()
+
+    def expected(self) -> None:
+        """Somebody here is subscribed to a channel."""
+        self._source.warm()
+
+    async def open(self) -> None:
+        """Find where the notices end: what comes after is dispatched."""
+        self.tail = self.done = place(await self._log.last() + 1, 0) - 1
+
+    async def look(self) -> None:
+        """See how many notices there are; for who wants to know how far behind we are."""
+        with contextlib.suppress(StoreError):
+            self._newest = await self._log.last()
+
+    @property
+    def behind(self) -> int:
+        """Notices that were there at the last look, and are not dispatched yet."""
+        return max(0, self._newest + 1 - position_of(self.done + 1))
+
+    # ── following ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def follow(self, dispatch: Dispatch) -> None:
+        """Dispatch each result of every notice, with its place and notice, for as long as the broker lives."""
+        while True:
+            try:
+                async for entry in self._log.follow(self._subject, position_of(self.done + 1)):
+                    await self._take(entry, dispatch)
+            except Trimmed as error:  # we were away for longer than notices are kept
+                self._logger.error("results were trimmed before they were delivered", problem=str(error))
+                self.tail = self.done = max(self.done, place(error.oldest, 0) - 1)
+
+    async def _take(self, entry: Entry, dispatch: Dispatch) -> None:
+        self.tail = place(entry.position + 1, 0) - 1
+        notice = self._notice(entry)
+        if notice is not None:
+            await self._pass_on(entry.position, notice, frozenset(self._unseen(notice.seen)), dispatch)
+        self.done = self.tail
+
+    async def _pass_on(
+        self, position: int, notice: Notice, unseen: frozenset[str], dispatch: Dispatch
+    ) -> None:
+        """Dispatch the results of a notice, however long it takes to read them."""
+        if not unseen and all(file.broker != self._broker for file in notice.files):
+            return
+        while True:
+            start = max(0, self.done + 1 - place(position, 0))
+            try:
+                rows = self._source.rows(notice, self._broker, unseen, start)
+                while some := await self._source.some(rows, ROWS):
+                    self._dispatch_each(position, notice, some, dispatch)
+                    await asyncio.sleep(0)
+                return
+            except Trimmed as error:
+                words = "results are gone before they were delivered"
+                self._logger.error(words, problem=str(error), tick=notice.tick)
+                return
+            except TocsinError as error:
+                self._logger.warning("results cannot be read yet", problem=str(error), tick=notice.tick)
+            await asyncio.sleep(AGAIN_S)
+
+    def _dispatch_each(
+        self, position: int, notice: Notice, results: list[Result], dispatch: Dispatch
+    ) -> None:
+        for result in results:
+            where = place(position, result.ordinal)
+            dispatch(where, notice, result)
+            self.done = where
+        self.dispatched += len(results)
+
+    def _notice(self, entry: Entry) -> Notice | None:
+        try:
+            return decode_notice(entry.payload)
+        except Malformed as error:
+            self._logger.error("a notice is unreadable", position=entry.position, problem=str(error))
+            return None
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def read(self, ks: Mapping[str, str], start: int, *, critical: bool) -> ResultBatch:
+        """The next critical results, or the others, of these ks from a place on, whichever broker had them.
+
+        Each k comes with its channel, in small letters. ``Trimmed``, in places, if the notices are no longer kept.
+        """
+        try:
+            page = await self._log.read(self._subject, position_of(start), limit=BATCH_NOTICES)
+        except Trimmed as error:
+            raise Trimmed(error.log, start, place(error.oldest, 0)) from None
+        found: list[tuple[int, Notice, Result]] = []
+        size = 0
+        for entry in page.entries:
+            notice = self._notice(entry)
+            if notice is None:
+                continue
+            first = start % ORDINALS if entry.position == position_of(start) else 0
+            room = BATCH_ROWS - len(found)
+            executed = {each.channel.lower() for each in notice.executions if _has(each, critical)}
+            wanted = [k for k, name in ks.items() if name in executed]
+            some = await self._found(notice, wanted, first, room, critical)
+            some, cut = _within(some, BATCH_BYTES - size)
+            size += sum(len(each.payload) for each in some)
+            found += [(place(entry.position, each.ordinal), notice, each) for each in some]
+            if cut or len(some) == room:
+                return ResultBatch(found, found[-1][0] + 1)
+        return ResultBatch(found, place(page.next, 0))
+
+    async def _found(
+        self, notice: Notice, ks: Collection[str], start: int, room: int, critical: bool
+    ) -> list[Result]:
+        """The next of a notice, at most ``room``; fewer mean that there are no more."""
+        if not notice.files or not ks:
+            return []
+        try:
+            rows, found = self._source.rows(notice, "", ks, start), list[Result]()
+            while len(found) < room and (some := await self._source.some(rows, room - len(found))):
+                found += [each for each in some if (each.priority >= CRITICAL) is critical]
+            return found
+        except Trimmed as error:
+            words = "results are gone before a client got them"
+            self._logger.warning(words, problem=str(error), tick=notice.tick)
+            return []
+
+
+def _within(results: list[Result], room: int) -> tuple[list[Result], bool]:
+    """The first ones, up to the one that fills the room; and whether there is one that does."""
+    for index, each in enumerate(results):
+        room -= len(each.payload)
+        if room <= 0:
+            return results[: index + 1], True
+    return results, False
+
+
+def _has(execution: Execution, critical: bool) -> bool:
+    """Whether an execution may have critical results, or others."""
+    if execution.critical < 0:
+        return True
+    return execution.critical > 0 if critical else execution.critical < execution.results

@@ -1,0 +1,436 @@
+"""What one client publishes, on its way in: the shell of ``core.streams.machine``.
+
+The machine decides when something goes on; this carries it out. A message at QoS 0 goes to the exchange, one above it
+to the log, and what is published to ``$meta/…`` to the coordinator. A message of a stream that is known, while nothing
+waits, makes no event: its topic is in ``gate.ready``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import structlog
+from mqtt5 import PublishPacket
+
+from tocsin.broker.client import ClientConnection
+from tocsin.broker.delivery.client_delivery import DurableDelivery
+from tocsin.broker.delivery.durable import Durable
+from tocsin.broker.forwarding.exchange import Exchange
+from tocsin.broker.retained.writer import Waiting
+from tocsin.broker.streams.registry import will_id
+from tocsin.core.budgets.budget import OVERHEAD_BYTES as COST_BYTES
+from tocsin.core.budgets.budget import Kind
+from tocsin.core.machine import Effect
+from tocsin.core.retained.write_order import WriteTurn
+from tocsin.core.session.signals import CommitFailed, Committed
+from tocsin.core.streams.metadata_payload import DescriptionInvalid
+from tocsin.core.streams.signals import (
+    Cleared,
+    ClientLeft,
+    CountUnregistered,
+    DeclareStream,
+    HoldClient,
+    MessageSettled,
+    MessageTaken,
+    MetadataTaken,
+    PassOn,
+    RefuseItem,
+    Register,
+    SessionResumed,
+    TellBack,
+    TellGone,
+    WillTaken,
+)
+from tocsin.core.survival.wills import Told
+from tocsin.errors import Refused, StoreFull, TocsinError
+from tocsin.model.publication import Publication
+from tocsin.model.subjects import fits
+from tocsin.runtime.machines.shell import Shell
+from tocsin.wire.codec import PublishRun
+from tocsin.wire.replication import Bequest
+from tocsin.wire.topics import META_PREFIX
+
+UNSPECIFIED: Final = 0x80
+TOPIC_NAME_INVALID: Final = 0x90
+PACKET_TOO_LARGE: Final = 0x95
+QUOTA_EXCEEDED: Final = 0x97
+PAIR_BYTES: Final = 170  # of a user property, beside its characters: a tuple and two texts
+
+Act = Callable[[], None]
+Refuse = Callable[[int, str], None]  # told the reason code, and why
+
+
+def _code_of(error: TocsinError) -> int:
+    """Why a message was not stored. One that is too large for the store will be so as often as it is sent."""
+    if isinstance(error, Refused):
+        return PACKET_TOO_LARGE
+    return QUOTA_EXCEEDED if isinstance(error, StoreFull) else UNSPECIFIED
+
+
+def held_bytes(topic: str, packet: PublishPacket) -> int:
+    """What a message costs that waits."""
+    size = COST_BYTES + len(topic) + len(packet.payload)
+    if packet.user_properties:
+        size += sum(PAIR_BYTES + len(name) + len(value) for name, value in packet.user_properties)
+    return size
+
+
+class _Item:
+    """Something that the machine keeps until it is its turn."""
+
+    __slots__ = ("go", "refuse")
+
+    def __init__(self, go: Act, refuse: Refuse) -> None:
+        self.go = go  # it goes on; of metadata: it is in force
+        self.refuse = refuse
+
+    def settled(self, problem: str | None) -> None:
+        """The coordinator has taken metadata, or not."""
+        if problem is None:
+            self.go()
+        else:
+            self.refuse(QUOTA_EXCEEDED, problem)
+
+
+class _Commit:
+    """A message above QoS 0 on its way to the log."""
+
+    __slots__ = ("delivery", "kept", "packet_id", "qos", "size", "turn")
+
+    def __init__(self, packet_id: int, qos: int, size: int) -> None:
+        self.packet_id = packet_id
+        self.qos = qos
+        self.size = size  # bytes that the budget knows of
+        self.delivery: DurableDelivery | None = None  # that gave its record id
+        # Of one that is to be retained: its turn, and itself. Of the others the record is enough.
+        self.turn: WriteTurn[Waiting] | None = None
+        self.kept: Publication | None = None
+
+
+class ClientPublisher:
+    """Carries out what one client publishes, as its machine decides."""
+
+    __slots__ = (
+        "_client",
+        "_durable",
+        "_ended",
+        "_exchange",
+        "_expiry_s",
+        "_gate",
+        "_machine",
+        "_post",
+        "_registry",
+        "_saving",
+        "_shell",
+    )
+
+    def __init__(
+        self, client: ClientConnection, exchange: Exchange, durable: Durable, *, resumed: bool = False
+    ) -> None:
+        self._client = client
+        self._exchange = exchange
+        self._durable = durable
+        self._registry = exchange.registry
+        self._machine = self._registry.client_streams()
+        self._gate = self._machine.gate
+        self._shell = Shell(self._machine, self._carry_out, self._failed)
+        self._post = self._shell.post
+        self._saving: dict[int, _Commit] = {}  # QoS 2 messages whose ids are being stored, by packet id
+        self._ended = False
+        self._expiry_s = 0  # how long the session is kept, once the connection is over
+        if resumed:
+            self._post(SessionResumed())
+
+    def __len__(self) -> int:
+        """How many messages wait."""
+        return len(self._machine)
+
+    # ── messages at QoS 0 ───────────────────────────────────────────────────────────────────────────────────
+
+    def publish(self, topic: str, packet: PublishPacket) -> None:
+        """A message at QoS 0. The hot path ends here: its stream is known, and nothing waits."""
+        ready = topic in self._gate.ready
+        if ready and not packet.user_properties:
+            self.forward(topic, packet)
+            return
+        if topic.startswith(META_PREFIX):
+            self._describe(topic, packet, _Item(_nothing, self._refused))
+            return
+        try:
+            diff = self._machine.read(topic, packet.user_properties)
+        except DescriptionInvalid as error:
+            self._refused(error.reason_code, error.problem)
+            return
+        if ready and diff is None:
+            self.forward(topic, packet)
+            return
+        size = held_bytes(topic, packet)
+        if self._client.spend(Kind.HELD, size):
+            item = _Item(partial(self._forward_held, topic, packet, size), partial(self._refuse_held, size))
+            taken = len(packet.payload)
+            self._post(MessageTaken(item=item, topic=topic, diff=diff, size=taken, commits=False))
+
+    def publish_run(self, run: PublishRun) -> None:
+        """Messages at QoS 0 on one topic, which say nothing of their stream. The hot path ends here, too."""
+        if run.topic in self._gate.ready:
+            self._exchange.publish_run(self._client, run)
+            return
+        if run.topic.startswith(META_PREFIX):
+            for packet in run.packets():
+                self.publish(run.topic, packet)
+            return
+        size = len(run.frames) + COST_BYTES
+        if self._client.spend(Kind.HELD, size):
+            item = _Item(partial(self._forward_run_held, run, size), partial(self._refuse_held, size))
+            self._post(MessageTaken(item=item, topic=run.topic, size=len(run.frames), commits=False))
+
+    def forward(self, topic: str, packet: PublishPacket) -> None:
+        """Pass a message at QoS 0 on, now."""
+        client = self._client
+        if packet.topic_alias is not None:  # it may have come without its topic
+            packet = Publication.of(packet, topic, client.client_id).packet(retain=packet.retain)
+        self._exchange.publish(client, topic, packet)
+        if packet.retain:
+            kept = Publication.of(packet, topic, client.client_id)
+            self._durable.retained_writer.keep_if_room(kept, client.user)
+
+    def _forward_held(self, topic: str, packet: PublishPacket, size: int) -> None:
+        self._client.account.give(Kind.HELD, size)
+        self.forward(topic, packet)
+
+    def _forward_run_held(self, run: PublishRun, size: int) -> None:
+        self._client.account.give(Kind.HELD, size)
+        self._exchange.publish_run(self._client, run)
+
+    def _refuse_held(self, size: int, code: int, problem: str) -> None:
+        self._client.account.give(Kind.HELD, size)
+        self._refused(code, problem)
+
+    # ── wills ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def bequeath(self, topic: str, packet: PublishPacket) -> None:
+        """The client's will. It is its last message, and makes no stream."""
+
+        def in_turn(will: Bequest, told: Told) -> None:
+            def go() -> None:
+                if int(packet.qos):
+                    self._durable.will_publisher.publish(will, told)
+                else:
+                    self.forward(topic, packet)
+                    told()
+
+            self._post(WillTaken(item=_Item(go, self._refused), size=len(packet.payload)))
+
+        self._durable.wills.give_out(self._client.client_id, self.will(packet), in_turn)
+
+    def will(self, packet: PublishPacket) -> Bequest:
+        """The client's will as it is kept."""
+        delivery, record_id = self._client.delivery, will_id(self._client.prefix)
+        publication = self.publication(packet.topic, packet)
+        session, epoch = delivery.session, delivery.session_epoch
+        return Bequest(publication, 0, record_id, session, epoch, self._client.user)
+
+    def publication(self, topic: str, packet: PublishPacket) -> Publication:
+        """A message as it is kept, with what is said of its stream."""
+        registry = self._registry
+        return Publication.of(
+            packet,
+            topic,
+            self._client.client_id,
+            broker=registry.broker,
+            cluster=registry.cluster,
+            keys=registry.keys(topic),
+        )
+
+    # ── messages above QoS 0 ────────────────────────────────────────────────────────────────────────────────
+
+    def commit(self, packet: PublishPacket, topic: str, packet_id: int, qos: int) -> None:
+        """A message at QoS 1 or 2: make it durable, and tell the session."""
+        if topic.startswith(META_PREFIX):
+            said, reject = partial(self._said, packet_id, qos), partial(self._reject, packet_id)
+            self._describe(topic, packet, _Item(said, reject))
+            return
+        self._exchange.counts.committed += 1
+        if not fits(topic):
+            self._fail(packet_id, TOPIC_NAME_INVALID, "the topic is too long to be stored")
+            return
+        try:
+            diff = self._machine.read(topic, packet.user_properties) if packet.user_properties else None
+        except DescriptionInvalid as error:
+            self._reject(packet_id, error.reason_code, error.problem)
+            return
+        size = 2 * held_bytes(topic, packet)  # as a packet, and as a record
+        if not self._client.spend(Kind.COMMITS, size):
+            return
+        commit = _Commit(packet_id, qos, size)
+        if diff is None and topic in self._gate.ready:
+            self._gate.sent()
+            self._append(packet, topic, commit)
+        else:
+            item = _Item(partial(self._append, packet, topic, commit), partial(self._refuse_commit, commit))
+            taken = len(packet.payload)
+            self._post(MessageTaken(item=item, topic=topic, diff=diff, size=taken, commits=True))
+
+    def _append(self, packet: PublishPacket, topic: str, commit: _Commit) -> None:
+        """It is its turn: give it an id, and have it appended to the log."""
+        packet_id, qos = commit.packet_id, commit.qos
+        if qos == 2 and self._ended:  # its id cannot be stored any more; the client sends it again
+            self._settle(commit)
+            return
+        delivery, retained_writer = self._client.delivery, self._durable.retained_writer
+        publication = self.publication(topic, packet)
+        user = self._client.user if publication.retain else ""
+        problem: str | None = None
+        if qos == 2 and not delivery.has_room(packet_id, topic):
+            problem = "too many QoS 2 messages wait for their PUBREL; release some first"
+        elif publication.retain:
+            problem = retained_writer.refusal(publication, user)
+        if problem is not None:
+            self._settle(commit)
+            self._fail(packet_id, QUOTA_EXCEEDED, problem)
+            return
+        record_id = delivery.record_id(packet_id, qos, topic)
+        if publication.retain:
+            commit.turn, commit.kept = retained_writer.expect(topic, publication, user), publication
+        if qos == 1:
+            self._write(publication, record_id, commit)
+        else:  # its repeat must be known as one, so that its id is stored before it is used
+            self._saving[packet_id] = commit
+            delivery.when_durable(partial(self._write, publication, record_id, commit))
+
+    def _settle(self, commit: _Commit) -> None:
+        """It does not go to the log."""
+        self._client.account.give(Kind.COMMITS, commit.size)
+        self._settled()
+
+    def _settled(self) -> None:
+        """One of those that went to the log is there, or cannot be; where nothing waits for that, it is no event."""
+        if len(self._gate):
+            self._post(MessageSettled())
+        else:
+            self._gate.settled()
+
+    def _write(self, publication: Publication, record_id: str, commit: _Commit) -> None:
+        delivery, behind = self._client.delivery, None
+        if commit.qos == 2:
+            if self._ended:
+                return
+            del self._saving[commit.packet_id]
+            behind = delivery.behind(commit.packet_id)
+        commit.delivery = delivery
+        self._durable.message_log.commit(publication, record_id, partial(self._stored, commit), behind)
+
+    def _stored(self, commit: _Commit, error: TocsinError | None, position: int) -> None:
+        """The log has it, or cannot have it."""
+        self._settled()
+        done, retained_writer = partial(self._done, commit), self._durable.retained_writer
+        if commit.turn is None or commit.kept is None:
+            done(error)
+        elif error is None:
+            retained_writer.keep(commit.kept, done, position=position, place=commit.turn)
+        else:
+            retained_writer.withdraw(commit.turn)
+            done(error)
+
+    def _done(self, commit: _Commit, error: TocsinError | None) -> None:
+        """It is in the log, and retained if it is to be; or not."""
+        self._client.account.give(Kind.COMMITS, commit.size)
+        packet_id, delivery = commit.packet_id, commit.delivery
+        assert delivery is not None, "it went to the log"
+        if error is None:
+            if commit.qos == 2:
+                delivery.kept(packet_id)
+            self._client.tell(Committed(packet_id=packet_id))
+            return
+        fail = partial(self._fail, packet_id, _code_of(error), str(error))
+        if commit.qos == 2:  # its id must not stand for the next message on this packet id
+            delivery.release(packet_id, fail)
+        else:
+            fail()
+
+    def _fail(self, packet_id: int, code: int, reason: str) -> None:
+        self._client.tell(CommitFailed(packet_id=packet_id, reason_code=code, reason=reason))
+
+    def _refuse_commit(self, commit: _Commit, code: int, problem: str) -> None:
+        self._client.account.give(Kind.COMMITS, commit.size)
+        self._reject(commit.packet_id, code, problem)
+
+    # ── metadata ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _describe(self, topic: str, packet: PublishPacket, item: _Item) -> None:
+        described = topic.removeprefix(META_PREFIX)
+        try:
+            diff = self._machine.read_metadata(described, packet.payload)
+        except DescriptionInvalid as error:
+            item.refuse(error.reason_code, error.problem)
+        else:
+            self._post(MetadataTaken(item=item, topic=described, diff=diff))
+
+    def _said(self, packet_id: int, qos: int) -> None:
+        """What a message above QoS 0 said of a stream is durable."""
+        if qos == 2:
+            delivery = self._client.delivery
+            delivery.record_id(packet_id, qos, "")
+            delivery.kept(packet_id)
+        self._client.tell(Committed(packet_id=packet_id))
+
+    def _refused(self, code: int, problem: str) -> None:
+        """What was said cannot be taken; at QoS 0, and in 3.1.1, there is no way to tell the client."""
+        self._registry.refused += 1
+        client = self._client.client_id
+        structlog.get_logger().info("a description was refused", publisher=client, problem=problem)
+
+    def _reject(self, packet_id: int, code: int, problem: str) -> None:
+        self._refused(code, problem)
+        self._fail(packet_id, code, problem)
+
+    # ── the machine ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def clear(self, ticket: int) -> None:
+        """Everybody concerned knows what was declared up to this ticket."""
+        try:
+            self._post(Cleared(ticket=ticket))
+        except Exception:  # it was made heard; whoever brings the coordinator's word does not pay for it
+            self._client.sever()
+
+    def end(self, expiry_s: int) -> None:
+        """The connection is over; its session is kept for so long. What waits still goes."""
+        self._ended, self._expiry_s = True, expiry_s
+        for commit in self._saving.values():
+            if commit.turn is not None:
+                self._durable.retained_writer.withdraw(commit.turn)
+            self._settle(commit)
+        self._post(ClientLeft())
+
+    def _carry_out(self, effect: Effect) -> None:
+        registry, client = self._registry, self._client
+        match effect:
+            case PassOn(items=items):
+                for item in items:
+                    item.go()
+            case RefuseItem(item=item, reason_code=code, problem=problem):
+                item.refuse(code, problem)
+            case Register(topic=topic):
+                registry.publishes(topic, client)
+            case DeclareStream(item=item):
+                registry.declare(client, self, effect, None if item is None else item.settled)
+            case HoldClient(waits=waits):
+                client.wait(waits)
+            case CountUnregistered():
+                registry.unregistered += 1
+            case TellBack():
+                registry.back(client)
+            case TellGone(topics=topics):
+                registry.ended(client, topics, self._expiry_s)
+            case _:
+                self._shell.carry_out(effect)
+
+    def _failed(self, error: BaseException) -> None:
+        """Something that was to go on failed: it costs the connection that the packet was read from."""
+        raise error
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""

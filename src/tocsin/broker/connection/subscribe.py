@@ -1,0 +1,457 @@
+"""What one client subscribes to, and its SUBACK, which is sent when what it says is so.
+
+| filter | SUBACK waits until | refused with |
+| --- | --- | --- |
+| any, of a session that is stored | it is stored | 0x97: no room for it |
+| shared | the client is a durable member of the group | 0x97: the group is full; 0x80: it is another user's |
+| query, listing | the coordinator has answered, or for a while | 0x97: the coordinator does not take it |
+| channel | the backend subscription is stored | 0x8F: there is no such channel; 0x97: no room for it |
+| any | the broker's backups know of it | |
+
+``acknowledge`` gathers what there is to wait for in one task. If there is nothing, SUBACK goes out at once and no task
+is made. Then come retained messages and listings.
+
+If the store cannot be reached (``hurry``), SUBACK and UNSUBACK do not wait until something is stored: that is later. A
+client joins a group only when its subscription is stored, so a SUBSCRIBE with a shared filter does wait.
+
+A client that comes back is a member of its groups again before it is welcomed (``rejoin``). So the packet ids of what
+it has of each group are known before any is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final
+
+import structlog
+from mqtt5 import RetainHandling, SubAckPacket, SubAckReasonCode
+
+from tocsin.broker.client import ClientConnection
+from tocsin.broker.delivery.durable import Durable
+from tocsin.broker.forwarding.exchange import Exchange
+from tocsin.broker.retained.table import Kept
+from tocsin.broker.shared.group import NoMember
+from tocsin.core.budgets.budget import Kind, Refusal
+from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.delivery.grant import Grant
+from tocsin.core.delivery.stored_session import StoredSession
+from tocsin.core.filters import (
+    SharedFilter,
+    StoredFilter,
+    TopicFilter,
+    UnreadableFilter,
+    filter_type,
+    stored_filter,
+)
+from tocsin.core.forwarding.table import Subscription
+from tocsin.core.session.signals import Subscribe
+from tocsin.core.session.subscribe import REFUSED
+from tocsin.core.shared.machine import NO_ROOM
+from tocsin.core.shared.stored_group import Claim
+from tocsin.core.streams.query_filter import ListingFilter, QueryFilter
+from tocsin.errors import StoreFull
+
+SUBSCRIPTION_BYTES: Final = 1_400  # of a subscription in all that knows of it, beside its name: measured
+NOT_AUTHORIZED: Final = "not authorized: the rules do not let the client into this group"
+QUOTA_EXCEEDED: Final = SubAckReasonCode.QUOTA_EXCEEDED
+SEND_ALWAYS: Final = RetainHandling.SEND_ALWAYS
+SEND_IF_NEW: Final = RetainHandling.SEND_IF_SUBSCRIPTION_NOT_EXISTS
+
+Act = Callable[[], None]
+Problem = tuple[str, SubAckReasonCode]  # why a subscription is refused
+Ready = Callable[[], Coroutine[Any, Any, Problem | None]]
+
+
+class _Asked:
+    """A filter of a SUBSCRIBE that is not answered, if there is more to it than to answer."""
+
+    __slots__ = ("begin", "filter", "index", "problem", "ready")
+
+    def __init__(
+        self,
+        asked: Subscribe,
+        *,
+        problem: Problem | None = None,
+        ready: Ready | None = None,
+        begin: Act | None = None,
+    ) -> None:
+        self.index, self.filter = asked.index, asked.filter
+        self.problem = problem  # it is refused
+        self.ready = ready  # SUBACK waits for this, which says why it is refused after all
+        self.begin = begin  # to be done after SUBACK
+
+
+class ClientSubscriber:
+    """Carries out what one client subscribes to, and sends its SUBACKs when they are true."""
+
+    __slots__ = (
+        "_asked",
+        "_cause",
+        "_client",
+        "_counted",
+        "_durable",
+        "_ended",
+        "_epoch",
+        "_exchange",
+        "_groups",
+        "_holds",
+        "_session",
+        "_unsure",
+    )
+
+    def __init__(self, client: ClientConnection, exchange: Exchange, durable: Durable, cause: str) -> None:
+        self._client = client
+        self._exchange = exchange
+        self._durable = durable
+        self._cause = cause
+        self._session = ""  # the uid of the stored one
+        self._epoch = 1  # of the stored one
+        self._counted: set[str] = set()  # subscriptions that the budget knows of
+        self._groups: dict[str, None] = {}  # those that it is, or is to be, a member of
+        self._holds = False  # it has, or had, a channel
+        self._asked: list[_Asked] = []  # of the SUBSCRIBE at hand
+        # Wait for the store; not if it cannot be reached. Made when needed: most clients need none.
+        self._unsure: set[asyncio.Future[None]] | None = None
+        self._ended = False
+
+    @property
+    def _holder(self) -> str:
+        """The session, as groups and backend subscriptions know it: nobody else's has this name."""
+        return self._session or f"{self._durable.groups.life} {self._cause}"
+
+    # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def rejoin(self, session: StoredSession) -> tuple[tuple[str, Claim], ...]:
+        """Be a member again of the groups in a stored session; what the client has of each. ``StoreFull`` if the store
+        has no room for that: a client must not be welcomed and get nothing."""
+        self._session, self._epoch = session.uid, session.epoch
+        names = session.named(SharedFilter)
+        if names:
+            await self._durable.groups.live()
+        found = await asyncio.gather(*(self._join(name, session.subscriptions[name]) for name in names))
+        claims: list[tuple[str, Claim]] = []
+        for name, outcome in zip(names, found, strict=True):
+            if isinstance(outcome, NoMember) and outcome.full:
+                raise StoreFull("come back to a group", NO_ROOM)
+            if isinstance(outcome, NoMember):
+                problem = "a client came back to a group and is no member"
+                structlog.get_logger().warning(problem, problem=str(outcome))
+            else:
+                claims += [(name, claim) for claim in outcome]
+        return tuple(claims)
+
+    def restore(self, *, channels: bool = True) -> None:
+        """Have what a stored session is subscribed to."""
+        for name, subscription in self._client.delivery.subscriptions.items():
+            channel = filter_type(name) is ChannelFilter
+            if channel and not channels:
+                continue
+            if name not in self._counted:
+                refusal = self._client.account.charge(Kind.SESSIONS, SUBSCRIPTION_BYTES + len(name))
+                if refusal is not None:
+                    self._client.exhausted(refusal)
+                    return
+                self._counted.add(name)
+            self._exchange.subscribe(self._client, stored_filter(name), subscription, bound=False)
+            self._holds = self._holds or channel
+
+    def begin(self) -> None:
+        """The client of a stored session is welcomed."""
+        for name in self._client.delivery.subscriptions:
+            self._exchange.queries.listings.begin(self._client, name)
+        self.room_made()
+
+    def room_made(self) -> None:
+        """The client may take more of its groups' messages than before."""
+        for name in self._groups:
+            self._durable.groups.room_made(name)
+
+    def end(self, expiry_s: int) -> None:
+        """The connection is over; its session is kept for so long."""
+        self._ended = True
+        for name in self._groups:
+            self._durable.groups.leave(name, self._client, self._holder, expiry_s)
+        if self._holds:
+            self._durable.channels.backend.leave(self._holder, expiry_s)
+
+    # ── subscribing ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(self, asked: Subscribe) -> None:
+        """One subscription of a SUBSCRIBE; ``acknowledge`` follows."""
+        wanted = asked.filter
+        refusal = self._count(asked.name)
+        if refusal is not None:
+            self._refuse(asked, str(refusal))
+            return
+        if isinstance(wanted, ChannelFilter):
+            self._subscribe_channel(asked)
+            return
+        subscription = self._add(asked)
+        if subscription is None:
+            return
+        retained = asked.retain_handling == SEND_ALWAYS or (
+            asked.retain_handling == SEND_IF_NEW and not asked.existed
+        )
+        match wanted:
+            case SharedFilter():  # a group gets no retained messages (MQTT 5, section 3.3.1.3)
+                self._asked.append(_Asked(asked, ready=lambda: self._joined(wanted, subscription)))
+            case QueryFilter() | ListingFilter():
+                known = self._exchange.queries.is_known(wanted)
+                self._asked.append(
+                    _Asked(
+                        asked,
+                        ready=None if known else lambda: self._answered(wanted),
+                        begin=lambda: self._begin_query(wanted, subscription if retained else None),
+                    )
+                )
+            case TopicFilter() if retained:
+                self._asked.append(_Asked(asked, begin=lambda: self._replay(wanted, subscription)))
+
+    def _add(self, asked: Subscribe) -> Subscription | None:
+        """Have a subscription that is to no channel; None if it is refused."""
+        delivery, name = self._client.delivery, asked.name
+        since = self._durable.message_log.tail
+        before = delivery.subscriptions.get(name)
+        if before is not None:  # its options change; it is not a new one
+            since = before.since
+        elif delivery.session and not self._durable.quota.may_grow(self._client.user):
+            self._refuse(asked, "stored sessions take too much room already (shares.sessions_bytes)")
+            return None
+        subscription = Subscription(
+            asked.no_local, asked.subscription_id, int(asked.qos), asked.retain_as_published, since
+        )
+        if not self._exchange.subscribe(self._client, asked.filter, subscription):
+            most = self._exchange.interests.most
+            self._refuse(asked, f"this broker's clients have {most} different filters already")
+            return None
+        delivery.subscribed(name, subscription)
+        return subscription
+
+    def _refuse(self, asked: Subscribe, problem: str) -> None:
+        self._asked.append(_Asked(asked, problem=(problem, QUOTA_EXCEEDED)))
+
+    def _count(self, name: str) -> Refusal | None:
+        """Have the budget know of a subscription, unless there is no room for it."""
+        if name in self._counted:
+            return None
+        refusal = self._client.account.take(Kind.SESSIONS, SUBSCRIPTION_BYTES + len(name))
+        if refusal is None:
+            self._counted.add(name)
+        return refusal
+
+    def _uncount(self, name: str) -> None:
+        if name in self._counted:
+            self._counted.remove(name)
+            self._client.account.give(Kind.SESSIONS, SUBSCRIPTION_BYTES + len(name))
+
+    def unsubscribe(self, wanted: StoredFilter) -> None:
+        self._remove(wanted)
+        if wanted.name in self._groups:
+            del self._groups[wanted.name]
+            self._durable.groups.quit(wanted.name, self._client.client_id, self._holder)
+
+    def _remove(self, wanted: StoredFilter) -> None:
+        self._uncount(wanted.name)
+        self._exchange.unsubscribe(self._client, wanted)
+        self._client.delivery.unsubscribed(wanted.name)
+        if self._holds and isinstance(wanted, ChannelFilter | UnreadableFilter):
+            self._durable.channels.backend.release(self._holder, (wanted.name,))
+
+    # ── SUBACK and UNSUBACK ─────────────────────────────────────────────────────────────────────────────────
+
+    def acknowledge(self, packet: SubAckPacket) -> None:
+        """Have a SUBACK sent when what it says is so."""
+        asked: list[_Asked] = []
+        if self._asked:
+            asked, self._asked = self._asked, asked
+        joins = any(isinstance(each.filter, SharedFilter) and each.ready is not None for each in asked)
+        stored = self._stored(hurries=not joins)
+        waits = stored is not None or self._durable.replication.active
+        if waits or any(each.ready is not None for each in asked):
+            self._client.spawn(self._acknowledge(packet, asked, stored))
+        else:
+            self._answer(packet, asked)
+
+    async def _acknowledge(
+        self, packet: SubAckPacket, asked: list[_Asked], stored: asyncio.Future[None] | None
+    ) -> None:
+        if stored is not None:
+            await self._until(stored)
+        waiting = [(each, each.ready()) for each in asked if each.ready is not None]
+        problems = await asyncio.gather(*(ready for _, ready in waiting))
+        for (each, _), problem in zip(waiting, problems, strict=True):
+            each.problem = problem
+        await self._synced()
+        self._answer(packet, asked)
+
+    def _answer(self, packet: SubAckPacket, asked: list[_Asked]) -> None:
+        refused = {each.index: (each.filter, *each.problem) for each in asked if each.problem is not None}
+        for wanted, _, _ in refused.values():
+            self._remove(wanted)
+        self._client.acknowledge(packet, refused)
+        for each in asked:
+            if each.problem is None and each.begin is not None:
+                each.begin()
+
+    def confirm(self, send: Act) -> None:
+        """Have an UNSUBACK sent when what it says is stored, and the backups know."""
+        stored = self._stored()
+        if stored is not None or self._durable.replication.active:
+            self._client.spawn(self._confirm(send, stored))
+        else:
+            send()
+
+    async def _confirm(self, send: Act, stored: asyncio.Future[None] | None) -> None:
+        if stored is not None:
+            await self._until(stored)
+        await self._synced()
+        send()
+
+    def _stored(self, *, hurries: bool = True) -> asyncio.Future[None] | None:
+        """Wait until what was changed is stored; None: it is, or the store cannot be reached, and it is later."""
+        if hurries and self._durable.provisional.cut_off:
+            return None
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._client.delivery.when_durable(lambda: _settle(stored))
+        if stored.done():
+            return None
+        if hurries:
+            if self._unsure is None:
+                self._unsure = set()
+            self._unsure.add(stored)
+        return stored
+
+    async def _until(self, stored: asyncio.Future[None]) -> None:
+        try:
+            await stored
+        finally:
+            if self._unsure is not None:
+                self._unsure.discard(stored)
+
+    def hurry(self) -> None:
+        """The store cannot be reached."""
+        for stored in self._unsure or ():
+            _settle(stored)
+
+    async def _synced(self) -> None:
+        """Return when the backups know of the client what is so now."""
+        replication = self._durable.replication
+        if replication.active:
+            synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            replication.when_synced(self._client.client_id, lambda: _settle(synced))
+            await synced
+
+    # ── groups ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _joined(self, wanted: SharedFilter, subscription: Subscription) -> Problem | None:
+        """Return when the client is a member of a group; or why it is none."""
+        try:
+            await self._durable.groups.live()
+        except StoreFull:
+            full = NoMember(wanted.name, NO_ROOM, full=True)
+            return str(full), full.code
+        if wanted.name not in self._client.delivery.subscriptions:
+            return None  # it has unsubscribed meanwhile
+        outcome = await self._join(wanted.name, subscription)
+        return (str(outcome), outcome.code) if isinstance(outcome, NoMember) else None
+
+    async def _join(self, name: str, subscription: Subscription) -> tuple[Claim, ...] | NoMember:
+        """What the client has of a group, or why it is no member of it."""
+        if self._ended:
+            return NoMember(name, "the connection is over")
+        self._groups[name] = None
+        may = self._client.rights().may_join(name)
+        if may is False:
+            self._groups.pop(name, None)
+            return NoMember(name, NOT_AUTHORIZED, REFUSED)
+        try:
+            return await self._durable.groups.join(
+                name,
+                self._client,
+                subscription,
+                entitled=may is True,
+                session=self._holder,
+                epoch=self._epoch,
+                expiry_s=self._client.expiry_s,
+                cause=self._cause,
+            )
+        except NoMember as error:
+            self._groups.pop(name, None)
+            return error
+
+    # ── queries ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _answered(self, wanted: QueryFilter | ListingFilter) -> Problem | None:
+        """Return when the coordinator has answered, or after a while; or why it refused."""
+        problems = await self._exchange.queries.answered((wanted,))
+        return (problems[wanted.name], QUOTA_EXCEEDED) if problems else None
+
+    def _begin_query(self, wanted: QueryFilter | ListingFilter, subscription: Subscription | None) -> None:
+        """Tell the client the set of a listing, and, with a subscription, what is retained."""
+        self._exchange.queries.listings.begin(self._client, wanted.name)
+        if subscription is not None:
+            self._replay(wanted, subscription)
+
+    # ── channels ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _subscribe_channel(self, asked: Subscribe) -> None:
+        self._holds = True
+        problem = self._durable.channels.problem(self._client, asked.name)
+        held = self._hold(asked) if problem is None else None
+        self._asked.append(_Asked(asked, ready=lambda: self._held(asked, held)))
+
+    def _hold(self, asked: Subscribe) -> asyncio.Future[None]:
+        """Have a channel; done when its backend subscription is stored."""
+        name, delivery, channels = asked.name, self._client.delivery, self._durable.channels
+        before = delivery.subscriptions.get(name)
+        since = before.since if before is not None and before.qos else channels.results.tail
+        qos = min(1, int(asked.qos))
+        subscription = Subscription(identifier=asked.subscription_id, qos=qos, since=since)
+        self._exchange.subscribe(self._client, asked.filter, subscription)
+        delivery.subscribed(name, subscription)
+        return channels.backend.hold(self._holder, self._client.client_id, (name,))
+
+    async def _held(self, asked: Subscribe, held: asyncio.Future[None] | None) -> Problem | None:
+        """Return when the backend subscription is stored; or why there is none. A channel that is not known here may
+        have been defined a moment ago: it is looked for before it is refused."""
+        if held is None:
+            channels = self._durable.channels
+            await channels.backend.refresh(asked.name)
+            problem = channels.problem(self._client, asked.name)
+            if problem is not None:  # it does not exist, or has other parameters
+                return problem, SubAckReasonCode.TOPIC_FILTER_INVALID
+            held = self._hold(asked)
+            stored = self._stored(hurries=False)
+            if stored is not None:
+                await stored
+        await asyncio.wait((held,))
+        full = held.exception()
+        return None if full is None else (str(full), QUOTA_EXCEEDED)
+
+    # ── retained messages ───────────────────────────────────────────────────────────────────────────────────
+
+    def _replay(self, wanted: TopicFilter | QueryFilter | ListingFilter, subscription: Subscription) -> None:
+        """Have the client get what is retained for a filter, or for the streams of a query."""
+        client, retained, name = self._client, self._durable.retained, wanted.name
+        if name not in client.delivery.subscriptions:
+            return  # it has unsubscribed meanwhile
+        identifiers = () if subscription.identifier is None else (subscription.identifier,)
+        grants = [Grant(qos, identifiers, True) for qos in range(subscription.qos + 1)]
+        streams: list[str] | None = None  # of a query, once it has its turn
+
+        def pages(after: str | None) -> Iterator[tuple[Kept, Grant | None]]:
+            nonlocal streams
+            rights = client.rights()
+            if not isinstance(wanted, TopicFilter) and streams is None:
+                streams = sorted(self._exchange.queries.topics(wanted))
+            for kept in retained.all(name, after) if streams is None else retained.of(streams, after):
+                may = not kept.over and (rights.open or rights.may_receive(kept.publication.topic))
+                yield kept, grants[min(subscription.qos, kept.publication.qos)] if may else None
+
+        client.delivery.replay(name, pages, retained)
+
+
+def _settle(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

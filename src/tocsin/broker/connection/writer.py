@@ -1,0 +1,188 @@
+"""What leaves a connection: frames for its client, in few and cheap writes, and never more of them than are bounded.
+
+Bytes are written past the transport while nothing waits in it (``broker.forwarding.sockets``). Once the kernel takes no
+more they wait in the transport, and are counted against the budget of the client, its user and the broker. Beyond
+``outbound_max_bytes``, or without room in the budget, messages at QoS 0 are dropped and counted. Answers are not
+dropped: a client that has ANSWERS_BYTES of them waiting is read no more until it has read them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from tocsin.broker.client import ClientConnection
+from tocsin.broker.connection.topic_aliases import NONE, Aliases
+from tocsin.broker.forwarding.exchange import Exchange
+from tocsin.broker.forwarding.fanout import OutletSet
+from tocsin.broker.forwarding.sockets import NOWHERE, descriptor_of, write
+from tocsin.broker.links.link import NO_MAXIMUM
+from tocsin.core.budgets.budget import Account, Kind
+
+ANSWERS_BYTES: Final = 64 << 10  # ten thousand answers that a client did not read
+FLOOR_BYTES: Final = 16 << 10  # may wait for every connection, whatever the others have
+
+
+class ClientWriter:
+    """The outlet of one client. It has the transport from ``begin`` to ``end``."""
+
+    __slots__ = (
+        "_account",
+        "_aliases",
+        "_congested",
+        "_exchange",
+        "_outbound",
+        "_outbound_max_bytes",
+        "_owed",
+        "_owner",
+        "_transport",
+        "_written",
+        "answers_waiting",
+        "descriptor",
+        "group",
+        "send_max_bytes",
+    )
+
+    def __init__(
+        self, owner: ClientConnection, exchange: Exchange, account: Account, outbound_max_bytes: int
+    ) -> None:
+        self.send_max_bytes = NO_MAXIMUM
+        self.group = OutletSet(self)
+        self.descriptor = NOWHERE  # of its socket, while nothing waits in the transport
+        self._owner = owner
+        self._exchange = exchange
+        self._account = account  # of the bytes that the client makes us hold
+        self._outbound_max_bytes = outbound_max_bytes
+        self._transport: asyncio.Transport | None = None  # None before the connection and after its end
+        self._aliases = NONE  # topics that the client takes by number
+        self._congested = False  # the kernel takes no more for now
+        self.answers_waiting = 0  # bytes of answers that were written since the kernel took all
+        self._outbound = 0  # bytes that wait, as the budget knows them
+        self._owed = -2  # how many flushes were before the one that brings what must not be dropped
+        self._written = 0  # bytes that were ever written while some waited
+
+    # ── the connection tells ────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, transport: asyncio.Transport) -> None:
+        """There is a connection."""
+        self._transport = transport
+        self._go_direct(transport)
+
+    def end(self) -> None:
+        """Nothing more is sent. To be said before the socket is closed."""
+        self._go_direct(None)
+        self._transport = None
+
+    def bound(self, send_max_bytes: int | None, topic_alias_max: int) -> None:
+        """What the client takes, as it says itself."""
+        if topic_alias_max:
+            self._aliases = Aliases(topic_alias_max)
+        if send_max_bytes is not None:
+            self.send_max_bytes = send_max_bytes
+
+    def _go_direct(self, transport: asyncio.Transport | None) -> None:
+        """Let what is delivered be written past this transport, in which nothing waits; None: past none."""
+        descriptor = NOWHERE if transport is None else descriptor_of(transport)
+        if descriptor == self.descriptor:
+            return
+        self.descriptor = descriptor
+        self._exchange.outlet_changed()
+        if transport is not None:
+            transport.set_write_buffer_limits(0)  # so that we are told of the first byte that waits
+
+    def pause(self) -> None:
+        """The kernel takes no more for now."""
+        self._congested = True
+        self._go_direct(None)
+
+    def resume(self) -> None:
+        """The kernel has taken all."""
+        self._congested = False
+        self.answers_waiting = 0
+        if self._outbound:
+            self._account.give(Kind.OUTBOUND, self._outbound)
+            self._outbound = 0
+        self._go_direct(self._transport)
+
+    # ── what is sent ────────────────────────────────────────────────────────────────────────────────────────
+
+    def deliver(self, data: bytes, messages: int) -> None:
+        if self.descriptor != NOWHERE:
+            write(self.descriptor, self, data)
+            return
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self.full and self._owed != self._exchange.outbox.flushes - 1:
+            self._exchange.counts.dropped += messages
+            self._owner.missed()
+        else:
+            self._put(transport, data)
+
+    def answer(self, data: bytes) -> bool:
+        """Send an answer, which is never dropped; False if more of them wait than a client may leave unread."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return True
+        if self._congested:
+            self.answers_waiting += len(data)
+        self._put(transport, data)
+        return self.answers_waiting <= ANSWERS_BYTES
+
+    def _put(self, transport: asyncio.Transport, data: bytes) -> None:
+        transport.write(data)
+        if self._congested:
+            self._written += len(data)
+            self.count()
+
+    def count(self) -> int:
+        """Have the budget know how much waits; how much the kernel has taken, of a client that is behind."""
+        transport = self._transport
+        if transport is None:
+            return self._written
+        waiting = transport.get_write_buffer_size()
+        size = waiting if waiting > FLOOR_BYTES else 0
+        before, self._outbound = self._outbound, size
+        if size > before:
+            refusal = self._account.charge(Kind.OUTBOUND, size - before)
+            if refusal is not None:
+                self._outbound = before
+                self._owner.unread(refusal)
+        elif size < before:
+            self._account.give(Kind.OUTBOUND, before - size)
+        return self._written - waiting
+
+    @property
+    def full(self) -> bool:
+        transport = self._transport
+        if transport is None:
+            return True
+        if not self._congested:
+            return False
+        waiting = transport.get_write_buffer_size()
+        if waiting > FLOOR_BYTES and self._account.over(Kind.OUTBOUND):
+            return True
+        return waiting > self._outbound_max_bytes
+
+    def spill(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._put(self._transport, data)
+
+    def sever(self) -> None:
+        """Break the connection: the client cannot be served as it was promised, and knows that best in this way."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def queue(self, *frames: bytes) -> None:
+        """Send frames with this tick's others; they are owed to the client, and never dropped."""
+        self._owed = self._exchange.outbox.flushes
+        data = b"".join(map(self.aliased, frames) if self._aliases else frames)
+        self._exchange.queue(self.group, data, len(frames))
+
+    @property
+    def takes_aliases(self) -> bool:
+        return bool(self._aliases)
+
+    def aliased(self, frame: bytes) -> bytes:
+        # What is congested may be dropped, and with it the meaning of a number.
+        return frame if self._congested else self._aliases.of(frame)

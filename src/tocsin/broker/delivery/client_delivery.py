@@ -1,0 +1,426 @@
+"""The shell of ``core.delivery.machine``: one client's durable deliveries and its stored session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket
+
+from tocsin.broker.client import Client
+from tocsin.broker.delivery.catch_up import (
+    message_frame,
+    read_for,
+    read_messages,
+    read_results,
+    result_frame,
+    too_large,
+)
+from tocsin.broker.delivery.message_log import MessageLog
+from tocsin.broker.forwarding.frames import Frames
+from tocsin.broker.retained.replay import Copy, Pages, Replay
+from tocsin.core.budgets.budget import Kind
+from tocsin.core.delivery.grant import Grant
+from tocsin.core.delivery.machine import ClientDelivery
+from tocsin.core.delivery.session_cell import SESSIONS
+from tocsin.core.delivery.signals import (
+    Answered,
+    AwaitSave,
+    Began,
+    ClaimsForgotten,
+    ClaimsSettled,
+    Deliver,
+    DeliverResult,
+    Durable,
+    Ended,
+    Gone,
+    Kept,
+    Overfull,
+    ReadBatch,
+    ReadResults,
+    ReleaseAsked,
+    Reply,
+    StreamSaid,
+    Subscribed,
+    Unsubscribed,
+    Usurped,
+    Violated,
+    Writable,
+)
+from tocsin.core.delivery.stored_session import StoredSession
+from tocsin.core.delivery.window import DeliveryWindow
+from tocsin.core.forwarding.table import Subscription
+from tocsin.core.machine import Effect, Event, PutKey, Say, TimerFired
+from tocsin.core.session.signals import TakenOver, WireFailed
+from tocsin.core.shared.stored_group import Claim
+from tocsin.errors import StoreFull
+from tocsin.model.stream import Metadata, Value
+from tocsin.ports import Entry, Table
+from tocsin.runtime.faults.kill_points import AFTER_SEND, BEFORE_SEND, IN_REPLAY, reach
+from tocsin.runtime.machines.callbacks import PendingCallbacks
+from tocsin.runtime.machines.shell import Shell
+from tocsin.wire.codec import encode
+from tocsin.wire.replication import Positions
+
+if TYPE_CHECKING:
+    from tocsin.broker.channels.channels import Channels
+
+
+RESULTS_BYTES: Final = 2 << 20  # of a page of results
+SESSIONS_FULL: Final = "stored sessions take all that they may: shares.sessions_bytes, or its disk"
+
+
+class DurableDelivery:
+    """Delivers durable messages and results to one connected client, and stores its session."""
+
+    provisional = False  # the session is not taken (``broker.survival.provisional``)
+
+    __slots__ = (
+        "_cause",
+        "_changed",
+        "_channels",
+        "_connection",
+        "_departed",
+        "_gone",
+        "_level",
+        "_machine",
+        "_message_log",
+        "_replay",
+        "_settle",
+        "_shell",
+        "_tickets",
+        "_wrote",
+        "session",
+        "session_epoch",
+    )
+
+    def __init__(
+        self,
+        connection: Client,
+        message_log: MessageLog,
+        sessions: Table,
+        cause: str,
+        settle: Callable[[str, str, int], None],
+        channels: Channels,
+        changed: Callable[[str, str], None] = lambda client, name: None,
+        wrote: Callable[[str, int], None] = lambda client, size: None,
+    ) -> None:
+        self._connection = connection
+        self._wrote = wrote  # told the client, and the size of the cell that is written
+        self._changed = changed  # told the client, and the subscription that is not as it was
+        self._message_log = message_log
+        self._channels = channels
+        self._settle = settle  # told the group, the client and the position of a message that it is done with
+        self._cause = cause
+        self._machine = ClientDelivery()
+        self._shell = Shell(
+            self._machine,
+            self._carry_out,
+            self._failed,
+            tables={SESSIONS: sessions},
+            answer=self._answer,
+        )
+        # Made when needed: most clients need none of these.
+        self._tickets: PendingCallbacks | None = None  # of what is to be done when something is durable
+        self._replay: Replay | None = None
+        self._level: Callable[[], None] | None = None  # to be done when the client has caught up with the log
+        self._departed = False
+        self.session, self.session_epoch = "", 0  # the uid of the stored one, and its epoch
+        self._gone: asyncio.Future[bool] | None = None
+
+    # ── the connection tells ────────────────────────────────────────────────────────────────────────────────
+
+    def begin(
+        self,
+        session: StoredSession | None,
+        revision: int,
+        *,
+        receive_max: int,
+        prefix: str,
+        claims: tuple[tuple[str, Claim], ...] = (),
+    ) -> None:
+        """The client is accepted; ``claims`` are what it has as a member of groups, each with the group's name."""
+        self.session, self.session_epoch = ("", 0) if session is None else (session.uid, session.epoch)
+        self._post(
+            Began(
+                receive_max=receive_max,
+                prefix=prefix,
+                session=session,
+                revision=revision,
+                tail=self._message_log.tail,
+                critical_tail=self._message_log.critical_tail,
+                results_tail=self._channels.results.tail,
+                claims=claims,
+                cause=self._cause,
+            )
+        )
+
+    @property
+    def begun(self) -> bool:
+        return self._machine.state != "new"
+
+    @property
+    def here(self) -> bool:
+        """Whether the client has its session, and has not gone."""
+        return self.begun and not self._departed
+
+    @property
+    def subscriptions(self) -> dict[str, Subscription]:
+        return self._machine.subscriptions
+
+    @property
+    def streams(self) -> dict[str, dict[str, Value]]:
+        """What is known from the session of the streams that the client publishes on."""
+        return self._machine.streams
+
+    def is_unkept(self, topic: str) -> bool:
+        """Whether the session tells of a stream what no coordinator has."""
+        return topic in self._machine.unkept
+
+    def said(self, topic: str, keys: Metadata, *, kept: bool) -> None:
+        """That is said of such a stream now; ``kept``: by a coordinator."""
+        news = self.streams.get(topic, {}) != keys or self.is_unkept(topic) == (kept or not keys)
+        if self.session and self.here and news:
+            self._post(StreamSaid(topic=topic, keys=keys, kept=kept, cause=self._cause))
+
+    @property
+    def positions(self) -> Positions | None:
+        """How far the client is; None if nothing is delivered to it by position."""
+        messages, results = self._machine.messages, self._machine.results
+        if messages.others is None and results.others is None:
+            return None
+        tracks = (messages.others, results.others, results.critical, messages.critical)
+        return Positions(*(0 if each is None else each.delivery.position for each in tracks))
+
+    @property
+    def inbound_ids(self) -> tuple[int, ...]:
+        return self._machine.inbound_ids
+
+    def has_room(self, packet_id: int, topic: str) -> bool:
+        """Whether the id of one more QoS 2 message can be stored."""
+        return self._machine.has_room(packet_id, topic)
+
+    def record_id(self, packet_id: int, qos: int, topic: str) -> str:
+        return self._machine.record_id(packet_id, qos, topic, self._message_log.tail)
+
+    def behind(self, packet_id: int) -> int | None:
+        """The position behind which the log may have a QoS 2 message already; None if this is the first try."""
+        return self._machine.behind(packet_id)
+
+    def kept(self, packet_id: int) -> None:
+        """The log has the client's QoS 2 message."""
+        self._post(Kept(packet_id=packet_id, cause=self._cause))
+
+    def subscribed(self, topic_filter: str, subscription: Subscription) -> None:
+        self._post(Subscribed(topic_filter=topic_filter, subscription=subscription, cause=self._cause))
+        self._changed(self._connection.client_id, topic_filter)
+
+    def unsubscribed(self, topic_filter: str) -> None:
+        self._post(Unsubscribed(topic_filter=topic_filter, cause=self._cause))
+        self._forget_replay(topic_filter)
+        self._changed(self._connection.client_id, topic_filter)
+
+    def when_durable(self, act: Callable[[], None]) -> None:
+        """Do something once what has changed so far is durable; at once, if nothing has to be."""
+        self._post(AwaitSave(ticket=self._ticket(act), cause=self._cause))
+
+    def release(self, packet_id: int, act: Callable[[], None]) -> None:
+        """The client gives a QoS 2 packet id back; ``act`` when that is durable."""
+        self._post(ReleaseAsked(packet_id=packet_id, ticket=self._ticket(act), cause=self._cause))
+
+    def _ticket(self, act: Callable[[], None]) -> int:
+        if self._tickets is None:
+            self._tickets = PendingCallbacks()
+        return self._tickets.give(act)
+
+    def answered(self, packet: PubAckPacket | PubRecPacket | PubCompPacket) -> None:
+        reach(AFTER_SEND)
+        self._post(Answered(packet=packet, cause=self._cause))
+        self._look()
+        if self._replay is not None:
+            self._replay.more()
+
+    def congested(self, now: bool) -> None:
+        self._machine.congested = now
+        if not now:
+            self._post(Writable(cause=self._cause))
+            self._look()
+            if self._replay is not None:
+                self._replay.more()
+
+    def when_level(self, act: Callable[[], None]) -> bool:
+        """Whether the client has got all messages of the log that there are; if not, ``act`` when it has."""
+        if not self._machine.level:
+            self._level = act
+        return self._machine.level
+
+    def _look(self) -> None:
+        if self._level is not None and self._machine.level:
+            act, self._level = self._level, None
+            act()
+
+    def depart(self) -> None:
+        """Nothing is offered to the client from now on; everything up to here was."""
+        self._departed = True
+        self._pass()
+
+    def _pass(self) -> None:
+        """Everything that was dispatched up to now was offered, if it was for the client."""
+        self._machine.passed(self._message_log.tail)
+        self._machine.results.passed(self._channels.results.done)
+
+    async def end(self, expiry_s: int, *, settled: bool = False) -> bool:
+        """The connection is over; whether what it leaves was stored, or cannot be. ``settled``: no will is left."""
+        self._gone = asyncio.get_running_loop().create_future()
+        self._post(Ended(expiry_s=expiry_s, settled=settled, cause=self._cause))
+        stored = await self._gone
+        self._shell.close()
+        return stored
+
+    # ── as a member of groups ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def room(self) -> bool:
+        return self._machine.room
+
+    @property
+    def claims(self) -> DeliveryWindow | None:
+        return self._machine.claims
+
+    def forget_claims(self, packet_ids: tuple[int, ...]) -> None:
+        """That these are settled is durable."""
+        self._post(ClaimsForgotten(packet_ids=packet_ids, cause=self._cause))
+
+    # ── messages to the client ──────────────────────────────────────────────────────────────────────────────
+
+    def offer(self, entry: Entry, critical: bool, granted: Grant, frames: Frames) -> None:
+        """The hot path: an entry that the journal has just brought."""
+        if too_large(self._connection, frames, granted):
+            return
+        machine = self._machine
+        packet_id, repeat = machine.messages.offer(entry.position, granted.qos, critical, machine.congested)
+        if packet_id:
+            reach(BEFORE_SEND)
+            self._connection.queue(frames.of(self._connection.version, granted, packet_id, repeat))
+
+    def offer_result(self, place: int, critical: bool, granted: Grant, frames: Frames) -> None:
+        """The same of a result that a notice has just brought; at QoS 0 it is sent once."""
+        if too_large(self._connection, frames, granted):
+            return
+        packet_id, repeat = 0, False
+        if granted.qos:
+            packet_id, repeat = self._machine.results.offer(place, critical, self._machine.congested)
+        if packet_id or not granted.qos:
+            reach(BEFORE_SEND)
+            self._channels.sent += 1
+            self._connection.queue(frames.of(self._connection.version, granted, packet_id, repeat))
+
+    def replay(self, name: str, pages: Pages, copy: Copy) -> None:
+        """Send the retained messages of a subscription, as fast as the client takes them."""
+        if self._replay is None:
+            self._replay = Replay(self._connection, self._machine, copy)
+        self._replay.add(name, pages)
+
+    def _forget_replay(self, name: str) -> None:
+        if self._replay is not None:
+            self._replay.cancel(name)
+
+    def _answer(self, event: Event) -> None:
+        """A timer has fired, or the store has answered."""
+        if type(event) is TimerFired and not self._departed:
+            self._pass()  # so that what is stored does not lag behind a quiet client
+        self._post(event)
+
+    def _post(self, event: Event) -> None:
+        self._machine.heard_us = self._connection.heard_us
+        self._shell.post(event)
+
+    # ── the machine's effects ───────────────────────────────────────────────────────────────────────────────
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Deliver() | DeliverResult():
+                self._deliver(effect)
+            case Reply(packet=packet):
+                self._connection.queue(encode(packet, self._connection.version))
+            case ClaimsSettled(claims=claims):
+                for group, position, _ in claims:
+                    self._settle(group, self._connection.client_id, position)
+            case ReadBatch() | ReadResults():
+                self._shell.spawn(self._read(effect))
+            case PutKey(value=value):
+                self._wrote(self._connection.client_id, len(value))
+                self._shell.carry_out(effect)
+            case Durable(tickets=tickets):
+                assert self._tickets is not None, "they were given"
+                self._tickets.redeem(tickets)
+            case Say():
+                self._shell.say(effect, subscriber=self._connection.client_id)
+            case Overfull():
+                self._connection.exhausted(StoreFull("store the session", SESSIONS_FULL))
+            case Violated(error=error):
+                self._connection.post(WireFailed(error=error, cause=self._cause))
+            case Usurped():
+                self._connection.post(TakenOver(cause=self._cause))
+            case Gone(unstored=unstored):
+                if self._gone is not None and not self._gone.done():
+                    self._gone.set_result(not unstored)
+            case _:
+                self._shell.carry_out(effect)
+
+    async def _read(self, asked: ReadBatch | ReadResults) -> None:
+        """Read a page when there is room for it, and have it sent."""
+        connection, subscriptions = self._connection, self.subscriptions
+        size = self._page_bytes(asked)
+        await self._room(size)
+        try:
+            found: Event
+            if isinstance(asked, ReadBatch):
+                found = await read_messages(asked, self._message_log, connection, subscriptions)
+            else:
+                found = await read_results(asked, self._channels, connection, subscriptions)
+            # A connection that is over may receive nothing: all of the page would count as settled.
+            if not self._departed:
+                self._post(found)
+        finally:
+            connection.account.give(Kind.PAGES, size)
+        self._look()
+
+    def _page_bytes(self, asked: ReadBatch | ReadResults) -> int:
+        size = RESULTS_BYTES
+        if isinstance(asked, ReadBatch):
+            _, size = self._message_log.pages_of(read_for(asked.filters), asked.critical)
+        return min(size, self._connection.account.limit(Kind.PAGES))
+
+    async def _room(self, size: int) -> None:
+        """Take so many bytes for a page; wait while there is no room for it, or for what would be sent of it."""
+        account = self._connection.account
+        while True:
+            if account.over(Kind.OUTBOUND):
+                await self._when_room(Kind.OUTBOUND, 1)
+            elif account.room(Kind.PAGES) < size:
+                await self._when_room(Kind.PAGES, size)
+            else:
+                refusal = account.take(Kind.PAGES, size)
+                if refusal is None:
+                    return
+                await asyncio.get_running_loop().create_future()  # the connection is over, and so is this
+
+    async def _when_room(self, kind: Kind, size: int) -> None:
+        room = asyncio.Event()
+        self._connection.account.when_room(kind, size, room.set)
+        await room.wait()
+
+    def _deliver(self, effect: Deliver | DeliverResult) -> None:
+        reach(IN_REPLAY)
+        connection = self._connection
+        if isinstance(effect, Deliver):
+            connection.queue(message_frame(effect, connection))
+        else:
+            self._channels.sent += 1
+            connection.queue(result_frame(effect, self._channels, connection, self.subscriptions))
+
+    def _failed(self, error: BaseException) -> None:
+        """The client has to come back: what it was sent and what it settled is stored, or is sent again."""
+        self._connection.post(TakenOver(cause=self._cause))

@@ -1,0 +1,308 @@
+"""One client's way in and out: its session is taken, its delivery begins, and what its connection leaves is stored.
+
+``Entrance`` takes a session after everything that an earlier connection of the client still has to store, and tells the
+other brokers of it; and it lets clients go that came to another broker. ``Departures`` stores what a connection leaves.
+``Endings`` is what both know: which connections are over, and not stored yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from itertools import count
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tocsin.broker.channels.channels import Channels
+from tocsin.broker.client import Client
+from tocsin.broker.delivery.announcements import Arrivals
+from tocsin.broker.delivery.client_delivery import DurableDelivery
+from tocsin.broker.delivery.message_log import MessageLog
+from tocsin.broker.delivery.session_store import HANDED, Sessions
+from tocsin.broker.delivery.wills import Wills
+from tocsin.broker.door.ownership import Ownership
+from tocsin.broker.shared.groups import Groups
+from tocsin.broker.survival.orphans import Orphans
+from tocsin.broker.survival.provisional import CutOff, Provisional, ProvisionalDelivery
+from tocsin.broker.survival.replication import Replicating
+from tocsin.broker.survival.takeover import Takeovers
+from tocsin.core.access.ownership import Claim, may_take
+from tocsin.core.delivery.stored_session import StoredSession
+from tocsin.core.delivery.taking import Abandoned, NotYours
+from tocsin.core.session.signals import Accepted
+from tocsin.errors import TocsinError
+from tocsin.ports import BusMessage
+from tocsin.runtime.machines.clock import wall_us
+from tocsin.runtime.machines.tasks import Tasks
+
+if TYPE_CHECKING:
+    from tocsin.broker.door.clients import Clients
+
+
+class RecordPrefixes:
+    """What record ids begin with: one prefix for each connection, never given out twice. ``life`` differs at every
+    start of the broker."""
+
+    def __init__(self, broker: str, life: str) -> None:
+        self._begins = f"{broker}.{life}"
+        self._numbers = count(1)
+
+    def next(self) -> str:
+        return f"{self._begins}.{next(self._numbers)}"
+
+
+class Endings:
+    """Connections that are over, while what they leave is being stored: the last one of each client."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def began(self, client: str, task: asyncio.Task[None]) -> None:
+        """What a client's connection leaves is being stored by this task."""
+        self._tasks[client] = task
+
+        def done(task: asyncio.Task[None]) -> None:
+            if self._tasks.get(client) is task:
+                del self._tasks[client]
+
+        task.add_done_callback(done)
+
+    def ending(self, client: str) -> bool:
+        """Whether something of an earlier connection of this client is left to store."""
+        return client in self._tasks
+
+    async def ended(self, client: str) -> None:
+        """Return when nothing of an earlier connection of this client is left to store."""
+        task = self._tasks.get(client)
+        if task is not None:
+            await asyncio.wait({task})
+
+
+class Deliveries:
+    """Makes the delivery of each client that comes."""
+
+    def __init__(
+        self,
+        message_log: MessageLog,
+        sessions: Sessions,
+        groups: Groups,
+        channels: Channels,
+        replication: Replicating,
+        provisional: Provisional,
+    ) -> None:
+        self._message_log = message_log
+        self._sessions = sessions
+        self._groups = groups
+        self._channels = channels
+        self._provisional = provisional
+        self._changed = replication.changed  # one object for all deliveries
+
+    def attend(self, connection: Client, cause: str) -> DurableDelivery:
+        return DurableDelivery(
+            connection,
+            self._message_log,
+            self._sessions.table,
+            cause,
+            self._groups.settle,
+            self._channels,
+            self._changed,
+            self._sessions.quota.wrote,
+        )
+
+    def attend_provisionally(
+        self, connection: Client, cause: str, accepted: Accepted, error: TocsinError, owner: str
+    ) -> DurableDelivery | None:
+        """The same of a client whose session could not be taken for this error, which is raised if it counts; None if
+        the client has no session that lasts."""
+        client, clean, expiry_s = connection.client_id, accepted.clean_start, accepted.session_expiry_s
+        if isinstance(error, NotYours) or not self._provisional.cut_off:
+            raise error
+        record = self._provisional.admit(client, owner=owner, clean=clean, expiry_s=expiry_s)
+        if record is None:
+            return None
+        delivery = ProvisionalDelivery(
+            connection,
+            self._message_log,
+            self._sessions.table,
+            cause,
+            self._groups.settle,
+            self._channels,
+            self._changed,
+            record=record,
+            positions=self._provisional.positions(client),
+        )
+        self._provisional.came(client, delivery)
+        return delivery
+
+
+class Entrance:
+    """Takes the sessions of clients that come here, and lets those go that came to another broker."""
+
+    def __init__(
+        self,
+        broker: str,
+        clients: Clients,
+        message_log: MessageLog,
+        sessions: Sessions,
+        arrivals: Arrivals,
+        endings: Endings,
+        ownership: Ownership,
+        provisional: Provisional,
+        replication: Replicating,
+        takeovers: Takeovers,
+    ) -> None:
+        self._broker = broker
+        self._clients = clients
+        self._message_log = message_log
+        self._sessions = sessions
+        self._arrivals = arrivals
+        self._endings = endings
+        self._ownership = ownership
+        self._provisional = provisional
+        self._replication = replication
+        self._takeovers = takeovers
+
+    async def take(
+        self,
+        client: str,
+        *,
+        owner: str,
+        clean: bool,
+        expiry_s: int,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> tuple[StoredSession, int, bool] | None:
+        """Make a client's session ours, after whatever an earlier connection of it here still has to store; unless it
+        is no longer ``wanted`` (``Abandoned``), or the session is another user's (``NotYours``). The other brokers are
+        told after that.
+        """
+        if not wanted():
+            raise Abandoned(client)
+        came_us = self._arrivals.came(client)
+        claim = Claim(client, owner, self._broker, came_us)
+        self._takeovers.lives(claim, back=not clean)
+        if self._provisional.cut_off:
+            raise CutOff(client)
+        await self._endings.ended(client)
+        await self._arrivals.settled(client)
+        await self._provisional.settled(client)
+        taken = await self._sessions.take(
+            client,
+            owner=owner,
+            clean=clean,
+            expiry_s=expiry_s,
+            tail=self._message_log.tail,
+            came_us=came_us,
+            wanted=wanted,
+        )
+        if wanted():
+            stored = taken is not None and bool(owner)
+            self._arrivals.tell(msgspec.structs.replace(claim, stored=stored, inside=True), back=not clean)
+        if taken is None:
+            return None
+        session, revision, resumed = taken
+        self._replication.backup.note_taken(session.uid, session.epoch)
+        return await self._recall(session), revision, resumed
+
+    async def _recall(self, session: StoredSession) -> StoredSession:
+        """Find out which of a client's QoS 2 messages the log has, where nobody lived to say so."""
+        found = [
+            packet_id
+            for packet_id, (since, topic) in session.sought.items()
+            if packet_id in session.inbound
+            and await self._message_log.has(session.inbound[packet_id], topic, since)
+        ]
+        return msgspec.structs.replace(session, received=(*session.received, *found)) if found else session
+
+    def client_came(self, client: str, owner: str) -> None:
+        """A client came that wants no session: an old one is forgotten, by the way."""
+        claim = Claim(client, owner, self._broker, self._arrivals.came(client), inside=True)
+        self._takeovers.lives(claim, back=False)
+        # What is said on the bus while it is cut off would be heard later, when it is no longer true.
+        if self._provisional.cut_off:
+            with contextlib.suppress(NotYours):
+                self._provisional.began_anew(client, owner)
+        else:
+            self._arrivals.tell(claim, back=False)
+            self._arrivals.begins_anew(client, owner)
+
+    def client_went(self, client: str) -> None:
+        """No connection here has this client any more."""
+        self._arrivals.went(client)
+
+    # ── clients elsewhere ───────────────────────────────────────────────────────────────────────────────────
+
+    async def hand_over(self, request: BusMessage) -> bytes:
+        """Another broker asks for a client's session: let the client go, unless it came here after it came there."""
+        client, came_us = Sessions.wanted(request)
+        if self._arrivals.since(client, came_us):
+            return HANDED.seal(b"newer here")
+        self._clients.let_go(client)
+        await self._endings.ended(client)
+        return HANDED.seal(b"yours")
+
+    async def hear(self, words: AsyncIterator[BusMessage]) -> None:
+        """Hear which clients have come to other brokers, for as long as the broker lives."""
+        async for word in words:
+            for arrival in self._arrivals.elsewhere(word):
+                self._came_elsewhere(arrival.claim, back=arrival.back)
+
+    def _came_elsewhere(self, theirs: Claim, *, back: bool) -> None:
+        if self._ownership.objects(theirs):
+            self._ownership.object_to(theirs)  # nobody came who is entitled to that id
+            return
+        if self._clients.gives_way(theirs.client, theirs.owner):
+            self._clients.let_go(theirs.client)
+        self._takeovers.lives(theirs, back=back)
+        self._replication.moved(theirs.client, theirs.owner)
+        quota = self._sessions.quota
+        user = quota.user_of(theirs.client)
+        if user is not None and may_take(user, theirs.owner):
+            quota.over(theirs.client)  # it counts there, or is no more
+
+
+class Departures:
+    """Stores what connections leave, and tells the backups of it."""
+
+    def __init__(
+        self,
+        message_log: MessageLog,
+        sessions: Sessions,
+        endings: Endings,
+        orphans: Orphans,
+        wills: Wills,
+        provisional: Provisional,
+        replication: Replicating,
+        tasks: Tasks,
+    ) -> None:
+        self._message_log = message_log
+        self._quota = sessions.quota
+        self._endings = endings
+        self._orphans = orphans
+        self._wills = wills
+        self._provisional = provisional
+        self._replication = replication
+        self._tasks = tasks
+
+    def left(self, connection: Client, expiry_s: int, owner: str) -> None:
+        """A client's connection is over: store what it leaves, and tell the backups."""
+        if self._provisional.severed or self._provisional.cut_off:
+            self._provisional.left(connection, owner, expiry_s)
+        will = self._wills.unsettled(connection.client_id)
+        if will is not None:
+            will = msgspec.structs.replace(will, since=self._message_log.tail)
+        self.end(connection.client_id, connection.delivery, expiry_s, settled=will is None)
+        if expiry_s:
+            self._quota.left(connection.client_id, wall_us() + expiry_s * 1_000_000)
+        else:
+            self._quota.over(connection.client_id)
+        self._replication.went(connection, expiry_s, will)
+
+    def end(self, client: str, delivery: DurableDelivery, expiry_s: int, *, settled: bool = False) -> None:
+        """A client's connection is over: store what it leaves. ``settled``: no will of it is left."""
+        self._endings.began(client, self._tasks.spawn(self._end(client, delivery, expiry_s, settled)))
+
+    async def _end(self, client: str, delivery: DurableDelivery, expiry_s: int, settled: bool) -> None:
+        if not await delivery.end(expiry_s, settled=settled):
+            self._orphans.left(client, delivery.session, delivery.session_epoch, expiry_s)

@@ -1,0 +1,211 @@
+"""Stored sessions: taking one over, writing it, letting it go. One cell of a table for each client that wants one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from tocsin.broker.channels.backend_subscriptions import BackendSubscriptions
+from tocsin.core.access.ownership import may_take
+from tocsin.core.budgets.session_quota import SessionQuota
+from tocsin.core.delivery.session_cell import SESSIONS
+from tocsin.core.delivery.stored_session import StoredSession, decode_session, session_key
+from tocsin.core.delivery.taking import (
+    AskHandOver,
+    ChannelsHeld,
+    ClientGone,
+    CountRoom,
+    GiveUpChannels,
+    HandOverEnded,
+    HoldChannels,
+    KeepChannels,
+    NoSession,
+    RoomCounted,
+    SessionReplaced,
+    SessionTaken,
+    SessionTaking,
+    TakeAsked,
+    TakeFailed,
+    Unreadable,
+)
+from tocsin.core.machine import Effect, Event, GetKey, PutKey, Say, StoreFailed
+from tocsin.errors import Conflict, StoreFull, TocsinError
+from tocsin.model.versions import UNREADABLE, Format
+from tocsin.ports import Bus, BusMessage, Cell, Table
+from tocsin.runtime.machines.clock import token_hex, wall_us
+from tocsin.runtime.machines.requests import outcome
+
+HAND_OVER: Final = Format("a request for a session", spoken=True)
+HANDED: Final = Format("the answer to a request for a session", spoken=True)
+HAND_OVER_DEADLINE_S: Final = 2.0  # for the broker that has the client to let it go; then it is taken
+
+
+class Sessions:
+    """The sessions of the network, as one broker sees them."""
+
+    def __init__(
+        self,
+        table: Table,
+        bus: Bus,
+        *,
+        network: str,
+        broker: str,
+        over: Callable[[StoredSession], None] = lambda session: None,
+        backend: BackendSubscriptions | None = None,
+        quota: SessionQuota | None = None,
+    ) -> None:
+        self.table = table
+        self._backend = backend  # of the channels in sessions
+        self.quota = quota or SessionQuota(1_000_000, 1 << 40, 100)
+        self._bus = bus
+        self._network = network
+        self._broker = broker
+        self._over = over  # told of a session that is replaced or forgotten
+        self._log = structlog.get_logger()
+
+    async def take(
+        self,
+        client: str,
+        *,
+        owner: str,
+        clean: bool,
+        expiry_s: int,
+        tail: int,
+        came_us: int = 0,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> tuple[StoredSession, int, bool] | None:
+        """Make a client's session ours, resumed or (``clean``, or there is none) new: with its cell's revision, and
+        whether it was resumed. None if there is none, and none is to last (``expiry_s`` 0).
+
+        Whoever has the client now is asked to let it go, so that nothing that it knows is lost, unless it came there
+        after it came here (``came_us``). ``Abandoned`` if it is no longer ``wanted`` here: a client that has gone on
+        must not lose its session to a connection that it has given up.
+        """
+        machine = SessionTaking(client, self._broker)
+        asked = TakeAsked(
+            owner=owner, clean=clean, expiry_s=expiry_s, tail=tail, uid=token_hex(8), cause=client
+        )
+        effects = machine.handle(asked, wall_us())
+        try:
+            while True:
+                *first, last = effects  # what is asked for, or how it ended
+                for effect in first:
+                    self._carry_out(effect)
+                match last:
+                    case SessionTaken(session=session, revision=revision, resumed=resumed):
+                        self.quota.serves(client, owner, last.size, made=last.made)
+                        return session, revision, resumed
+                    case NoSession():
+                        return None
+                    case TakeFailed(error=error):
+                        raise error
+                event: Event = ClientGone(cause=client)
+                if wanted() or not isinstance(last, AskHandOver | PutKey):
+                    event = await self._outcome(last, came_us)
+                effects = machine.handle(event, wall_us())
+        except BaseException:
+            if machine.state in ("holding", "writing"):  # nobody waits any more for what was under way
+                for effect in machine.handle(ClientGone(cause=client), wall_us()):
+                    self._carry_out(effect)
+            raise
+
+    async def _outcome(self, asked: Effect, came_us: int) -> Event:
+        """Do what a machine asks for; what came of it."""
+        cause = asked.cause
+        match asked:
+            case GetKey() | PutKey():
+                event = await outcome(asked, {}, {SESSIONS: self.table})
+                full = isinstance(event, StoreFailed) and isinstance(event.error, StoreFull)
+                self.quota.refused += full and isinstance(asked, PutKey)
+                return event
+            case AskHandOver(session=session):
+                await self._ask_for(session, came_us)
+                return HandOverEnded(cause=cause)
+            case CountRoom(owner=owner):
+                return RoomCounted(problem=self.quota.no_room(owner, wall_us()), cause=cause)
+            case HoldChannels(session=session):
+                try:
+                    if self._backend is not None:
+                        await self._backend.prepare(session)
+                except TocsinError as error:
+                    return ChannelsHeld(error=error, cause=cause)
+                return ChannelsHeld(cause=cause)
+        raise AssertionError(f"no way to carry out {asked}")
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case SessionReplaced(session=session):
+                self._over(session)
+            case KeepChannels(session=session) if self._backend is not None:
+                self._backend.moved(session)
+            case GiveUpChannels(session=session) if self._backend is not None:
+                self._backend.abandon(session)
+            case Say(text=text, level=level, facts=facts):
+                getattr(self._log, level)(text, **facts)
+
+    async def owner_of(self, client: str) -> str | None:
+        """Whose the stored session of a client is; None if there is none.
+
+        A plain read: old news does no harm here. Whoever takes the session compares its owner again with the write, and
+        whoever forgets it reads freshly. A client that is let in by old news under another user's id gets nothing
+        of that user's, and has to go when that user comes.
+        """
+        before = self._decoded(await self.table.get(session_key(client)))
+        return None if before is None else before.owner
+
+    async def discard(self, client: str, owner: str) -> None:
+        """A client came that wants no session: an old one, if it is its own, is forgotten.
+
+        By a fresh read: with old news that there is none, it would come back to a client that began anew.
+        """
+        cell = await self.table.get(session_key(client), fresh=True)
+        before = self._decoded(cell)
+        if before is not None and not may_take(before.owner, owner):
+            return
+        if cell is not None and (before is None or before.broker in ("", self._broker)):
+            try:
+                await self.table.delete(session_key(client), revision=cell.revision)
+            except Conflict:
+                return  # somebody has just taken it
+            if before is not None:
+                self._over(before)
+
+    def _decoded(self, cell: Cell | None) -> StoredSession | None:
+        if cell is None:
+            return None
+        try:
+            return decode_session(cell.value)
+        except UNREADABLE as error:
+            self._log.error(
+                "a stored session cannot be read, and stays as it is", key=cell.key, problem=str(error)
+            )
+            raise Unreadable(cell.key, str(error)) from None
+
+    async def _ask_for(self, session: StoredSession, came_us: int) -> None:
+        try:
+            answer = await self._bus.request(
+                self.hand_over_subject(session.broker),
+                HAND_OVER.seal(f"{came_us} {session.client}".encode()),
+                deadline_s=HAND_OVER_DEADLINE_S,
+            )
+            HANDED.open(answer)
+        except TocsinError as error:
+            self._log.info(
+                "session is taken from a broker that did not say that it let it go",
+                subscriber=session.client,
+                epoch=session.epoch,
+                broker=session.broker,
+                problem=str(error),
+            )
+
+    def hand_over_subject(self, broker: str) -> str:
+        """Where a broker is asked to let a client go."""
+        return f"{self._network}.session.{broker}"
+
+    @staticmethod
+    def wanted(request: BusMessage) -> tuple[str, int]:
+        """The client that a hand-over request names, and when it came to who asks."""
+        came, _, client = HAND_OVER.open(request.payload).decode(errors="replace").partition(" ")
+        return client, int(came) if came.isdecimal() else 0

@@ -1,0 +1,196 @@
+"""Wills on asyncio: the ones that wait (``core.survival.wills``), publishing one, finding out if one is settled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from tocsin.broker.delivery.message_log import MessageLog
+from tocsin.broker.retained.writer import RetainedWriter, Waiting
+from tocsin.config import Budgets
+from tocsin.core.budgets.budget import Budget, Kind, bounds_of
+from tocsin.core.delivery.stored_session import decode_session, session_key
+from tocsin.core.retained.write_order import WriteTurn
+from tocsin.core.survival.wills import Cancel, Publish, Reserve, Told, Verdict, WaitingWills, came_since
+from tocsin.errors import FormatNewer, StoreFull, TocsinError
+from tocsin.model.publication import Publication
+from tocsin.model.subjects import fits
+from tocsin.ports import Table
+from tocsin.runtime.machines.tasks import Tasks
+from tocsin.wire.replication import Bequest
+
+WILL_AGAIN_S: Final = 5.0  # before a will is tried again that the store had no room for
+LOOK_AGAIN_S: Final = 1.0  # after a failure of the store
+LOOK_LATER_S: Final = 30.0  # before looking again at what only a newer release can read: a person has to act
+
+
+class Wills(WaitingWills):
+    """The wills that wait at one broker, within its budget."""
+
+    def __init__(
+        self,
+        publish: Publish,
+        settled: Callable[[str], None] = lambda client: None,
+        budget: Budget | None = None,
+    ) -> None:
+        super().__init__(publish, _later, settled, _reserving(budget or Budget(bounds_of(Budgets()))))
+
+
+class Rules(Protocol):
+    """Whose rights count: they change, and copies of wills come from other brokers."""
+
+    def allows(self, will: Bequest) -> bool: ...
+
+
+class WillPublisher:
+    """Publishes wills that are due. ``announce`` sends a QoS 0 message that no connection sends, ``void`` notes the id
+    of a will that is settled, ``prefix`` makes record ids for wills that have none."""
+
+    def __init__(
+        self,
+        message_log: MessageLog,
+        retained_writer: RetainedWriter,
+        rules: Rules,
+        *,
+        announce: Callable[[Publication], None],
+        void: Callable[[str], None],
+        prefix: Callable[[], str],
+    ) -> None:
+        self._message_log = message_log
+        self._retained_writer = retained_writer
+        self._rules = rules
+        self._announce = announce
+        self._void = void
+        self._prefix = prefix
+        self._log = structlog.get_logger()
+
+    def publish(self, will: Bequest, done: Told) -> None:
+        """A will that is due. ``done`` when it was sent, or the log has it, or refuses it for good; or if its client
+        may not publish it, by the rules as they are here and now."""
+        publication = will.publication
+
+        def told() -> None:
+            self._void(will.record_id)
+            done()
+
+        if not self.allows(will):
+            told()
+        elif publication.qos == 0:
+            if publication.retain:
+                self._retained_writer.keep_if_room(publication, will.owner)
+            self._announce(publication)
+            told()
+        elif fits(publication.topic):
+            self._commit(will, told)
+        else:
+            told()
+
+    def allows(self, will: Bequest) -> bool:
+        """Whether the client that left a will may publish it."""
+        if self._rules.allows(will):
+            return True
+        publication = will.publication
+        facts = {"subscriber": publication.client, "user": will.owner, "topic": publication.topic}
+        self._log.warning("a will is not published: its client may not publish there", **facts)
+        return False
+
+    def _commit(self, will: Bequest, told: Told) -> None:
+        """Have the log take a will, for as long as that takes."""
+        publication, writer = will.publication, self._retained_writer
+        place: WriteTurn[Waiting] | None = None
+        if publication.retain and writer.refusal(publication, will.owner) is None:
+            place = writer.expect(publication.topic, publication, will.owner)
+        elif publication.retain:  # there is no room: it is published, and not retained
+            publication = msgspec.structs.replace(publication, retain=False)
+        # Another broker that stands in may have been first.
+        shared = self._message_log.past if will.record_id else None
+        record_id = will.record_id or self._prefix()
+
+        def commit() -> None:
+            self._message_log.commit(publication, record_id, stored, shared)
+
+        def stored(error: TocsinError | None, position: int) -> None:
+            if isinstance(error, StoreFull):  # late is not what was asked for, lost is worse
+                self._log.error("a will waits until the store has room", problem=str(error))
+                asyncio.get_running_loop().call_later(WILL_AGAIN_S, commit)
+                return
+            if place is not None and error is None:
+                writer.keep(publication, position=position, place=place)
+            elif place is not None:
+                writer.withdraw(place)
+            told()
+
+        commit()
+
+
+class Witness(Protocol):
+    """The other brokers, as they are asked about wills."""
+
+    async def know_settled(self, *names: str) -> bool:
+        """Whether anybody knows that a will is settled, by any of its names."""
+        ...
+
+
+class WillInquiries:
+    """Finds out whether a will that was found in a copy is settled: from the store, and from the other brokers."""
+
+    def __init__(self, sessions: Table, message_log: MessageLog, witnesses: Witness, tasks: Tasks) -> None:
+        self._sessions = sessions
+        self._message_log = message_log
+        self._witnesses = witnesses
+        self._tasks = tasks
+        self._log = structlog.get_logger()
+
+    def ask(self, client: str, will: Bequest, verdict: Verdict) -> None:
+        """Call ``verdict`` when it is known whether a client's will is settled."""
+        self._tasks.spawn(self._look_for(client, will, verdict))
+
+    async def _look_for(self, client: str, will: Bequest, verdict: Verdict) -> None:
+        """See in the store whether a client has come somewhere since it left this will, and ask the other brokers
+        whether the will is settled. It can wait for that, as what it would be written to is in the store, too."""
+        settled = False
+        while True:
+            try:
+                settled = await self._is_settled(client, will)
+                break
+            except FormatNewer as error:
+                # A broker of a newer release serves, or served, the client: whether it lives is not known here, and a
+                # will that waits is better than one of a client that lives.
+                self._log.error("a will waits: its client's session is unreadable here", problem=str(error))
+                await asyncio.sleep(LOOK_LATER_S)
+            except TocsinError as error:
+                if not error.retryable:
+                    break
+                await asyncio.sleep(LOOK_AGAIN_S)
+        verdict(settled or await self._witnesses.know_settled(*will.names))
+
+    async def _is_settled(self, client: str, will: Bequest) -> bool:
+        """Whether the store knows that a will is settled: its client has come since, or the log has it."""
+        cell = await self._sessions.get(session_key(client), fresh=True)
+        if came_since(will, None if cell is None else decode_session(cell.value)):
+            return True
+        publication = will.publication
+        if not will.since or not publication.qos or not fits(publication.topic):
+            return False
+        return await self._message_log.has(will.record_id, publication.topic, will.since)
+
+
+def _reserving(budget: Budget) -> Reserve:
+    """Each will has an account of its own, as the connection that it outlives had."""
+
+    def reserve(user: str, size: int) -> Cancel | None:
+        account = budget.account(user)
+        if account.take(Kind.SESSIONS, size) is None:
+            return account.close
+        account.close()
+        return None
+
+    return reserve
+
+
+def _later(delay_s: int, act: Callable[[], None]) -> Cancel:
+    return asyncio.get_running_loop().call_later(delay_s, act).cancel

@@ -1,0 +1,391 @@
+"""The broker's door: accepts connections within bounds, has them asked who they are, and knows who is in.
+
+    accepted ──► half open ──CONNECT──► asked who it is (``broker.door.authentication``) ──► in, under its client id
+
+Bounds, before anything is spent on a connection: how many an address may open in a second, how many sockets there
+are, and how many of them have not said CONNECT. If there are too many of the last kind the oldest goes: whoever means
+it says CONNECT within milliseconds, and whoever does not must not keep others out. With TLS all of this comes before
+the handshake.
+
+Once it is closed nobody comes in any more, also not by a socket that the loop had accepted just before: a process may
+go on under another name (``broker.main``), and would serve such a client under the old one, with nobody to send it on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+import structlog
+
+from tocsin.broker.connection.connection import Connection
+from tocsin.broker.connection.turns import Turns
+from tocsin.broker.delivery.durable import Durable
+from tocsin.broker.door.authentication import Authenticator
+from tocsin.broker.door.clients import Clients
+from tocsin.broker.door.overdue import Packets, Unread
+from tocsin.broker.door.ownership import Ownership
+from tocsin.broker.door.redirects import Redirects
+from tocsin.broker.forwarding.exchange import Exchange
+from tocsin.config import Limits
+from tocsin.core.access.admission import Admission, is_loopback, source_of
+from tocsin.core.access.rights import Rights, Who
+from tocsin.core.rates import Bucket, Buckets
+from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session.signals import (
+    Accepted,
+    Authenticate,
+    Authenticated,
+    Close,
+    PeerClosed,
+    Rejected,
+    ServerStopping,
+    TakenOver,
+)
+from tocsin.errors import PortTaken
+from tocsin.model.network import BrokerInfo, Scheme
+from tocsin.runtime.machines.clock import monotonic_s, now_us
+from tocsin.runtime.machines.tasks import Ending, Tasks
+from tocsin.runtime.security.files import Changed, Guard
+
+BACKLOG: Final = 1_024  # connections that wait to be accepted; the kernel's somaxconn bounds it as well
+ADDRESSES_MAX: Final = 10_000  # whose rate is remembered; at about 300 B each, 3 MB
+BURST_S: Final = 10  # an address may open as many connections at once as it may in this time
+ACCEPT_PAUSE_S: Final = 0.1  # when the process has no descriptor left
+EXHAUSTED_SAID_S: Final = 10.0  # between two lines of the log that say the same of clients
+TLS_CLOSE_S: Final = 5.0  # for the peer's last word in TLS
+
+Wrap = Callable[[Connection], asyncio.Protocol]
+
+
+def _bare(connection: Connection) -> asyncio.Protocol:
+    return connection
+
+
+def _nowhere(asked: Authenticate, scheme: Scheme) -> str | None:
+    return None
+
+
+def listening_socket(host: str, port: int, broker_id: str) -> socket.socket:
+    """A bound socket that listens.
+
+    Its protocol is named (IPPROTO_TCP), because asyncio switches Nagle's delay off only on sockets that say so.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise PortTaken(host, port, f"broker {broker_id}", "the port of that broker") from None
+    listening.setblocking(False)
+    return listening
+
+
+class Listener:
+    """The door of one broker. ``register`` is who is in, ``guard`` has users, rules and certificates, ``durable`` is
+    what each connection is given. ``elsewhere`` is the server reference for a client of some scheme that cannot be
+    here; ``rights_changed`` is called when the rules may answer otherwise than before."""
+
+    def __init__(
+        self,
+        own: BrokerInfo,
+        limits: Limits,
+        register: Clients,
+        exchange: Exchange,
+        durable: Durable,
+        ownership: Ownership,
+        guard: Guard,
+        *,
+        rights_changed: Callable[[], None],
+        elsewhere: Callable[[Scheme], str | None],
+        redirects: Redirects | None,
+    ) -> None:
+        self.own = own
+        self.register = register
+        self._redirects = redirects
+        self.exchange = exchange
+        self.durable = durable
+        self.outbound_max_bytes = limits.outbound_max_bytes
+        self.limits = SessionLimits(
+            connect_deadline_us=round(limits.connect_deadline_s * 1e6),
+            packet_max_bytes=limits.packet_max_bytes,
+            subscriptions_max=limits.subscriptions_per_client,
+            subscriptions_max_bytes=limits.subscription_bytes_per_client,
+            topic_max_bytes=limits.topic_max_bytes,
+            topic_max_levels=limits.topic_depth_max,
+            keep_alive_max_s=limits.keep_alive_max_s,
+            session_expiry_max_s=limits.session_expiry_max_s,
+            receive_max=limits.receive_max,
+            topic_alias_max=limits.topic_alias_max,
+            subscription_ids=True,
+        )
+        self.guard = guard
+        self._rights_changed = rights_changed
+        self._sockets_max = limits.connections_max + limits.half_open_max
+        self._half_open_max = limits.half_open_max
+        self._publish_rate, self._publish_burst = limits.publish_rate, limits.publish_burst
+        rate = limits.connection_rate
+        self._rates: Buckets[str] | None = Buckets(rate, rate * BURST_S, ADDRESSES_MAX) if rate else None
+        self._connections = register.origins
+        self._half_open: dict[Connection, None] = {}  # oldest first; those in a TLS handshake too
+        self._handshakes: dict[Connection, asyncio.Task[None]] = {}
+        self._clients = register.present
+        self._elsewhere = elsewhere
+        sent_on = redirects.sent_on if redirects is not None else _nowhere
+        self._authenticator = Authenticator(
+            Admission(limits.connections_max, guard.policy),
+            guard,
+            register,
+            elsewhere,
+            sent_on,
+            asks=ownership.asks,
+            entitled=ownership.entitled,
+        )
+        self.turns = Turns(lambda act: asyncio.get_running_loop().call_soon(act))
+        self.packets = Packets(monotonic_s)
+        self.unread = Unread(limits.unread_deadline_s, monotonic_s)
+        self._exhausted_said = -EXHAUSTED_SAID_S
+        self._count = 0  # connections ever made
+        self.cut_short = 0  # clients that had to go for what they made us hold
+        self._turned_away = 0  # of them, by the bounds
+        self._servers: list[asyncio.Server] = []
+        self._opened = self._is_closed = False
+        self.ending = (
+            Ending()
+        )  # a listener that does not accept any more is of no use: the broker ends with it
+        self._tasks = Tasks("the listener", self.ending.fail)  # accepting and watching
+        self._log = structlog.get_logger()
+
+    @property
+    def clients(self) -> int:
+        return len(self._clients)
+
+    @property
+    def refused(self) -> int:
+        """Connections and clients that were turned away."""
+        return self._turned_away + self._authenticator.refused
+
+    @property
+    def half_open(self) -> int:
+        return len(self._half_open)
+
+    # ── opening and closing ─────────────────────────────────────────────────────────────────────────────────
+
+    async def open(self, listening: socket.socket, *, tls: bool = False, wrap: Wrap | None = None) -> None:
+        """Accept connections from a socket; may be called for several.
+
+        ``tls`` needs the guard's certificates; ``wrap`` puts something between the socket and a connection.
+        """
+        wrap = wrap or _bare
+        if not self._opened:
+            self._opened = True
+            self._tasks.spawn(self.unread.run())
+            if self.guard.has_files:
+                self._tasks.spawn(self.guard.watch(self.guard_changed))
+        if tls:
+            assert self.guard.certificates is not None, (
+                "the settings ask for certificates wherever they ask for TLS"
+            )
+            self._tasks.spawn(self._accept_tls(listening, wrap))
+            await asyncio.sleep(0)  # for it to hold the socket, whatever comes
+        else:
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(lambda: wrap(self.make()), sock=listening, backlog=BACKLOG)
+            self._servers.append(server)
+
+    async def close(self) -> None:
+        """Take no more connections, and tell those that are there that the broker stops, and clients where to go."""
+        self._is_closed = True
+        for server in self._servers:
+            server.close()
+        self._tasks.close()
+        for task in self._handshakes.values():
+            task.cancel()
+        cause = f"{self.own.id}:stop"
+        for connection, origin in tuple(self._connections.items()):
+            reference = self._elsewhere(origin.scheme)
+            connection.post(ServerStopping(server_reference=reference, cause=cause))
+        self._authenticator.close()
+
+    def make(self) -> Connection:
+        """A connection to come, over whatever transport."""
+        self._count += 1
+        return Connection(self, self._count)
+
+    async def _accept_tls(self, listening: socket.socket, wrap: Wrap) -> None:
+        """Accept, and shake hands only with those that the bounds let in; the loop's own server would with all."""
+        loop = asyncio.get_running_loop()
+        with listening:
+            while True:
+                try:
+                    accepted, peer = await loop.sock_accept(listening)
+                except OSError:  # no descriptor left, or the peer has gone already
+                    await asyncio.sleep(ACCEPT_PAUSE_S)
+                    continue
+                connection = self.make()
+                if not self._has_room(connection, peer[0]):
+                    accepted.close()
+                    continue
+                task = loop.create_task(self._shake_hands(connection, wrap, accepted))
+                self._handshakes[connection] = task
+                task.add_done_callback(partial(self._shaken, connection, accepted))
+
+    async def _shake_hands(self, connection: Connection, wrap: Wrap, accepted: socket.socket) -> None:
+        assert self.guard.certificates is not None, "as open() has seen"
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: wrap(connection),
+            accepted,
+            ssl=self.guard.certificates.context,
+            ssl_handshake_timeout=self.limits.connect_deadline_us / 1e6,
+            ssl_shutdown_timeout=TLS_CLOSE_S,
+        )
+
+    def _shaken(self, connection: Connection, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        """A handshake is over: well, badly, or because another one needed the room, perhaps before it began."""
+        del self._handshakes[connection]
+        if connection not in self._connections:
+            self._half_open.pop(connection, None)
+            accepted.close()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._turned_away += 1
+            # Errors of ssl, and its deadline, are OSErrors.
+            level = "debug" if isinstance(error, OSError) else "error"
+            getattr(self._log, level)("no TLS with a peer", problem=str(error))
+
+    # ── coming in ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def admit(self, connection: Connection, transport: asyncio.BaseTransport) -> bool:
+        """Whether there is room for one more connection, whoever it is. ``transport`` tells where it comes from."""
+        if self._is_closed:
+            return False  # it was accepted a moment before
+        origin = self._authenticator.origin(connection, transport)
+        if connection not in self._handshakes and not self._has_room(connection, origin.address):
+            return False
+        self._connections[connection] = origin
+        return True
+
+    def _has_room(self, connection: Connection, address: str) -> bool:
+        """Count a connection as half open, if its address and the number of others allow it."""
+        sockets = len(self._connections) + len(self._handshakes)
+        if sockets >= self._sockets_max or not self._in_time(address):
+            self._turned_away += 1
+            return False
+        if len(self._half_open) >= self._half_open_max:
+            oldest = next(iter(self._half_open))
+            del self._half_open[oldest]
+            self._turned_away += 1
+            if oldest in self._handshakes:
+                self._handshakes[oldest].cancel()
+            else:
+                oldest.post(
+                    PeerClosed(reason="too many connections have not said CONNECT; this was the oldest")
+                )
+        self._half_open[connection] = None
+        return True
+
+    def _in_time(self, address: str) -> bool:
+        """Whether this address has not opened too many connections lately. Our own machine is not counted: a proxy on
+        it speaks for everybody."""
+        if self._rates is None or not address or is_loopback(address):
+            return True
+        return self._rates.try_take(source_of(address), now_us())
+
+    def authenticate(self, asked: Authenticate, connection: Connection) -> Authenticated | Rejected | None:
+        """Whether a connection may come in. None: that takes a while, and the connection will be told."""
+        self._half_open.pop(connection, None)
+        origin = self._connections[connection]
+        if (page := connection.page) is not None:
+            origin = self._connections[connection] = msgspec.structs.replace(origin, page=page)
+        return self._authenticator.authenticate(asked, connection, origin)
+
+    # ── who is in ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def who(self, connection: Connection) -> Who:
+        """The client id, and the user's name that was proven; both empty for a stranger."""
+        return self.register.who(connection)
+
+    def rights(self, connection: Connection) -> Rights:
+        """What a connection may do just now; nothing, before it is in. Rights change: do not keep them."""
+        return self.register.rights(connection)
+
+    def guard_changed(self, changed: Changed) -> None:
+        """The users or the rules are others."""
+        self._authenticator.changed(changed)
+        if changed.access:
+            for connection in self._clients.values():
+                connection.rights_changed()
+            self._rights_changed()
+
+    def accept(self, connection: Connection, accepted: Accepted) -> None:
+        """Register a connection under its client id."""
+        before = self._clients.get(accepted.client_id)
+        self._clients[accepted.client_id] = connection
+        if before is not None:
+            if self._redirects is not None:
+                self._redirects.went(accepted.client_id)  # until it has its CONNACK
+            before.post(TakenOver(clean_start=accepted.clean_start, cause=accepted.cause))
+        self._log.debug("client accepted", subscriber=accepted.client_id, cause=accepted.cause)
+
+    def introduce(self, connection: Connection, accepted: Accepted) -> tuple[tuple[str, str], ...]:
+        """A client is in: what to tell it of this broker and others, if it wants to know."""
+        if self._redirects is None or connection not in self._connections:
+            return ()
+        return self._redirects.came(accepted, self._connections[connection].scheme)
+
+    def tell_visitors(self) -> None:
+        """Other brokers than before could take our clients."""
+        if self._redirects is not None:
+            for client_id, packet in self._redirects.news():
+                self._clients[client_id].send(packet)
+
+    def publish_bucket(self) -> Bucket | None:
+        """What one connection may publish in time; None: as much as it likes."""
+        return Bucket(self._publish_rate, self._publish_burst, now_us()) if self._publish_rate else None
+
+    def note_exhausted(self, connection: Connection, problem: str) -> None:
+        """A client has to go because a budget has no room for it, or because it does not read."""
+        self.cut_short += 1
+        now = monotonic_s()
+        if now - self._exhausted_said >= EXHAUSTED_SAID_S:
+            self._exhausted_said = now
+            self._log.warning(
+                "a client is disconnected: it makes this broker hold too much",
+                subscriber=connection.client_id,
+                user=self.who(connection).user,
+                problem=problem,
+                so_far=self.cut_short,
+            )
+
+    def closed(self, connection: Connection, close: Close) -> None:
+        """Keep a note of how a connection ended."""
+        self._log.debug(
+            "connection closed",
+            subscriber=connection.client_id,
+            cause=close.cause,
+            reason=close.reason,
+            reason_code=close.reason_code,
+            fault=close.fault,
+        )
+
+    def release(self, connection: Connection) -> None:
+        """A connection is over; forget all that it held. Harmless when repeated."""
+        self._connections.pop(connection, None)
+        self._half_open.pop(connection, None)
+        self.turns.remove(connection)
+        self.packets.done(connection)
+        self.unread.ended(connection)
+        self._authenticator.forget(connection)
+        if self._clients.get(connection.client_id) is connection:
+            del self._clients[connection.client_id]
+            self.durable.entrance.client_went(connection.client_id)
+            if self._redirects is not None:
+                self._redirects.went(connection.client_id)
+        self.exchange.forget(connection)

@@ -1,0 +1,406 @@
+"""The broker's middle: who is connected, where messages go, and the hot path between.
+
+``publish`` and ``relay`` look a topic up in the forwarding table (``core.forwarding.table``) and put its frames into
+the outbox (``broker.forwarding.fanout``). Messages of our own clients take the **origin** routes, messages from a link
+the **transit** routes, except those into the cluster that they come from (``core.forwarding.routes`` says why). What
+groups get of them is the affair of ``broker.shared.qos0``, and of what the log brings that of ``broker.shared.groups``.
+Queries are asked through ``queries``, and what clients publish comes through their ``broker.connection.publish``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+import structlog
+from mqtt5 import PublishPacket
+
+from tocsin.broker.channels.channels import Channels
+from tocsin.broker.client import Client
+from tocsin.broker.forwarding.audience import Only, view_of
+from tocsin.broker.forwarding.fanout import Outbox, Outlet, OutletSet
+from tocsin.broker.forwarding.filters import Interests
+from tocsin.broker.forwarding.frames import Frames, frame_of
+from tocsin.broker.forwarding.routes import Routes
+from tocsin.broker.links.pool import LinkPool
+from tocsin.broker.links.relay import Relay
+from tocsin.broker.retained.table import Retained
+from tocsin.broker.shared.groups import Groups
+from tocsin.broker.shared.qos0 import Shares
+from tocsin.broker.streams.queries import Queries, QueriesChanged
+from tocsin.broker.streams.registry import StreamRegistry
+from tocsin.core.budgets.budget import Budget
+from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.coordination.participant.signals import (
+    ClearTo,
+    DetoursChanged,
+    QuerySetKnown,
+    Settled,
+    StreamChanged,
+    StreamJoined,
+    StreamLeft,
+    StreamRefused,
+    StreamsDescribed,
+)
+from tocsin.core.delivery.grant import Grant, grant
+from tocsin.core.filters import SharedFilter, StoredFilter, TopicFilter, UnreadableFilter
+from tocsin.core.forwarding.table import Fanout, ForwardingTable, Subscription
+from tocsin.core.machine import Effect
+from tocsin.core.streams.query_filter import ListingFilter, QueryFilter
+from tocsin.model.network import BrokerInfo, Route
+from tocsin.model.publication import Publication
+from tocsin.model.subjects import is_critical
+from tocsin.ports import Entry
+from tocsin.runtime.machines.clock import wall_s
+from tocsin.wire.carriage import TOPIC as CARRIED
+from tocsin.wire.codec import PublishRun
+from tocsin.wire.connect import V5
+from tocsin.wire.frames import forward_frame
+from tocsin.wire.topics import ONE_PREFIX
+
+LIVE: Final = 1 << 62  # the position of a message that is in no log: later than every subscription
+
+
+class Counts:
+    """What a broker has done with messages, for reports."""
+
+    __slots__ = ("committed", "dropped", "published", "relayed")
+
+    def __init__(self) -> None:
+        self.published = 0  # QoS 0 messages from clients
+        self.committed = 0  # QoS 1 and 2 messages from clients
+        self.relayed = 0  # messages from links
+        self.dropped = 0  # messages that found an outlet full, absent or unable to take them
+
+    def drop(self, messages: int) -> None:
+        """Messages found nobody."""
+        self.dropped += messages
+
+
+class Exchange:
+    """Where the messages of one broker go. ``counts`` and ``budget`` are the broker's; ``peers`` are its links."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        peers: LinkPool,
+        counts: Counts,
+        budget: Budget,
+        groups: Groups,
+        retained: Retained,
+        channels: Channels,
+        registry: StreamRegistry,
+        *,
+        cluster: str,
+        interests_changed: Callable[[tuple[str, ...], tuple[str, ...]], None],
+        queries_changed: QueriesChanged,
+        filters_max: int,
+    ) -> None:
+        self.counts = counts
+        self.budget = budget  # of bytes that clients make us hold
+        self.registry = registry
+        self.peers = peers
+        self._groups = groups
+        self._retained = retained
+        self._channels = channels
+        self.links = self.peers.links
+        self._table: ForwardingTable[Client] = ForwardingTable(permits=_permits)
+        self.queries = Queries(self._table, self._tell, queries_changed)
+        self.routes = Routes(self._table, self.peers, lambda: self.carriage.links_changed())
+        self.carriage = Relay(cluster, self.links, self, counts.drop)
+        self._shares = Shares(cluster, self.links, self._add_each, counts.drop)
+        self.outbox = outbox
+        self.interests = Interests(self._table, interests_changed, filters_max)
+        self._log = structlog.get_logger()
+
+    # ── the hot path ────────────────────────────────────────────────────────────────────────────────────────
+
+    def publish(self, source: Client, topic: str, packet: PublishPacket) -> None:
+        """A QoS 0 message of one of our own clients."""
+        self.counts.published += 1
+        fanout = self._table.resolve(topic)
+        if packet.retain:
+            self._forward_retained(source.client_id, topic, packet, fanout.origin)
+        else:
+            self._forward(fanout, packet, source.outlet if source in fanout.no_local else None, fanout.origin)
+        if fanout.shares:
+            self._shares.give(fanout.shares, packet)
+
+    def relay(self, cluster: str, topic: str, packet: PublishPacket) -> None:
+        """A message that came over a link from a broker of this cluster."""
+        if topic == CARRIED:
+            self.carriage.take(packet)
+            return
+        self.counts.relayed += 1
+        if topic.startswith(ONE_PREFIX):
+            topic = topic.removeprefix(ONE_PREFIX)
+            self.outbox.begin()
+            self._shares.pass_on(self._table.resolve(topic).shares, topic, cluster, packet)
+            return
+        fanout = self._table.resolve(topic)
+        onward = [peer for peer in fanout.transit if self.links[peer].info.cluster != cluster]
+        if packet.retain:
+            self._forward_retained("", topic, packet, onward)
+            return
+        self._forward(fanout, packet, None, onward)
+
+    def take(self, entry: Entry, publication: Publication) -> None:
+        """An entry of the message log: to every client here that wants it."""
+        waited_s = max(0.0, wall_s() - entry.at_us / 1e6)
+        self._groups.arrived(entry, publication)
+        if publication.retain:
+            self._retained.saw(publication, entry.position, entry.at_us / 1e6)
+        wanted = self.queries.wanted(publication)
+        if not wanted or publication.expired(waited_s):
+            return
+        self.outbox.begin()
+        frames = Frames(publication, waited_s)
+        critical = is_critical(entry.subject)
+        for target, subscriptions in wanted:
+            granted = grant(subscriptions, publication, entry.position, target.client_id)
+            if granted is None:
+                continue
+            if granted.qos:
+                target.delivery.offer(entry, critical, granted, frames)
+            else:
+                self._add_each((target.outlet,), frames.of(target.version, granted), None)
+
+    def _forward_retained(self, client: str, topic: str, packet: PublishPacket, peers: Sequence[str]) -> None:
+        """A QoS 0 message to be retained: some subscribers want to see that it is."""
+        self.outbox.begin()
+        publication = Publication.of(packet, topic, client)
+        frames = Frames(publication, 0)
+        for target, subscriptions in self._table.wanted(topic):
+            granted = grant(subscriptions, publication, LIVE, target.client_id)
+            if granted is not None:
+                self._add_each((target.outlet,), frames.of(target.version, granted), None)
+        if peers:
+            frame = forward_frame(packet, V5, retain=True)
+            self._add_each([self.links[peer] for peer in peers], frame, None)
+
+    def publish_run(self, source: Client, run: PublishRun) -> None:
+        """Messages of one of our own clients on one topic."""
+        fanout = self._table.resolve(run.topic)
+        only = fanout.view
+        if type(only) is not Only:
+            only = fanout.view = Only(fanout)
+        if len(run.frames) <= only.send_max_bytes and run.version == only.version:
+            outbox = self.outbox
+            outbox.begin()
+            outbox.add(only.group, run.frames, run.count)
+            self.counts.published += run.count
+            return
+        alike = source not in fanout.no_local and not fanout.shares
+        if alike and self._forward_run(fanout, run, fanout.origin):
+            self.counts.published += run.count
+        else:
+            for packet in run.packets():
+                self.publish(source, run.topic, packet)
+
+    def passes_whole(self, source: Client, run: PublishRun) -> bool:
+        """Whether the bytes of a run go on as they are, so that it costs no more than one message."""
+        fanout = self._table.resolve(run.topic)
+        view = view_of(fanout.audience)
+        if source in fanout.no_local or fanout.shares or fanout.identified or view.aliased:
+            return False
+        if fanout.origin and run.version != V5:
+            return False
+        return all(version == run.version for version, _, _ in view.groups)
+
+    def relay_run(self, cluster: str, run: PublishRun) -> None:
+        """Messages on one topic that came over a link."""
+        fanout = self._table.resolve(run.topic)
+        onward = [peer for peer in fanout.transit if self.links[peer].info.cluster != cluster]
+        if self._forward_run(fanout, run, onward):
+            self.counts.relayed += run.count
+        else:
+            for packet in run.packets():
+                self.relay(cluster, run.topic, packet)
+
+    def _forward_run(self, fanout: Fanout[Client], run: PublishRun, peers: Sequence[str]) -> bool:
+        """Pass the bytes on as they came; False, and nothing is done, if somebody needs other ones."""
+        frames, count, own = run.frames, run.count, run.version
+        size = len(frames)
+        view = view_of(fanout.audience)
+        groups = view.groups
+        for version, _, send_max_bytes in groups:
+            if version != own or size > send_max_bytes:
+                return False
+        if fanout.identified or view.aliased:
+            return False
+        if peers and (own != V5 or any(size > self.links[peer].send_max_bytes for peer in peers)):
+            return False
+        outbox = self.outbox
+        outbox.begin()
+        for _, group, _ in groups:
+            outbox.add(group, frames, count)
+        for peer in peers:
+            outbox.add(self.links[peer].group, frames, count)
+        return True
+
+    def _forward(
+        self,
+        fanout: Fanout[Client],
+        packet: PublishPacket,
+        excluded: Outlet | None,
+        peers: Sequence[str],
+    ) -> None:
+        outbox = self.outbox
+        outbox.begin()
+        view = view_of(fanout.audience)
+        frame_v5: bytes | None = None
+        for version, group, send_max_bytes in view.groups:
+            frame = forward_frame(packet, version)
+            if version == V5:
+                frame_v5 = frame
+            if excluded is None and len(frame) <= send_max_bytes:
+                outbox.add(group, frame)
+            else:
+                self._add_each(group.members, frame, excluded)
+        if view.aliased:
+            frame_v5 = frame_v5 or forward_frame(packet, V5)
+            self._add_each(view.aliased, frame_v5, excluded)
+        for target, identifiers in fanout.identified:
+            ids = identifiers if target.version == V5 else ()  # 3.1.1 cannot say them
+            self._add_each(
+                (target.outlet,), forward_frame(packet, target.version, subscription_ids=ids), excluded
+            )
+        if peers:
+            frame = frame_v5 or forward_frame(packet, V5)
+            self._add_each([self.links[peer] for peer in peers], frame, None)
+
+    def _add_each(self, outlets: Iterable[Outlet], frame: bytes, excluded: Outlet | None) -> None:
+        for outlet in outlets:
+            if outlet is excluded:
+                continue
+            if len(frame) > outlet.send_max_bytes:
+                self.counts.dropped += 1
+            else:
+                self.outbox.add(outlet.group, outlet.aliased(frame))
+
+    def announce(self, publication: Publication) -> None:
+        """A QoS 0 message that no connection sends: a will after its delay."""
+        fanout = self._table.resolve(publication.topic)
+        packet = publication.packet()
+        self._forward(fanout, packet, None, fanout.origin)
+        self._shares.give(fanout.shares, packet)
+
+    def say(self, publication: Publication) -> None:
+        """A message about this broker, to whoever listens here, now or later."""
+        self._retained.remember(publication)
+        fanout = self._table.resolve(publication.topic)
+        packet = publication.packet()
+        self._forward(fanout, packet, None, ())
+        self._shares.give_here(fanout.shares, packet)
+
+    def _tell(self, target: Client, name: str, payload: bytes) -> None:
+        """A message of ours to one client, under the name of one of its subscriptions."""
+        self.outbox.begin()
+        subscription = target.delivery.subscriptions.get(name)
+        identifier = None if subscription is None else subscription.identifier
+        granted = Grant(0, () if identifier is None else (identifier,), False)
+        frame = frame_of(Publication(name, payload, 0, ""), target.version, granted)
+        self._add_each((target.outlet,), frame, None)
+
+    def queue(self, group: OutletSet, frames: bytes, messages: int) -> None:
+        """Frames for one client, with this tick's others."""
+        self.outbox.begin()
+        self.outbox.add(group, frames, messages)
+
+    def outlet_changed(self) -> None:
+        """An outlet has another descriptor than before, or none."""
+        self.outbox.outlet_changed()
+
+    # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(
+        self, target: Client, wanted: StoredFilter, subscription: Subscription, *, bound: bool = True
+    ) -> bool:
+        """False if that is one filter too many."""
+        match wanted:
+            case TopicFilter(name=name) | SharedFilter(name=name):
+                return self.interests.subscribe(target, name, subscription, bound=bound)
+            case QueryFilter() | ListingFilter():
+                self.queries.subscribe(target, wanted, subscription)
+            case ChannelFilter(name=name):
+                self._channels.subscribe(target, name, subscription)
+            case UnreadableFilter(name=name, problem=problem):
+                facts = {"subscriber": target.client_id, "subscription": name, "problem": problem}
+                self._log.warning("a stored subscription cannot be read", **facts)
+        return True
+
+    def unsubscribe(self, target: Client, wanted: StoredFilter) -> None:
+        match wanted:
+            case TopicFilter(name=name) | SharedFilter(name=name):
+                self.interests.unsubscribe(target, name)
+            case QueryFilter() | ListingFilter():
+                self.queries.unsubscribe(target, wanted)
+            case ChannelFilter(name=name):
+                self._channels.unsubscribe(target, name)
+
+    def forget(self, target: Client) -> None:
+        """The target is gone; so is all that it subscribed to."""
+        self._channels.forget(target)
+        self.queries.forget(target)
+        self.interests.forget(target)
+
+    def access_changed(self) -> None:
+        """What clients may receive is no longer what it was."""
+        self._table.forget()
+        self.queries.listings.access_changed()
+
+    # ── the coordinator ─────────────────────────────────────────────────────────────────────────────────────
+
+    def held(self) -> Iterator[tuple[str, int]]:
+        """The filters, groups and queries of clients here, each with how many are subscribed."""
+        return self._table.held()
+
+    def heed(self, effect: Effect) -> None:
+        """What the participant says of streams, queries and links."""
+        match effect:
+            case StreamJoined() | StreamChanged() | StreamLeft():
+                self.queries.turn(effect)
+            case QuerySetKnown():
+                self.queries.know(effect)
+            case StreamsDescribed(streams=streams, whole=whole):
+                self.registry.described(streams, whole=whole)
+            case StreamRefused(subject=query, problem=problem, ticket=0):
+                self.queries.refuse(query, problem)
+            case StreamRefused(subject=topic, problem=problem, ticket=ticket):
+                self.registry.refuse(ticket, topic, problem)
+            case DetoursChanged(around=around):
+                self.carriage.change(around)
+            case Settled(ticket=ticket):
+                self.registry.settle(ticket)
+            case ClearTo(ticket=ticket):
+                self.registry.clear(ticket)
+            case _:
+                raise AssertionError(f"no way to carry out {effect}")
+
+    # ── routes ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def change_routes(
+        self, added: Iterable[Route], removed: Iterable[Route], peers: Iterable[BrokerInfo]
+    ) -> None:
+        """Have these routes, and a link to each of these peers."""
+        self.routes.change(added, removed, peers)
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "published": self.counts.published + self.counts.committed,
+            "relayed": self.counts.relayed,
+            "dropped": self.counts.dropped,
+            "links": len(self.links),
+            "links_up": sum(link.up for link in self.links.values()),
+            "detours": self.carriage.detours,
+            "carried": self.carriage.carried,
+            "sent_around": self.carriage.around,
+            **self._table.statistics(),
+            **self.queries.statistics(),
+            **self._channels.statistics(),
+            **self.registry.statistics(),
+        }
+
+
+def _permits(target: Client, topic: str) -> bool:
+    return target.may_receive(topic)

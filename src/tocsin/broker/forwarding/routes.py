@@ -1,0 +1,64 @@
+"""Where a broker sends what: the routes of its forwarding table, and the links that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tocsin.broker.client import Client
+from tocsin.broker.links.link import Link
+from tocsin.broker.links.pool import LinkPool
+from tocsin.core.forwarding.overlay import Origin, RouteOverlay
+from tocsin.core.forwarding.table import ForwardingTable
+from tocsin.model.network import BrokerInfo, Route
+
+
+class Routes:
+    """The coordinator's, and those that brokers of the cluster tell each other. ``links_changed`` is called before the
+    table is."""
+
+    def __init__(
+        self, table: ForwardingTable[Client], peers: LinkPool, links_changed: Callable[[], None]
+    ) -> None:
+        self._table = table
+        self._peers = peers
+        self._links_changed = links_changed
+        self._overlay = RouteOverlay()
+        self._planned: dict[str, BrokerInfo] = {}  # peers that the coordinator names …
+        self._near: dict[str, BrokerInfo] = {}  # … and others of the cluster
+
+    @property
+    def near(self) -> int:
+        """Routes that the cluster has told."""
+        return self._overlay.count(Origin.CLUSTER)
+
+    def near_to(self, peer: str) -> set[str]:
+        """The filters of those of them that lead to a peer."""
+        return {route.filter for route in self._overlay.routes(Origin.CLUSTER) if route.peer == peer}
+
+    def link(self, broker: str) -> Link | None:
+        return self._peers.links.get(broker)
+
+    def change(self, added: Iterable[Route], removed: Iterable[Route], peers: Iterable[BrokerInfo]) -> None:
+        """Have these routes of the coordinator's, and a link to each of these peers."""
+        self._planned = {peer.id: peer for peer in peers}
+        self._want()
+        self._change(Origin.COORDINATOR, added, removed)
+
+    def change_near(self, added: Iterable[Route], removed: Iterable[Route]) -> None:
+        self._change(Origin.CLUSTER, added, removed)
+
+    def want_links(self, peers: Iterable[BrokerInfo]) -> None:
+        """Have links to these, beside those of the coordinator's."""
+        self._near = {peer.id: peer for peer in peers}
+        self._want()
+
+    def _want(self) -> None:
+        self._peers.want((self._near | self._planned).values())
+        self._links_changed()
+
+    def _change(self, origin: Origin, added: Iterable[Route], removed: Iterable[Route]) -> None:
+        came, went = self._overlay.change(origin, added, removed)
+        for route in went:
+            self._table.remove_route(route)
+        for route in came:
+            self._table.add_route(route)

@@ -1,0 +1,241 @@
+"""Links: one-way MQTT 5 connections to other brokers, dialled by the side that has messages to send.
+
+A link is TLS in which both sides show certificates of the network's own authority. Before it says a word the peer has
+proven that it is the broker that is meant: whoever else listens there learns nothing. The link's client id is
+``$link/`` and the name in this broker's own certificate; a user property says which cluster it comes from. What it then
+publishes is relayed by the peer, never sent back.
+
+Everything here is best effort: bytes that wait are bounded, and what finds no room is dropped and counted. While a link
+is away, messages wait (``broker.links.hold_queue``), so that a route's first messages and a peer's restart cost
+nothing.
+
+A link that stays away may have a **detour**: then messages are handed to ``broker.links.relay`` instead, and
+``core.links.path`` says when. What is carried for others takes the link itself, or waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import structlog
+from mqtt5 import ConnAckPacket, ConnectPacket, Packet, PingRespPacket
+
+from tocsin.broker.forwarding.fanout import OutletSet
+from tocsin.broker.forwarding.sockets import NOWHERE
+from tocsin.broker.links.hold_queue import Waiting
+from tocsin.core.links.incoming import LINK_PREFIX, PROPERTY_CLUSTER, PROPERTY_LEVELS
+from tocsin.core.links.path import STRAIGHT, LinkPath
+from tocsin.core.links.signals import Down
+from tocsin.model.network import BrokerInfo
+from tocsin.model.versions import speaks
+from tocsin.runtime.machines.clock import now_us
+from tocsin.runtime.machines.line import Endpoint, Line
+from tocsin.runtime.security.credentials import Identity, PeerTls, peer_of
+
+KEEP_ALIVE_S: Final = 4  # a peer that hangs is noticed after two thirds of membership's default suspicion
+# What a broker may add to a client's packet; peers grant each other so much.
+PACKET_MARGIN_BYTES: Final = 64 << 10
+NO_MAXIMUM: Final = 1 << 28  # more than any MQTT frame
+MOMENT_S: Final = 0.001  # so that a timer does not fire before its time by another clock
+ANSWER_MAX_BYTES: Final = 64 << 10  # a peer only ever answers CONNACK, PINGRESP and DISCONNECT
+
+BROKER_ROLE: Final = "broker"  # in certificates
+
+Carry = Callable[[tuple[str, ...], bytes, int], None]  # relays, frames, messages
+
+
+class LinkSecurity(msgspec.Struct, frozen=True):
+    """By what brokers of one network know each other."""
+
+    network: str
+    tls: PeerTls
+
+    def broker(self, name: str) -> Identity:
+        """Who the broker of this name has to be."""
+        return Identity(self.network, BROKER_ROLE, name)
+
+
+class _Meant:
+    """That a server is the peer that a link is for."""
+
+    def __init__(self, security: LinkSecurity, info: BrokerInfo) -> None:
+        self._security = security
+        self._expected = security.broker(info.certificate_name)
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        return self._security.tls.client
+
+    def problem(self, connection: Any) -> str | None:
+        found = peer_of(connection)
+        if found == self._expected:
+            return None
+        return f"{found or 'somebody else'} listens there, and not {self._expected}"
+
+
+class Link:
+    """An outlet to one peer."""
+
+    def __init__(
+        self,
+        own: BrokerInfo,
+        info: BrokerInfo,
+        security: LinkSecurity,
+        *,
+        outbound_max_bytes: int,
+        dropped: Callable[[int], None],
+    ) -> None:
+        self.info = info
+        self.group = OutletSet(self)
+        self.send_max_bytes = NO_MAXIMUM
+        self.descriptor = NOWHERE
+        self.problem = "not connected yet"  # why it is not up; empty if it is
+        self.tried = False  # it was up, or could not be made
+        self._outbound_max_bytes = outbound_max_bytes
+        self._dropped = dropped  # told how many messages were lost
+        self.measured: Callable[[int], None] = _nobody  # told the round trip of each sign of life
+        self.known: Callable[[], None] = _nothing  # called each time that it is known whether it is up
+        self._passage = LinkPath()
+        self._carry: Carry = _nowhere  # sends what takes the detour
+        self._own = Waiting(outbound_max_bytes, dropped)  # while there is no way
+        self._carried = Waiting(outbound_max_bytes, dropped)  # for others, while there is no line
+        self._again: asyncio.TimerHandle | None = None
+        greeting = ConnectPacket(
+            f"{LINK_PREFIX}{own.certificate_name}",
+            clean_start=True,
+            keep_alive=KEEP_ALIVE_S,
+            user_properties=[(PROPERTY_CLUSTER, own.cluster), (PROPERTY_LEVELS, speaks().text)],
+        )
+        at = Endpoint(info.host, info.port, proof=_Meant(security, info))
+        self._line = Line([at], greeting, self, redial=True, packet_max_bytes=ANSWER_MAX_BYTES)
+        self._log = structlog.get_logger().bind(peer=info.id, cause=f"link {own.id}→{info.id}")
+
+    @property
+    def up(self) -> bool:
+        return self._line.up
+
+    @property
+    def reachable(self) -> bool:
+        """Whether messages have a way to the peer."""
+        return self._passage.reachable
+
+    @property
+    def detour(self) -> tuple[str, ...]:
+        return self._passage.detour
+
+    def open(self) -> None:
+        self._line.open()
+
+    def close(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        self._line.close()
+
+    def aliased(self, frame: bytes) -> bytes:
+        return frame
+
+    def deliver(self, data: bytes, messages: int) -> None:
+        now = now_us()
+        way = self._passage.way(now)
+        if way is None or len(self._own):
+            self._own.add(data, messages)
+            self._drain(now)
+        else:
+            self._send(way, data, messages, now)
+
+    def _send(self, way: tuple[str, ...], data: bytes, messages: int, now: int) -> None:
+        self._passage.sent(way, now)
+        if way == STRAIGHT:
+            self._write(data, messages)
+        else:
+            self._carry(way, data, messages)
+
+    def _write(self, data: bytes, messages: int) -> None:
+        if self._line.waiting_bytes + len(data) > self._outbound_max_bytes:
+            self._dropped(messages)
+        else:
+            self._line.write(data)
+
+    def spill(self, data: bytes) -> None:
+        self._line.write(data)
+
+    def pass_on(self, frame: bytes, messages: int) -> None:
+        """A frame that carries messages of others: straight to the peer, or it waits."""
+        if not self._line.up:
+            self._carried.add(frame, messages)
+        elif len(frame) > self.send_max_bytes:
+            self._dropped(messages)
+        else:
+            self._write(frame, messages)
+
+    def bypass(self, relays: tuple[str, ...], carry: Carry) -> None:
+        """Send over these instead while the link is not up; () for nobody."""
+        if relays != self._passage.detour:
+            self._passage.detour, self._carry = relays, carry
+            self._drain(now_us())
+
+    def ping(self) -> None:
+        self._line.ping()
+
+    def _drain(self, now: int) -> None:
+        """Send what waits, now or as soon as it may go."""
+        if not len(self._own):
+            return
+        way = self._passage.way(now)
+        if way is not None:
+            for data, messages in self._own.take():
+                self._send(way, data, messages, now)
+            return
+        later_us = self._passage.look_again_us(now)
+        if later_us is not None and self._again is None:
+            delay_s = (later_us - now) / 1e6 + MOMENT_S
+            self._again = asyncio.get_running_loop().call_later(delay_s, self._look_again)
+
+    def _look_again(self) -> None:
+        self._again = None
+        self._drain(now_us())
+
+    # ── what the line tells ─────────────────────────────────────────────────────────────────────────────────
+
+    def line_up(self, answer: ConnAckPacket) -> None:
+        self.problem, self.tried = "", True
+        self.send_max_bytes = (answer.max_packet_size or NO_MAXIMUM) + PACKET_MARGIN_BYTES
+        self._log.info("link is up")
+        now = now_us()
+        self._passage.link_up(now)
+        for frame, messages in self._carried.take():
+            self.pass_on(frame, messages)
+        self._drain(now)
+        self._line.ping()
+        self.known()
+
+    def line_down(self, down: Down) -> None:
+        if not self.problem:
+            self._log.warning("link is down", problem=down.reason)
+        elif down.reason_code and down.reason != self.problem:
+            self._log.error("link is refused", problem=down.reason)
+        self.problem, self.tried = down.reason, True
+        self._passage.link_down()
+        self._drain(now_us())
+        self.known()
+
+    def line_heard(self, packet: Packet) -> None:
+        """A peer sends nothing over our link that concerns us but signs of life."""
+        if isinstance(packet, PingRespPacket) and self._line.round_trip_us is not None:
+            self.measured(self._line.round_trip_us)
+
+
+def _nobody(round_trip_us: int) -> None:
+    """Nobody wants to know."""
+
+
+def _nothing() -> None:
+    """Nobody waits for that."""
+
+
+def _nowhere(way: tuple[str, ...], data: bytes, messages: int) -> None:
+    raise AssertionError("no detour was set")

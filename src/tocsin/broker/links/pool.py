@@ -1,0 +1,126 @@
+"""The links of a broker: one to each peer that its routes lead to, and for a while longer to those that they led to.
+
+Routes come and go with streams and subscribers. A link that is dialled for each of them would make the first message
+wait, and be closed again a moment later; so it is kept for LINGER_S after its last route is gone.
+
+A link that is being made for the first time is **fresh**: messages wait for it. What is said of streams through the
+coordinator waits as well (``when_settled``), so that it does not overtake them: a stream would have left a query before
+its last messages arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from tocsin.broker.links.link import Link
+from tocsin.core.coordination.participant.signals import LinksSeen
+from tocsin.core.links.distances import Delays
+from tocsin.model.network import BrokerInfo
+
+LINGER_S: Final = 60.0
+FRESH_S: Final = 1.0  # a link that takes longer to be made is one that fails
+MEASURE_S: Final = 0.15  # for peers to answer who are asked how far they are; less than a leader waits
+
+
+class LinkPool:
+    """Keeps one link to each peer that routes lead to."""
+
+    def __init__(self, make_link: Callable[[BrokerInfo], Link]) -> None:
+        self.links: dict[str, Link] = {}  # by the peer's id
+        self.delays = Delays()  # of those that are up
+        self._make_link = make_link
+        self._measuring: asyncio.TimerHandle | None = None
+        self._leaving: dict[str, asyncio.TimerHandle] = {}  # peers to which no route leads any more
+        self._fresh: dict[str, asyncio.TimerHandle] = {}  # links that are being made, until when
+        self._in_turn: list[Callable[[], None]] = []  # what waits for them
+
+    def want(self, peers: Iterable[BrokerInfo]) -> None:
+        """Routes lead to these, and to nobody else."""
+        wanted = {peer.id: peer for peer in peers}
+        for peer, info in wanted.items():
+            if peer in self._leaving:
+                self._leaving.pop(peer).cancel()
+            link = self.links.get(peer)
+            if link is not None and link.info != info:  # it moved
+                link.close()
+                link = None
+            if link is None:
+                self.links[peer] = self._make_link(info)
+                self._await(peer)
+                self.links[peer].measured = partial(self.delays.measured, peer)
+                self.links[peer].known = partial(self._known, peer)
+                self.links[peer].open()
+        for peer in self.links:
+            if peer not in wanted and peer not in self._leaving:
+                later = asyncio.get_running_loop().call_later(LINGER_S, self._leave, peer)
+                self._leaving[peer] = later
+
+    def _leave(self, peer: str) -> None:
+        del self._leaving[peer]
+        self.delays.lost(peer)
+        self.links.pop(peer).close()
+        self._known(peer)
+
+    def when_settled(self, act: Callable[[], None]) -> None:
+        """Do something once no link is fresh, in turn with what else waits for that."""
+        if self._fresh or self._in_turn:
+            self._in_turn.append(act)
+        else:
+            act()
+
+    def _await(self, peer: str) -> None:
+        if peer in self._fresh:
+            self._fresh[peer].cancel()
+        self._fresh[peer] = asyncio.get_running_loop().call_later(FRESH_S, self._known, peer)
+
+    def _known(self, peer: str) -> None:
+        timer = self._fresh.pop(peer, None)
+        if timer is not None:
+            timer.cancel()
+            self._settle()
+
+    def _settle(self) -> None:
+        while self._in_turn and not self._fresh:
+            self._in_turn.pop(0)()
+
+    def failing(self) -> list[Link]:
+        """The links that are needed, and cannot be made."""
+        return [
+            link
+            for peer, link in self.links.items()
+            if peer not in self._leaving and not link.up and link.tried
+        ]
+
+    def seen(self, cause: str, *, asked: bool = False) -> LinksSeen:
+        """How they are."""
+        for peer, link in self.links.items():
+            if not link.up:
+                self.delays.lost(peer)
+        down = tuple(peer for peer, link in self.links.items() if not link.up and peer not in self._leaving)
+        delays = {peer: us for peer, us in self.delays.all().items() if peer in self.links}
+        return LinksSeen(cause=cause, down=down, delays=delays, asked=asked)
+
+    def measure(self, then: Callable[[], None]) -> None:
+        """Ask each peer for a sign of life, and call this when they had time to give it."""
+        for link in self.links.values():
+            link.ping()
+        if self._measuring is not None:
+            self._measuring.cancel()
+        self._measuring = asyncio.get_running_loop().call_later(MEASURE_S, then)
+
+    def close(self) -> None:
+        for timer in self._leaving.values():
+            timer.cancel()
+        self._leaving.clear()
+        if self._measuring is not None:
+            self._measuring.cancel()
+        for timer in self._fresh.values():
+            timer.cancel()
+        self._fresh.clear()
+        self._settle()
+        for link in self.links.values():
+            link.close()
+        self.links.clear()

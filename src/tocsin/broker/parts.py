@@ -1,0 +1,490 @@
+"""The parts of one broker, wired together over a store, links and a participant.
+
+Each part is given what it needs when it is made, and none is changed afterwards to know another. So the order in which
+they are made is the order of what they know:
+
+    who is in (``door.clients``), counts, budget
+      → the log, retained messages, groups, channels           what the store has
+      → replication, sessions, provisional service             what outlives a connection
+      → the exchange, wills, takeovers, gossip                 what goes on without one
+      → the way in and out, the doors                          connections
+
+Where two parts have something to say to each other, the one that is made first is given a method of ``Parts``, which
+passes it on (``_came_back`` …), or the other one's method as an argument of what it runs (``MessageLog.follow``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from tocsin.broker.channels.backend_subscriptions import BackendSubscriptions
+from tocsin.broker.channels.channels import Channels
+from tocsin.broker.channels.result_reader import ResultFiles, ResultSource
+from tocsin.broker.channels.results import Results
+from tocsin.broker.channels.standby_cells import StandbyCellWriter
+from tocsin.broker.delivery.announcements import Arrivals
+from tocsin.broker.delivery.durable import Durable
+from tocsin.broker.delivery.message_log import MessageLog
+from tocsin.broker.delivery.session_census import SessionCensus
+from tocsin.broker.delivery.session_lifecycle import (
+    Deliveries,
+    Departures,
+    Endings,
+    Entrance,
+    RecordPrefixes,
+)
+from tocsin.broker.delivery.session_store import Sessions
+from tocsin.broker.delivery.wills import WillInquiries, WillPublisher, Wills
+from tocsin.broker.door.clients import Clients
+from tocsin.broker.door.listener import Listener
+from tocsin.broker.door.ownership import Ownership
+from tocsin.broker.door.redirects import Redirects
+from tocsin.broker.forwarding.exchange import Counts, Exchange
+from tocsin.broker.forwarding.fanout import Outbox
+from tocsin.broker.links.door import LinkDoor
+from tocsin.broker.links.link import Link, LinkSecurity
+from tocsin.broker.links.pool import LinkPool
+from tocsin.broker.retained.table import Retained, retained_table
+from tocsin.broker.retained.writer import RetainedWriter
+from tocsin.broker.shared.groups import Groups
+from tocsin.broker.streams.registry import StreamRegistry
+from tocsin.broker.survival.cluster_gossip import ClusterGossip
+from tocsin.broker.survival.isolation import Isolation
+from tocsin.broker.survival.orphans import Orphans
+from tocsin.broker.survival.provisional import Provisional
+from tocsin.broker.survival.replication import Replicating
+from tocsin.broker.survival.takeover import Takeovers
+from tocsin.broker.survival.witnesses import Witnesses
+from tocsin.config import Settings
+from tocsin.core.budgets.budget import Budget
+from tocsin.core.budgets.session_quota import SessionQuota
+from tocsin.core.coordination.participant.participant import Participant
+from tocsin.core.coordination.participant.signals import ClientsChanged, InterestsChanged, QueriesChanged
+from tocsin.core.delivery.stored_session import StoredSession, kept_s
+from tocsin.core.machine import Event
+from tocsin.core.replication.gamma import Left
+from tocsin.core.replication.signals import Policy
+from tocsin.model.channel_places import ChannelNames
+from tocsin.model.network import BrokerInfo, Scheme
+from tocsin.model.subjects import messages_log
+from tocsin.ports import Bus, Cell, Log, Store, Table, TableSpec
+from tocsin.runtime.machines.clock import wall_us
+from tocsin.runtime.machines.tasks import Ending, Tasks
+from tocsin.runtime.network.streams import open_within
+from tocsin.runtime.security.files import Guard
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """The logs and tables of a network, as a broker has opened them."""
+
+    bus: Bus
+    network: Table
+    messages: Log
+    notices: Log
+    retained: Table
+    sessions: Table
+    groups: Table
+    catalogue: Table
+    subscriptions: Table
+
+    @classmethod
+    async def open(cls, store: Store, settings: Settings) -> Stored:
+        network, channels = settings.network, ChannelNames(settings.network)
+        keep_s, keep_bytes = settings.messages.keep_s, settings.messages.keep_bytes
+        return cls(
+            bus=store.bus,
+            network=await store.table(TableSpec(name=f"{network}-network")),
+            messages=await open_within(store, messages_log(network, keep_s, keep_bytes)),
+            retained=await store.table(retained_table(network)),
+            sessions=await store.table(TableSpec(name=f"{network}-sessions")),
+            groups=await store.table(TableSpec(name=f"{network}-groups")),
+            catalogue=await store.table(channels.catalogue),
+            subscriptions=await store.table(channels.subscriptions),
+            notices=await store.log(channels.notices),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ports:
+    """What a broker is made over."""
+
+    own: BrokerInfo
+    life: str  # differs at every start of the broker
+    settings: Settings
+    guard: Guard  # users, rules, certificates
+    policy: Policy  # of replication
+    budget: Budget  # of bytes that clients make the broker hold
+    others: tuple[str, ...]  # the names that other brokers may have
+    asks: bool  # clients can prove who they are, so that other brokers are asked whose a client id is
+    borrowed: bool  # the process has another broker's name
+    security: LinkSecurity
+    results: ResultFiles | None  # None: the pipeline is asked for results
+    member: Participant
+    post: Callable[[Event], None]  # hands an event to the participant
+    elsewhere: Callable[[Scheme], str | None]  # the server for a client of some scheme that cannot be here
+    redirects: Callable[[Isolation], Redirects | None]
+
+
+class Parts:
+    """The parts of one broker."""
+
+    def __init__(self, ports: Ports, stored: Stored) -> None:
+        self._ports = ports
+        self._stored = stored
+        self._network, self._broker = ports.settings.network, ports.own.id
+        self.clients = Clients(ports.own, ports.guard)
+        self.counts = Counts()
+        self._ending = Ending()
+        self.tasks = Tasks("the broker", self._ending.fail)  # finished before the broker ends
+        self.prefixes = RecordPrefixes(self._broker, ports.life)
+        self.endings = Endings()
+        self._make_what_is_stored()
+        self._make_channels()
+        self._make_sessions()
+        self._make_exchange()
+        self._make_survival()
+        self._make_doors()
+
+    async def open(self) -> None:
+        """Read what has to be known before anything else."""
+        await self.message_log.open()
+        await self.groups.open()
+        await self.channels.backend.open()
+        await self.channels.results.open()
+
+    # ── making ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _make_what_is_stored(self) -> None:
+        ports, stored, settings = self._ports, self._stored, self._ports.settings
+        limits, bytes_max = settings.limits, settings.budgets.retained_bytes
+        self.message_log = MessageLog(
+            stored.messages,
+            self._network,
+            records_max=limits.inflight_commits_max,
+            pressure=self.clients.hold_back,
+            keep_s=settings.messages.keep_s,
+            keep_bytes=settings.messages.keep_bytes,
+        )
+        user_max = bytes_max * settings.budgets.user_percent // 100
+        self.retained = Retained(stored.retained, limits.retained_max, bytes_max, user_max)
+        self.retained_writer = RetainedWriter(self.retained, self.message_log, self.tasks.spawn)
+        self.groups = Groups(
+            stored.groups,
+            self.message_log,
+            life=f"{self._broker}.{ports.life}",
+            groups_max=limits.groups_max,
+            members_max=limits.group_members_max,
+            unwanted=self.counts.drop,
+            budget=ports.budget,
+        )
+
+    def _make_channels(self) -> None:
+        stored, names = self._stored, ChannelNames(self._network)
+        self.orphans = Orphans(
+            stored.sessions, self._broker, here=self._is_served, borrowed=self._ports.borrowed
+        )
+        backend = BackendSubscriptions(
+            stored.catalogue,
+            stored.subscriptions,
+            stored.sessions,
+            stored.bus,
+            network=self._network,
+            broker=self._broker,
+            saw=self._saw,
+            borrowed=self._ports.borrowed,
+        )
+        results = Results(
+            stored.notices,
+            names.notices_subject,
+            ResultSource(self._ports.results, stored.bus, names.service("results")),
+            self._broker,
+            unseen=backend.machine.unseen,
+        )
+        self.channels = Channels(backend, results, self._network)
+
+    def _make_sessions(self) -> None:
+        ports, stored, bus = self._ports, self._stored, self._stored.bus
+        settings, limits = ports.settings, ports.settings.limits
+        self.replication = Replicating(
+            bus,
+            self.clients,
+            StandbyCellWriter(self.channels.backend),
+            network=self._network,
+            broker=self._broker,
+            wills_left=self._came_back,
+            policy=ports.policy,
+            others=ports.others,
+        )
+        self.quota = SessionQuota(
+            limits.sessions_max, settings.shares.sessions_bytes, limits.sessions_user_percent
+        )
+        self.sessions = Sessions(
+            stored.sessions,
+            bus,
+            network=self._network,
+            broker=self._broker,
+            over=self._session_over,
+            backend=self.channels.backend,
+            quota=self.quota,
+        )
+        self.provisional = Provisional(
+            stored.sessions,
+            self.clients,
+            self.message_log,
+            broker=self._broker,
+            known=self.replication.known,
+        )
+        self.arrivals = Arrivals(
+            bus,
+            self.sessions,
+            network=self._network,
+            broker=self._broker,
+            clients=self.clients,
+            ended=self.endings.ended,
+            spawn=self.tasks.spawn,
+            failed=self._ending.fail,
+        )
+        self.ownership = Ownership(
+            bus,
+            network=self._network,
+            broker=self._broker,
+            others=ports.others,
+            asks=ports.asks,
+            holder=self.arrivals.holder,
+            expel=self.clients.expel,
+            isolated=self.provisional,
+            stored=self.sessions.owner_of,
+        )
+
+    def _make_exchange(self) -> None:
+        ports, limits = self._ports, self._ports.settings.limits
+        peers = LinkPool(self._make_link)
+        self.registry = StreamRegistry(
+            self._tell_of_streams,
+            self.message_log,
+            broker=self._broker,
+            cluster=ports.own.cluster,
+            streams_max=limits.streams_per_client,
+            metadata_max_bytes=limits.metadata_max_bytes,
+        )
+        self.exchange = Exchange(
+            Outbox(asyncio.get_running_loop().call_soon),
+            peers,
+            self.counts,
+            ports.budget,
+            self.groups,
+            self.retained,
+            self.channels,
+            self.registry,
+            cluster=ports.own.cluster,
+            interests_changed=self._interests_changed,
+            queries_changed=self._queries_changed,
+            filters_max=limits.filters_max,
+        )
+
+    def _make_survival(self) -> None:
+        ports, stored, member = self._ports, self._stored, self._ports.member
+        backup = self.replication.backup
+        self.witnesses = Witnesses(
+            stored.bus,
+            backup.is_void,
+            network=self._network,
+            broker=self._broker,
+            others=ports.others,
+            spawn=self.tasks.spawn,
+        )
+        self.will_publisher = WillPublisher(
+            self.message_log,
+            self.retained_writer,
+            self.replication.client_state,
+            announce=self.exchange.announce,
+            void=backup.note_void,
+            prefix=self.prefixes.next,
+        )
+        self.wills = Wills(self.will_publisher.publish, self.replication.will_settled, ports.budget)
+        self.will_inquiries = WillInquiries(stored.sessions, self.message_log, self.witnesses, self.tasks)
+        self.takeovers = Takeovers(
+            self.replication,
+            self.wills,
+            ports.settings.recovery.will_grace_s,
+            failed=self._ending.fail,
+            aloud=self.exchange.announce,
+            doubt=self.will_inquiries.ask,
+            allows=self.will_publisher.allows,
+        )
+        routes = self.exchange.routes
+        self.gossip = ClusterGossip(
+            ports.own,
+            routes,
+            self.takeovers,
+            self.replication,
+            lambda: member.interests,
+            lambda: member.picture.places.keys(),
+        )
+        self.isolation = Isolation(self.gossip, self.provisional, self.takeovers, routes, member.picture)
+
+    def _make_doors(self) -> None:
+        ports, limits = self._ports, self._ports.settings.limits
+        deliveries = Deliveries(
+            self.message_log, self.sessions, self.groups, self.channels, self.replication, self.provisional
+        )
+        self.entrance = Entrance(
+            self._broker,
+            self.clients,
+            self.message_log,
+            self.sessions,
+            self.arrivals,
+            self.endings,
+            self.ownership,
+            self.provisional,
+            self.replication,
+            self.takeovers,
+        )
+        self.departures = Departures(
+            self.message_log,
+            self.sessions,
+            self.endings,
+            self.orphans,
+            self.wills,
+            self.provisional,
+            self.replication,
+            self.tasks,
+        )
+        self.durable = Durable(
+            message_log=self.message_log,
+            retained=self.retained,
+            retained_writer=self.retained_writer,
+            groups=self.groups,
+            channels=self.channels,
+            replication=self.replication,
+            provisional=self.provisional,
+            quota=self.quota,
+            wills=self.wills,
+            will_publisher=self.will_publisher,
+            prefixes=self.prefixes,
+            deliveries=deliveries,
+            entrance=self.entrance,
+            departures=self.departures,
+        )
+        self.listener = Listener(
+            ports.own,
+            limits,
+            self.clients,
+            self.exchange,
+            self.durable,
+            self.ownership,
+            ports.guard,
+            rights_changed=self._rights_changed,
+            elsewhere=ports.elsewhere,
+            redirects=ports.redirects(self.isolation),
+        )
+        self.link_door = LinkDoor(ports.security, limits, self.exchange, self.gossip.hear)
+
+    def _make_link(self, peer: BrokerInfo) -> Link:
+        outbound_max_bytes = self._ports.settings.limits.outbound_max_bytes
+        return Link(
+            self._ports.own,
+            peer,
+            self._ports.security,
+            outbound_max_bytes=outbound_max_bytes,
+            dropped=self.counts.drop,
+        )
+
+    # ── running ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        """Commit, follow, watch and answer, for as long as the broker lives."""
+        bus = self._stored.bus
+        census = SessionCensus(self._stored.sessions, self.quota, broker=self._broker)
+        async with (
+            bus.serve(self.sessions.hand_over_subject(self._broker), self.entrance.hand_over),
+            bus.serve(self.witnesses.subject, self.witnesses.answer),
+            bus.serve(self.ownership.subject(self._broker), self.ownership.answer),
+            bus.subscribe(self.arrivals.subject) as words,
+            asyncio.TaskGroup() as group,
+        ):
+            for work in (
+                self.entrance.hear(words),
+                self.ownership.run(),
+                self.message_log.commit_all(),
+                self.message_log.follow(self.exchange.take, self.exchange.queries.is_judging),
+                census.run(self._stored.network),
+                self.message_log.remember(),
+                self.retained.watch(),
+                self.groups.run(),
+                self.channels.backend.run(),
+                self.channels.results.follow(self.channels.dispatch),
+                self.replication.run(self.gossip.detour),
+                self.orphans.run(self._session_over),
+                self._ending.wait(),
+            ):
+                group.create_task(work)
+
+    async def drain(self, deadline_s: float) -> None:
+        """Let everything that ended be stored."""
+        self.arrivals.forget()
+        await self.tasks.drain(deadline_s)
+        await self.groups.drain(deadline_s)
+
+    # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def held(self) -> Iterator[tuple[str, int]]:
+        """What clients here are subscribed to, and how many."""
+        yield from self.exchange.held()
+        yield from self.channels.held()
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            **self.exchange.statistics(),
+            **self.replication.statistics(),
+            **self.isolation.statistics(),
+        }
+
+    # ── what one part tells another ─────────────────────────────────────────────────────────────────────────
+
+    def _is_served(self, client: str) -> bool:
+        """Whether a client's connection is, or ends, here."""
+        return self.clients.has(client) or self.endings.ending(client)
+
+    def _saw(self, cell: Cell, session: StoredSession) -> None:
+        """A scan has found a stored session."""
+        self.orphans.saw(cell, session)
+        if session.home == self._broker:
+            kept = kept_s(session)
+            until_us = None if kept is None else wall_us() + kept * 1_000_000
+            self.quota.found(session.client, session.owner, len(cell.value), until_us)
+
+    def _session_over(self, session: StoredSession) -> None:
+        """A stored session is no more."""
+        self.quota.over(session.client)
+        self.groups.session_over(session)
+        self.channels.backend.over(session)
+        self.replication.over(session)
+        self.registry.session_over(session.client)
+
+    def _came_back(self, primary: str, wills: tuple[Left, ...]) -> None:
+        """A broker is back that has forgotten these wills."""
+        self.takeovers.restarted(primary, wills)
+
+    def _rights_changed(self) -> None:
+        """The rules of access are others."""
+        self.replication.rights_changed()
+        self.exchange.access_changed()
+
+    def _tell_of_streams(self, event: ClientsChanged) -> None:
+        self.exchange.peers.when_settled(partial(self._ports.post, event))
+
+    def _interests_changed(self, added: tuple[str, ...], removed: tuple[str, ...]) -> None:
+        cause = f"{self._broker}:interest {(added or removed)[0]}"
+        self._ports.post(InterestsChanged(added=added, removed=removed, cause=cause))
+        self.gossip.wants(added, removed)
+
+    def _queries_changed(
+        self, added: tuple[tuple[str, str], ...], removed: tuple[str, ...], user: str
+    ) -> None:
+        cause = f"{self._broker}:query {added[0][0] if added else removed[0]}"
+        self._ports.post(QueriesChanged(added=added, removed=removed, user=user, cause=cause))

@@ -1,0 +1,157 @@
+"""Retained messages on their way to one client that has just subscribed, as fast as it takes them.
+
+Nothing is copied for it. A **cursor** for each filter says how far it is (``core.retained.topics``), and the next
+messages are taken from the broker's copy when the client has taken those before. A filter that is subscribed to again
+begins again, in the place of the cursor that it had. So a client that subscribes and does not read costs a cursor for
+each of its filters, whatever is retained, and no message is kept alive for it.
+
+Messages are many small ones more often than not, so that they are joined before they are queued. After a page of them
+the others of the broker have their turn, and the client has shown whether it takes more.
+
+While the broker's copy is not complete yet, everything waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+from tocsin.broker.client import Recipient
+from tocsin.broker.forwarding.frames import frame_of
+from tocsin.broker.links.link import NO_MAXIMUM
+from tocsin.broker.retained.table import Kept
+from tocsin.core.delivery.grant import Grant
+from tocsin.core.delivery.machine import ClientDelivery
+from tocsin.core.delivery.window import WAIT
+
+CHUNK_BYTES: Final = 64 << 10  # joined at once
+PAGE_BYTES: Final = (
+    256 << 10
+)  # queued in one turn of the broker; a client that takes no more is noticed after it
+VISITS_MAX: Final = 2_000  # messages looked at in one turn: some are not for the client
+
+# What is retained for one filter behind a topic (None: all of it), in order; without a grant it is not for the client.
+Pages = Callable[[str | None], Iterator[tuple[Kept, Grant | None]]]
+
+
+class Copy(Protocol):
+    """The broker's retained messages, as they are seen from here."""
+
+    def await_known(self, waiting: Replay) -> None:
+        """``begin`` it when all are there; at once, if they are."""
+        ...
+
+
+class _Cursor:
+    """How far the messages of one filter are sent."""
+
+    __slots__ = ("after", "pages")
+
+    def __init__(self, pages: Pages) -> None:
+        self.pages = pages
+        self.after: str | None = None  # the topic that came last
+
+
+def _soon(act: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(act)
+
+
+class Replay:
+    """What waits, filter by filter, in order."""
+
+    __slots__ = ("__weakref__", "_known", "_later", "_machine", "_reader", "_scheduled", "_waiting")
+
+    def __init__(
+        self,
+        reader: Recipient,
+        machine: ClientDelivery,
+        copy: Copy,
+        later: Callable[[Callable[[], None]], None] = _soon,
+    ) -> None:
+        self._reader = reader
+        self._machine = machine
+        self._later = later
+        self._waiting: dict[str, _Cursor] = {}  # by filter
+        self._scheduled = False  # there is a turn to come
+        self._known = False
+        copy.await_known(self)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def begin(self) -> None:
+        """The broker's copy is complete."""
+        self._known = True
+        self.more()
+
+    def add(self, name: str, pages: Pages) -> None:
+        """Send what is retained for a filter, from the beginning."""
+        self._waiting.pop(name, None)
+        self._waiting[name] = _Cursor(pages)
+        self.more()
+
+    def cancel(self, name: str) -> None:
+        """The client is not subscribed any more."""
+        self._waiting.pop(name, None)
+
+    def more(self) -> None:
+        """Send what the client takes now: at QoS 0 a page, above as the window has room too."""
+        if self._scheduled or not self._known:
+            return
+        room = PAGE_BYTES
+        visits = VISITS_MAX
+        while self._waiting and not self._machine.congested:
+            if room <= 0 or visits <= 0:
+                self._scheduled = True
+                self._later(self._turn)
+                return
+            name, cursor = next(iter(self._waiting.items()))
+            sent, seen, ended = self._send(cursor, room, visits)
+            room -= sent
+            visits -= seen
+            if ended:
+                self._waiting.pop(name, None)
+            elif room > 0 and visits > 0:
+                return  # the window is full
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        self.more()
+
+    def _send(self, cursor: _Cursor, room: int, visits: int) -> tuple[int, int, bool]:
+        """Send up to so many bytes of one filter's messages, and one more; how many, how many were seen, and whether
+        that was all."""
+        reader, machine, version = self._reader, self._machine, self._reader.version
+        chunk: list[bytes] = []
+        size = sent = seen = 0
+        ended = True
+        for kept, granted in cursor.pages(cursor.after):
+            if sent + size >= room or seen >= visits:
+                ended = False
+                break
+            seen += 1
+            if granted is None or (reader.send_max_bytes < NO_MAXIMUM and self._too_large(kept, granted)):
+                cursor.after = kept.publication.topic
+                continue
+            packet_id = machine.extra(granted.qos) if granted.qos else 0
+            if packet_id == WAIT:
+                ended = False
+                break
+            cursor.after = kept.publication.topic
+            frame = frame_of(kept.publication, version, granted, packet_id, waited_s=kept.waited_s)
+            chunk.append(frame)
+            size += len(frame)
+            if size > CHUNK_BYTES:
+                reader.queue(*chunk)
+                sent += size
+                chunk, size = [], 0
+        if chunk:
+            reader.queue(*chunk)
+        return sent + size, seen, ended
+
+    def _too_large(self, kept: Kept, granted: Grant) -> bool:
+        """Whether the client takes no packet of that size: it is then as good as delivered (MQTT 5, 3.1.2.11.4)."""
+        packet_id = 1 if granted.qos else 0
+        frame = frame_of(kept.publication, self._reader.version, granted, packet_id, waited_s=kept.waited_s)
+        return len(frame) > self._reader.send_max_bytes

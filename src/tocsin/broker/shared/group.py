@@ -1,0 +1,294 @@
+"""One group at this broker: the shell around its machine (``core.shared.machine``), and its hands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+import structlog
+from mqtt5 import SubAckReasonCode
+
+from tocsin.broker.client import Client
+from tocsin.broker.delivery.message_log import MessageLog
+from tocsin.broker.forwarding.frames import Frames
+from tocsin.broker.links.link import NO_MAXIMUM
+from tocsin.core.budgets.budget import Budget
+from tocsin.core.delivery.grant import Grant
+from tocsin.core.delivery.window import WAIT, DeliveryWindow
+from tocsin.core.forwarding.table import Subscription
+from tocsin.core.machine import Effect
+from tocsin.core.session.subscribe import REFUSED
+from tocsin.core.shared.machine import Sharing
+from tocsin.core.shared.room import GroupRoom
+from tocsin.core.shared.signals import (
+    CANNOT,
+    Bereft,
+    EndFound,
+    EndUnknown,
+    FindEnd,
+    Forget,
+    Give,
+    Join,
+    Joined,
+    Matched,
+    PartFailed,
+    PartRead,
+    ReadPart,
+    Turned,
+    Unwanted,
+    Vanished,
+)
+from tocsin.core.shared.stored_group import GROUPS, Claim
+from tocsin.errors import TocsinError
+from tocsin.model.publication import Publication
+from tocsin.ports import Table
+from tocsin.runtime.faults.kill_points import BEFORE_SEND, reach
+from tocsin.runtime.machines.clock import wall_s, wall_us
+from tocsin.runtime.machines.shell import Shell
+
+
+class NoMember(TocsinError):
+    """A client cannot be a member of a group."""
+
+    fault = "peer"
+
+    def __init__(
+        self,
+        name: str,
+        reason: str,
+        code: SubAckReasonCode = SubAckReasonCode.QUOTA_EXCEEDED,
+        *,
+        full: bool = False,
+    ) -> None:
+        self.name = name
+        self.code = code
+        self.full = full  # the store has no room: later it may
+        super().__init__(f"no subscription to {name!r}: {reason}")
+
+
+class GroupPorts(Protocol):
+    """What a group has in common with the others."""
+
+    message_log: MessageLog
+    table: Table
+    life: str
+    members_max: int
+    unwanted: Callable[[int], None]
+    budget: Budget
+
+    def failed(self, error: BaseException) -> None: ...
+
+    def alive(self, life: str) -> bool: ...
+
+    def vanished(self, group: LocalGroup) -> None: ...
+
+    def crowded(self) -> None: ...
+
+
+class LocalGroup:
+    """A group that has members at this broker. A failure of it ends the broker: it speaks for all its members."""
+
+    def __init__(self, name: str, world: GroupPorts) -> None:
+        self.name = name
+        self.filter = name.split("/", 2)[2]
+        self._world = world
+        self._room = GroupRoom(world.budget.account(None))
+        self._machine = Sharing(name, world.life, self, world.members_max)
+        self._shell = Shell(
+            self._machine, self._carry_out, world.failed, tables={GROUPS: world.table}, clock=wall_us
+        )
+        self.post = self._shell.post
+        self._takers: dict[str, tuple[Client, Subscription]] = {}  # by client id
+        self._joining: dict[tuple[str, str], asyncio.Future[tuple[Claim, ...]]] = {}  # by client and session
+        self._log = structlog.get_logger()
+
+    async def join(
+        self,
+        taker: Client,
+        subscription: Subscription,
+        *,
+        entitled: bool,
+        session: str,
+        epoch: int,
+        expiry_s: int,
+        cause: str,
+    ) -> tuple[Claim, ...]:
+        """Make a client a member; what it has from earlier connections. ``NoMember`` if it cannot be one."""
+        client = taker.client_id
+        self._room.belong(taker.user)
+        self._takers[client] = (taker, subscription)
+        joined = self._joining.get((client, session))
+        if joined is None or joined.done():
+            joined = self._joining[client, session] = asyncio.get_running_loop().create_future()
+        self.post(
+            Join(
+                client=client,
+                user=taker.user,
+                entitled=entitled,
+                session=session,
+                epoch=epoch,
+                expiry_s=expiry_s,
+                cause=cause,
+            )
+        )
+        return await asyncio.shield(joined)
+
+    def leave(self, taker: Client, session: str) -> None:
+        """Nothing can be sent to a connection any more."""
+        known, _ = self._takers.get(taker.client_id, (None, None))
+        if known is taker:
+            del self._takers[taker.client_id]
+        joining = self._joining.pop((taker.client_id, session), None)
+        if joining is not None:
+            joining.set_exception(NoMember(self.name, "the connection is over"))
+
+    # ── hands ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def tail(self) -> int:
+        return self._world.message_log.tail
+
+    def alive(self, life: str) -> bool:
+        return self._world.alive(life)
+
+    def room(self, client: str) -> bool:
+        taker = self._taker(client)
+        return taker is not None and not taker.full and taker.delivery.room
+
+    def takes(self, client: str, matched: Matched) -> int:
+        publication = matched.publication
+        taker, subscription = self._takers.get(client, (None, None))
+        if taker is None or subscription is None or not taker.may_receive(publication.topic):
+            return CANNOT
+        granted = _grant(subscription, publication)
+        if taker.send_max_bytes < NO_MAXIMUM:
+            frame = Frames(publication, 0).of(taker.version, granted, 1 if granted.qos else 0)
+            if len(frame) > taker.send_max_bytes:
+                return CANNOT
+        return granted.qos
+
+    def reserve(self, client: str) -> int:
+        claims = self._claims(client)
+        return WAIT if claims is None else claims.reserve()
+
+    def give_back(self, client: str, packet_id: int) -> None:
+        claims = self._claims(client)
+        if claims is not None:
+            claims.give_back(packet_id)
+
+    def send_again(self, client: str, packet_id: int, qos: int) -> bool:
+        claims = self._claims(client)
+        return claims is not None and self.room(client) and claims.send_again(packet_id, qos)
+
+    def keep(self, size: int) -> bool:
+        return self._room.keep(size)
+
+    def let_go(self, size: int) -> None:
+        self._room.let_go(size)
+
+    def _taker(self, client: str) -> Client | None:
+        return self._takers.get(client, (None, None))[0]
+
+    def _claims(self, client: str) -> DeliveryWindow | None:
+        taker = self._taker(client)
+        return None if taker is None else taker.delivery.claims
+
+    # ── the machine's effects ───────────────────────────────────────────────────────────────────────────────
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Give():
+                self._give(effect)
+            case Forget(client=client, packet_ids=packet_ids):
+                taker = self._taker(client)
+                if taker is not None:
+                    taker.delivery.forget_claims(packet_ids)
+            case Joined(client=client, session=session, claims=claims):
+                joining = self._joining.pop((client, session), None)
+                if joining is not None:
+                    joining.set_result(claims)
+            case Turned(client=client, session=session, reason=reason, foreign=foreign, full=full):
+                joining = self._joining.pop((client, session), None)
+                if joining is not None:
+                    code = REFUSED if foreign else SubAckReasonCode.QUOTA_EXCEEDED
+                    joining.set_exception(NoMember(self.name, reason, code, full=full))
+            case ReadPart():
+                _, size = self._world.message_log.pages_of((self.filter,))
+                begin = partial(self._begin_read, effect, size)
+                self._room.before_read(size, begin, self._world.crowded)
+            case FindEnd():
+                self._shell.spawn(self._find_end(effect))
+            case Bereft():
+                self._bereft(effect)
+            case Unwanted(messages=messages):
+                self._world.unwanted(messages)
+            case Vanished():
+                self._shell.close_timers()
+                self._room.close()
+                self._world.vanished(self)
+            case _:
+                self._shell.carry_out(effect)
+
+    def _bereft(self, bereft: Bereft) -> None:
+        joining = self._joining.pop((bereft.client, bereft.session), None)
+        if joining is not None:
+            joining.set_exception(NoMember(self.name, "the group is over"))
+        taker = self._taker(bereft.client)
+        if taker is not None:
+            words = "a group was over before its member was, which has to come back"
+            self._log.warning(words, group=self.name, subscriber=bereft.client, cause=bereft.cause)
+            taker.sever()
+
+    def _give(self, give: Give) -> None:
+        taker, subscription = self._takers.get(give.client, (None, None))
+        if taker is None or subscription is None:
+            return
+        claims = taker.delivery.claims
+        if give.qos and not give.repeat:
+            position = give.matched.position
+            if claims is None or not claims.claimed(give.packet_id, self.name, position, give.qos):
+                return  # it is another connection by now, and will be told so
+        publication = give.matched.publication
+        granted = _grant(subscription, publication, give.qos)
+        frames = Frames(publication, max(0.0, wall_s() - give.matched.entry.at_us / 1e6))
+        reach(BEFORE_SEND)
+        taker.queue(frames.of(taker.version, granted, give.packet_id, give.repeat))
+
+    def _begin_read(self, asked: ReadPart, size: int) -> None:
+        self._shell.spawn(self._read(asked, size))
+
+    async def _read(self, asked: ReadPart, size: int) -> None:
+        message_log = self._world.message_log
+        read: PartRead | PartFailed
+        try:
+            batch = await message_log.read((self.filter,), asked.start, limit=asked.limit)
+            matched = [
+                Matched(entry, publication)
+                for entry in batch.entries
+                if (publication := message_log.publication(entry)) is not None
+            ]
+            read = PartRead(matched=matched, next=batch.next, tail=message_log.tail, cause=asked.cause)
+        except TocsinError as error:
+            read = PartFailed(error=error, cause=asked.cause)
+        self._room.after_read(size, partial(self.post, read))
+
+    async def _find_end(self, asked: FindEnd) -> None:
+        try:
+            position = await self._world.message_log.end()
+        except TocsinError as error:
+            self._log.warning("a group cannot begin yet", group=self.name, problem=str(error))
+            self.post(EndUnknown(revision=asked.revision, cause=asked.cause))
+            return
+        self.post(EndFound(revision=asked.revision, position=position, cause=asked.cause))
+
+    def close(self) -> None:
+        """The broker stops."""
+        self._shell.close()
+
+
+def _grant(subscription: Subscription, publication: Publication, qos: int | None = None) -> Grant:
+    identifiers = () if subscription.identifier is None else (subscription.identifier,)
+    retain = subscription.retain_as_published and publication.retain
+    return Grant(min(subscription.qos, publication.qos) if qos is None else qos, identifiers, retain)

@@ -1,0 +1,273 @@
+"""The shell of ``core.shared.machine``: the groups of which this broker has members, on asyncio and the store.
+
+One table has the cells of all groups, and one of each broker's *life*: written when the process begins and before
+anybody here is in a group, and refreshed for as long as somebody is. One watch of it tells how both change. Every
+broker has that watch, so that a life which nobody needs would be told to all of them for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from tocsin.broker.client import Client
+from tocsin.broker.delivery.message_log import MessageLog
+from tocsin.broker.shared.group import LocalGroup, NoMember
+from tocsin.core.budgets.budget import Budget, Kind
+from tocsin.core.delivery.stored_session import StoredSession
+from tocsin.core.filters import SharedFilter
+from tocsin.core.forwarding.table import ForwardingTable, Subscription
+from tocsin.core.machine import Watched
+from tocsin.core.shared.machine import NO_ROOM
+from tocsin.core.shared.signals import (
+    Arrived,
+    Crowded,
+    Leave,
+    Matched,
+    OutOfSight,
+    Quit,
+    RoomMade,
+    SessionOver,
+    Settle,
+)
+from tocsin.core.shared.stored_group import (
+    GROUPS,
+    LIVES,
+    UNKNOWN_LIFE,
+    Claim,
+    decode_life,
+    encode_life,
+    group_key,
+    life_key,
+)
+from tocsin.errors import StoreFull, TocsinError
+from tocsin.model.publication import Publication
+from tocsin.ports import Change, Entry, Table
+from tocsin.runtime.machines.tasks import Ending
+
+REFRESH_S: Final = 2.0
+CROWD_S: Final = 0.05  # before groups are asked for room, and between two times
+LIFE_TTL_S: Final = 6.0  # two refreshes may fail
+_ANY: Final = Subscription()
+
+
+class Groups:
+    """The groups of which this broker has members.
+
+    ``life`` is the broker's id, a dot, and what differs at every start.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        message_log: MessageLog,
+        *,
+        life: str,
+        groups_max: int,
+        members_max: int,
+        unwanted: Callable[[int], None],
+        budget: Budget,
+    ) -> None:
+        self.table = table
+        self.message_log = message_log
+        self.life = life
+        self.members_max = members_max
+        self.unwanted = unwanted  # told how many messages no member of their group could take
+        self.budget = budget
+        self._crowd: asyncio.TimerHandle | None = None  # while groups are to be asked for room
+        self._groups_max = groups_max
+        self._groups: dict[str, LocalGroup] = {}  # by name
+        self._by_key: dict[str, LocalGroup] = {}
+        self._matching: ForwardingTable[LocalGroup] = ForwardingTable()
+        self._alive: dict[str, str] = {}  # key → the life that is there
+        self._written_s = -math.inf  # when the own life was written last
+        self._watching = False  # the watch has told all that there is
+        self._ending = Ending()
+        self.failed = self._ending.fail  # a group failed
+        self._idle = asyncio.Event()  # there is no group
+        self._idle.set()
+        self._log = structlog.get_logger()
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    async def open(self) -> None:
+        """Begin this broker's life; members at its last one are away from now on, or when that has expired."""
+        try:
+            await self._write_life()
+        except StoreFull as error:  # nobody can join; everything else can be done
+            self._log.error("the store has no room for groups", problem=str(error))
+
+    async def _write_life(self) -> None:
+        await self.table.put(life_key(self.life), encode_life(self.life), ttl_s=LIFE_TTL_S)
+        self._written_s = asyncio.get_running_loop().time()
+
+    async def live(self) -> None:
+        """Have this broker's life be there: to others, who is a member at one that is not there is away. ``StoreFull``
+        if the store has no room for it."""
+        if asyncio.get_running_loop().time() - self._written_s > REFRESH_S:
+            try:
+                await self._refresh()
+            except StoreFull:
+                raise StoreFull("join", NO_ROOM) from None
+
+    async def run(self) -> None:
+        """Live and watch, for as long as the broker does."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._live())
+                tasks.create_task(self._watch())
+                tasks.create_task(self._ending.wait())
+        finally:
+            if self._crowd is not None:
+                self._crowd.cancel()
+            for group in self._groups.values():
+                group.close()
+
+    async def _live(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            if self._groups:
+                with suppress(StoreFull):
+                    await self._refresh()
+
+    async def _refresh(self) -> None:
+        try:
+            await self._write_life()
+        except TocsinError as error:
+            self._log.warning("this broker's life is not refreshed", problem=str(error))
+            if isinstance(error, StoreFull):
+                raise
+
+    async def drain(self, deadline_s: float) -> None:
+        """Let everything that ended be stored."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(deadline_s):
+                await self._idle.wait()
+
+    # ── what changes in the table ───────────────────────────────────────────────────────────────────────────
+
+    async def _watch(self) -> None:
+        async for change in self.table.watch():
+            self._apply(change)
+
+    def _apply(self, change: Change) -> None:
+        match change.kind:
+            case "reset":
+                self._watching = False
+                self._alive.clear()
+            case "ready":
+                self._watching = True
+                for group in tuple(self._groups.values()):
+                    group.post(OutOfSight(cause="groups are watched"))
+            case "put" if change.key.startswith(LIVES):
+                self._alive[change.key] = decode_life(change.value)
+            case "delete" if change.key.startswith(LIVES):
+                self._alive.pop(change.key, None)
+            case _ if change.key in self._by_key:
+                cause = f"group at {change.revision}"
+                self._by_key[change.key].post(Watched(table=GROUPS, change=change, cause=cause))
+
+    def alive(self, life: str) -> bool:
+        return not self._watching or self._alive.get(life_key(life)) in (life, UNKNOWN_LIFE)
+
+    # ── members ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def join(
+        self,
+        name: str,
+        taker: Client,
+        subscription: Subscription,
+        *,
+        entitled: bool,
+        session: str,
+        epoch: int,
+        expiry_s: int,
+        cause: str,
+    ) -> tuple[Claim, ...]:
+        """Make a client a member, after ``live``; what it has from earlier connections. ``entitled``: a rule lets it
+        into the group, whosever that is.
+
+        ``NoMember`` if it cannot be one.
+        """
+        if name not in self._groups and len(self._groups) >= self._groups_max:
+            raise NoMember(name, f"a broker may have members of at most {self._groups_max} groups")
+        group = self._group(name)
+        return await group.join(
+            taker,
+            subscription,
+            entitled=entitled,
+            session=session,
+            epoch=epoch,
+            expiry_s=expiry_s,
+            cause=cause,
+        )
+
+    def _group(self, name: str) -> LocalGroup:
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = self._by_key[group_key(name)] = LocalGroup(name, self)
+            self._matching.subscribe(group, group.filter, _ANY)
+            self._idle.clear()
+        return group
+
+    def leave(self, name: str, taker: Client, session: str, expiry_s: int) -> None:
+        """A member's connection is over; its session is kept for so long."""
+        group = self._groups.get(name)
+        if group is not None:
+            group.leave(taker, session)
+            client = taker.client_id
+            group.post(Leave(client=client, session=session, expiry_s=expiry_s, cause=f"{client} left"))
+
+    def quit(self, name: str, client: str, session: str) -> None:
+        """A member unsubscribed."""
+        if name in self._groups:
+            self._groups[name].post(Quit(client=client, session=session, cause=f"{client} unsubscribed"))
+
+    def session_over(self, stored: StoredSession) -> None:
+        """A stored session was discarded, wherever it was."""
+        for name in stored.named(SharedFilter):
+            over = SessionOver(client=stored.client, session=stored.uid, cause=f"{stored.client} anew")
+            self._group(name).post(over)
+
+    def vanished(self, group: LocalGroup) -> None:
+        del self._groups[group.name], self._by_key[group_key(group.name)]
+        self._matching.drop(group)
+        if not self._groups:
+            self._idle.set()
+
+    def crowded(self) -> None:
+        """A group has no room for messages that its members could take."""
+        if self._crowd is None:
+            self._crowd = asyncio.get_running_loop().call_later(CROWD_S, self._make_room)
+
+    def _make_room(self) -> None:
+        self._crowd = None
+        for group in tuple(self._groups.values()):
+            group.post(Crowded(cause="a group has no room"))
+        if self.budget.figures()[Kind.GROUPS].waiting:
+            self.crowded()
+
+    # ── messages ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def arrived(self, entry: Entry, publication: Publication) -> None:
+        """The hot path: an entry that the journal has just brought."""
+        if not self._groups:
+            return
+        for group, _ in self._matching.wanted(publication.topic):
+            group.post(Arrived(matched=Matched(entry, publication), cause=entry.id))
+
+    def settle(self, name: str, client: str, position: int) -> None:
+        """A member is done with a message."""
+        if name in self._groups:
+            self._groups[name].post(Settle(client=client, position=position, cause=f"{client} settled"))
+
+    def room_made(self, name: str) -> None:
+        """A member may have room again."""
+        if name in self._groups:
+            self._groups[name].post(RoomMade(cause="room"))

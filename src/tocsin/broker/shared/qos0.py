@@ -1,0 +1,110 @@
+"""Messages at QoS 0 for groups (``$share/group/filter``): each goes to one member, here or at one other broker.
+
+The broker at which a message is published chooses, and nobody else: the member here whose turn it is, if there is one
+that takes it, else one peer. What goes to a peer is **marked**: its topic has the prefix ``$one/``, and its last user
+property names the group. There it concerns that group and nothing else: a member, or on a routing broker one peer
+further on. What comes over a link without a mark concerns no group.
+
+No client can say the mark: topics that begin with ``$`` are not theirs to publish to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from mqtt5 import PublishPacket
+
+from tocsin.broker.client import Client
+from tocsin.broker.forwarding.fanout import Outlet
+from tocsin.broker.links.link import Link
+from tocsin.core.forwarding.table import Share
+from tocsin.model.publication import Publication
+from tocsin.wire.connect import V5
+from tocsin.wire.frames import forward_frame
+from tocsin.wire.mqtt50 import PROPERTIES_MAX
+from tocsin.wire.topics import ONE_PREFIX
+
+# User properties of a message that can have a mark besides: peers take no packet with more properties in all.
+MARKED_MAX: Final = PROPERTIES_MAX - 8
+GROUP_PROPERTY: Final = "group"
+
+Add = Callable[[Sequence[Outlet], bytes, None], None]
+
+
+class Shares:
+    """Chooses the member of each group that gets a QoS 0 message. ``links`` are those to peers, by their ids; ``add``
+    queues a frame for outlets; ``lost`` is told of messages for a group that has nobody."""
+
+    def __init__(
+        self,
+        cluster: str,
+        links: Mapping[str, Link],
+        add: Add,
+        lost: Callable[[int], None],
+    ) -> None:
+        self._cluster = cluster
+        self._links = links
+        self._add = add
+        self._lost = lost
+
+    def give(self, shares: Iterable[Share[Client]], packet: PublishPacket) -> None:
+        """A message of one of our own clients: to one of each group."""
+        for share in shares:
+            self._give(share, packet, share.origin)
+
+    def give_here(self, shares: Iterable[Share[Client]], packet: PublishPacket) -> None:
+        """A message about this broker: to one of each group that has somebody here."""
+        for share in shares:
+            if share.members:
+                self._give(share, packet, ())
+
+    def pass_on(
+        self, shares: Iterable[Share[Client]], topic: str, cluster: str, packet: PublishPacket
+    ) -> None:
+        """A marked message on this topic that came over a link from a broker of this cluster."""
+        if not packet.user_properties:
+            self._lost(1)  # a peer that says for one, and not for whom
+            return
+        name = packet.user_properties[-1][1]
+        packet = Publication.of(packet, topic, "").packet(retain=packet.retain)
+        del packet.user_properties[-1:]
+        for share in shares:
+            if share.name == name:
+                onward = [peer for peer in share.transit if self._links[peer].info.cluster != cluster]
+                self._give(share, packet, onward)
+                return
+        self._lost(1)
+
+    def _give(self, share: Share[Client], packet: PublishPacket, peers: Sequence[str]) -> None:
+        turn = next(share.turn)
+        members = share.members
+        for step in range(len(members)):
+            member, subscription = members[(turn + step) % len(members)]
+            if not member.full or (step == len(members) - 1 and not peers):
+                identifier = subscription.identifier
+                frame = forward_frame(
+                    packet,
+                    member.version,
+                    retain=packet.retain and subscription.retain_as_published,
+                    subscription_ids=() if identifier is None else (identifier,),
+                )
+                self._add((member.outlet,), frame, None)
+                return
+        if peers and len(packet.user_properties) <= MARKED_MAX:
+            frame = forward_frame(self._with_mark(packet, share.name), V5, retain=packet.retain)
+            self._add((self._peer(peers, turn),), frame, None)
+        else:
+            self._lost(1)
+
+    def _peer(self, peers: Sequence[str], turn: int) -> Link:
+        """One that is reached, of our own cluster if possible; of those, the next in turn."""
+        links = [self._links[peer] for peer in peers]
+        best = min((not link.reachable, link.info.cluster != self._cluster) for link in links)
+        equal = [link for link in links if (not link.reachable, link.info.cluster != self._cluster) == best]
+        return equal[turn % len(equal)]
+
+    def _with_mark(self, packet: PublishPacket, name: str) -> PublishPacket:
+        marked = Publication.of(packet, ONE_PREFIX + packet.topic, "").packet(retain=packet.retain)
+        marked.user_properties.append((GROUP_PROPERTY, name))
+        return marked

@@ -1,0 +1,259 @@
+"""The clients of a broker that publish, as the coordinator hears of them: their streams, and their coming and going.
+
+Every change has a ticket (``core.coordination.participant.signals``): messages behind it wait until it is clear
+(``core.streams.machine``), and whoever asked for it is answered when it is settled and clear: it is kept, and in
+force everywhere.
+
+What clients say of the streams that are published here is known (``keys``), so that messages can carry it;
+``core.streams.metadata`` decides which of those who say something is right.
+
+A client's connections have **epochs**, microseconds of the wall's clock, so that the coordinator knows which of two
+brokers has it. They grow by two at least: the number between two connections is for the end of what came before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
+
+import structlog
+from mqtt5 import Will
+
+from tocsin.broker.client import Client
+from tocsin.core.coordination.participant.signals import ClientsChanged
+from tocsin.core.session.will import will_message
+from tocsin.core.streams.machine import ClientStreams
+from tocsin.core.streams.metadata import Learned, StreamMetadata
+from tocsin.core.streams.signals import DeclareStream
+from tocsin.core.streams.tickets import Tickets
+from tocsin.model.publication import Publication
+from tocsin.model.stream import Metadata, Value
+from tocsin.runtime.machines.clock import wall_us
+from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
+from tocsin.wire.replication import Bequest
+
+TOLD_S: Final = 2.0  # for what the coordinator says of a stream to come, and to be applied
+
+Done = Callable[[str | None], None]  # told None, or what the problem is
+Command = Streams | ClientAway | ClientBack | ClientGone
+
+
+class Held(Protocol):
+    """A client whose messages may have to wait."""
+
+    def __len__(self) -> int:
+        """How many do."""
+        ...
+
+    def clear(self, ticket: int) -> None:
+        """Everybody concerned knows what was declared up to this ticket."""
+        ...
+
+
+class Log(Protocol):
+    """The message log, as it is seen from here."""
+
+    @property
+    def newest(self) -> int:
+        """The last position that was committed here."""
+        ...
+
+
+class StreamRegistry:
+    """Tells the coordinator of the clients that publish here, and hands back what it says.
+
+    ``post`` hands an event to the participant.
+    """
+
+    def __init__(
+        self,
+        post: Callable[[ClientsChanged], None],
+        log: Log,
+        *,
+        broker: str,
+        cluster: str,
+        streams_max: int,
+        metadata_max_bytes: int,
+    ) -> None:
+        self.broker = broker
+        self.cluster = cluster
+        self._streams_max = streams_max  # of one client
+        self._metadata_max_bytes = metadata_max_bytes  # of one stream
+        self.unregistered = 0  # messages whose topic was one stream too many
+        self.refused = 0  # descriptions that could not be taken
+        self._post = post
+        self._message_log = log
+        self._metadata = StreamMetadata()
+        self._tickets = Tickets()
+        self._publishers: dict[str, dict[Client, None]] = {}  # topic → who publishes on it here
+        self._cleared = 0
+        self._waiting: dict[int, Done] = {}  # by ticket, the lowest first
+        self._held: deque[tuple[int, Held]] = deque()  # who waits for which ticket
+        self._epoch = 0
+        self._epochs: dict[str, int] = {}  # client → the epoch of its connection here
+        self._log = structlog.get_logger()
+
+    # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def client_streams(self) -> ClientStreams:
+        """The machine of one client more that publishes here."""
+        return ClientStreams(
+            self._metadata,
+            self._tickets,
+            streams_max=self._streams_max,
+            metadata_max_bytes=self._metadata_max_bytes,
+        )
+
+    @property
+    def unsettled(self) -> int:
+        """Changes that the coordinator has not taken yet."""
+        return self._tickets.last - self._tickets.settled
+
+    def keys(self, topic: str) -> dict[str, Value] | None:
+        """What clients say of a stream that is published here."""
+        return self._metadata.of(topic)
+
+    def bequest(self, will: Will, client: str, prefix: str, session: str, epoch: int, owner: str) -> Bequest:
+        """A will, with what is said of its stream; ``prefix``: of the client's record ids; its stored session; and the
+        user who left it."""
+        publication = Publication.of(
+            will_message(will),
+            will.topic,
+            client,
+            broker=self.broker,
+            cluster=self.cluster,
+            keys=self.keys(will.topic),
+        )
+        return Bequest(publication, will.will_delay_interval, will_id(prefix), session, epoch, owner)
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "streams": len(self._publishers),
+            "unregistered": self.unregistered,
+            "descriptions_refused": self.refused,
+            "held": sum(len(held) for held in {held for _, held in self._held}),
+        }
+
+    # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def came(self, client: str) -> int:
+        """A client has connected; the epoch of its connection."""
+        self._epoch = self._epochs[client] = max(self._epoch + 2, wall_us())
+        return self._epoch
+
+    def back(self, client: Client) -> None:
+        """Its session was resumed."""
+        self._say(self._tickets.next(), ClientBack(client.client_id, client.expiry_s, client.epoch))
+
+    def went(self, client: str, epoch: int) -> None:
+        """A connection is over."""
+        if self._epochs.get(client) == epoch:
+            del self._epochs[client]
+
+    def ended(self, client: Client, topics: Iterable[str], expiry_s: int) -> None:
+        """A connection of which the coordinator knows is over, and all that it published is in the log."""
+        for topic in topics:
+            self._publishers[topic].pop(client, None)
+            if not self._publishers[topic]:
+                del self._publishers[topic]
+                self._metadata.ceased(topic)
+        name, epoch, after = client.client_id, client.epoch, self._message_log.newest
+        gone = ClientAway(name, expiry_s, after, epoch) if expiry_s else ClientGone(name, after, epoch)
+        self._say(self._tickets.next(), gone)
+
+    def session_over(self, client: str) -> None:
+        """A session that was stored is forgotten, because its client has begun anew."""
+        epoch = self._epochs.get(client, self._epoch + 2) - 1
+        if self._tickets.room:
+            self._say(self._tickets.next(), ClientGone(client, 0, epoch))
+
+    # ── streams ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def declare(self, client: Client, held: Held, declared: DeclareStream, done: Done | None) -> None:
+        """Tell the coordinator of a stream; ``done`` is told what came of it."""
+        topic, diff = declared.topic, self._metadata.owed(declared.topic, declared.diff)
+        if done is not None:
+            self._waiting[declared.ticket] = done
+        self._tickets.declared(declared.ticket, topic, diff)
+        self._tell([self._metadata.declared(topic, diff, declared.ticket)])
+        self._held.append((declared.ticket, held))
+        name = client.client_id if declared.publishes else ""
+        changes = ((topic, None if diff is None else dict(diff)),)
+        self._say(
+            declared.ticket,
+            Streams(
+                name,
+                client.expiry_s,
+                changes,
+                self._message_log.newest,
+                client.epoch if name else 0,
+                client.user,
+            ),
+        )
+
+    def _tell(self, learned: Iterable[Learned]) -> None:
+        """Those who publish on these topics what is said of them now: their sessions remember it."""
+        for topic, keys in learned:
+            for client in self._publishers.get(topic, ()):
+                client.delivery.said(topic, keys, kept=self._metadata.is_kept(topic))
+
+    def publishes(self, topic: str, client: Client) -> None:
+        """One client more publishes on a topic. What its session remembers of that counts until more is known."""
+        self._publishers.setdefault(topic, {})[client] = None
+        delivery = client.delivery
+        self._metadata.published(topic, delivery.streams.get(topic), unkept=delivery.is_unkept(topic))
+
+    def _say(self, ticket: int, command: Command) -> None:
+        cause = f"{self.broker}:s{ticket}"
+        self._post(ClientsChanged(ticket=ticket, command=command, cause=cause))
+
+    # ── what the participant tells ──────────────────────────────────────────────────────────────────────────
+
+    def described(self, streams: Mapping[str, Metadata], *, whole: bool) -> None:
+        self._tell(self._metadata.described(streams, whole=whole))
+
+    def settle(self, ticket: int) -> None:
+        """Everything up to this ticket is in the coordinator's log."""
+        self._tickets.settle(ticket)
+        self._tell(self._metadata.kept(ticket))
+        doubtful = self._metadata.settled(ticket)
+        if doubtful:
+            asyncio.get_running_loop().call_later(TOLD_S, self._doubt, doubtful)
+        self._answer()
+
+    def _doubt(self, topics: list[str]) -> None:
+        self._tell(self._metadata.doubted(topics))
+
+    def _answer(self) -> None:
+        done = min(self._tickets.settled, self._cleared)
+        while self._waiting and (first := next(iter(self._waiting))) <= done:
+            self._waiting.pop(first)(None)
+
+    def refuse(self, ticket: int, topic: str, problem: str) -> None:
+        """The coordinator did not take what was said of a stream."""
+        waiting = self._waiting.pop(ticket, None)
+        if waiting is not None:
+            waiting(problem)
+            return
+        self.refused += 1
+        self._log.warning("what was said of a stream was not taken", stream=topic, problem=problem)
+
+    def clear(self, ticket: int) -> None:
+        """Messages that wait for changes up to this ticket may go."""
+        self._cleared = max(self._cleared, ticket)
+        self._tell(self._metadata.cleared(ticket))
+        while self._held and self._held[0][0] <= ticket:
+            self._held.popleft()[1].clear(ticket)
+        self._answer()
+
+    def release(self) -> None:
+        """The broker stops: nothing waits any more."""
+        while self._held:
+            self.clear(self._tickets.last)
+
+
+def will_id(prefix: str) -> str:
+    """The record id of the will of a client whose other record ids begin so."""
+    return f"{prefix}.will"

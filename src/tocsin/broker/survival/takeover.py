@@ -1,0 +1,129 @@
+"""The shell of ``core.survival.takeover``: the copies of brokers that are gone, and the wills of their clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+
+from tocsin.broker.delivery.wills import Wills
+from tocsin.core.access.ownership import Claim
+from tocsin.core.machine import Effect
+from tocsin.core.replication.gamma import ClientSnapshot, Left
+from tocsin.core.survival import takeover as core
+from tocsin.core.survival.takeover import MEANWHILE, AwaitWill, ClientCame, ReleaseCopy, TakeoverMachine
+from tocsin.core.survival.wills import Doubt, Told
+from tocsin.model.publication import Publication
+from tocsin.runtime.machines.clock import now_us
+from tocsin.runtime.machines.shell import Shell
+from tocsin.runtime.machines.tasks import Failed
+from tocsin.wire.replication import Bequest
+
+
+class Copies(core.Copies, Protocol):
+    """What this broker knows of others."""
+
+    def take_over(self, primary: str, *, meanwhile: bool) -> Iterable[ClientSnapshot]:
+        """All that the copy of a broker says; it is kept until ``release``. ``meanwhile``: no leader has said that
+        this one stands in."""
+        ...
+
+    def release(self, primary: str) -> None: ...
+
+    def mourn(self, primary: str) -> None:
+        """Tell the others that this broker stands in for that one."""
+        ...
+
+    def is_here(self, client: str, owner: str) -> bool:
+        """Whether a client of this user is connected to this broker."""
+        ...
+
+
+class Takeovers:
+    """The brokers that one broker stands in for. ``aloud`` publishes a will to those who listen now, and puts it into
+    no log; ``doubt`` finds out from the store whether the client of a will lives, ``allows`` whether it may publish
+    that."""
+
+    def __init__(
+        self,
+        copies: Copies,
+        wills: Wills,
+        grace_s: int,
+        *,
+        failed: Failed,
+        clock: Callable[[], int] = now_us,
+        aloud: Callable[[Publication], None] = lambda publication: None,
+        doubt: Doubt | None = None,
+        allows: Callable[[Bequest], bool] = lambda will: True,
+    ) -> None:
+        self._copies = copies
+        self._wills = wills
+        self._clock = clock
+        self._announce = aloud
+        self._doubt = doubt
+        self._allows = allows
+        self._machine = TakeoverMachine(copies, grace_s)
+        self._shell = Shell(self._machine, self._carry_out, failed, clock=clock)
+        self._post = self._shell.post
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        return self._machine.brokers
+
+    def statistics(self) -> dict[str, int]:
+        return self._machine.statistics(self._clock())
+
+    def stand_in(self, broker: str, epoch: int = MEANWHILE) -> None:
+        """A broker is gone, and this one stands in for it. Harmless when repeated."""
+        if self._machine.knows(broker, epoch):
+            return
+        taken = self._copies.take_over(broker, meanwhile=epoch == MEANWHILE)
+        standings = tuple(each for each in taken if not self._copies.is_here(each.client, each.head.owner))
+        cause = f"stand in for {broker}"
+        self._post(core.StoodIn(broker=broker, epoch=epoch, standings=standings, cause=cause))
+        if epoch != MEANWHILE:
+            self._copies.mourn(broker)
+
+    def stand_down(self, broker: str, *, meanwhile: bool = False) -> None:
+        """That broker is back, or somebody else stands in for it."""
+        cause = f"stand down for {broker}"
+        self._post(core.StoodDown(broker=broker, meanwhile=meanwhile, cause=cause))
+
+    def restarted(self, broker: str, wills: tuple[Left, ...]) -> None:
+        """A broker is back that was never missed, and has forgotten these clients."""
+        absent = tuple(each for each in wills if not self._copies.is_here(each.client, each.will.owner))
+        if absent:
+            self._post(core.Restarted(broker=broker, wills=absent, cause=f"restart of {broker}"))
+
+    def lives(self, claim: Claim, *, back: bool) -> None:
+        """A client is alive, at this broker or another; ``back``: for the session that it had. What another user left
+        under its id is not its affair."""
+        self._wills.came(claim.client, claim.owner, back=back)
+        self.came(claim.client, claim.broker, claim.owner)
+
+    def came(self, client: str, broker: str, owner: str = "") -> None:
+        """A client of this user has come to a broker, this one or another."""
+        self._post(ClientCame(client=client, broker=broker, owner=owner, cause=client))
+
+    def _say_aloud(self, will: Bequest, told: Told) -> None:
+        if self._allows(will):
+            self._announce(will.publication)
+        told()
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case AwaitWill(broker=broker, client=client, bequest=bequest, delay_s=delay_s, aloud=aloud):
+                self._wills.delay(
+                    client,
+                    bequest,
+                    delay_s,
+                    moving=True,
+                    unless=partial(self._machine.lives, broker, client),
+                    doubt=None if aloud else self._doubt,
+                    publish=self._say_aloud if aloud else None,
+                    of=broker,
+                )
+            case ReleaseCopy(broker=broker):
+                self._copies.release(broker)
+            case _:
+                self._shell.carry_out(effect)

@@ -1,0 +1,161 @@
+"""Admission: which clients may connect to a broker, and as which user.
+
+A client is welcome while there is room (else it is told of a broker that has some, if one is known) who has
+
+    a client certificate      the name in it is the user, whatever the CONNECT says
+    a user name               proven by the password, if there is a file of users; ``CheckPassword`` asks the shell for
+                              that, since it takes long. A wrong one is refused wherever it comes from
+    neither                   nobody in particular: let in from where the policy allows it
+
+Where being on this machine is the only proof, a page in a browser of this machine would have it as well, whosever page
+it is. So a WebSocket that names its page (``Origin``) is let in by that proof only if the page is this machine's own,
+or ``access.origins`` has it. Other names of this machine do not count: a name can be made to mean any address.
+
+Where there is no file of users, a user name cannot be proven: the client is treated as one without, and its name counts
+for nothing in the rules.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tocsin.core.session.signals import Authenticate, Rejected
+from tocsin.model.network import Scheme
+
+EVERY_ORIGIN: Final = "*"
+PARSED_MAX: Final = 1_024  # addresses whose meaning is remembered: most clients come back, or from behind one
+
+CLIENT_ID_NOT_VALID: Final = 0x85
+BAD_USER_NAME_OR_PASSWORD: Final = 0x86
+NOT_AUTHORIZED: Final = 0x87
+SERVER_BUSY: Final = 0x89
+USE_ANOTHER_SERVER: Final = 0x9C
+RATE_EXCEEDED: Final = 0x9F
+
+Anonymous = Literal["loopback", "always", "never"]
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a connection comes from, as far as the server knows without asking it."""
+
+    address: str = ""  # the remote IP address; empty: not known, so never this machine's own
+    certificate_name: str | None = None  # the user that a client certificate names, which was checked
+    scheme: Scheme = Scheme.MQTT  # of the listener that it came to
+    page: str | None = None  # the origin of the web page that opened it, as a browser says; None: no page
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """A broker's rules for admitting clients."""
+
+    users: bool = False  # there is a file of users
+    anonymous: Anonymous = "always"
+    origins: tuple[str, ...] = ()  # of pages that are let in where loopback is the only proof; "*": all
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """The peer may come in; ``user`` is what it has proven to be called, empty if nothing."""
+
+    user: str = ""
+
+
+class CheckPassword(msgspec.Struct, frozen=True):
+    """The peer may come in if this is the user's password."""
+
+    user: str
+    password: bytes
+
+
+UNKNOWN: Final = Origin()
+WELCOMING: Final = Policy()
+
+
+class Admission:
+    """Decides who may connect to one broker."""
+
+    def __init__(self, connections_max: int, policy: Policy = WELCOMING) -> None:
+        self._connections_max = connections_max
+        self._policy = policy
+
+    def decide(
+        self,
+        asked: Authenticate,
+        connections: int,
+        origin: Origin = UNKNOWN,
+        elsewhere: Callable[[Scheme], str | None] = lambda scheme: None,
+    ) -> Admitted | CheckPassword | Rejected:
+        """Whether a peer may come in, when so many are in already; ``elsewhere`` is where else it could."""
+        if connections >= self._connections_max:
+            reason = f"this broker serves no more than {self._connections_max} clients"
+            reference = elsewhere(origin.scheme)
+            code = SERVER_BUSY if reference is None else USE_ANOTHER_SERVER
+            return _rejected(asked, code, reason, reference)
+        return self._decide_client(asked, origin)
+
+    def _decide_client(self, asked: Authenticate, origin: Origin) -> Admitted | CheckPassword | Rejected:
+        if origin.certificate_name is not None:
+            return Admitted(origin.certificate_name)
+        if asked.username and self._policy.users:
+            return CheckPassword(asked.username, asked.password or b"")
+        anonymous = self._policy.anonymous
+        if anonymous == "always":
+            return Admitted()
+        if anonymous == "loopback" and is_loopback(origin.address):
+            if origin.page is None or self._is_trusted(origin.page):
+                return Admitted()
+            reason = f"pages of {origin.page} may not connect without proving a name (access.origins)"
+            return _rejected(asked, NOT_AUTHORIZED, reason)
+        if self._policy.users:
+            return _rejected(asked, NOT_AUTHORIZED, "a user name and a password are needed")
+        if anonymous == "never":
+            return _rejected(asked, NOT_AUTHORIZED, "a client certificate is needed")
+        reason = "only clients on the broker's own machine may connect without proving who they are"
+        return _rejected(asked, NOT_AUTHORIZED, reason)
+
+    def _is_trusted(self, page: str) -> bool:
+        """Whether a page may use the proof that its browser is on this machine."""
+        origins = self._policy.origins
+        if page in origins or EVERY_ORIGIN in origins:
+            return True
+        try:
+            host = urlsplit(page).hostname
+        except ValueError:
+            return False
+        return host is not None and (host == "localhost" or is_loopback(host))
+
+
+def password_refused(asked: Authenticate) -> Rejected:
+    """The answer to a password that is not the user's, and to a user that there is not: they must not differ."""
+    return _rejected(asked, BAD_USER_NAME_OR_PASSWORD, "the user name or the password is wrong")
+
+
+def _rejected(asked: Authenticate, code: int, reason: str, reference: str | None = None) -> Rejected:
+    return Rejected(cause=asked.cause, reason_code=code, reason=reason, server_reference=reference)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an IP address is this machine's own: 127.0.0.0/8 or ::1, also when written as an IPv6 address."""
+    parsed = _parsed(address)
+    return parsed is not None and parsed.is_loopback
+
+
+def source_of(address: str) -> str:
+    """What connections from an address are counted under: an IPv6 network of /64 is as good as one machine."""
+    parsed = _parsed(address)
+    if not isinstance(parsed, ipaddress.IPv6Address):
+        return address if parsed is None else str(parsed)
+    return str(ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))
+
+
+@lru_cache(maxsize=PARSED_MAX)
+def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+    return (isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped) or parsed

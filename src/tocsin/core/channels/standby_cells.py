@@ -1,0 +1,118 @@
+"""Standby cells: the channels that a broker prepares for the brokers that it backs.
+
+    (REAPS, Algorithm 3: S1 is what is put here, S2 what is deleted)
+
+A backup that prepares names for its primaries (``core.replication.backup``) has a standby cell for each k that they
+mean and that it does not hold in earnest already. So when it takes the other's clients over, the pipeline knows of it,
+and while nobody holds k in earnest its results are for the standbys.
+
+Invariant: a standby cell is wanted if a prepared name means its k, and no cell in earnest of this broker is stored. So
+the one in earnest is there before the other goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tocsin.core.channels.cells import SubscriptionCells
+from tocsin.core.channels.request import Bound, read_request
+from tocsin.core.channels.signals import Prepared, Unprepared
+from tocsin.core.machine import Effect
+from tocsin.model.results import STANDBY
+from tocsin.wire.topics import FilterInvalid
+
+
+def is_standby(key: str) -> bool:
+    """Whether a cell's key, or a request about the cell, is of a standby."""
+    return key.endswith(f".{STANDBY}")
+
+
+class StandbyCells:
+    """Writes the standby cells that a local backup has for its primaries' channels.
+
+    ``meaning`` says what a name means, None: nothing; ``holds`` whether this broker has the cell of a k in earnest.
+    """
+
+    def __init__(
+        self, broker: str, meaning: Callable[[str], Bound | None], holds: Callable[[str], bool]
+    ) -> None:
+        self._meaning = meaning
+        self._holds = holds
+        self.cells = SubscriptionCells(broker, standby=True)
+        self._primaries: dict[str, dict[str, None]] = {}  # prepared name → for whom
+        self._of_channel: dict[str, dict[str, None]] = {}  # channel, in small letters → prepared names
+        self._bound: dict[str, Bound] = {}  # what prepared names mean, if something
+        self._of_k: dict[str, dict[str, None]] = {}  # the same the other way round
+        self._wanted: dict[str, Bound] = {}  # those for which there is, or is to be, a cell
+
+    def prepare(self, event: Prepared) -> list[Effect]:
+        """Names that a primary's clients have; the ticket is answered when the cells are stored."""
+        effects: list[Effect] = []
+        wanted: list[str] = []
+        for name in event.names:
+            if name not in self._primaries:
+                self._primaries[name] = {}
+                self._of_channel.setdefault(channel_of(name), {})[name] = None
+                effects += self._bind(name)
+            self._primaries[name][event.primary] = None
+            if name in self._wanted:
+                wanted.append(self._wanted[name].k)
+        return [*effects, *self.cells.wait(event.ticket, wanted)] if event.ticket else effects
+
+    def unprepare(self, event: Unprepared) -> list[Effect]:
+        """Names that they have no longer."""
+        effects: list[Effect] = []
+        for name in event.names:
+            primaries = self._primaries.get(name, {})
+            primaries.pop(event.primary, None)
+            if primaries or name not in self._primaries:
+                continue
+            del self._primaries[name]
+            of_channel = self._of_channel[channel_of(name)]
+            del of_channel[name]
+            if not of_channel:
+                del self._of_channel[channel_of(name)]
+            effects += self._bind(name)
+        return effects
+
+    def redefined(self, channel: str) -> list[Effect]:
+        """A channel, named in small letters, is another, or is no more."""
+        return [effect for name in self._of_channel.get(channel, ()) for effect in self._bind(name)]
+
+    def turned(self, k: str) -> list[Effect]:
+        """This broker may hold k in earnest, or no longer."""
+        return [effect for name in self._of_k.get(k, ()) for effect in self._settle(name)]
+
+    def _bind(self, name: str) -> list[Effect]:
+        """Find what a name means now."""
+        before = self._bound.pop(name, None)
+        if before is not None:
+            del self._of_k[before.k][name]
+            if not self._of_k[before.k]:
+                del self._of_k[before.k]
+        after = self._meaning(name) if name in self._primaries else None
+        if after is not None:
+            self._bound[name] = after
+            self._of_k.setdefault(after.k, {})[name] = None
+        return self._settle(name)
+
+    def _settle(self, name: str) -> list[Effect]:
+        bound, had = self._bound.get(name), self._wanted.get(name)
+        wanted = bound if bound is not None and not self._holds(bound.k) else None
+        if (wanted and wanted.k) == (had and had.k):
+            return []
+        effects: list[Effect] = []
+        if wanted is not None:
+            self._wanted[name] = wanted
+            effects = self.cells.want(name, wanted)
+        else:
+            del self._wanted[name]
+        return effects if had is None else [*effects, *self.cells.unwant(name, had)]
+
+
+def channel_of(name: str) -> str:
+    """The channel of a name, in small letters; empty if it is none, whoever took it for one."""
+    try:
+        return read_request(name).channel.lower()
+    except FilterInvalid:
+        return ""

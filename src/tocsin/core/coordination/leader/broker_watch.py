@@ -1,0 +1,105 @@
+"""A leader's watch over its brokers: whose heartbeats it hears, how it answers, and which it believes lost.
+
+A beat is answered with a pulse, at once if there is something new in it, and otherwise every PULSE_US. What a broker
+knows already (its beat says so) is not told again, so that both cost a few dozen bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tocsin.core.coordination.names import Options
+from tocsin.core.coordination.state.state import State
+from tocsin.core.machine import Effect, Say, Send
+from tocsin.core.survival.detection import Detector, Suspicion
+from tocsin.core.survival.refuges import RefugePlan
+from tocsin.model.message import broker_address
+from tocsin.wire.commands import Lost
+from tocsin.wire.control import Beat, Pulse
+
+# Between two answers to one broker that tell nothing new; a little less than the second that it expects.
+PULSE_US: Final = 900_000
+
+
+class Attention:
+    """Watches the heartbeats of all brokers for one leader, and answers them."""
+
+    detecting: type[Detector] = Detector  # so that a variant can be tried
+
+    def __init__(self, state: State, options: Options, now_us: int) -> None:
+        self.detector = self.detecting(options.tuning, now_us)
+        self._state = state
+        self._loads: dict[str, int] = {}
+        self._refuges = RefugePlan()
+        # Broker → when it had its last pulse, and the number of its last notice then.
+        self._told: dict[str, tuple[int, int]] = {}
+        for broker in state.members:
+            self.detector.sign(broker, now_us)
+        self.rank()
+
+    def rank(self) -> None:
+        """Brokers came or went, or are fuller or emptier: who can take clients of others?"""
+        self._refuges.rank([member.info for member in self._state.members.values()], self._loads)
+
+    # ── what is heard ───────────────────────────────────────────────────────────────────────────────────────
+
+    def sign(self, broker: str, now_us: int) -> None:
+        """A broker said something, other than that it is there."""
+        self.detector.sign(broker, now_us)
+
+    def beat(self, beat: Beat, now_us: int) -> list[Effect]:
+        """A member's beat; its answer."""
+        broker = beat.broker
+        self.detector.beat(broker, beat.incarnation, beat.number, beat.interval_ms * 1_000, now_us)
+        self._loads[broker] = beat.load
+        member = self._state.members[broker]
+        refuges = self._refuges.news(member.info, beat.refuges)
+        homes = self._refuges.homes(beat.homes) if beat.homes else None
+        told_us, noticed = self._told.get(broker, (0, -1))
+        if (refuges, homes, noticed) == (None, None, member.noticed) and 0 <= now_us - told_us < PULSE_US:
+            return []
+        self._told[broker] = (now_us, member.noticed)
+        state, number = self._state, max(0, beat.number)
+        pulse = Pulse(state.epoch, member.incarnation, member.noticed, refuges, homes, number, state.level)
+        return [Send(to=broker_address(broker), message=pulse)]
+
+    def greet(self) -> list[Effect]:
+        """Tell all brokers who leads; they answer with a beat."""
+        return [
+            Send(
+                to=broker_address(broker),
+                message=Pulse(self._state.epoch, member.incarnation, member.noticed, level=self._state.level),
+            )
+            for broker, member in self._state.members.items()
+        ]
+
+    # ── what follows ────────────────────────────────────────────────────────────────────────────────────────
+
+    def look(self, now_us: int) -> list[tuple[Lost, Effect]]:
+        """The brokers that are believed to be lost from now on, and what there is to say of each."""
+        members = self._state.members
+        found = self.detector.look(members, now_us)
+        if len(self._told) + len(self._loads) > 2 * len(members):
+            self._told = {broker: told for broker, told in self._told.items() if broker in members}
+            self._loads = {broker: load for broker, load in self._loads.items() if broker in members}
+        return [(Lost(each.broker, members[each.broker].incarnation), _silent(each)) for each in found]
+
+    def believes(self, lost: Lost) -> bool:
+        """Whether that broker has still not been heard."""
+        return self.detector.is_suspect(lost.broker)
+
+    def delay_us(self, now_us: int) -> int:
+        """When to look again."""
+        return max(0, self.detector.next_us - now_us)
+
+
+def _silent(suspicion: Suspicion) -> Effect:
+    return Say(
+        level="warning",
+        text="broker is silent; its routes are withdrawn",
+        facts={
+            "broker": suspicion.broker,
+            "silent_ms": suspicion.silent_us // 1_000,
+            "patience_ms": suspicion.patience_us // 1_000,
+        },
+    )

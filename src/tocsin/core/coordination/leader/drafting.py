@@ -1,0 +1,159 @@
+"""Drafting: how commands become records of the log, with the notices that follow from them.
+
+A batch and its notices are one append: all of it is durable, or nothing. Only if they are too much for one append
+do the last notices follow in further ones; should the leader die in between, those whom they were for find a gap in
+the numbers and ask for everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from tocsin.core.coordination.names import StoreNames
+from tocsin.core.coordination.state.state import Outcome, State
+from tocsin.ports import BATCH_MAX, Record
+from tocsin.wire.commands import Logged, encode_batch
+from tocsin.wire.notices import Item, encode_item, encode_notice
+
+NOTICE_MAX_BYTES: Final = 256 << 10  # of items in one notice, before the one that passes it
+APPEND_MAX_BYTES: Final = 4 << 20  # half of what the store takes at once
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """What a broker's commands in a draft need: who has to see which notice of it."""
+
+    incarnation: int
+    applied: int
+    needs: dict[str, int]
+    clear: bool  # the notice itself says that they are clear
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """The next append: its records, and for each broker the notices that must be seen before its commands are clear."""
+
+    appends: list[tuple[Record, ...]]
+    heard: dict[str, Heard]
+
+
+class Drafter:
+    """Makes the records of one leader."""
+
+    def __init__(self, places: StoreNames, epoch: int, record_id: Callable[[], str]) -> None:
+        self._places = places
+        self._epoch = epoch
+        self._record_id = record_id  # never the same twice, of nobody else's
+
+    def draft(
+        self,
+        state: State,
+        at_us: int,
+        commands: Sequence[tuple[Logged, msgspec.Raw]],
+        previous: int,
+        waits: Callable[[str], bool],
+    ) -> Draft:
+        """Apply the commands to the state, and write down what that means. ``waits``: whether an earlier command of a
+        broker is not clear yet."""
+        outcome = state.apply(at_us, [command for command, _ in commands])
+        speakers = [broker for broker in outcome.concerned if broker in state.members]
+        runs = self._runs(outcome, speakers)
+        numbers: dict[str, int] = {}
+        for broker, parts in runs.items():
+            numbers[broker] = state.members[broker].noticed = state.members[broker].noticed + len(parts)
+        heard: dict[str, Heard] = {}
+        clear: dict[str, int] = {}
+        for broker in speakers:
+            member = state.members[broker]
+            needs = {each: numbers[each] for each in sorted(outcome.concerned[broker]) if each in numbers}
+            heard[broker] = Heard(
+                member.incarnation, member.applied, needs, clear=not needs and not waits(broker)
+            )
+            if heard[broker].clear:
+                clear[broker] = member.applied
+        asked = {broker for each in heard.values() for broker in each.needs}
+        records = [
+            Record(
+                self._places.commands_subject,
+                encode_batch(
+                    epoch=self._epoch,
+                    at_us=at_us,
+                    previous=previous,
+                    commands=tuple(raw for _, raw in commands),
+                    notices=tuple(numbers.items()),
+                ),
+                self._record_id(),
+            )
+        ]
+        for broker, parts in runs.items():
+            records += self._notices(
+                state, broker, parts, clear.get(broker, 0), broker in outcome.fresh, broker in asked
+            )
+        return Draft(_appends(records), heard)
+
+    def _runs(self, outcome: Outcome, speakers: list[str]) -> dict[str, list[tuple[msgspec.Raw, ...]]]:
+        """The items of each broker, cut into notices."""
+        encoded: dict[int, msgspec.Raw] = {}  # by identity: the same item goes to many brokers
+        runs: dict[str, list[tuple[msgspec.Raw, ...]]] = {}
+        for broker in sorted({*outcome.items, *speakers}):
+            run: list[msgspec.Raw] = []
+            size, parts = 0, []
+            for item in outcome.items.get(broker, ()):
+                raw = _encoded(item, encoded)
+                if size > NOTICE_MAX_BYTES:
+                    parts.append(tuple(run))
+                    run, size = [], 0
+                run.append(raw)
+                size += len(memoryview(raw))
+            runs[broker] = [*parts, tuple(run)]
+        return runs
+
+    def _notices(
+        self,
+        state: State,
+        broker: str,
+        parts: list[tuple[msgspec.Raw, ...]],
+        clear: int,
+        fresh: bool,
+        ask: bool,
+    ) -> list[Record]:
+        member = state.members[broker]
+        last = len(parts) - 1
+        return [
+            Record(
+                self._places.notices_subject(broker),
+                encode_notice(
+                    incarnation=member.incarnation,
+                    number=member.noticed - last + part,
+                    epoch=self._epoch,
+                    applied=member.applied,
+                    clear=clear,
+                    fresh=fresh and part == 0,
+                    more=part < last,
+                    ask=ask and part == last,
+                    items=items,
+                ),
+                self._record_id(),
+            )
+            for part, items in enumerate(parts)
+        ]
+
+
+def _encoded(item: Item, encoded: dict[int, msgspec.Raw]) -> msgspec.Raw:
+    raw = encoded.get(id(item))
+    if raw is None:
+        raw = encoded[id(item)] = encode_item(item)
+    return raw
+
+
+def _appends(records: list[Record]) -> list[tuple[Record, ...]]:
+    appends: list[list[Record]] = [[]]
+    size = 0
+    for record in records:
+        size += len(record.payload)
+        if appends[-1] and (len(appends[-1]) == BATCH_MAX or size > APPEND_MAX_BYTES):
+            appends.append([])
+            size = len(record.payload)
+        appends[-1].append(record)
+    return [tuple(append) for append in appends]

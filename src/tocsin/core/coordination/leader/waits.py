@@ -1,0 +1,109 @@
+"""Clearance: which brokers must know a change before its publisher's broker may send on.
+
+A command may concern other brokers: a stream joins their queries, a route begins at them. If messages of that
+stream were sent before these brokers know, the first would be lost. So each broker says which notice it has
+applied, and when all that a command concerns have, the broker that said the command is told that the way is
+**clear**.
+
+This is a courtesy and no promise: a broker goes on by itself after a while, and a new leader knows nothing of what
+its predecessor waited for. Waits are kept for FORGET_US at most.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+FORGET_US: Final = 6_000_000  # longer than any broker waits
+
+
+class Clear(NamedTuple):
+    """Every affected broker knows all commands of a broker up to a number."""
+
+    broker: str
+    incarnation: int
+    number: int
+
+
+class _Wait:
+    __slots__ = ("incarnation", "missing", "number", "since_us", "speaker")
+
+    def __init__(self, speaker: str, incarnation: int, number: int, missing: int, since_us: int) -> None:
+        self.speaker = speaker
+        self.incarnation = incarnation
+        self.number = number  # the last command that it is about
+        self.missing = missing  # brokers that have not seen what they have to
+        self.since_us = since_us
+
+
+class ClearanceWaits:
+    """Tracks which brokers must apply a change before it is clear, for one leader."""
+
+    def __init__(self) -> None:
+        self._waits: dict[str, deque[_Wait]] = {}  # speaker → its waits, oldest first
+        self._seen: dict[str, int] = {}  # broker → the last notice that it has applied
+        # Broker → what waits for it to have seen which notice, in order.
+        self._awaited: dict[str, deque[tuple[int, _Wait]]] = {}
+
+    def waits(self, speaker: str) -> bool:
+        return speaker in self._waits
+
+    def add(
+        self, speaker: str, incarnation: int, number: int, needs: Mapping[str, int], now_us: int
+    ) -> list[Clear]:
+        """Commands up to ``number`` are clear once each of these brokers has seen its notice; who is clear now.
+
+        A broker may have seen it before the leader hears that its append is done.
+        """
+        missing = {each: notice for each, notice in needs.items() if self._seen.get(each, 0) < notice}
+        wait = _Wait(speaker, incarnation, number, len(missing), now_us)
+        self._waits.setdefault(speaker, deque()).append(wait)
+        for broker, notice in missing.items():
+            self._awaited.setdefault(broker, deque()).append((notice, wait))
+        return self._advance(speaker)
+
+    def saw(self, broker: str, notice: int) -> list[Clear]:
+        """A broker has applied its notices up to this one; who is clear now."""
+        self._seen[broker] = max(notice, self._seen.get(broker, 0))
+        awaited = self._awaited.get(broker, deque())
+        clear: list[Clear] = []
+        while awaited and awaited[0][0] <= notice:
+            _, wait = awaited.popleft()
+            wait.missing -= 1
+            if not wait.missing:
+                clear += self._advance(wait.speaker)
+        if not awaited:
+            self._awaited.pop(broker, None)
+        return clear
+
+    def gone(self, broker: str) -> list[Clear]:
+        """Nobody waits for this broker any more, and it waits for nobody."""
+        self._waits.pop(broker, None)
+        awaited = self._awaited.get(broker)
+        clear = self.saw(broker, awaited[-1][0]) if awaited else []
+        self._seen.pop(broker, None)  # its notices begin again at 1
+        return clear
+
+    def forget(self, now_us: int) -> None:
+        """Give up on what has waited for too long."""
+        for speaker, waits in list(self._waits.items()):
+            while waits and now_us - waits[0].since_us > FORGET_US:
+                waits.popleft()
+            if not waits:
+                del self._waits[speaker]
+        for broker, awaited in list(self._awaited.items()):
+            while awaited and now_us - awaited[0][1].since_us > FORGET_US:
+                awaited.popleft()
+            if not awaited:
+                del self._awaited[broker]
+
+    def _advance(self, speaker: str) -> list[Clear]:
+        waits = self._waits.get(speaker)
+        clear: list[Clear] = []
+        while waits and not waits[0].missing:
+            done = waits.popleft()
+            clear = [Clear(speaker, done.incarnation, done.number)]
+        if waits is not None and not waits:
+            del self._waits[speaker]
+        return clear

@@ -1,0 +1,210 @@
+"""The network as a broker knows it from its notices: its routes and peers, and the streams of its queries.
+
+``apply`` takes the items of one notice and says what changed, as effects for the shell. A notice that is fresh tells
+everything; only what differs from what was known is passed on, so that a subscriber hears of each stream joined,
+left, joined … in turn, whatever was missed in between.
+
+Cost: a notice costs what it tells, and the peers; not the routes and streams that are there already.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from tocsin.core.coordination.participant.signals import (
+    BackupsKnown,
+    DetoursChanged,
+    Promoted,
+    QuerySetKnown,
+    RoutesChanged,
+    StandDown,
+    StandIn,
+    StreamChanged,
+    StreamJoined,
+    StreamLeft,
+    StreamsDescribed,
+)
+from tocsin.core.machine import Effect
+from tocsin.model.network import BrokerInfo, Route
+from tocsin.model.stream import Metadata
+from tocsin.wire.notices import (
+    Backed,
+    Bypass,
+    Changed,
+    Described,
+    Item,
+    Joined,
+    Left,
+    Moved,
+    Promote,
+    QuerySet,
+    Routes,
+    TakeOver,
+)
+
+
+class NetworkView:
+    """The network as one broker knows it from its notices."""
+
+    def __init__(self) -> None:
+        self.routes: dict[Route, None] = {}  # what the forwarding table holds, oldest first
+        self.peers: dict[str, BrokerInfo] = {}  # of those routes, and of detours
+        self.bypass = Bypass()
+        self._routes_to: Counter[str] = Counter()  # peer → how many routes lead there; never 0
+        # Query → topic → metadata, of each query that was answered.
+        self.sets: dict[str, dict[str, Metadata]] = {}
+        self._describes = False  # something was ever said of streams that are published here
+        self.places: dict[str, Moved] = {}  # brokers that are gone, and who stands in for them
+        self._backed = Backed()
+        self._stands_in: dict[str, int] = {}  # the brokers that this one stands in for → epoch
+
+    @property
+    def backs_locally(self) -> tuple[str, ...]:
+        """The brokers of its cluster whose backup this one is."""
+        return self._backed.locally
+
+    def stands_in_for(self, broker: str) -> BrokerInfo | None:
+        """Who stands in for a broker that is gone; None if it is there, or nobody does."""
+        moved = self.places.get(broker)
+        return None if moved is None else moved.to
+
+    def forget(self, query: str) -> None:
+        """Nobody here asks this query any more."""
+        self.sets.pop(query, None)
+
+    def apply(self, items: Iterable[Item], queries: Mapping[str, str], *, fresh: bool) -> list[Effect]:
+        """Take all that a notice tells; ``queries`` are those that are asked here now."""
+        effects: list[Effect] = []
+        added: dict[Route, None] = {}
+        removed: dict[Route, None] = dict(self.routes) if fresh else {}
+        infos: dict[str, BrokerInfo] = {}
+        partial: dict[str, Metadata] = {}  # of a set that takes several items, one after the other
+        described: dict[str, Metadata] = {}
+        places: dict[str, Moved] = {}
+        stands_in: dict[str, int] = {}
+        bypass = Bypass() if fresh else self.bypass
+        for item in items:
+            match item:
+                case Routes():
+                    infos.update((peer.id, peer) for peer in item.peers)
+                    for route in item.added:
+                        removed.pop(route, None)
+                        added[route] = None
+                    for route in item.removed:
+                        added.pop(route, None)
+                        removed[route] = None
+                case Described(topic=topic, keys=keys):
+                    described[topic] = keys
+                case QuerySet(query=query) if query in queries:
+                    partial.update(item.streams)
+                    if not item.more:
+                        effects += self._replace(query, partial)
+                        partial = {}
+                case Joined() | Changed() | Left() if item.query in queries:
+                    effects += self._take(item)
+                case Backed() if item != self._backed:
+                    self._backed = item
+                    effects.append(_backups_known(item))
+                case Moved():
+                    places[item.broker] = item
+                case Promote(place=place):
+                    effects.append(Promoted(place=place))
+                case TakeOver(broker=broker, epoch=epoch):
+                    stands_in[broker] = epoch
+                case Bypass():
+                    bypass = item
+                    infos.update((peer.id, peer) for peer in item.peers)
+        if described or (fresh and self._describes):
+            self._describes = True
+            effects.append(StreamsDescribed(streams=described, whole=fresh))
+        effects += self._take_places(places, stands_in, fresh)
+        before, self.bypass = self.bypass, bypass
+        routed = self._take_routes(added, removed, infos)
+        if before.around != bypass.around:
+            routed.append(DetoursChanged(around=dict(bypass.around)))
+        return [*routed, *effects]
+
+    def _take_places(
+        self, places: Mapping[str, Moved], stands_in: Mapping[str, int], fresh: bool
+    ) -> list[Effect]:
+        for broker in [each for each in self.places if fresh and each not in places]:
+            del self.places[broker]
+        for broker, moved in places.items():
+            self.places.pop(broker, None)
+            if moved.gone:
+                self.places[broker] = moved
+        effects: list[Effect] = []
+        for broker in [
+            each for each in self._stands_in if (fresh or each in places) and each not in stands_in
+        ]:
+            del self._stands_in[broker]
+            effects.append(StandDown(broker=broker))
+        for broker, epoch in stands_in.items():
+            if self._stands_in.get(broker) != epoch:
+                self._stands_in[broker] = epoch
+                effects.append(StandIn(broker=broker, epoch=epoch))
+        return effects
+
+    def _take_routes(
+        self,
+        added: Mapping[Route, None],
+        removed: Mapping[Route, None],
+        infos: Mapping[str, BrokerInfo],
+    ) -> list[Effect]:
+        came = [route for route in added if route not in self.routes]
+        went = [route for route in removed if route in self.routes]
+        for route in came:
+            self.routes[route] = None
+            self._routes_to[route.peer] += 1
+        for route in went:
+            del self.routes[route]
+            self._routes_to[route.peer] -= 1
+            if not self._routes_to[route.peer]:
+                del self._routes_to[route.peer]
+        known = {**self.peers, **infos}
+        needed = {*self._routes_to, *(peer.id for peer in self.bypass.peers)}
+        peers = {peer: known[peer] for peer in sorted(needed)}
+        if not came and not went and peers == self.peers:
+            return []
+        self.peers = peers
+        return [RoutesChanged(added=tuple(came), removed=tuple(went), peers=tuple(peers.values()))]
+
+    def _take(self, item: Joined | Changed | Left) -> list[Effect]:
+        streams = self.sets.get(item.query)
+        if streams is None:
+            return []  # of an earlier time that it was asked; the answer to this one is to come
+        query, topic, metadata = item.query, item.topic, item.metadata
+        before = streams.get(topic)
+        if isinstance(item, Left):
+            if before is None:
+                return []
+            del streams[topic]
+            return [StreamLeft(query=query, topic=topic, metadata=metadata)]
+        streams[topic] = metadata
+        if before is None:
+            return [StreamJoined(query=query, topic=topic, metadata=metadata)]
+        if before != metadata:
+            return [StreamChanged(query=query, topic=topic, metadata=metadata)]
+        return []
+
+    def _replace(self, query: str, streams: dict[str, Metadata]) -> list[Effect]:
+        before = self.sets.get(query)
+        self.sets[query] = streams
+        if before is None:
+            return [QuerySetKnown(query=query, streams=dict(streams))]
+        effects: list[Effect] = [
+            StreamLeft(query=query, topic=topic, metadata=metadata)
+            for topic, metadata in before.items()
+            if topic not in streams
+        ]
+        for topic, metadata in streams.items():
+            if topic not in before:
+                effects.append(StreamJoined(query=query, topic=topic, metadata=metadata))
+            elif before[topic] != metadata:
+                effects.append(StreamChanged(query=query, topic=topic, metadata=metadata))
+        return effects
+
+
+def _backups_known(item: Backed) -> Effect:
+    return BackupsKnown(local=item.local, remote=item.remote, locally=item.locally, remotely=item.remotely)

@@ -1,0 +1,401 @@
+"""A broker's side of coordination: it declares what it and its clients want, and follows its notices.
+
+    new ──► joining (no notice yet) ──► member ──► left
+
+Commands go to the leader over the bus, whoever that is, and again until a notice acknowledges them. Notices come
+from the log, in order. Whatever was missed (a gap in the numbers) is healed by asking for everything. A leader that
+has counted this broker as lost says so; then it joins anew, with a new incarnation, and says all that it has again.
+
+In ``member`` the routes are kept and used however long the coordinator stays silent: existing traffic never depends
+on it. Nor does a publisher wait for a coordinator that has not answered lately, or for longer than CLEAR_US.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import ClassVar, Final
+
+from tocsin.core.coordination.names import StoreNames
+from tocsin.core.coordination.participant import submission
+from tocsin.core.coordination.participant.heartbeat import Heartbeat
+from tocsin.core.coordination.participant.inbox import Inbox
+from tocsin.core.coordination.participant.link_reports import Linkage
+from tocsin.core.coordination.participant.network_view import NetworkView
+from tocsin.core.coordination.participant.pending_clears import CLEAR_US, PendingClears
+from tocsin.core.coordination.participant.signals import (
+    AwaitDispatch,
+    ClearTo,
+    ClientsChanged,
+    Deposed,
+    Dispatched,
+    GuestCame,
+    GuestWent,
+    InterestsChanged,
+    Leaving,
+    LinksSeen,
+    Loaded,
+    MeasureLinks,
+    QueriesChanged,
+    Settled,
+)
+from tocsin.core.coordination.participant.submission import Submission
+from tocsin.core.machine import (
+    CancelTimer,
+    Effect,
+    Event,
+    Followed,
+    FollowLog,
+    Handler,
+    ReadLog,
+    Received,
+    Send,
+    SetTimer,
+    Started,
+    Stored,
+    StoreFailed,
+    TableMachine,
+    TimerFired,
+    stamp,
+)
+from tocsin.errors import LevelUnspoken
+from tocsin.model.message import COORDINATOR, Message
+from tocsin.model.network import BrokerInfo, Route, Scheme
+from tocsin.model.stream import Metadata
+from tocsin.model.versions import speaks
+from tocsin.wire.commands import CHANCE_BITS
+from tocsin.wire.control import Clear, Expected, Measure, Pulse, Refresh, Seen, Unknown, Unspoken
+from tocsin.wire.notices import Notice, decode_notice
+
+ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not there by then never comes
+AGAIN_US: Final = 300_000
+HOLD_US: Final = 1_000_000  # that a notice waits for the message log
+BEHIND_US: Final = 2_000_000  # that a notice of which the leader knows may take
+SUSPECT_AFTER_US: Final = 5_000_000  # the longest silence that a leader bears, as settings have it
+
+
+class Participant(TableMachine):
+    """One broker's side of coordination."""
+
+    receiving: type[Inbox] = Inbox  # so that a variant can be tried
+
+    def __init__(
+        self,
+        info: BrokerInfo,
+        places: StoreNames,
+        heartbeat_us: int,
+        suspect_after_us: int = SUSPECT_AFTER_US,
+        *,
+        substitute: bool = False,
+    ) -> None:
+        """``substitute``: it has the name of a broker that is gone, and gives it back rather than join anew."""
+        self._substitute = substitute
+        self.picture = NetworkView()
+        self.epoch = 0  # of the newest leader that was heard of
+        self.level = 0  # of the network, as far as it is known: what needs a higher one is not done
+        self._info = info
+        self._log = places.commands.name
+        self._subject = places.notices_subject(info.id)
+        self._heartbeat = Heartbeat(info, heartbeat_us, suspect_after_us)
+        self._submission = Submission(info)
+        self._linkage = Linkage(info.id)
+        self._chance = 0
+        self._requests = 0
+        self._asked = ""  # for the log's end, before joining
+        self._inbox = self.receiving()
+        self._applied = 0  # number of the last notice that was applied
+        self._behind_us: int | None = None  # since when the leader knows of more notices than we
+        self._clearing = PendingClears()
+        self._clear_to = 0  # number of the last of our commands that a leader has said to be clear …
+        self._effective = 0  # … and of the last whose consequences were applied here
+
+    def handle(self, event: Event, now_us: int) -> list[Effect]:
+        return [] if self.state == "left" else super().handle(event, now_us)
+
+    # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def interests(self) -> Collection[str]:
+        """The filters that the broker's clients want now."""
+        return self._submission.roll.filters.keys()
+
+    @property
+    def queries(self) -> Mapping[str, str]:
+        """The queries that they ask now."""
+        return self._submission.roll.queries
+
+    @property
+    def routes(self) -> Collection[Route]:
+        return self.picture.routes.keys()
+
+    @property
+    def incarnation(self) -> int:
+        return self._submission.incarnation
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether this broker counts as lost, as far as it knows (``heartbeat``)."""
+        return self._heartbeat.orphaned
+
+    def streams(self, query: str) -> Mapping[str, Metadata] | None:
+        """The streams of a query, None before it was answered."""
+        return self.picture.sets.get(query)
+
+    def elsewhere(self, scheme: Scheme, turn: int, now_us: int) -> str | None:
+        """The server reference for a client that cannot be served here; None if we know of no broker that could.
+
+        ``turn`` counts the clients that are sent away, so that they do not all go to the same.
+        """
+        return next(iter(self.all_elsewhere(scheme, turn, now_us)), None)
+
+    def all_elsewhere(self, scheme: Scheme, turn: int, now_us: int) -> list[str]:
+        """All of them, best first."""
+        return self._heartbeat.elsewhere(scheme, turn, now_us)
+
+    # ── joining ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, event: Started, now_us: int) -> list[Effect]:
+        self._chance = event.incarnation
+        self.state = "joining"
+        return [*self._find_end(), *self._beat(now_us)]
+
+    def _find_end(self) -> list[Effect]:
+        """Ask where the log ends: what comes behind it is for the incarnation that begins here."""
+        self._requests += 1
+        self._asked = f"end#{self._requests}"
+        return [
+            ReadLog(request=self._asked, log=self._log, subject=self._subject, start=0, limit=1),
+            SetTimer(name="again", delay_us=ANSWER_US),
+        ]
+
+    def _on_end(self, event: Stored, now_us: int) -> list[Effect]:
+        if event.request != self._asked:
+            return []
+        end = event.value.last
+        self._asked = ""
+        self._chance += 1
+        incarnation = end + 1 << CHANCE_BITS | self._chance & (1 << CHANCE_BITS) - 1  # never 0
+        said = self._submission.begin(incarnation)
+        self._inbox.begin()
+        self._applied, self._behind_us = 0, None
+        self._clear_to = self._effective = 0
+        return [
+            CancelTimer(name="again"),
+            FollowLog(log=self._log, subject=self._subject, start=end + 1),
+            *self._clear(self._clearing.all()),
+            *said,
+        ]
+
+    def _no_end(self, event: StoreFailed, now_us: int) -> list[Effect]:
+        if event.request != self._asked:
+            return []
+        return [SetTimer(name="again", delay_us=AGAIN_US)]
+
+    # ── what is said ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_interests(self, event: InterestsChanged, now_us: int) -> list[Effect]:
+        self._submission.roll.change_filters(event.added, event.removed)
+        return self._tell()
+
+    def _on_queries(self, event: QueriesChanged, now_us: int) -> list[Effect]:
+        for query in event.removed:
+            self.picture.forget(query)
+        self._submission.roll.change_queries(event.added, event.removed, event.user)
+        return self._tell()
+
+    def _on_clients(self, event: ClientsChanged, now_us: int) -> list[Effect]:
+        number = self._submission.add(event.command, event.ticket)
+        effects = self._tell()
+        if not self._heartbeat.is_led(now_us):
+            return [*effects, *self._clear(self._clearing.all(event.ticket))]
+        if not len(self._clearing):
+            effects.append(SetTimer(name="clear", delay_us=CLEAR_US))
+        self._clearing.wait(number, event.ticket, now_us)
+        return effects
+
+    def _tell(self) -> list[Effect]:
+        return [] if self.state == "new" else self._submission.tell()
+
+    def _to_leader(self, message: Message) -> Effect:
+        return Send(to=COORDINATOR, message=message)
+
+    def _beat(self, now_us: int) -> list[Effect]:
+        timer = SetTimer(name="beat", delay_us=self._heartbeat.interval_us)
+        return [timer, *self._heartbeat.look(now_us), *self._show_life(now_us)]
+
+    def _show_life(self, now_us: int) -> list[Effect]:
+        """A beat; at once when somebody begins to listen, so that it need not wait for what it has to know."""
+        if not self.incarnation:
+            return []
+        message = self._heartbeat.beat(self.incarnation, self._applied, now_us)
+        asked = self._ask_everything() if self._inbox.gap else []
+        return [self._to_leader(message), *asked]
+
+    def _on_clientele(self, event: Loaded | GuestCame | GuestWent, now_us: int) -> list[Effect]:
+        self._heartbeat.note(event)
+        return []
+
+    def _on_links(self, event: LinksSeen, now_us: int) -> list[Effect]:
+        said = self._linkage.see(event, self.incarnation, self.epoch, self.picture.bypass, now_us)
+        return [] if said is None else [self._to_leader(said)]
+
+    # ── what the leader says ────────────────────────────────────────────────────────────────────────────────
+
+    def _on_message(self, event: Received, now_us: int) -> list[Effect]:
+        message = event.message
+        if not isinstance(message, Pulse | Unknown | Expected | Clear | Measure | Unspoken):
+            return []
+        if message.epoch < self.epoch or message.incarnation != self.incarnation:
+            return []
+        self._heartbeat.heard(now_us)
+        effects: list[Effect] = []
+        if message.epoch > self.epoch:
+            self.epoch = message.epoch
+            effects += [*self._submission.led_anew(), *self._show_life(now_us)]
+        match message:
+            case Unspoken(levels=network):
+                own = speaks()
+                raise LevelUnspoken((own.oldest, own.newest), (network.oldest, network.newest))
+            case Pulse(noticed=noticed):
+                self.level = max(self.level, message.level)
+                effects += self._heartbeat.answered(message, now_us)
+                return [*effects, *self._compare(noticed, now_us)]
+            case Unknown():
+                effects += self._heartbeat.given_up()
+                return [*effects, *self._join_anew()]
+            case Expected(next=number):
+                return [*effects, *self._go_back(number, now_us)]
+            case Clear(number=number):
+                self._clear_to = max(self._clear_to, number)
+                return [*effects, *self._clear_known()]
+            case Measure():
+                return [*effects, MeasureLinks()]
+
+    def _join_anew(self) -> list[Effect]:
+        if self._substitute:
+            return [Deposed()]
+        return [] if self._asked else self._find_end()
+
+    def _go_back(self, number: int, now_us: int) -> list[Effect]:
+        """The leader has nothing from this command on, though a later one has reached it.
+
+        If it lacks what was acknowledged, then nothing that we know of it holds.
+        """
+        if number <= self._submission.applied:
+            return self._join_anew()
+        return self._submission.go_back(now_us)
+
+    def _compare(self, noticed: int, now_us: int) -> list[Effect]:
+        """The leader knows of so many notices; if they do not come, something is missing."""
+        if noticed <= self._inbox.number:
+            self._behind_us = None
+            return []
+        if self._behind_us is None:
+            self._behind_us = now_us
+        if self._inbox.gap or now_us - self._behind_us < BEHIND_US:
+            return []
+        self._inbox.miss()
+        return self._ask_everything()
+
+    def _ask_everything(self) -> list[Effect]:
+        """Ask for it; asked again with every beat, until it comes."""
+        return [self._to_leader(Refresh(self._info.id, self.incarnation))]
+
+    # ── notices ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_entry(self, event: Followed, now_us: int) -> list[Effect]:
+        notice = decode_notice(event.entry.payload)
+        if notice.incarnation != self.incarnation or not self._inbox.is_new(notice):
+            return []
+        self.epoch = max(self.epoch, notice.epoch)
+        self._clear_to = max(self._clear_to, notice.clear)
+        effects = [
+            *self._submission.refusals(notice.items),
+            *self._acknowledge(notice, now_us),
+        ]
+        missed_already = self._inbox.gap
+        first = not self._inbox.number
+        if not self._inbox.take(event.cause, notice):
+            return effects if missed_already else [*effects, *self._ask_everything()]
+        self._behind_us = None
+        effects += self._apply()
+        return [*effects, *self._show_life(now_us)] if first else effects
+
+    def _acknowledge(self, notice: Notice, now_us: int) -> list[Effect]:
+        if notice.applied <= self._submission.applied:
+            return []
+        self._heartbeat.heard(now_us)
+        ticket, effects = self._submission.acknowledge(notice.applied)
+        return [Settled(ticket=ticket), *effects] if ticket else effects
+
+    def _apply(self) -> list[Effect]:
+        """Apply what came, as far as the message log was delivered."""
+        effects: list[Effect] = []
+        while (notice := self._inbox.next()) is not None:
+            if isinstance(notice, int):
+                wait = AwaitDispatch(position=notice)
+                effects += [wait, SetTimer(name="hold", delay_us=HOLD_US)]
+                break
+            self._applied = notice.number
+            self._effective = max(self._effective, notice.applied)
+            self.state = "member"
+            effects += stamp(self.picture.apply(notice.items, self.queries, fresh=notice.fresh), notice.cause)
+            if notice.ask:
+                seen = Seen(self._info.id, self.incarnation, notice.number)
+                effects += stamp([self._to_leader(seen)], notice.cause)
+        return [*effects, *self._clear_known()]
+
+    def _on_dispatched(self, event: Dispatched, now_us: int) -> list[Effect]:
+        self._inbox.dispatched(event.position)
+        return self._apply()
+
+    def _clear_known(self) -> list[Effect]:
+        """What is clear everywhere else, and was applied here."""
+        return self._clear(self._clearing.up_to(min(self._clear_to, self._effective)))
+
+    def _clear(self, ticket: int) -> list[Effect]:
+        return [ClearTo(ticket=ticket)] if ticket else []
+
+    # ── timers, and the end ─────────────────────────────────────────────────────────────────────────────────
+
+    def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        match event.name:
+            case "beat":
+                return self._beat(now_us)
+            case submission.TELL:
+                return self._submission.told()
+            case submission.RESEND:
+                return self._submission.resend()
+            case "again" if self._asked:
+                return self._find_end()
+            case "clear":
+                cleared = self._clear(self._clearing.late(now_us))
+                if not len(self._clearing):
+                    return cleared
+                patience_us = self._clearing.patience_us(now_us)
+                return [*cleared, SetTimer(name="clear", delay_us=patience_us)]
+            case "hold":
+                self._inbox.give_up()
+                return self._apply()
+        return []
+
+    def _leave(self, event: Leaving, now_us: int) -> list[Effect]:
+        self.state = "left"
+        return self._submission.leave()
+
+    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
+        ("new", Started): _start,
+        ("*", InterestsChanged): _on_interests,
+        ("*", QueriesChanged): _on_queries,
+        ("*", ClientsChanged): _on_clients,
+        ("*", Dispatched): _on_dispatched,
+        ("*", Loaded): _on_clientele,
+        ("*", GuestCame): _on_clientele,
+        ("*", GuestWent): _on_clientele,
+        ("*", LinksSeen): _on_links,
+        ("*", TimerFired): _on_timer,
+        ("*", Received): _on_message,
+        ("*", Stored): _on_end,
+        ("*", StoreFailed): _no_end,
+        ("*", Followed): _on_entry,
+        ("*", Leaving): _leave,
+    }

@@ -1,0 +1,224 @@
+"""Events and effects of ``participant``: between a broker's shell and its side of coordination.
+
+A **ticket** is a number that the shell gives to a change so as to hear of it again. Tickets grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tocsin.core.machine import Effect, Event
+from tocsin.model.network import BrokerInfo, Route, Scheme
+from tocsin.model.stream import Metadata
+from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class InterestsChanged(Event, frozen=True, kw_only=True):
+    """The first local subscriber of a filter came, or the last one went."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class QueriesChanged(Event, frozen=True, kw_only=True):
+    """The first local subscriber of a query came, or the last one went. Added are (id, canonical text)."""
+
+    added: tuple[tuple[str, str], ...] = ()
+    removed: tuple[str, ...] = ()
+    user: str = ""  # whose client it was that came
+
+
+class ClientsChanged(Event, frozen=True, kw_only=True):
+    """Something about a client that publishes, or about streams.
+
+    ``Settled`` says when it is in the log, ``ClearTo`` when messages that come after it may be sent on.
+    """
+
+    ticket: int
+    command: Streams | ClientAway | ClientBack | ClientGone
+
+
+class Dispatched(Event, frozen=True, kw_only=True):
+    """The message log was delivered to local clients up to this position, for which ``AwaitDispatch`` asked."""
+
+    position: int
+
+
+class Loaded(Event, frozen=True, kw_only=True):
+    """How full the broker is, in thousandths of the clients that it takes; told with the next beat."""
+
+    load: int
+
+
+class GuestCame(Event, frozen=True, kw_only=True):
+    """A client has come, and says where it is at home: a broker's id, or its address."""
+
+    client: str
+    home: str
+    scheme: Scheme  # by which it came
+
+
+class GuestWent(Event, frozen=True, kw_only=True):
+    """It is not here any more."""
+
+    client: str
+
+
+class LinksSeen(Event, frozen=True, kw_only=True):
+    """How this broker's links are; told every second or so, and when ``MeasureLinks`` has asked."""
+
+    down: tuple[str, ...] = ()  # peers to which routes lead, or detours, and no connection
+    delays: Mapping[str, int] = MappingProxyType({})  # of those to which there is one, in microseconds
+    asked: bool = False
+
+
+class Leaving(Event, frozen=True, kw_only=True):
+    """The broker stops on purpose."""
+
+
+# ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class BackupsKnown(Effect, frozen=True, kw_only=True):
+    """Who backs this broker, and the brokers that it backs, from now on."""
+
+    local: BrokerInfo | None
+    remote: BrokerInfo | None
+    locally: tuple[str, ...]  # it is their local backup
+    remotely: tuple[str, ...]  # it is their remote backup
+
+
+class StandIn(Effect, frozen=True, kw_only=True):
+    """Stand in for a broker that is gone: take what the copy of it says. Repeated with a larger epoch only."""
+
+    broker: str
+    epoch: int
+
+
+class StandDown(Effect, frozen=True, kw_only=True):
+    """That broker is back, or another stands in for it."""
+
+    broker: str
+
+
+class Orphaned(Effect, frozen=True, kw_only=True):
+    """No leader has heard this broker for longer than one waits, or (``told``) it said so: it counts as lost.
+
+    After ``told`` it may come once more without: then that leader is not heard any more either.
+    """
+
+    told: bool
+
+
+class Adopted(Effect, frozen=True, kw_only=True):
+    """A leader hears this broker, and counts on it: for the first time, or again after ``Orphaned``."""
+
+
+class Promoted(Effect, frozen=True, kw_only=True):
+    """This broker, a standby, is to join anew as one that is gone."""
+
+    place: BrokerInfo
+
+
+class Deposed(Effect, frozen=True, kw_only=True):
+    """The broker in whose place this one stands is back: be what you were."""
+
+
+class RefugesChanged(Effect, frozen=True, kw_only=True):
+    """``elsewhere`` names others than before."""
+
+
+class SendHome(Effect, frozen=True, kw_only=True):
+    """A guest's home is back: let it go there."""
+
+    client: str
+    server_reference: str
+
+
+class RoutesChanged(Effect, frozen=True, kw_only=True):
+    """Change the forwarding table, and have a link to each peer and to nobody else."""
+
+    added: tuple[Route, ...]
+    removed: tuple[Route, ...]
+    peers: tuple[BrokerInfo, ...]
+
+
+class DetoursChanged(Effect, frozen=True, kw_only=True):
+    """Peers whose links are cut, and the relays over which messages reach them instead; none: they wait. Told after
+    the ``RoutesChanged`` that names those whom that needs a link to. All others are reached straight."""
+
+    around: Mapping[str, tuple[str, ...]]
+
+
+class MeasureLinks(Effect, frozen=True, kw_only=True):
+    """Measure the delay of each link now; say with ``LinksSeen`` what came of it."""
+
+
+class QuerySetKnown(Effect, frozen=True, kw_only=True):
+    """The answer to a query that is new here: its streams, as topic → metadata."""
+
+    query: str
+    streams: Mapping[str, Metadata]
+
+
+class StreamJoined(Effect, frozen=True, kw_only=True):
+    """A stream satisfies a query from now on; its messages come after this."""
+
+    query: str
+    topic: str
+    metadata: Metadata
+
+
+class StreamChanged(Effect, frozen=True, kw_only=True):
+    """A stream of a query has other metadata, and still satisfies it."""
+
+    query: str
+    topic: str
+    metadata: Metadata
+
+
+class StreamLeft(Effect, frozen=True, kw_only=True):
+    """A stream no longer satisfies a query, or is gone; none of its messages comes after this."""
+
+    query: str
+    topic: str
+    metadata: Metadata
+
+
+class StreamsDescribed(Effect, frozen=True, kw_only=True):
+    """What clients say of streams on which clients of this broker publish, as topic → keys; told of those that changed.
+
+    With ``whole``, of all: of any other nothing is said.
+    """
+
+    streams: Mapping[str, Metadata]
+    whole: bool
+
+
+class StreamRefused(Effect, frozen=True, kw_only=True):
+    """What was said of a topic, or a query (by its id), was not taken; told before ``Settled`` of the same ticket."""
+
+    subject: str
+    problem: str
+    ticket: int = 0  # 0 for a query
+
+
+class AwaitDispatch(Effect, frozen=True, kw_only=True):
+    """Post ``Dispatched`` once the message log was delivered up to this position; at once if it was already."""
+
+    position: int
+
+
+class Settled(Effect, frozen=True, kw_only=True):
+    """Changes up to this ticket are in the log: whatever fails now, they are not lost."""
+
+    ticket: int
+
+
+class ClearTo(Effect, frozen=True, kw_only=True):
+    """Messages that wait for changes up to this ticket may be sent on."""
+
+    ticket: int

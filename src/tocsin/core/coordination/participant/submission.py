@@ -1,0 +1,135 @@
+"""How a broker submits its commands: soon, in few messages, and again until the log has them.
+
+What is said first goes at once; what comes in the next COALESCE_US gathers, and goes together. Whatever no notice
+has acknowledged is sent again: after a while that doubles, when another leads, and from where a leader says that
+something is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from tocsin.core.coordination.participant.declared import DeclaredState
+from tocsin.core.coordination.participant.outgoing import Outgoing
+from tocsin.core.coordination.participant.signals import StreamRefused
+from tocsin.core.machine import CancelTimer, Effect, Send, SetTimer
+from tocsin.model.message import COORDINATOR
+from tocsin.model.network import BrokerInfo
+from tocsin.model.versions import speaks
+from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Joined, Left, Streams
+from tocsin.wire.notices import Item, Refused
+
+TELL: Final = "tell"  # timers: what gathered goes
+RESEND: Final = "resend"  # … and what was not acknowledged
+COALESCE_US: Final = 2_000  # after what was said at once, further changes gather for so long
+RESEND_FIRST_US: Final = 300_000
+RESEND_MAX_US: Final = 3_000_000
+GO_BACK_US: Final = 50_000  # at most so often are commands repeated because one was lost before them
+
+
+class Submission:
+    """Sends one broker's commands to the leader until they are acknowledged."""
+
+    def __init__(self, info: BrokerInfo) -> None:
+        self.roll = DeclaredState()
+        self._info = info
+        self._outgoing = Outgoing(info.id)
+        self._telling = False  # the timer runs
+        self._resend_us = RESEND_FIRST_US
+        self._went_back_us = -GO_BACK_US  # when commands were repeated because the leader had missed some
+
+    @property
+    def incarnation(self) -> int:
+        """0 before the first; until then nothing is sent."""
+        return self._outgoing.incarnation
+
+    @property
+    def applied(self) -> int:
+        """The number of the last command that is in the log."""
+        return self._outgoing.applied
+
+    def ticket(self, number: int) -> int:
+        """The ticket of a command that is not acknowledged yet; 0 if it has none."""
+        return self._outgoing.ticket(number)
+
+    def begin(self, incarnation: int) -> list[Effect]:
+        """A new incarnation: join, and say everything."""
+        self._outgoing.begin(incarnation, [Joined(self._info, speaks()), *self.roll.all()])
+        return self._send()
+
+    def add(self, command: Streams | ClientAway | ClientBack | ClientGone, ticket: int) -> int:
+        """A change of a client's, to be told next; its number."""
+        self.roll.note(command)
+        return self._outgoing.add(command, ticket)
+
+    def tell(self) -> list[Effect]:
+        """Say what changed: at once, unless something was said just now."""
+        if self._telling:
+            return []
+        self._telling = True
+        return [*self._say(), SetTimer(name=TELL, delay_us=COALESCE_US)]
+
+    def told(self) -> list[Effect]:
+        """What gathered goes, and the next gathers; if nothing did, the next goes at once."""
+        self._telling = False
+        said = self._say()
+        return [*said, *self.tell()] if said else []
+
+    def _say(self) -> list[Effect]:
+        if not self.incarnation:
+            return []  # it is all said on joining
+        for command in self.roll.changes():
+            self._outgoing.add(command)
+        return self._send()
+
+    def _send(self) -> list[Effect]:
+        messages = self._outgoing.send()
+        if not messages:
+            return []
+        resend = SetTimer(name=RESEND, delay_us=self._resend_us)
+        return [*(Send(to=COORDINATOR, message=message) for message in messages), resend]
+
+    def resend(self) -> list[Effect]:
+        """Say again what was not acknowledged."""
+        self._outgoing.repeat()
+        self._resend_us = min(RESEND_MAX_US, 2 * self._resend_us)
+        return self._send()
+
+    def led_anew(self) -> list[Effect]:
+        """Whatever the last leader was sent, this one may not know."""
+        self._resend_us = RESEND_FIRST_US
+        return self.resend()
+
+    def go_back(self, now_us: int) -> list[Effect]:
+        """The leader has missed something; it says so of every message behind the one that was lost."""
+        if now_us - self._went_back_us < GO_BACK_US:
+            return []
+        self._went_back_us = now_us
+        self._outgoing.repeat()
+        return self._send()
+
+    def acknowledge(self, applied: int) -> tuple[int, list[Effect]]:
+        """Commands up to this number are in the log: the newest ticket among them (0: none), and what to do."""
+        self._resend_us = RESEND_FIRST_US
+        ticket = self._outgoing.acknowledge(applied)
+        effects: list[Effect] = []
+        if not len(self._outgoing):
+            effects.append(CancelTimer(name=RESEND))
+        return ticket, [*effects, *self._send()]
+
+    def refusals(self, items: Iterable[Item]) -> list[Effect]:
+        """What of a notice says that a command was not taken; to be asked before it is acknowledged."""
+        return [
+            StreamRefused(subject=item.subject, problem=item.problem, ticket=self.ticket(item.number))
+            for item in items
+            if isinstance(item, Refused)
+        ]
+
+    def leave(self) -> list[Effect]:
+        """The last thing that is said, once."""
+        if not self.incarnation:
+            return []
+        self._outgoing.add(Left())
+        self._outgoing.repeat()
+        return [Send(to=COORDINATOR, message=message) for message in self._outgoing.send()]

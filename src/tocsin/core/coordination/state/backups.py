@@ -1,0 +1,186 @@
+"""Which brokers back which, and which stand in for lost ones: the part of the state that outlives brokers.
+
+    planned ──broker lost──► its place is taken (by its local backup, else its remote one) ──it is back──► planned
+                                    └── a standby is promoted: it comes back as that broker ──┘
+
+A **place** is a broker that is gone, and who stands in for it, with an epoch that grows with every such change in the
+network: of two that claim a place the larger epoch is right. Who stands in and is lost itself is replaced by the other
+backup of the same place: it has a copy of what the lost broker had.
+
+A **standby** that is promoted joins anew under the name of the broker that is gone, with its own addresses: to all
+others that broker is back. Should the old one come after all, it joins with a larger incarnation, and the standby,
+which hears that its own is over, is a standby again.
+
+Whatever changes is noted as items for brokers: their backups and whom they back to those concerned, who stands in where
+to all, since clients knock anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from tocsin.model.network import BrokerInfo, Role
+from tocsin.wire.notices import Backed, Item, Moved, Promote, TakeOver
+
+PLACES_MAX: Final = 4_096  # brokers that are gone whose places are remembered; the oldest is forgotten
+
+
+class Backups(msgspec.Struct, frozen=True, array_like=True):
+    """The plan for one broker: names, None where there is nobody."""
+
+    local: str | None = None
+    remote: str | None = None
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """A lost broker, and the broker that stands in for it; None if there is none."""
+
+    by: str | None
+    epoch: int
+    info: BrokerInfo  # of the broker that is gone
+
+
+NONE: Final = Backups()
+
+
+class Survival:
+    """Which brokers back which, and who stands in for whom, in the replicated state.
+
+    ``members`` are the brokers that are there, by name, as the state keeps them.
+    """
+
+    def __init__(self) -> None:
+        self.plan: dict[str, Backups] = {}  # also of brokers that are gone
+        self.places: dict[str, Place] = {}  # by the broker that is gone, the oldest first
+        self.promotions: dict[str, str] = {}  # standby → the broker that it is to become
+        self.epoch = 0
+        self._moved: dict[str, None] = {}  # places that changed
+        self._backs: dict[str, None] = {}  # brokers whose backups, or whom they back, changed
+        self._promoted: dict[str, None] = {}  # standbys that are to be told
+
+    # ── what happens ────────────────────────────────────────────────────────────────────────────────────────
+
+    def planned(self, plan: Mapping[str, Backups]) -> None:
+        """This is who backs whom from now on. Of a broker that is gone the old plan counts while its place does."""
+        kept = {broker: self.plan[broker] for broker in self.places if broker in self.plan}
+        fresh = {broker: backups for broker, backups in plan.items() if broker not in self.places} | kept
+        for broker in {*self.plan, *fresh}:
+            before, after = self.plan.get(broker, NONE), fresh.get(broker, NONE)
+            if before != after:
+                self._concern(broker, before)
+                self._concern(broker, after)
+        self.plan = fresh
+
+    def promoted(self, broker: str, standby: str) -> None:
+        """A standby is to take the place of a broker that is gone."""
+        if broker in self.places and standby not in self.promotions:
+            self._end_promotion(broker)
+            self.promotions[standby] = broker
+            self._promoted[standby] = None
+
+    def _end_promotion(self, broker: str) -> None:
+        for standby in [each for each, place in self.promotions.items() if place == broker]:
+            del self.promotions[standby]
+
+    def joined(self, broker: str) -> None:
+        """A broker has come, or come back."""
+        self._end_promotion(broker)
+        if self.places.pop(broker, None) is not None:
+            self._moved[broker] = None
+        self._concern(broker, self.plan.get(broker, NONE))
+        for other, backups in self.plan.items():
+            if broker in (backups.local, backups.remote):
+                self._concern(other, backups)
+
+    def lost(self, info: BrokerInfo, members: Collection[str]) -> None:
+        """A broker is gone; ``members`` are the others."""
+        broker = info.id
+        self.promotions.pop(broker, None)
+        if able(info):
+            self._take(info, members)
+        for held in tuple(self.places.values()):
+            if held.by == broker:
+                self._take(held.info, members)
+        for other, backups in self.plan.items():
+            if broker in (backups.local, backups.remote):
+                self._concern(other, backups)
+        while len(self.places) > PLACES_MAX:
+            oldest = next(iter(self.places))
+            del self.places[oldest]
+            self.plan.pop(oldest, None)
+            self._end_promotion(oldest)
+
+    def _take(self, info: BrokerInfo, members: Collection[str]) -> None:
+        backups = self.plan.get(info.id, NONE)
+        by = next((each for each in (backups.local, backups.remote) if each in members), None)
+        self.epoch += 1
+        self.places[info.id] = Place(by, self.epoch, info)
+        self._moved[info.id] = None
+
+    def _concern(self, broker: str, backups: Backups) -> None:
+        for each in (broker, backups.local, backups.remote):
+            if each is not None:
+                self._backs[each] = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether ``settle`` has something to tell."""
+        return bool(self._moved or self._backs or self._promoted)
+
+    # ── what brokers are told ───────────────────────────────────────────────────────────────────────────────
+
+    def settle(self, infos: Mapping[str, BrokerInfo]) -> dict[str, list[Item]]:
+        """Broker → what to tell it of what changed since the last call; ``infos`` are those of the members."""
+        told: dict[str, list[Item]] = {}
+        for broker in self._backs:
+            if broker in infos:
+                told.setdefault(broker, []).append(self._backed(broker, infos))
+        for broker in self._moved:
+            item = self._moved_item(broker, infos)
+            for each in sorted(infos):
+                told.setdefault(each, []).append(item)
+            place = self.places.get(broker)
+            if place is not None and place.by in infos:
+                assert place.by is not None
+                told[place.by].append(TakeOver(broker, place.epoch))
+        for standby in self._promoted:
+            if standby in infos and standby in self.promotions:
+                told.setdefault(standby, []).append(self._promote(standby))
+        self._backs, self._moved, self._promoted = {}, {}, {}
+        return told
+
+    def _promote(self, standby: str) -> Promote:
+        return Promote(self.places[self.promotions[standby]].info)
+
+    def everything(self, broker: str, infos: Mapping[str, BrokerInfo]) -> Iterable[Item]:
+        """All that a member has to know."""
+        yield self._backed(broker, infos)
+        for place, held in self.places.items():
+            yield self._moved_item(place, infos)
+            if held.by == broker:
+                yield TakeOver(place, held.epoch)
+        if broker in self.promotions:
+            yield self._promote(broker)
+
+    def _backed(self, broker: str, infos: Mapping[str, BrokerInfo]) -> Backed:
+        backups = self.plan.get(broker, NONE)
+        return Backed(
+            local=infos.get(backups.local or ""),
+            remote=infos.get(backups.remote or ""),
+            locally=tuple(sorted(each for each, plan in self.plan.items() if plan.local == broker)),
+            remotely=tuple(sorted(each for each, plan in self.plan.items() if plan.remote == broker)),
+        )
+
+    def _moved_item(self, broker: str, infos: Mapping[str, BrokerInfo]) -> Moved:
+        place = self.places.get(broker)
+        if place is None:
+            return Moved(broker, None, self.epoch)
+        return Moved(broker, infos.get(place.by or ""), place.epoch, gone=True)
+
+
+def able(info: BrokerInfo) -> bool:
+    """Whether a broker can back others: one that serves clients."""
+    return info.role != Role.STANDBY and bool(info.entrances)

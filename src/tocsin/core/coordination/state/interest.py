@@ -1,0 +1,145 @@
+"""The brokers' interests, and the routes that follow from them.
+
+What a broker **wants** is its topic filters and the topics of the streams that satisfy its queries. The same text
+may be wanted for several reasons: they are counted, and the route plan hears of the first and of the last.
+
+Cost: each change costs the reasons that come or go, and what ``core.forwarding.routes`` says of those that are first or
+last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from tocsin.core.chunks import split
+from tocsin.core.forwarding.routes import RouteChange, RoutePlan
+from tocsin.model.network import BrokerInfo, Route
+from tocsin.wire.notices import Routes
+
+Key = TypeVar("Key")
+
+
+class Interest:
+    """The interests of all brokers. Changes gather until ``settle`` says what they did to routes."""
+
+    def __init__(self) -> None:
+        self.plan = RoutePlan()
+        self._reasons: dict[str, Counter[str]] = {}  # broker → what it wants, and for how many reasons
+        self._changed: dict[
+            str, dict[str, bool]
+        ] = {}  # broker → what came (or else went) since the last settle
+        self._moved: dict[str, dict[Route, bool]] = {}  # broker → routes that came (or else went) since then
+        self._readdressed: dict[str, None] = {}  # brokers that are reached elsewhere than before
+
+    @property
+    def brokers(self) -> Mapping[str, BrokerInfo]:
+        return self.plan.brokers
+
+    def join(self, info: BrokerInfo) -> None:
+        """A broker comes, or begins anew; it wants nothing yet."""
+        before = self.plan.brokers.get(info.id)
+        if before is not None and before != info:
+            self._readdressed[info.id] = None
+        self._reasons[info.id] = Counter()
+        self._changed.pop(info.id, None)
+        self._note(self.plan.join(info, ()))
+
+    def leave(self, broker: str) -> None:
+        del self._reasons[broker]
+        self._changed.pop(broker, None)
+        self._moved.pop(broker, None)
+        self._readdressed.pop(broker, None)
+        self._note(self.plan.leave(broker))
+
+    def shun(self, hubs: Iterable[str]) -> None:
+        """These routing brokers carry no traffic."""
+        self._note(self.plan.shun(hubs))
+
+    def want(self, broker: str, texts: Iterable[str]) -> None:
+        """One reason more for each of these."""
+        reasons, changed = self._reasons[broker], self._changed.setdefault(broker, {})
+        for text in texts:
+            reasons[text] += 1
+            if reasons[text] == 1:
+                _flip(changed, text, True)
+
+    def release(self, broker: str, texts: Iterable[str]) -> None:
+        """One reason less."""
+        reasons, changed = self._reasons[broker], self._changed.setdefault(broker, {})
+        for text in texts:
+            reasons[text] -= 1
+            if not reasons[text]:
+                del reasons[text]
+                _flip(changed, text, False)
+
+    def settle(self) -> dict[str, list[Routes]]:
+        """What changed for whom since the last call, in pieces."""
+        changed, self._changed = self._changed, {}
+        for broker in sorted(changed):
+            came = [text for text, wanted in changed[broker].items() if wanted]
+            went = [text for text, wanted in changed[broker].items() if not wanted]
+            if came or went:
+                self._note(self.plan.change(broker, came, went))
+        moved, self._moved = self._moved, {}
+        readdressed, self._readdressed = self._readdressed, {}
+        told: dict[str, list[Routes]] = {}
+        alike: dict[tuple[tuple[Route, bool], ...], list[Routes]] = {}  # most brokers are told the same
+        for broker, routes in moved.items():
+            if not routes:
+                continue
+            key = tuple(routes.items())
+            if key not in alike:
+                alike[key] = self._routes(routes)
+            told[broker] = list(alike[key])
+        for broker, peers in self._senders(readdressed).items():
+            told.setdefault(broker, []).append(
+                Routes((), (), tuple(self.plan.brokers[peer] for peer in peers))
+            )
+        return told
+
+    def all(self, broker: str) -> list[Routes]:
+        """Every route of a broker, in pieces."""
+        return self._routes(dict.fromkeys(self.plan.routes(broker), True))
+
+    def _note(self, changes: Mapping[str, RouteChange]) -> None:
+        for broker, change in changes.items():
+            moved = self._moved.setdefault(broker, {})
+            for route in change.added:
+                _flip(moved, route, True)
+            for route in change.removed:
+                _flip(moved, route, False)
+
+    def _routes(self, routes: Mapping[Route, bool]) -> list[Routes]:
+        told: list[Routes] = []
+        for run in split(sorted(routes, key=_order), _bytes):
+            added = tuple(route for route in run if routes[route])
+            removed = tuple(route for route in run if not routes[route])
+            peers = sorted({route.peer for route in added})
+            told.append(Routes(added, removed, tuple(self.plan.brokers[peer] for peer in peers)))
+        return told
+
+    def _senders(self, moved: Iterable[str]) -> dict[str, list[str]]:
+        """Whoever sends to a broker that moved, and to which: it has to know where that is now."""
+        found: dict[str, list[str]] = {}
+        for peer in sorted(moved):
+            for broker in self.plan.senders(peer):
+                found.setdefault(broker, []).append(peer)
+        return found
+
+
+def _flip(changes: dict[Key, bool], key: Key, here: bool) -> None:
+    """Note that something came or went; what did both is as it was."""
+    if changes.get(key) is (not here):
+        del changes[key]
+    else:
+        changes[key] = here
+
+
+def _order(route: Route) -> tuple[str, str, str]:
+    return route.scope.value, route.peer, route.filter
+
+
+def _bytes(route: Route) -> int:
+    return len(route.filter) * 4 + len(route.peer) + 24  # at most four bytes a character, and the framing

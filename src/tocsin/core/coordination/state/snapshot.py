@@ -1,0 +1,356 @@
+"""The state as bytes, in pieces that fit a log, and back.
+
+What follows from the rest (routes, which streams satisfy which queries, what brokers want for how many reasons) is
+not kept, but worked out again: a snapshot can be wrong only about what was said.
+
+A snapshot is a sequence of items, each about one thing, in an order in which each can be put back when it is read:
+the head, lives, clients, queries, streams, members, what those want, who stands in for whom, and which links are cut.
+A piece holds whole items, so that neither reading nor working out has to be done at once: ``rebuild`` gives way after
+each slice of them.
+
+Cost: linear in brokers, clients, streams and queries, to write and to read; ``bench/coordinator.py`` measures both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from tocsin.core.chunks import split
+from tocsin.core.coordination.names import SLICE
+from tocsin.core.coordination.state.backups import Backups, Place
+from tocsin.core.coordination.state.publishers import Client, Keys, Stream
+from tocsin.core.coordination.state.state import Member, State, wants_messages
+from tocsin.errors import Malformed
+from tocsin.model.network import BrokerInfo
+from tocsin.model.versions import LEVEL_0_1_0, Levels, Packed
+from tocsin.wire.commands import Limits
+
+PIECE_BYTES: Final = 512 << 10  # before the item that passes it
+
+
+class _Item(msgspec.Struct, array_like=True, gc=False):
+    """Base of what a snapshot holds; none is larger than half of what a record may be."""
+
+
+class _Head(_Item, array_like=True, tag=0, gc=False):
+    items: int  # that follow
+    epoch: int
+    clock_us: int
+    commands: int
+    limits: Limits
+    level: int = 0
+    led: Levels = LEVEL_0_1_0
+    told: int = 0
+
+
+class _Life(_Item, array_like=True, tag=1, gc=False):
+    """In order: the oldest are forgotten first."""
+
+    broker: str
+    incarnation: int
+
+
+class _Client(_Item, array_like=True, tag=2, gc=False):
+    id: str
+    broker: str
+    cluster: str
+    expiry_s: int
+    epoch: int
+    until_us: int | None
+
+
+class _Query(_Item, array_like=True, tag=3, gc=False):
+    id: str
+    text: str
+
+
+class _Stream(_Item, array_like=True, tag=4, gc=False):
+    topic: str
+    keys: Keys
+    origin: Keys
+    publishers: tuple[str, ...]
+    permanent: bool
+    after: int
+    absent_us: int | None
+    owner: str = ""
+
+
+class _Publishers(_Item, array_like=True, tag=5, gc=False):
+    """Further ones, of a stream that has very many."""
+
+    topic: str
+    publishers: tuple[str, ...]
+
+
+class _Member(_Item, array_like=True, tag=6, gc=False):
+    info: BrokerInfo
+    incarnation: int
+    applied: int
+    noticed: int
+    speaks: Levels = LEVEL_0_1_0
+
+
+class _Filters(_Item, array_like=True, tag=7, gc=False):
+    """Some of what a member wants."""
+
+    broker: str
+    filters: tuple[str, ...]
+
+
+class _Asked(_Item, array_like=True, tag=8, gc=False):
+    """Some of the queries that a member asks."""
+
+    broker: str
+    queries: tuple[str, ...]
+
+
+class _Plan(_Item, array_like=True, tag=9, gc=False):
+    """Who backs a broker."""
+
+    broker: str
+    backups: Backups
+
+
+class _Place(_Item, array_like=True, tag=10, gc=False):
+    """Who stands in for a broker that is gone. In order: the oldest are forgotten first."""
+
+    broker: str
+    place: Place
+
+
+class _Promotion(_Item, array_like=True, tag=12, gc=False):
+    standby: str
+    broker: str
+
+
+class _Epoch(_Item, array_like=True, tag=11, gc=False):
+    """Of places."""
+
+    epoch: int
+
+
+class _Cut(_Item, array_like=True, tag=13, gc=False):
+    """The links of a broker that are cut, and the ways around."""
+
+    broker: str
+    around: dict[str, tuple[str, ...]]
+
+
+class _Shunned(_Item, array_like=True, tag=14, gc=False):
+    hubs: tuple[str, ...]
+
+
+class _Debt(_Item, array_like=True, tag=15, gc=False):
+    """What a user owes for what followed from its clients' words."""
+
+    user: str
+    size: int
+    at_us: int
+
+
+_AnyItem = (
+    _Head
+    | _Life
+    | _Client
+    | _Query
+    | _Stream
+    | _Publishers
+    | _Member
+    | _Filters
+    | _Asked
+    | _Plan
+    | _Place
+    | _Epoch
+    | _Promotion
+    | _Cut
+    | _Shunned
+    | _Debt
+)
+
+_encoder = msgspec.msgpack.Encoder()
+PIECE: Final = Packed("a piece of a snapshot", msgspec.msgpack.Decoder(list[_AnyItem]))
+
+# ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def take(state: State) -> list[bytes]:
+    """A snapshot, in pieces. The first waits for its head: how many items there are is known last."""
+    first: list[msgspec.Raw] | None = None
+    pieces: list[bytes] = []
+    run: list[msgspec.Raw] = []
+    size = count = 0
+    for item in _items(state):
+        count += 1
+        raw = _encoder.encode(item)
+        run.append(msgspec.Raw(raw))
+        size += len(raw)
+        if size >= PIECE_BYTES:
+            if first is None:
+                first = run
+            else:
+                pieces.append(PIECE.write(run))
+            run, size = [], 0
+    if first is None:
+        first = run
+    elif run:
+        pieces.append(PIECE.write(run))
+    head = _Head(
+        count,
+        state.epoch,
+        state.clock_us,
+        state.commands,
+        state.limits,
+        state.level,
+        state.led,
+        state.told,
+    )
+    return [PIECE.write([msgspec.Raw(_encoder.encode(head)), *first]), *pieces]
+
+
+def _items(state: State) -> Iterator[_Item]:
+    presence = state.presence
+    for broker, incarnation in state.lives.items():
+        yield _Life(broker, incarnation)
+    for name, c in presence.clients.items():
+        yield _Client(name, c.broker, c.cluster, c.expiry_s, c.epoch, c.until_us)
+    for query in sorted(state.askers):
+        yield _Query(query, state.matching.text(query))
+    for topic, s in presence.streams.items():
+        first, *further = split(list(s.publishers), _bytes)
+        yield _Stream(topic, s.keys, s.origin, first, s.permanent, s.after, s.absent_us, s.owner)
+        for run in further:
+            yield _Publishers(topic, run)
+    for m in state.members.values():
+        yield _Member(m.info, m.incarnation, m.applied, m.noticed, m.speaks)
+    for broker, member in state.members.items():
+        for filters in split(list(member.filters), _bytes):
+            yield _Filters(broker, filters)
+        for queries in split(list(member.queries), _bytes):
+            yield _Asked(broker, queries)
+    for broker, backups in state.survival.plan.items():
+        yield _Plan(broker, backups)
+    for broker, place in state.survival.places.items():
+        yield _Place(broker, place)
+    for standby, broker in state.survival.promotions.items():
+        yield _Promotion(standby, broker)
+    yield _Epoch(state.survival.epoch)
+    for broker, around in state.detours.rows.items():
+        yield _Cut(broker, around)
+    if state.interest.plan.shunned:
+        yield _Shunned(tuple(sorted(state.interest.plan.shunned)))
+    for user, (size, at_us) in state.spending.debts.items():
+        yield _Debt(user, size, at_us)
+
+
+def _bytes(text: str) -> int:
+    return 4 * len(text) + 8  # at most four bytes a character
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def restore(pieces: Iterable[bytes]) -> State:
+    """The state that was taken; ``Malformed`` if these are not its pieces."""
+    rebuilding = rebuild(pieces, SLICE)
+    while True:
+        try:
+            next(rebuilding)
+        except StopIteration as done:
+            state: State = done.value
+            return state
+
+
+def rebuild(pieces: Iterable[bytes], size: int) -> Generator[None, None, State]:
+    """The same in slices of that many items, or streams of a query; what it yields says nothing."""
+    state = State()
+    expected: int | None = None
+    number = spent = 0
+    for piece in pieces:
+        for item in PIECE.read(piece):
+            if isinstance(item, _Head):
+                expected = item.items
+                state.epoch, state.clock_us, state.commands = item.epoch, item.clock_us, item.commands
+                state.level, state.led = item.level, item.led
+                state.limits, state.told = item.limits, item.told
+                continue
+            number += 1
+            try:
+                for cost in _put_back(state, item, size):
+                    spent += cost
+                    if spent >= size:
+                        spent = 0
+                        yield
+            except KeyError as error:
+                raise Malformed(f"not a snapshot: it does not say who {error} is") from None
+    if number != expected:
+        raise Malformed(f"not a snapshot: {number} items of {expected}")
+    return state
+
+
+def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
+    """Do so, and say in between what it has cost."""
+    yield 1
+    match item:
+        case _Life(broker=broker, incarnation=incarnation):
+            state.lives[broker] = incarnation
+        case _Client():
+            client = Client(item.broker, item.cluster, item.expiry_s, item.epoch)
+            client.until_us = item.until_us
+            state.presence.restore_client(item.id, client)
+        case _Query():
+            state.matching.add(item.id, item.text)
+        case _Stream():
+            _put_back_stream(state, item)
+        case _Publishers(topic=topic, publishers=publishers):
+            state.presence.restore_publishers(topic, publishers)
+        case _Member(info=info):
+            member = state.members[info.id] = Member(info, item.incarnation, item.speaks)
+            member.applied, member.noticed = item.applied, item.noticed
+            state.interest.join(info)
+        case _Filters(broker=broker, filters=filters):
+            state.members[broker].filters.update(dict.fromkeys(filters))
+            yield from _want(state, broker, filters, size)
+        case _Asked(broker=broker, queries=queries):
+            for query in queries:
+                state.members[broker].queries[query] = None
+                state.askers.setdefault(query, {})[broker] = None
+                if wants_messages(query):
+                    yield from _want(state, broker, state.matching.topics(query), size)
+        case _Plan(broker=broker, backups=backups):
+            state.survival.plan[broker] = backups
+        case _Place(broker=broker, place=place):
+            state.survival.places[broker] = place
+        case _Promotion(standby=standby, broker=broker):
+            state.survival.promotions[standby] = broker
+        case _Epoch(epoch=epoch):
+            state.survival.epoch = epoch
+        case _Cut(broker=broker, around=around):
+            state.detours.rows[broker] = around
+        case _Shunned(hubs=hubs):
+            state.interest.shun(hubs)
+            state.interest.settle()
+        case _Debt(user=user):
+            state.spending.debts[user] = (item.size, item.at_us)
+
+
+def _put_back_stream(state: State, told: _Stream) -> None:
+    stream = Stream()
+    stream.keys, stream.origin = told.keys, told.origin
+    stream.permanent, stream.after, stream.absent_us = told.permanent, told.after, told.absent_us
+    stream.owner = told.owner
+    state.presence.restore_stream(told.topic, stream)
+    state.presence.restore_publishers(told.topic, told.publishers)
+    if stream.absent_us is None:
+        state.matching.change(told.topic, None, stream.metadata)
+
+
+def _want(state: State, broker: str, texts: Sequence[str], size: int) -> Iterator[int]:
+    """One reason more for each of these; nobody is told of the routes that follow."""
+    for start in range(0, len(texts), size):
+        run = texts[start : start + size]
+        state.interest.want(broker, run)
+        state.interest.settle()
+        yield len(run)

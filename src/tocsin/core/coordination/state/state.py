@@ -1,0 +1,448 @@
+"""The network's state: everything that follows from the command log.
+
+Brokers with what they want, queries with their streams, clients with what they publish, and the routes. ``apply``
+takes the commands of one batch and says what each broker has to be told. It depends on nothing but the state and
+the batch, so that every replica that applied the same log is the same.
+
+Invariants:
+
+- the matching holds exactly the queries of the brokers and the streams that are present;
+- a broker wants its filters, and each stream of each of its queries whose messages are asked for, for one reason each;
+- who asks for messages is told the topics of streams, and who asks for the set what is said of them as well;
+- of each broker the commands of one incarnation were applied, 1, 2, 3 … without a gap; incarnations only grow.
+
+Costs: see ``presence``, ``matching`` and ``interest``; a change of a query's streams costs the brokers that ask it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from tocsin.core.chunks import split
+from tocsin.core.coordination.leader.levels import common, fits
+from tocsin.core.coordination.leader.spending import Spending, told_bytes
+from tocsin.core.coordination.state.backups import Backups, Survival
+from tocsin.core.coordination.state.detours import Detours
+from tocsin.core.coordination.state.interest import Interest
+from tocsin.core.coordination.state.matching import Matching, Turn
+from tocsin.core.coordination.state.publishers import Keys, PublisherDirectory
+from tocsin.model.network import BrokerInfo
+from tocsin.model.stream import LISTING, SYSTEM_KEYS, Diff
+from tocsin.model.versions import LEVEL_0_1_0, Levels
+from tocsin.wire import notices
+from tocsin.wire.commands import (
+    Batch,
+    BrokerCommand,
+    ClientAway,
+    ClientBack,
+    ClientGone,
+    Elected,
+    Interests,
+    Joined,
+    Left,
+    Limits,
+    Logged,
+    Lost,
+    Planned,
+    Promoted,
+    Queries,
+    Raised,
+    Refreshed,
+    Rerouted,
+    Said,
+    Shunned,
+    Streams,
+)
+
+# Brokers that are gone, whose incarnations are remembered; far more than a network has names for brokers.
+LIVES_MAX: Final = 4_096
+
+
+class Member:
+    """A broker that is there."""
+
+    __slots__ = ("applied", "filters", "incarnation", "info", "noticed", "queries", "speaks")
+
+    def __init__(self, info: BrokerInfo, incarnation: int, speaks: Levels = LEVEL_0_1_0) -> None:
+        self.info = info
+        self.speaks = speaks
+        self.incarnation = incarnation
+        self.applied = 0  # number of the last of its commands
+        self.noticed = 0  # number of the last of its notices
+        self.filters: dict[str, None] = {}
+        self.queries: dict[str, None] = {}
+
+
+class Outcome:
+    """What a batch of commands means for brokers."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, list[notices.Item]] = {}  # broker → what to tell it, in order
+        self.fresh: dict[str, None] = {}  # brokers that are told everything, and not only what changed
+        self.concerned: dict[str, set[str]] = {}  # broker that said something → others who have to hear of it
+        self.size = 0  # of what is told, in bytes as they are estimated
+        # By identity, as the same item goes to many brokers; with the item, so that it stays that one's.
+        self._sizes: dict[int, tuple[notices.Item, int]] = {}
+
+    def tell(self, broker: str, item: notices.Item) -> None:
+        self.items.setdefault(broker, []).append(item)
+        known = self._sizes.get(id(item))
+        if known is None:
+            known = self._sizes[id(item)] = (item, told_bytes(item))
+        self.size += known[1]
+
+
+class State:
+    """The network's state: applies commands and returns the notices that follow."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.clock_us = 0  # the network's time
+        self.commands = 0  # that were ever applied
+        self.told = 0  # bytes that ever followed from them, as they are estimated
+        self.spending = Spending()
+        self.limits = Limits()
+        self.level = 0  # of the protocol; grows
+        self.led = LEVEL_0_1_0  # what the leader speaks
+        self.members: dict[str, Member] = {}
+        self.lives: dict[str, int] = {}  # broker → its newest incarnation, also of those that are gone
+        self.presence = PublisherDirectory()
+        self.matching = Matching()
+        self.interest = Interest()
+        self.askers: dict[str, dict[str, None]] = {}  # query → the brokers that ask it
+        self.survival = Survival()
+        self.detours = Detours()
+
+    # ── applying ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def follow(self, batch: Batch) -> None:
+        """Apply what a leader has applied."""
+        self.epoch = batch.epoch
+        self.apply(batch.at_us, batch.commands)
+        for broker, number in batch.notices:
+            if broker in self.members:
+                self.members[broker].noticed = number
+
+    def apply(self, at_us: int, commands: Iterable[Logged]) -> Outcome:
+        """Let time pass until ``at_us``, then apply the commands in order."""
+        outcome = Outcome()
+        self.clock_us = max(self.clock_us, at_us)
+        self.presence.advance(self.clock_us, self.limits)
+        self._settle(outcome, "")
+        for command in commands:
+            self.commands += len(command.commands) if isinstance(command, Said) else 1
+            match command:
+                case Said():
+                    for number, each in enumerate(command.commands, command.first):
+                        if self._is_next(command.broker, command.incarnation, number, each):
+                            before = outcome.size
+                            self._apply_said(outcome, command.broker, command.incarnation, number, each)
+                            self._settle(outcome, command.broker)
+                            self._charge(each, outcome.size - before)
+                case Elected(limits=limits, level=level, speaks=speaks):
+                    self.limits, self.led = limits, speaks
+                    self.level = max(self.level, level)
+                case Raised(level=level):
+                    self.level = max(self.level, level)
+                case Lost(broker=broker, incarnation=incarnation):
+                    if self.is_member(broker, incarnation):
+                        self._part(broker)
+                        self._settle(outcome, "")
+                case Planned(backups=backups):
+                    self.survival.planned({name: Backups(local, remote) for name, local, remote in backups})
+                case Promoted(broker=broker, standby=standby):
+                    if standby in self.members:
+                        self.survival.promoted(broker, standby)
+                case Rerouted(broker=broker, around=around):
+                    self.detours.set(broker, dict(around), self.members)
+                case Shunned(hubs=hubs):
+                    self.interest.shun(hubs)
+                    self._settle(outcome, "")
+                case Refreshed(broker=broker, incarnation=incarnation):
+                    if self.is_member(broker, incarnation):
+                        outcome.fresh[broker] = None
+        for part in (self.survival, self.detours):
+            for broker, items in part.settle(self._infos()).items() if part.changed else ():
+                for item in items:
+                    outcome.tell(broker, item)
+        self._complete(outcome)
+        self.told += outcome.size
+        return outcome
+
+    def _charge(self, command: BrokerCommand, size: int) -> None:
+        """Those whose clients said something owe what followed from it."""
+        users: tuple[str, ...] = ()
+        if isinstance(command, Queries):
+            users, size = command.users, 2 * size  # what it takes to withdraw them is paid with it
+        elif isinstance(command, Streams) and command.user is not None:
+            users = (command.user,)
+        for user in users:
+            self.spending.charge(user, size // len(users), self.clock_us, self.limits)
+
+    def _complete(self, outcome: Outcome) -> None:
+        """Tell everything to those who need it, and nothing to those who are gone."""
+        for told in (outcome.fresh, outcome.items):
+            for broker in [each for each in told if each not in self.members]:
+                del told[broker]
+        for broker in outcome.fresh:
+            refusals = [each for each in outcome.items.get(broker, ()) if isinstance(each, notices.Refused)]
+            outcome.items[broker] = []
+            for item in (*self._everything(broker), *refusals):
+                outcome.tell(broker, item)
+
+    def is_member(self, broker: str, incarnation: int) -> bool:
+        member = self.members.get(broker)
+        return member is not None and member.incarnation == incarnation
+
+    def spoken(self, newcomer: str = "") -> Levels:
+        """The levels that the leader and every broker speak, but for one that is about to join."""
+        members = (each.speaks for name, each in self.members.items() if name != newcomer)
+        return common(self.level, (self.led, *members))
+
+    def next_due_us(self) -> int | None:
+        """When something ends by itself, in the network's time; None if nothing does."""
+        return self.presence.next_due_us(self.limits)
+
+    # ── what brokers say ────────────────────────────────────────────────────────────────────────────────────
+
+    def _is_next(self, broker: str, incarnation: int, number: int, command: BrokerCommand) -> bool:
+        """Whether a command is the one that comes next: a repeat, and what an earlier life said, has no effect."""
+        if isinstance(command, Joined):
+            new = number == 1 and command.info.id == broker and incarnation > self.lives.get(broker, -1)
+            return new and fits(command.speaks, self.spoken(broker))
+        member = self.members.get(broker)
+        return member is not None and (member.incarnation, member.applied) == (incarnation, number - 1)
+
+    def _apply_said(
+        self, outcome: Outcome, broker: str, incarnation: int, number: int, command: BrokerCommand
+    ) -> None:
+        if isinstance(command, Joined):
+            self._join(outcome, command.info, incarnation, command.speaks)
+        member = self.members[broker]
+        member.applied = number
+        presence, now_us = self.presence, self.clock_us
+        match command:
+            case Interests(added=added, removed=removed):
+                self._change_filters(member, added, removed)
+            case Queries(added=asked, removed=dropped, users=users):
+                self._change_queries(outcome, member, asked, dropped, users)
+            case Streams():
+                self._declare(outcome, member.info, number, command)
+            case ClientAway(client=client, expiry_s=expiry_s, after=after, epoch=epoch):
+                presence.away(client, broker, expiry_s, after, epoch, now_us)
+            case ClientBack(client=client, expiry_s=expiry_s, epoch=epoch):
+                presence.back(client, member.info, expiry_s, epoch)
+            case ClientGone(client=client, after=after, epoch=epoch):
+                presence.gone(client, broker, after, epoch, now_us)
+            case Left():
+                self._part(broker)
+
+    def _join(self, outcome: Outcome, info: BrokerInfo, incarnation: int, speaks: Levels) -> None:
+        before = self.members.get(info.id)
+        if before is not None:
+            self.presence.broker_gone(info.id, self.clock_us)
+            self._drop_queries(info.id, list(before.queries), release=False)
+        self.members[info.id] = Member(info, incarnation, speaks)
+        self.lives.pop(info.id, None)
+        self.lives[info.id] = incarnation
+        self.interest.join(info)
+        self.survival.joined(info.id)
+        self.detours.joined(info.id)
+        outcome.fresh[info.id] = None
+
+    def _part(self, broker: str) -> None:
+        self.presence.broker_gone(broker, self.clock_us)
+        member = self.members.pop(broker)
+        self._drop_queries(broker, list(member.queries), release=False)
+        self.interest.leave(broker)
+        self.survival.lost(member.info, self.members)
+        self.detours.lost(broker)
+        gone = [each for each in self.lives if each not in self.members]
+        for each in gone[: max(0, len(gone) - LIVES_MAX)]:
+            del self.lives[each]
+
+    def _change_filters(self, member: Member, added: tuple[str, ...], removed: tuple[str, ...]) -> None:
+        fresh = [each for each in dict.fromkeys(added) if each not in member.filters]
+        member.filters.update(dict.fromkeys(fresh))
+        self.interest.want(member.info.id, fresh)
+        gone = [each for each in dict.fromkeys(removed) if each in member.filters]
+        for each in gone:
+            del member.filters[each]
+        self.interest.release(member.info.id, gone)
+
+    def _change_queries(
+        self,
+        outcome: Outcome,
+        member: Member,
+        added: tuple[tuple[str, str], ...],
+        removed: tuple[str, ...],
+        users: tuple[str, ...],
+    ) -> None:
+        broker = member.info.id
+        for place, (query, text) in enumerate(added):
+            problem = None
+            if users and query not in member.queries:
+                problem = self.spending.problem(users[place], self.clock_us, self.limits)
+            if problem is None and query not in self.matching:
+                problem = self._add_query(query, text)
+            if problem is not None:
+                outcome.tell(broker, notices.Refused(query, problem))
+                continue
+            if query not in member.queries:
+                member.queries[query] = None
+                self.askers.setdefault(query, {})[broker] = None
+                if wants_messages(query):
+                    self.interest.want(broker, self.matching.topics(query))
+            for item in self._query_set(query):
+                outcome.tell(broker, item)
+        self._drop_queries(broker, [each for each in dict.fromkeys(removed) if each in member.queries])
+        for each in removed:
+            member.queries.pop(each, None)
+
+    def _add_query(self, query: str, text: str) -> str | None:
+        """Have a query matched; a problem in words, and it is not, if there is no room for it."""
+        limits = self.limits
+        if len(self.matching) >= limits.queries_max:
+            return f"there are {limits.queries_max} queries already"
+        self.matching.add(query, text)
+        if limits.queries_max_bytes and self.matching.cost > limits.queries_max_bytes:
+            self.matching.remove(query)
+            return f"all queries and their streams may take {limits.queries_max_bytes} bytes together"
+        return None
+
+    def _drop_queries(self, broker: str, queries: list[str], *, release: bool = True) -> None:
+        for query in queries:
+            if release and wants_messages(query):
+                self.interest.release(broker, self.matching.topics(query))
+            askers = self.askers[query]
+            del askers[broker]
+            if not askers:
+                del self.askers[query]
+                self.matching.remove(query)
+
+    def _declare(self, outcome: Outcome, info: BrokerInfo, number: int, command: Streams) -> None:
+        client, presence, now_us = command.client, self.presence, self.clock_us
+        most = self.limits.publishers_max
+        if client and client not in presence.clients and len(presence.clients) >= most:
+            full = f"there are {most} clients that publish already"
+            for topic, _ in command.changes:
+                outcome.tell(info.id, notices.Refused(topic, full, number))
+            return
+        if client and not presence.publish(client, info, command.expiry_s, command.epoch, now_us):
+            client = ""  # it is elsewhere by now; what it said of its streams holds all the same
+        for topic, diff in command.changes:
+            problem = self._too_much(topic, diff, command.user)
+            if problem is None:
+                problem = presence.declare(
+                    topic, diff, client, command.after, now_us, self.limits, command.user
+                )
+            if problem is not None:
+                outcome.tell(info.id, notices.Refused(topic, problem, number))
+                stream = presence.streams.get(topic)  # what holds instead of what was said
+                outcome.tell(info.id, notices.Described(topic, {} if stream is None else stream.keys))
+
+    def _too_much(self, topic: str, diff: Diff | None, user: str | None) -> str | None:
+        """Why nothing more can be said of a stream for now, in words; what takes everything away always can."""
+        limits, known = self.limits, topic in self.presence.streams
+        if user is None or diff is None or (known and not diff):
+            return None
+        most = limits.queries_max_bytes
+        if most and self.matching.cost > 2 * most:
+            return f"the streams of queries take more than {2 * most} bytes already"
+        return self.spending.problem(user, self.clock_us, limits)
+
+    # ── what follows ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _settle(self, outcome: Outcome, speaker: str) -> None:
+        """Work out what the commands of one speaker did to streams, queries and routes."""
+        heard: set[str] = set()
+        touched = self.presence.touched()
+        for topic in sorted(touched):
+            (before, stream), after = touched[topic], self.presence.present(topic)
+            if before is not after:
+                turn = self.matching.change(topic, before, after)
+                position = 0 if stream is None else stream.after
+                self._tell_turn(outcome, topic, before, after, turn, position, heard)
+            self._tell_publishers(outcome, topic, before, heard)
+        for broker, routes in sorted(self.interest.settle().items()):
+            for item in routes:
+                outcome.tell(broker, item)
+            heard.add(broker)
+        if speaker:
+            outcome.concerned.setdefault(speaker, set()).update(heard - {speaker})
+
+    def _tell_turn(
+        self,
+        outcome: Outcome,
+        topic: str,
+        before: Keys | None,
+        after: Keys | None,
+        turn: Turn,
+        position: int,
+        heard: set[str],
+    ) -> None:
+        metadata = (before if after is None else after) or {}
+        told: list[tuple[str, notices.Item]] = [
+            (query, notices.Left(query, topic, _for(query, metadata), position)) for query in turn.left
+        ]
+        if after is not None:
+            told += [(query, notices.Joined(query, topic, _for(query, after))) for query in turn.joined]
+            if before != after:
+                listed = [query for query in turn.stayed if not wants_messages(query)]
+                told += [(query, notices.Changed(query, topic, after)) for query in listed]
+        for query in filter(wants_messages, turn.left):
+            for broker in self.askers[query]:
+                self.interest.release(broker, (topic,))
+        for query in filter(wants_messages, turn.joined):
+            for broker in self.askers[query]:
+                self.interest.want(broker, (topic,))
+        for query, item in told:
+            for broker in self.askers[query]:
+                outcome.tell(broker, item)
+                heard.add(broker)
+
+    def _tell_publishers(self, outcome: Outcome, topic: str, before: Keys | None, heard: set[str]) -> None:
+        """Tell the brokers of a stream's publishers what is said of it, if anything is or was."""
+        stream = self.presence.streams.get(topic)
+        if stream is None or not (stream.keys or any(key not in SYSTEM_KEYS for key in before or ())):
+            return
+        item = notices.Described(topic, stream.keys)
+        for broker in sorted({self.presence.clients[each].broker for each in stream.publishers}):
+            outcome.tell(broker, item)
+            heard.add(broker)
+
+    def _query_set(self, query: str) -> list[notices.Item]:
+        known = self.presence.streams
+        streams = [(topic, _for(query, known[topic].metadata)) for topic in self.matching.topics(query)]
+        runs = split(streams, lambda each: len(each[0]) * 4 + _bytes(each[1]))
+        last = len(runs) - 1
+        return [notices.QuerySet(query, run, more=part < last) for part, run in enumerate(runs)]
+
+    def _everything(self, broker: str) -> list[notices.Item]:
+        items: list[notices.Item] = list(self.interest.all(broker))
+        for query in sorted(self.members[broker].queries):
+            items += self._query_set(query)
+        items += (notices.Described(topic, keys) for topic, keys in self.presence.described_at(broker))
+        items += self.survival.everything(broker, self._infos())
+        items += self.detours.everything(broker, self._infos())
+        return items
+
+    def _infos(self) -> dict[str, BrokerInfo]:
+        return {broker: member.info for broker, member in self.members.items()}
+
+
+def wants_messages(query: str) -> bool:
+    """Whether a query is asked for the messages of its streams, and not only for the set of them."""
+    return not query.startswith(LISTING)
+
+
+def _for(query: str, metadata: Keys) -> Keys:
+    """What is told of a stream of a query: who only gets its messages has no use for what is said of it."""
+    return {} if wants_messages(query) else metadata
+
+
+def _bytes(metadata: Keys) -> int:
+    """A bound on the encoded size: four bytes a character, nine for what is no text."""
+    texts = sum(len(key) + (len(value) if isinstance(value, str) else 2) for key, value in metadata.items())
+    return 4 * texts + 10 * len(metadata)

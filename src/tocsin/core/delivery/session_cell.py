@@ -1,0 +1,173 @@
+"""The cell of a session (``core.cells``): who waits for it, when it is written, and what a missing one means.
+
+The cell has one owner: our bytes are nobody else's, as they name the broker and the epoch. So a write that another one
+has overtaken means that the session is lost to this broker.
+
+**A missing cell** has expired, because the store was away for longer than it is kept, or its clock jumped: then the
+session is written anew, as it does not expire while its client is connected. Or the client went elsewhere, while this
+broker was cut off, and its session ended there: then it must not come back. A client has one connection. So the cell
+is written anew once the client was *heard* on this one, after the cell was found missing; and only where none is.
+
+Whoever waits for something to be durable leaves a **ticket**. Tickets wait for the next write that begins, because
+one that is under way may not contain what they stand for. A change that nobody waits for is written within
+SAVE_AFTER_US (the owner's SAVE_SOON timer, then ``due``), and the cell is written anew before it expires (REFRESH).
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from tocsin.core.cells import CellRules, CellWriter, Step
+from tocsin.core.delivery.stored_session import StoredSession, encode_session, kept_s, session_key
+from tocsin.core.machine import Effect, Say, SetTimer, Stored, StoreFailed
+
+SESSIONS: Final = "sessions"  # the table
+SAVE: Final = "save"
+CHECK: Final = "check"
+FORGET: Final = "forget"
+SAVE_AGAIN: Final = "save again"
+SAVE_SOON: Final = "save soon"
+REFRESH: Final = "refresh"
+SAVE_AFTER_US: Final = 1_000_000  # progress that nobody waits for is written at most so often
+REFRESH_MIN_US: Final = 60_000_000  # between refreshes: ten thousand quiet clients are 170 writes a second
+AGAIN_US: Final = 1_000_000  # before a failed request is tried once more: no burden on a store in trouble
+
+RULES: Final = CellRules(
+    SESSIONS, "session is not stored yet", SAVE_AGAIN, AGAIN_US, put=SAVE, delete=FORGET, read=CHECK
+)
+
+Outcome = Literal["written", "lost", "forgotten", "failed", "under way"]
+
+
+class SessionCell:
+    """Writes the cell of one client's session."""
+
+    __slots__ = (
+        "_cell",
+        "_forgetting",
+        "_missing_us",
+        "_overdue",
+        "_soon",
+        "_tickets",
+        "_tickets_written",
+        "session",
+        "writing",
+    )
+
+    def __init__(self, session: StoredSession, revision: int) -> None:
+        self.session = session  # as it is stored for certain
+        self.writing: StoredSession | None = None  # what the write under way will have made of it
+        self._cell = CellWriter(RULES, session_key(session.client), revision)
+        self._missing_us: int | None = None  # when the cell of the write under way was found missing
+        self._forgetting = False
+        self._soon = False  # the SAVE_SOON timer runs
+        self._overdue = False  # … or ran out during a write
+        self._tickets: list[int] = []  # wait for the next write
+        self._tickets_written: tuple[int, ...] = ()  # wait for the write under way
+
+    @property
+    def busy(self) -> bool:
+        return self.writing is not None or self._forgetting
+
+    @property
+    def awaited(self) -> bool:
+        """Whether there is to be another write: somebody waits for it, or it is overdue."""
+        return bool(self._tickets) or self._overdue
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether somebody waits for a write, the one under way or the next."""
+        return bool(self._tickets or self._tickets_written)
+
+    def wait(self, ticket: int) -> None:
+        self._tickets.append(ticket)
+
+    # ── when ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def soon(self) -> list[Effect]:
+        """Something has changed that nobody waits for."""
+        if self._soon:
+            return []
+        self._soon = True
+        return [SetTimer(name=SAVE_SOON, delay_us=SAVE_AFTER_US)]
+
+    def due(self) -> bool:
+        """SAVE_SOON ran out: whether to write now; if a write is under way, the next is overdue."""
+        self._soon = False
+        self._overdue = self.busy
+        return not self.busy
+
+    def refresh_later(self) -> list[Effect]:
+        """After a third of the expiry, so that a session that was lost or has gone missing is noticed before it would
+        have expired elsewhere; at the latest after a third of the time that the cell is kept."""
+        kept_us = _kept_us(self.session)
+        if kept_us is None:
+            return []
+        delay_us = min(kept_us, max(3 * REFRESH_MIN_US, self.session.expiry_s * 1_000_000)) // 3
+        return [SetTimer(name=REFRESH, delay_us=delay_us)]
+
+    # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def write(self, session: StoredSession) -> Effect:
+        """Write the session; it is kept for as long as ``kept_s`` says, unless it is written again."""
+        self._overdue = False
+        self.writing = session
+        self._tickets_written, self._tickets = tuple(self._tickets), []
+        return self._cell.write(encode_session(session), _kept_us(session))
+
+    def forget(self) -> Effect:
+        """Remove the cell, if it is still ours."""
+        self._forgetting = True
+        return self._cell.remove()
+
+    def again(self, heard_us: int) -> list[Effect]:
+        """What failed, once more; what is missing anew, if its client was heard since."""
+        if self._missing_us is not None:
+            if heard_us <= self._missing_us:
+                return [SetTimer(name=SAVE_AGAIN, delay_us=AGAIN_US)]
+            self._missing_us = None
+            text = "a connected client's session had expired in the store, and is written anew"
+            return [Say(text=text, level="warning"), self._cell.anew()]
+        asked = self._cell.again()
+        return [] if asked is None else [asked]
+
+    @property
+    def missing(self) -> bool:
+        """Whether there is no cell, and it is not known why."""
+        return self._missing_us is not None
+
+    # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def stored(self, event: Stored, now_us: int) -> tuple[Outcome, list[Effect]]:
+        return self._take(self._cell.stored(event), now_us)
+
+    def failed(self, event: StoreFailed, now_us: int) -> tuple[Outcome, list[Effect]]:
+        return self._take(self._cell.failed(event), now_us)
+
+    def _take(self, step: Step, now_us: int) -> tuple[Outcome, list[Effect]]:
+        match step.kind:
+            case "written":
+                assert self.writing is not None
+                self.session, self.writing = self.writing, None
+                return "written", []
+            case "removed":
+                return "forgotten", []
+            case "overtaken":
+                return "forgotten" if self._forgetting else "lost", []
+            case "missing":
+                self._missing_us = now_us
+                return "under way", [SetTimer(name=SAVE_AGAIN, delay_us=AGAIN_US)]
+            case "failed":
+                return "failed", [*step.effects]
+            case _:
+                return "under way", [*step.effects]
+
+    def take_tickets(self) -> tuple[int, ...]:
+        """Those that waited for the write that has just happened."""
+        tickets, self._tickets_written = self._tickets_written, ()
+        return tickets
+
+
+def _kept_us(session: StoredSession) -> int | None:
+    seconds = kept_s(session)
+    return None if seconds is None else seconds * 1_000_000

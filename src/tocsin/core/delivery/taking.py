@@ -1,0 +1,383 @@
+"""Taking a client's session: one broker makes the cell its own, whoever has it now.
+
+A session is one cell, and its **epoch** fences it: who writes the cell with the next epoch serves the client, and the
+broker before can write nothing more. One machine takes one session for one connection.
+
+    new ──TakeAsked──► reading ──it is another broker's──► asking ──HandOverEnded──► rereading
+                         │ ▲                                                            │
+                         │ └────── the write met another one: at most ATTEMPTS ─────┐   │
+                         ├── there is none, and none is to last ──► confirming ──┐  │   │
+                         ├── there is none ──► counting ──room──┐                │  │   │
+                         └── it goes on ──► holding ──held──────┴──► writing ────┴──┴───┘
+                                                                        └──► over: taken, none, or failed
+
+``reading`` and ``rereading`` decide the same, but that nobody is asked twice in one attempt: a broker that does not
+answer in time is not waited for.
+
+Invariants:
+
+- Nobody gets what is another user's (``may_take``); that is held against the cell that is written over.
+- A session that cannot be read is not replaced: it may have messages still to come.
+- Who has the client is asked to let it go *before* the cell is read for the last time, so that all it knows is there.
+- The channels of a session that goes on are held here before the cell says so, and given up if it never does.
+- That there is no session is believed of a fresh read only; of a plain one it may be old news.
+- Nothing is asked of another broker, and nothing is written, for a client that has gone (``ClientGone``): one that has
+  gone on must not lose its session to a connection that it has given up.
+
+A session whose client was never heard after it was made (``confirmed``) is replaced, not resumed: the client may not
+know of it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+import msgspec
+
+from tocsin.core.access.ownership import may_take
+from tocsin.core.budgets.session_quota import FRESH_BYTES
+from tocsin.core.delivery.session_cell import SESSIONS
+from tocsin.core.delivery.stored_session import (
+    StoredSession,
+    decode_session,
+    encode_session,
+    kept_s,
+    session_key,
+)
+from tocsin.core.delivery.window import Progress
+from tocsin.core.machine import Effect, Event, GetKey, PutKey, Say, Stored, StoreFailed, TableMachine
+from tocsin.errors import Conflict, StoreFull, TocsinError
+from tocsin.model.versions import UNREADABLE
+from tocsin.ports import Cell
+
+ATTEMPTS: Final = 5  # against other brokers that want the same client at the same time
+NO_ROOM: Final = "the store has no room (shares.sessions_bytes, or its disk)"
+READ: Final = "read"
+WRITE: Final = "write"
+
+
+class NotYours(TocsinError):
+    """The client id is another user's, who is connected with it or has a session."""
+
+    fault = "peer"
+
+    def __init__(self, client: str) -> None:
+        self.client = client
+        super().__init__(f"the client id {client!r} belongs to another user; choose another id")
+
+
+class SessionsFull(TocsinError):
+    """One session more cannot be stored."""
+
+    fault = "peer"
+
+    def __init__(self, client: str, problem: str) -> None:
+        self.client = client
+        super().__init__(f"no session is stored for {client!r}: {problem}; let sessions end, or ask for none")
+
+
+class Lost(TocsinError):
+    """Another broker has taken the client's session."""
+
+    def __init__(self, client: str) -> None:
+        self.client = client
+        super().__init__(f"the session of {client!r} was taken by another broker")
+
+
+class Unreadable(TocsinError):
+    """The client has a session that cannot be read here. It is not replaced: it may have messages still to come."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        self.key = key
+        self.problem = problem
+        super().__init__(f"the stored session of this client id (cell {key}) cannot be read here: {problem}")
+
+
+class Abandoned(TocsinError):
+    """The client has gone before its session was taken."""
+
+    def __init__(self, client: str) -> None:
+        self.client = client
+        super().__init__(f"{client!r} has gone before it had its session")
+
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class TakeAsked(Event, frozen=True, kw_only=True):
+    """A client wants its session, or (``clean``) a new one; ``uid`` is for a new one, ``tail`` where the log ends."""
+
+    owner: str
+    clean: bool
+    expiry_s: int  # 0: none is to last
+    tail: int
+    uid: str
+
+
+class HandOverEnded(Event, frozen=True, kw_only=True):
+    """The broker that had the client has let it go, or did not say so in time."""
+
+
+class RoomCounted(Event, frozen=True, kw_only=True):
+    """Whether one session more may be made; None: it may."""
+
+    problem: str | None
+
+
+class ChannelsHeld(Event, frozen=True, kw_only=True):
+    """The channels of the session are held here; or (``error``) cannot be."""
+
+    error: TocsinError | None = None
+
+
+class ClientGone(Event, frozen=True, kw_only=True):
+    """The connection is over: what was to be done next is not done."""
+
+
+# ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class AskHandOver(Effect, frozen=True, kw_only=True):
+    """Ask the broker that serves this session to let its client go → ``HandOverEnded``."""
+
+    session: StoredSession
+
+
+class CountRoom(Effect, frozen=True, kw_only=True):
+    """See whether one session more may be made → ``RoomCounted``."""
+
+    owner: str
+
+
+class HoldChannels(Effect, frozen=True, kw_only=True):
+    """Hold the channels of a session that is about to be taken → ``ChannelsHeld``."""
+
+    session: StoredSession
+
+
+class KeepChannels(Effect, frozen=True, kw_only=True):
+    """The session, which was so before, was taken."""
+
+    session: StoredSession
+
+
+class GiveUpChannels(Effect, frozen=True, kw_only=True):
+    """The session was not taken."""
+
+    session: StoredSession
+
+
+class SessionReplaced(Effect, frozen=True, kw_only=True):
+    """A stored session is no more."""
+
+    session: StoredSession
+
+
+class SessionTaken(Effect, frozen=True, kw_only=True):
+    """The session is this broker's, with its cell's revision and size; ``made``: there was none before."""
+
+    session: StoredSession
+    revision: int
+    resumed: bool
+    size: int
+    made: bool
+
+
+class NoSession(Effect, frozen=True, kw_only=True):
+    """There is no session, and none is to last."""
+
+
+class TakeFailed(Effect, frozen=True, kw_only=True):
+    """The session is not this broker's; why."""
+
+    error: TocsinError
+
+
+# ── the machine ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class SessionTaking(TableMachine):
+    """Takes one client's session for one broker."""
+
+    def __init__(self, client: str, broker: str) -> None:
+        self.state = "new"
+        self._client = client
+        self._broker = broker
+        self._asked: TakeAsked
+        self._attempts = 0
+        self._cell: Cell | None = None  # what is written over
+        self._before: StoredSession | None = None  # what that cell says
+        self._session: StoredSession  # what is written
+        self._holds = False  # channels of ``_before`` are held, or about to be
+
+    @property
+    def _resumes(self) -> bool:
+        """Whether the session that is there goes on."""
+        return self._before is not None and self._before.confirmed and not self._asked.clean
+
+    def _begin(self, event: TakeAsked, now_us: int) -> list[Effect]:
+        self._asked = event
+        return self._attempt()
+
+    def _attempt(self) -> list[Effect]:
+        """Read the cell, once more."""
+        if self._attempts == ATTEMPTS:
+            return self._fail(Lost(self._client))
+        self._attempts += 1
+        return self._read("reading")
+
+    def _read(self, state: str, *, fresh: bool = False) -> list[Effect]:
+        self.state = state
+        key, cause = session_key(self._client), self._asked.cause
+        return [GetKey(request=READ, table=SESSIONS, key=key, fresh=fresh, cause=cause)]
+
+    def _on_read(self, event: Stored, now_us: int) -> list[Effect]:
+        """A cell, or none: whose is it, and what becomes of it?"""
+        cell: Cell | None = event.value
+        try:
+            before = None if cell is None else decode_session(cell.value)
+        except UNREADABLE as error:
+            assert cell is not None
+            text = "a stored session cannot be read, and stays as it is"
+            facts = {"key": cell.key, "problem": str(error)}
+            said = Say(text=text, level="error", facts=facts, cause=self._asked.cause)
+            return [said, *self._fail(Unreadable(cell.key, str(error)))]
+        self._cell, self._before = cell, before
+        if before is not None and not may_take(before.owner, self._asked.owner):
+            return self._fail(NotYours(self._client))
+        if before is not None and before.broker not in ("", self._broker) and self.state != "rereading":
+            self.state = "asking"
+            return [AskHandOver(session=before, cause=self._asked.cause)]
+        if before is not None:
+            return self._hold()
+        if not self._asked.expiry_s:
+            return self._read("confirming", fresh=True)
+        self.state = "counting"
+        return [CountRoom(owner=self._asked.owner, cause=self._asked.cause)]
+
+    def _on_let_go(self, event: HandOverEnded, now_us: int) -> list[Effect]:
+        return self._read("rereading")
+
+    def _on_confirmed(self, event: Stored, now_us: int) -> list[Effect]:
+        """A fresh read: there is none indeed, or the plain read was old news."""
+        if event.value is None:
+            self.state = "over"
+            return [NoSession(cause=self._asked.cause)]
+        if self._attempts == ATTEMPTS:
+            return self._fail(Lost(self._client))
+        self._attempts += 1
+        return self._on_read(event, now_us)
+
+    def _on_counted(self, event: RoomCounted, now_us: int) -> list[Effect]:
+        if event.problem is not None:
+            return self._fail(SessionsFull(self._client, event.problem))
+        return self._write()
+
+    def _hold(self) -> list[Effect]:
+        """Have here what a session that goes on has of channels, before it is taken."""
+        if not self._resumes:
+            return self._write()
+        assert self._before is not None
+        self.state, self._holds = "holding", True
+        return [HoldChannels(session=self._before, cause=self._asked.cause)]
+
+    def _on_held(self, event: ChannelsHeld, now_us: int) -> list[Effect]:
+        return self._write() if event.error is None else self._fail(event.error)
+
+    def _write(self) -> list[Effect]:
+        asked, before = self._asked, self._before
+        self.state = "writing"
+        if self._resumes:
+            assert before is not None
+            self._session = msgspec.structs.replace(
+                before,
+                epoch=before.epoch + 1,
+                broker=self._broker,
+                home=self._broker,
+                expiry_s=asked.expiry_s,
+                owner=asked.owner or before.owner,
+            )
+        else:
+            self._session = StoredSession(
+                client=self._client,
+                uid=asked.uid,
+                expiry_s=asked.expiry_s,
+                epoch=1 if before is None else before.epoch + 1,
+                broker=self._broker,
+                owner=asked.owner,
+                progress=Progress(asked.tail + 1),
+                home=self._broker,
+                confirmed=asked.clean,
+            )
+        kept = kept_s(self._session)
+        return [
+            PutKey(
+                request=WRITE,
+                table=SESSIONS,
+                key=session_key(self._client),
+                value=encode_session(self._session),
+                revision=0 if self._cell is None else self._cell.revision,
+                ttl_us=None if kept is None else kept * 1_000_000,
+                cause=asked.cause,
+            )
+        ]
+
+    def _on_written(self, event: Stored, now_us: int) -> list[Effect]:
+        cause, before, resumed = self._asked.cause, self._before, self._resumes
+        effects: list[Effect] = []
+        if before is not None and resumed:
+            effects.append(KeepChannels(session=before, cause=cause))
+        elif before is not None:
+            effects.append(SessionReplaced(session=before, cause=cause))
+        self.state, self._holds = "over", False
+        size = len(self._cell.value) if self._cell is not None and resumed else FRESH_BYTES
+        taken = SessionTaken(
+            session=self._session,
+            revision=event.value,
+            resumed=resumed,
+            size=size,
+            made=before is None,
+            cause=cause,
+        )
+        return [*effects, taken]
+
+    def _on_refused(self, event: StoreFailed, now_us: int) -> list[Effect]:
+        """The write was not done: somebody was faster, or the store does not answer."""
+        if isinstance(event.error, Conflict):
+            return [*self._give_up(), *self._attempt()]
+        full = isinstance(event.error, StoreFull)
+        return self._fail(SessionsFull(self._client, NO_ROOM) if full else event.error)
+
+    def _on_failed(self, event: StoreFailed, now_us: int) -> list[Effect]:
+        return self._fail(event.error)
+
+    def _on_gone(self, event: ClientGone, now_us: int) -> list[Effect]:
+        return self._fail(Abandoned(self._client))
+
+    def _fail(self, error: TocsinError) -> list[Effect]:
+        self.state = "over"
+        return [*self._give_up(), TakeFailed(error=error, cause=self._asked.cause)]
+
+    def _give_up(self) -> list[Effect]:
+        if not self._holds or self._before is None:
+            return []
+        self._holds = False
+        return [GiveUpChannels(session=self._before, cause=self._asked.cause)]
+
+    table: ClassVar = {
+        ("new", TakeAsked): _begin,
+        ("reading", Stored): _on_read,
+        ("reading", StoreFailed): _on_failed,
+        ("asking", HandOverEnded): _on_let_go,
+        ("rereading", Stored): _on_read,
+        ("rereading", StoreFailed): _on_failed,
+        ("confirming", Stored): _on_confirmed,
+        ("confirming", StoreFailed): _on_failed,
+        ("counting", RoomCounted): _on_counted,
+        ("holding", ChannelsHeld): _on_held,
+        ("writing", Stored): _on_written,
+        ("writing", StoreFailed): _on_refused,
+        ("asking", ClientGone): _on_gone,
+        ("holding", ClientGone): _on_gone,
+        ("writing", ClientGone): _on_gone,
+    }

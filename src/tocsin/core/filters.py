@@ -1,0 +1,132 @@
+"""What a client can subscribe to: the text of a subscription, read once.
+
+| type | as a client writes it | what the client gets |
+| --- | --- | --- |
+| ``TopicFilter`` | ``building/+/smoke`` | the messages of matching topics |
+| ``SharedFilter`` | ``$share/group/filter`` | the same, each message to one member of the group |
+| ``QueryFilter`` | ``$query/predicate`` | the messages of the streams that satisfy the query |
+| ``ListingFilter`` | ``$streams/predicate`` | the set of these streams, and each change of it |
+| ``ChannelFilter`` | ``$channel/Name/values`` | the results of a channel |
+
+``read_filter`` reads what a client sends and refuses what is wrong with it. ``stored_filter`` reads what a broker has
+stored: the text was accepted once, perhaps by another version, so it never fails. ``filter_type`` tells the type alone,
+for those who keep names (the formats in the store, the copies at backups) and need no more than that.
+
+Every filter has its ``name``: the text as the client wrote it, which is what stores, backups and SUBACKs refer to.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from tocsin.core.channels.request import ChannelFilter, read_request
+from tocsin.core.streams.query_filter import ListingFilter, QueryFilter, read_query
+from tocsin.wire.topics import (
+    CHANNEL_PREFIX,
+    LEVELS_MAX,
+    QUERY_PREFIX,
+    SHARE_PREFIX,
+    STREAMS_PREFIX,
+    TOPIC_MAX_BYTES,
+    FilterInvalid,
+    split_filter,
+)
+
+_MEMO: Final = 4_096  # filters that are remembered: sessions of one kind have the same ones
+_MEMO_NAME_MAX: Final = 256  # characters of one of them; so the memo takes 4 MB at most
+
+
+class TopicFilter(msgspec.Struct, frozen=True):
+    """A plain filter of topics."""
+
+    name: str
+
+    @property
+    def pattern(self) -> str:
+        """What topics are matched with."""
+        return self.name
+
+
+class SharedFilter(msgspec.Struct, frozen=True):
+    """A filter whose messages a group shares."""
+
+    name: str
+    group: str
+    pattern: str  # what topics are matched with
+
+
+class UnreadableFilter(msgspec.Struct, frozen=True):
+    """A stored subscription that this version cannot read. The session keeps it; nothing is delivered for it."""
+
+    name: str
+    problem: str
+
+
+Filter = TopicFilter | SharedFilter | QueryFilter | ListingFilter | ChannelFilter
+StoredFilter = Filter | UnreadableFilter
+
+
+class NotShared(FilterInvalid):
+    """A group cannot have this."""
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__(name, f"{what} cannot be shared")
+        self.problem = f"{what} cannot be shared; subscribe to it without $share"
+
+
+def filter_type(name: str) -> type[Filter]:
+    """The type of a subscription, by how its name begins."""
+    if not name.startswith("$"):
+        return TopicFilter
+    if name.startswith(SHARE_PREFIX):
+        return SharedFilter
+    if name.startswith(CHANNEL_PREFIX):
+        return ChannelFilter
+    if name.startswith(QUERY_PREFIX):
+        return QueryFilter
+    return ListingFilter if name.startswith(STREAMS_PREFIX) else TopicFilter
+
+
+def read_filter(name: str, *, max_bytes: int = TOPIC_MAX_BYTES, max_levels: int = LEVELS_MAX) -> Filter:
+    """Read what a client subscribes to; raises ``FilterInvalid``. The bounds are those of topics."""
+    kind = filter_type(name)
+    if kind is QueryFilter or kind is ListingFilter:
+        return read_query(name)
+    channel = read_request(name) if kind is ChannelFilter else None
+    pattern, group = split_filter(name, max_bytes=max_bytes, max_levels=max_levels)
+    if channel is not None:
+        return channel
+    if group is None:
+        return TopicFilter(name)
+    shared = filter_type(pattern)
+    if shared is QueryFilter or shared is ListingFilter:
+        raise NotShared(name, "a query")
+    if shared is ChannelFilter:
+        raise NotShared(name, "a channel")
+    return SharedFilter(name, group, pattern)
+
+
+def stored_filter(name: str) -> StoredFilter:
+    """Read the name of a subscription that is stored."""
+    return _read_stored(name) if len(name) > _MEMO_NAME_MAX else _remembered(name)
+
+
+def _read_stored(name: str) -> StoredFilter:
+    try:
+        return read_filter(name)
+    except FilterInvalid as error:
+        return UnreadableFilter(name, error.problem)
+
+
+_remembered = lru_cache(_MEMO)(_read_stored)
+
+
+def interest_of(name: str) -> TopicFilter | SharedFilter:
+    """Read a filter, shared or not, that is known to be valid: as the forwarding table and routes have them."""
+    if name.startswith(SHARE_PREFIX):
+        _, group, pattern = name.split("/", 2)
+        return SharedFilter(name, group, pattern)
+    return TopicFilter(name)

@@ -1,0 +1,5 @@
+"""QoS 0: which local clients and which other brokers get a topic's messages.
+
+``table`` looks a topic up and remembers the answer, ``routes`` are those that the coordinator gave, ``overlay`` what
+the broker has to add until the coordinator knows. This is the hot path: nothing here is created for a message.
+"""

@@ -1,0 +1,402 @@
+"""The forwarding table: for a topic, which local clients and which peers get the message.
+
+The table holds two kinds of entries under topic filters: **subscriptions** of local targets (whatever the shell
+uses for a connection; here it is only hashed) and **routes** to peer brokers. A trie over the filters' levels
+finds those that match a topic in time proportional to the levels and the matching filters, not to all filters.
+What a topic resolves to is kept until a change can affect it, so that the hot path is one dictionary look-up. Whether a
+target may receive a topic at all is asked when the topic is resolved, not for each message.
+
+A **group** is named ``$share/group/filter``: one over all brokers, of whose members one gets each message. Its members
+and routes are kept under the filter, apart from the others: where several routes of a filter mean all of them, those of
+a group mean one of them (``Share``).
+
+A **query** is named ``$query/predicate``. Those who ask it get the messages of the streams that satisfy it
+(``inquiries``) as if they had subscribed to their topics.
+
+The shell reads this table directly and makes no effect object for a message; the table never knows a message.
+
+Invariants: a trie node exists only while a filter needs it; an ``Audience`` is one object for one tuple of
+targets, so that topics with the same subscribers share whatever the shell attaches to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from itertools import count
+from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from tocsin.core.filters import SharedFilter, TopicFilter, interest_of
+from tocsin.core.streams.query_subscriptions import Inquiries
+from tocsin.model.network import Route, Scope
+
+CACHE_MAX_TOPICS = 50_000  # resolved topics kept; at about 300 B each, 15 MB
+
+Target = TypeVar("Target", bound=Hashable)
+Interest = TopicFilter | SharedFilter
+
+
+class Subscription(msgspec.Struct, frozen=True, array_like=True):
+    """The options of a subscription that matter when a message is forwarded."""
+
+    no_local: bool = False  # not what the subscriber published itself
+    identifier: int | None = None
+    qos: int = 0  # the highest at which it wants messages
+    retain_as_published: bool = False
+    since: int = 0  # the log's position when it was made: entries up to there are not for it
+
+
+Wanted = tuple[tuple[Target, tuple[Subscription, ...]], ...]
+
+
+class Audience(Generic[Target]):
+    """A group of targets that get the same bytes. ``view`` belongs to the shell."""
+
+    __slots__ = ("__weakref__", "targets", "view")
+
+    def __init__(self, targets: tuple[Target, ...]) -> None:
+        self.targets = targets
+        self.view: object = None
+
+
+class Share(Generic[Target]):
+    """A group that a topic concerns: one of these gets each message."""
+
+    __slots__ = ("members", "name", "origin", "transit", "turn")
+
+    def __init__(
+        self,
+        name: str,
+        members: tuple[tuple[Target, Subscription], ...],
+        origin: tuple[str, ...],
+        transit: tuple[str, ...],
+        turn: Iterator[int],
+    ) -> None:
+        self.name = name
+        self.members = members  # those here that may receive the topic
+        self.origin = origin  # peers for messages of our own clients
+        self.transit = transit  # peers for messages that came over a link
+        self.turn = turn  # of the group, whatever the topic: each message takes the next number
+
+
+class Fanout(Generic[Target]):
+    """Where the messages of one topic go. ``view`` belongs to the shell."""
+
+    __slots__ = ("audience", "identified", "no_local", "origin", "shares", "transit", "view")
+
+    def __init__(
+        self,
+        audience: Audience[Target],
+        identified: tuple[tuple[Target, tuple[int, ...]], ...],
+        no_local: frozenset[Target],
+        origin: tuple[str, ...],
+        transit: tuple[str, ...],
+        shares: tuple[Share[Target], ...],
+    ) -> None:
+        self.audience = audience  # targets without subscription identifiers
+        self.identified = identified  # targets that want theirs named, with these
+        self.no_local = no_local  # targets of either kind that do not want their own messages
+        self.origin = origin  # peers for messages of our own clients
+        self.transit = transit  # peers for messages that came over a link
+        self.shares = shares  # groups, each of which gets it once more
+        self.view: object = None
+
+
+class _Entries(Generic[Target]):
+    """What is under one name."""
+
+    __slots__ = ("routes", "targets")
+
+    def __init__(self) -> None:
+        self.targets: dict[Target, Subscription] = {}
+        self.routes: dict[tuple[Scope, str], None] = {}
+
+
+class _Group(_Entries[Target]):
+    """What is under the name of a group."""
+
+    __slots__ = ("turn",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = count()
+
+
+class _Leaf(_Entries[Target]):
+    """What is under a filter, and its groups."""
+
+    __slots__ = ("groups",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: dict[str, _Group[Target]] = {}
+
+
+class _Node(Generic[Target]):
+    """One level of the trie."""
+
+    __slots__ = ("children", "leaf", "rest")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node[Target]] = {}
+        self.leaf: _Leaf[Target] | None = None  # of the filter that ends here
+        self.rest: _Leaf[Target] | None = None  # of the filter that goes on with "#"
+
+
+class ForwardingTable(Generic[Target]):
+    """Finds the local clients and the peers that get a topic's messages.
+
+    Filters and topics are taken as valid; ``wire.topics`` checks them at the edge.
+    """
+
+    def __init__(self, permits: Callable[[Target, str], bool] | None = None) -> None:
+        self._permits = permits  # whether a target may receive a topic; None: all may all
+        self._root: _Node[Target] = _Node()
+        self._leaves: dict[str, _Leaf[Target]] = {}
+        self._filters: dict[Target, dict[str, None]] = {}  # target → its filters
+        self._resolved: dict[str, Fanout[Target]] = {}
+        self._wanted: dict[str, Wanted[Target]] = {}  # the same, subscription by subscription
+        # Only those that a resolved topic has: the others would hold targets that are gone.
+        self._audiences: WeakValueDictionary[tuple[Target, ...], Audience[Target]] = WeakValueDictionary()
+        self.inquiries: Inquiries[Target, Subscription] = Inquiries(self._forget_topic)
+
+    # ── local subscriptions ─────────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(self, target: Target, name: str, subscription: Subscription) -> bool:
+        """Add or replace; True if this is the first local interest in the filter, or in the group."""
+        wanted = interest_of(name)
+        entries = self._grow(wanted)
+        first = not entries.targets
+        entries.targets[target] = subscription
+        self._filters.setdefault(target, {})[name] = None
+        self._touch(wanted)
+        return first
+
+    def unsubscribe(self, target: Target, name: str) -> bool:
+        """Remove, if it is there; True if it was the last local interest."""
+        wanted = interest_of(name)
+        entries = self._entries(wanted)
+        if entries is None or entries.targets.pop(target, None) is None:
+            return False
+        filters = self._filters[target]
+        del filters[name]
+        if not filters:
+            del self._filters[target]
+        last = not entries.targets
+        self._touch(wanted)
+        self._prune(wanted)
+        return last
+
+    def drop(self, target: Target) -> tuple[str, ...]:
+        """Remove all of a target's subscriptions; the filters in which nobody local is interested any more."""
+        filters = tuple(self._filters.get(target, ()))
+        return tuple(each for each in filters if self.unsubscribe(target, each))
+
+    def interests(self) -> Iterator[str]:
+        """The filters and groups with local subscriptions."""
+        for topic_filter, leaf in self._leaves.items():
+            if leaf.targets:
+                yield topic_filter
+            yield from (name for name, group in leaf.groups.items() if group.targets)
+
+    def held(self) -> Iterator[tuple[str, int]]:
+        """The same, and queries, each with how many are subscribed."""
+        yield from Counter(name for filters in self._filters.values() for name in filters).items()
+        yield from self.inquiries.held()
+
+    # ── routes ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_route(self, route: Route) -> None:
+        wanted = interest_of(route.filter)
+        self._grow(wanted).routes[route.scope, route.peer] = None
+        self._touch(wanted)
+
+    def remove_route(self, route: Route) -> None:
+        wanted = interest_of(route.filter)
+        entries = self._entries(wanted)
+        if entries is not None and (route.scope, route.peer) in entries.routes:
+            del entries.routes[route.scope, route.peer]
+            self._touch(wanted)
+            self._prune(wanted)
+
+    # ── resolving ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def resolve(self, topic: str) -> Fanout[Target]:
+        fanout = self._resolved.get(topic)
+        if fanout is None:
+            if len(self._resolved) >= CACHE_MAX_TOPICS:
+                self.forget()
+            fanout = self._resolved[topic] = self._fanout(topic)
+        return fanout
+
+    def wanted(self, topic: str) -> Wanted[Target]:
+        """The local targets of a topic, each with those of its subscriptions that match."""
+        wanted = self._wanted.get(topic)
+        if wanted is None:
+            if len(self._wanted) >= CACHE_MAX_TOPICS:
+                self.forget()
+            found = self._by_target(topic, self._matching(topic))
+            wanted = self._wanted[topic] = tuple((target, tuple(each)) for target, each in found.items())
+        return wanted
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "filters": len(self._leaves),
+            "subscriptions": sum(len(filters) for filters in self._filters.values())
+            + self.inquiries.subscriptions,
+            "queries": len(self.inquiries),
+            "resolved_topics": len(self._resolved),
+        }
+
+    def _fanout(self, topic: str) -> Fanout[Target]:
+        leaves = self._matching(topic)
+        wanted = self._by_target(topic, leaves)
+        routes: dict[tuple[Scope, str], None] = {}
+        for leaf in leaves:
+            routes.update(leaf.routes)
+        plain = []
+        identified = []
+        no_local = []
+        for target, subscriptions in wanted.items():
+            identifiers = tuple(s.identifier for s in subscriptions if s.identifier is not None)
+            if identifiers:
+                identified.append((target, identifiers))
+            else:
+                plain.append(target)
+            if all(s.no_local for s in subscriptions):
+                no_local.append(target)
+        targets = tuple(plain)
+        audience = self._audiences.get(targets)
+        if audience is None:
+            self._audiences[targets] = audience = Audience(targets)
+        return Fanout(
+            audience,
+            tuple(identified),
+            frozenset(no_local),
+            _peers(routes, Scope.ORIGIN),
+            _peers(routes, Scope.TRANSIT),
+            tuple(self._share(topic, *each) for leaf in leaves for each in leaf.groups.items()),
+        )
+
+    def _share(self, topic: str, name: str, group: _Group[Target]) -> Share[Target]:
+        permits = self._permits
+        return Share(
+            name,
+            tuple(each for each in group.targets.items() if permits is None or permits(each[0], topic)),
+            _peers(group.routes, Scope.ORIGIN),
+            _peers(group.routes, Scope.TRANSIT),
+            group.turn,
+        )
+
+    def _by_target(self, topic: str, leaves: list[_Leaf[Target]]) -> dict[Target, list[Subscription]]:
+        found: dict[Target, list[Subscription]] = {}
+        for leaf in leaves:
+            for target, subscription in leaf.targets.items():
+                found.setdefault(target, []).append(subscription)
+        self.inquiries.add_to(found, topic)
+        if self._permits is not None:
+            return {target: each for target, each in found.items() if self._permits(target, topic)}
+        return found
+
+    def _matching(self, topic: str) -> list[_Leaf[Target]]:
+        levels = topic.split("/")
+        found: list[_Leaf[Target]] = []
+        nodes = [self._root]
+        for depth, level in enumerate(levels):
+            wild = depth > 0 or not topic.startswith("$")  # a leading wildcard does not match "$…"
+            below: list[_Node[Target]] = []
+            for node in nodes:
+                if wild and node.rest is not None:
+                    found.append(node.rest)
+                if (child := node.children.get(level)) is not None:
+                    below.append(child)
+                if wild and (child := node.children.get("+")) is not None:
+                    below.append(child)
+            if not below:
+                return found
+            nodes = below
+        for node in nodes:
+            if node.rest is not None:  # "a/#" matches "a" itself
+                found.append(node.rest)
+            if node.leaf is not None:
+                found.append(node.leaf)
+        return found
+
+    # ── upkeep ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _entries(self, wanted: Interest) -> _Entries[Target] | None:
+        leaf = self._leaves.get(wanted.pattern)
+        if leaf is None or isinstance(wanted, TopicFilter):
+            return leaf
+        return leaf.groups.get(wanted.name)
+
+    def _grow(self, wanted: Interest) -> _Entries[Target]:
+        topic_filter = wanted.pattern
+        leaf = self._leaves.get(topic_filter)
+        if leaf is None:
+            leaf = self._leaves[topic_filter] = _Leaf()
+            node = self._root
+            path, rest = _path(topic_filter)
+            for level in path:
+                node = node.children.setdefault(level, _Node())
+            if rest:
+                node.rest = leaf
+            else:
+                node.leaf = leaf
+        return leaf if isinstance(wanted, TopicFilter) else leaf.groups.setdefault(wanted.name, _Group())
+
+    def _prune(self, wanted: Interest) -> None:
+        topic_filter = wanted.pattern
+        leaf = self._leaves[topic_filter]
+        if isinstance(wanted, SharedFilter):
+            group = leaf.groups[wanted.name]
+            if not group.targets and not group.routes:
+                del leaf.groups[wanted.name]
+        if leaf.targets or leaf.routes or leaf.groups:
+            return
+        del self._leaves[topic_filter]
+        path, rest = _path(topic_filter)
+        walked = [self._root]
+        for level in path:
+            walked.append(walked[-1].children[level])
+        if rest:
+            walked[-1].rest = None
+        else:
+            walked[-1].leaf = None
+        for level in reversed(path):
+            node = walked.pop()
+            if node.children or node.leaf is not None or node.rest is not None:
+                break
+            del walked[-1].children[level]
+
+    def _touch(self, wanted: Interest) -> None:
+        """Forget what the filter may have resolved: one topic, or, with a wildcard, all of them."""
+        topic_filter = wanted.pattern
+        if "+" in topic_filter or "#" in topic_filter:
+            self.forget()
+        else:
+            self._forget_topic(topic_filter)
+
+    def _forget_topic(self, topic: str) -> None:
+        self._resolved.pop(topic, None)
+        self._wanted.pop(topic, None)
+
+    def forget(self) -> None:
+        """Resolve every topic anew: for when what targets may receive has changed."""
+        self._resolved.clear()
+        self._wanted.clear()
+        self._audiences.clear()
+
+
+def _path(topic_filter: str) -> tuple[list[str], bool]:
+    levels = topic_filter.split("/")
+    if levels[-1] == "#":
+        return levels[:-1], True
+    return levels, False
+
+
+def _peers(routes: dict[tuple[Scope, str], None], scope: Scope) -> tuple[str, ...]:
+    return tuple(peer for each, peer in routes if each is scope)

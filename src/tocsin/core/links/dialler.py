@@ -1,0 +1,370 @@
+"""Dials one MQTT 5 connection: connects, introduces itself, keeps it alive, and redials when it breaks.
+
+Links between brokers and the client library both run this machine. What they send over the connection once it is up
+is up to them.
+
+States::
+
+    new ──► dialling ──► greeting ──► up
+                ▲  └─────────┴────────┴──► waiting ──► dialling      (redial: with back-off, for ever)
+                └── Closing, from anywhere ──► closed ◄── the first failure, if it does not redial
+
+There may be several servers, tried in order. At a failure the dialler dials the next one at once, then the servers
+that the last broker named; after the last server it waits (or ends). After a connection that was up and broke it
+begins at the first server again. But if it gave the first server up because that no longer answered, it begins with
+the second: a frozen process may well accept a connection, through its kernel, and then not answer either.
+
+A dialler that follows redirects has its **home** at the first server. It states its home wherever it connects
+(``PROPERTY_HOME``): the id of that broker, or, before it was ever there, its address. A broker that reads this
+answers with its own id and with other brokers to go to if it were gone, says when these change, and sends the client
+home when its home is back.
+
+A peer may redirect the client (*use another server*, *server moved*, with a reference). A dialler that follows (links
+do not: they want that one broker) dials the other server at once, REFERRALS_MAX times in a row. It returns to the
+usual server when it loses the other; after *moved*, the other is the usual one.
+
+A client whose **session was taken over** within OWN_US of an earlier connection of its own may have been its own
+rival: a broker that it had given up was slow (``Down.own``). The dialler believes that FORGIVEN_MAX times in
+FORGIVE_US; otherwise two clients with one id would throw each other out for ever.
+
+In ``greeting`` it has sent CONNECT and awaits CONNACK. In ``up`` it sends a PINGREQ every half keep-alive, and gives
+up a peer that has not answered by the next one. Back-off doubles from BACKOFF_FIRST_US to BACKOFF_MAX_US. It restarts
+after a connection that was up for longer than the last wait, and than STEADY_US: a client that reached another server
+and loses that too must not wait for what went wrong before. Up to a quarter of the wait is taken off at random (from
+``Started.incarnation``), so that the links of a failed broker do not all come back at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import ClassVar, Final
+
+from mqtt5 import (
+    ConnAckPacket,
+    ConnectPacket,
+    DisconnectPacket,
+    PingReqPacket,
+    PingRespPacket,
+    PublishPacket,
+)
+
+from tocsin.core.links.signals import Closing, Dial, Dialled, Down, HangUp, Heard, Lost, Pinging, Up
+from tocsin.core.machine import (
+    CancelTimer,
+    Effect,
+    Event,
+    Handler,
+    SetTimer,
+    Started,
+    TableMachine,
+    TimerFired,
+)
+from tocsin.core.session.signals import SendPacket
+from tocsin.core.survival.homes import (
+    GUEST,
+    PROPERTY_BROKER,
+    PROPERTY_HOME,
+    PROPERTY_SERVER,
+    PROPERTY_STAY,
+    PROPERTY_VERSION,
+    SERVERS_TOPIC,
+)
+from tocsin.model.versions import UNREADABLE
+from tocsin.wire.reasons import reason_of, refusal_of
+from tocsin.wire.reference import Server, server_of
+
+BACKOFF_FIRST_US = 100_000  # a broker that restarts is back within a second
+BACKOFF_MAX_US = 10_000_000
+STEADY_US = 1_000_000  # a peer that accepts us and drops us sooner is dialled less and less often
+GREETING_DEADLINE_US = 10_000_000  # to dial, and again to be answered: the broker's own default for CONNECT
+HURRY_US = 3_000_000  # to dial, where there is another server to try
+TOLD_MAX = 8  # servers that a broker may tell us of
+REFERRALS_MAX = 3  # servers that each name another, before we wait and begin anew
+OWN_US = 10_000_000  # a frozen broker may wake up so much later, and read what we sent
+FORGIVE_US = 60_000_000
+FORGIVEN_MAX = 3
+TAKEN_OVER, USE_ANOTHER_SERVER, SERVER_MOVED = 0x8E, 0x9C, 0x9D
+
+RETRY = "retry"
+DEADLINE = "deadline"
+PING = "ping"
+
+_GREETING_FIELDS: Final = (
+    "client_id",
+    "clean_start",
+    "will",
+    "username",
+    "password",
+    "keep_alive",
+    "session_expiry_interval",
+    "authentication_method",
+    "authentication_data",
+    "request_problem_info",
+    "request_response_info",
+    "receive_max",
+    "topic_alias_max",
+    "user_properties",
+    "max_packet_size",
+)
+
+
+class Dialler(TableMachine):
+    """Dials one MQTT 5 connection, keeps it alive and redials it."""
+
+    def __init__(
+        self,
+        greeting: ConnectPacket,
+        *,
+        redial: bool,
+        follow: bool = False,
+        servers: int = 1,
+        home: str = "",
+    ) -> None:
+        """``home``: the address of the first server, for who is at home there."""
+        self._greeting = greeting
+        self._home = home
+        self._servers = servers  # how many there are to try …
+        self.told: tuple[Server, ...] = ()  # … and then these
+        self._turn = 0  # the one that is tried
+        self._abroad = False  # it is one that another server has named …
+        self._stays = False  # … and one of those could not be reached
+        self._redial = redial
+        self._follow = follow
+        self._usual: Server | None = None  # where to dial first; None until a server has moved for good
+        self._referrals = 0  # in a row
+        self._chance = 0
+        self._failures = 0  # in a row …
+        self._waited_us = 0  # … and how long after the last
+        self._up_since_us = 0
+        self._said_us: int | None = None  # when a connection ended last on which CONNECT was sent
+        self._forgiven_us: list[int] = []  # when *session taken over* was taken for our own doing
+        self._ping_us = 0  # between two PINGREQs; 0: never
+        self._unanswered = False  # a PINGREQ is out …
+        self._asked_us = 0  # … since then
+        self.round_trip_us: int | None = None  # of the last that was answered
+
+    def _start(self, event: Started, now_us: int) -> list[Effect]:
+        self._chance = event.incarnation
+        return self._dial(event, now_us)
+
+    def _dial(self, event: Event, now_us: int) -> list[Effect]:
+        self._turn = 0
+        return self._dial_in_turn()
+
+    def _dial_in_turn(self) -> list[Effect]:
+        self._referrals = 0
+        self._abroad = False
+        if self._turn >= self._servers:
+            return self._dial_at(self.told[self._turn - self._servers])
+        return self._dial_at(None if self._turn else self._usual)
+
+    def _dial_at(self, server: Server | None) -> list[Effect]:
+        self.state = "dialling"
+        turn = self._turn if self._turn < self._servers else 0
+        return [Dial(server=server, turn=turn), self._deadline(self._patience_us())]
+
+    def _patience_us(self) -> int:
+        return HURRY_US if self._turn + 1 < self._servers + len(self.told) else GREETING_DEADLINE_US
+
+    def _deadline(self, delay_us: int) -> Effect:
+        return SetTimer(name=DEADLINE, delay_us=delay_us)
+
+    def _greet(self, event: Dialled, now_us: int) -> list[Effect]:
+        self.state = "greeting"
+        greeting = self._greeting
+        if self._home:
+            greeting = _introduced(self._greeting, self._home, stays=self._stays)
+        return [
+            SendPacket(packet=greeting),
+            self._deadline(GREETING_DEADLINE_US),
+        ]
+
+    def _on_answer(self, event: Heard, now_us: int) -> list[Effect]:
+        answer = event.packet
+        if not isinstance(answer, ConnAckPacket):
+            return self._drop(now_us, f"the peer began with {type(answer).__name__}")
+        if (refusal := refusal_of(answer)) is not None:
+            code, server = int(answer.reason_code), server_of(answer.server_reference)
+            return self._drop(now_us, f"refused: {refusal}", code, server)
+        self.state = "up"
+        self._referrals = 0
+        self._up_since_us = now_us
+        self._unanswered = self._stays = False
+        self._learn(answer)
+        keep_alive_s = answer.server_keep_alive
+        self._ping_us = (self._greeting.keep_alive if keep_alive_s is None else keep_alive_s) * 500_000
+        effects: list[Effect] = [CancelTimer(name=DEADLINE)]
+        if self._ping_us:
+            effects.append(SetTimer(name=PING, delay_us=self._ping_us))
+        return [*effects, Up(answer=answer)]
+
+    def _learn(self, answer: ConnAckPacket) -> None:
+        """Where we are, and where we could go."""
+        if not self._home:
+            return
+        try:
+            GUEST.check(dict(answer.user_properties).get(PROPERTY_VERSION))
+        except UNREADABLE:
+            return  # a newer broker: we know of the servers that we were given
+        if self._turn == 0 and not self._abroad:
+            self._home = dict(answer.user_properties).get(PROPERTY_BROKER, self._home)
+        self._note_told(value for name, value in answer.user_properties if name == PROPERTY_SERVER)
+
+    def _note_told(self, references: Iterable[str]) -> None:
+        servers = (server_of(each) for each in references)
+        self.told = tuple(islice((server for server in servers if server is not None), TOLD_MAX))
+
+    def _on_packet(self, event: Heard, now_us: int) -> list[Effect]:
+        packet = event.packet
+        if isinstance(packet, DisconnectPacket):
+            code, server = int(packet.reason_code), server_of(packet.server_reference)
+            return self._drop(now_us, reason_of(packet), code, server)
+        if isinstance(packet, PingRespPacket) and self._unanswered:
+            self._unanswered = False
+            self.round_trip_us = now_us - self._asked_us
+        if self._home and isinstance(packet, PublishPacket) and packet.topic == SERVERS_TOPIC:
+            self._note_told(packet.payload.decode(errors="replace").split())
+        return []
+
+    def _on_ping_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        if event.name != PING:
+            return []
+        if self._unanswered:
+            passes = self._redial and self._turn == 0 and not self._abroad
+            return self._drop(now_us, "the peer no longer answers", abrupt=True, passes=passes)
+        return self._ask(now_us)
+
+    def _ask(self, now_us: int) -> list[Effect]:
+        """The peer has until the next one would be due."""
+        self._unanswered, self._asked_us = True, now_us
+        return [
+            SendPacket(packet=PingReqPacket()),
+            SetTimer(name=PING, delay_us=self._ping_us),
+        ]
+
+    def _on_pinging(self, event: Pinging, now_us: int) -> list[Effect]:
+        return [] if self._unanswered or not self._ping_us else self._ask(now_us)
+
+    def _on_deadline(self, event: TimerFired, now_us: int) -> list[Effect]:
+        if event.name != DEADLINE:
+            return []
+        waited_us = GREETING_DEADLINE_US if self.state == "greeting" else self._patience_us()
+        return self._drop(now_us, f"no answer within {waited_us // 1_000_000} s")
+
+    def _on_lost(self, event: Lost, now_us: int) -> list[Effect]:
+        return self._drop(now_us, event.reason)
+
+    def _drop(
+        self,
+        now_us: int,
+        reason: str,
+        reason_code: int | None = None,
+        server: Server | None = None,
+        *,
+        abrupt: bool = False,
+        passes: bool = False,
+    ) -> list[Effect]:
+        """``passes``: from a connection that was up, too, to the server behind."""
+        self._stays = self._stays or (self._abroad and self.state == "dialling")
+        if self.state == "up" and now_us - self._up_since_us > max(STEADY_US, self._waited_us):
+            self._failures = 0
+        own = reason_code == TAKEN_OVER and self._forgives(now_us)
+        if self.state in ("greeting", "up"):
+            self._said_us = now_us
+        effects: list[Effect] = [
+            CancelTimer(name=DEADLINE),
+            CancelTimer(name=PING),
+            HangUp(abrupt=abrupt),
+        ]
+        if server is not None and self._goes_to(server, reason_code):
+            self._abroad = reason_code == USE_ANOTHER_SERVER
+            down = Down(reason=reason, reason_code=reason_code, retry_us=0)
+            return [*effects, down, *self._dial_at(server)]
+        if (self.state != "up" or passes) and self._turn + 1 < self._servers + len(self.told):
+            self._turn += 1
+            down = Down(reason=reason, reason_code=reason_code, retry_us=0, own=own)
+            return [*effects, down, *self._dial_in_turn()]
+        if not self._redial:
+            self.state = "closed"
+            return [*effects, Down(reason=reason, reason_code=reason_code)]
+        self.state = "waiting"
+        delay_us = self._backoff_us()
+        return [
+            *effects,
+            SetTimer(name=RETRY, delay_us=delay_us),
+            Down(reason=reason, reason_code=reason_code, retry_us=delay_us, own=own),
+        ]
+
+    def _forgives(self, now_us: int) -> bool:
+        if self._said_us is None or now_us - self._said_us > OWN_US:
+            return False
+        self._forgiven_us = [each for each in self._forgiven_us if now_us - each < FORGIVE_US]
+        if len(self._forgiven_us) >= FORGIVEN_MAX:
+            return False
+        self._forgiven_us.append(now_us)
+        return True
+
+    def _goes_to(self, server: Server, reason_code: int | None) -> bool:
+        """Whether we go where a peer sends us."""
+        if not self._follow or reason_code not in (USE_ANOTHER_SERVER, SERVER_MOVED):
+            return False
+        if self._referrals >= REFERRALS_MAX:
+            return False
+        self._referrals += 1
+        if reason_code == SERVER_MOVED:
+            self._usual = server
+        return True
+
+    def _backoff_us(self) -> int:
+        longest_us = min(BACKOFF_MAX_US, BACKOFF_FIRST_US << min(self._failures, 20))
+        self._failures += 1
+        self._chance = (self._chance * 6_364_136_223_846_793_005 + 1) % (1 << 64)  # Knuth's MMIX generator
+        self._waited_us = longest_us - (self._chance >> 33) % (longest_us // 4)
+        return self._waited_us
+
+    def _on_retry(self, event: TimerFired, now_us: int) -> list[Effect]:
+        return self._dial(event, now_us) if event.name == RETRY else []
+
+    def _close(self, event: Closing, now_us: int) -> list[Effect]:
+        packet = event.farewell or DisconnectPacket()
+        farewell: list[Effect] = [SendPacket(packet=packet)] if self.state == "up" else []
+        self.state = "closed"
+        timers = [CancelTimer(name=name) for name in (RETRY, DEADLINE, PING)]
+        return [*farewell, *timers, HangUp()]
+
+    def _ignore(self, event: Event, now_us: int) -> list[Effect]:
+        return []
+
+    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
+        ("new", Started): _start,
+        ("dialling", Dialled): _greet,
+        ("dialling", TimerFired): _on_deadline,
+        ("dialling", Lost): _on_lost,
+        ("greeting", Heard): _on_answer,
+        ("greeting", TimerFired): _on_deadline,
+        ("greeting", Lost): _on_lost,
+        ("up", Heard): _on_packet,
+        ("up", TimerFired): _on_ping_timer,
+        ("up", Pinging): _on_pinging,
+        ("up", Lost): _on_lost,
+        ("waiting", TimerFired): _on_retry,
+        ("waiting", Heard): _ignore,
+        ("*", Pinging): _ignore,
+        ("*", Closing): _close,
+        ("closed", Heard): _ignore,
+        ("closed", Lost): _ignore,
+        ("closed", Dialled): _ignore,
+        ("closed", TimerFired): _ignore,
+        ("closed", Closing): _ignore,
+    }
+
+
+def _introduced(greeting: ConnectPacket, home: str, *, stays: bool) -> ConnectPacket:
+    """The same greeting, which says where the client is at home, and whether it must not be sent on."""
+    fields = {name: getattr(greeting, name) for name in _GREETING_FIELDS}
+    version = (PROPERTY_VERSION, GUEST.text)
+    fields["user_properties"] = [*greeting.user_properties, version, (PROPERTY_HOME, home)]
+    if stays:
+        fields["user_properties"].append((PROPERTY_STAY, "yes"))
+    return ConnectPacket(**fields)

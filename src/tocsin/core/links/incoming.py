@@ -1,0 +1,202 @@
+"""Another broker's link to this one, receiving side, as a pure machine.
+
+    link = IncomingLink("north-2", limits)                  the name that the peer's certificate proves
+    link.handle(Opened(…), now_us)                          -> [SetTimer("connect-deadline")]
+    link.handle(PacketArrived(packet=CONNECT), now_us)      -> [SendPacket(CONNACK), LinkUp(cluster=…), SetTimer(…)]
+    link.handle(PacketArrived(packet=PINGREQ), now_us)      -> [SendPacket(PINGRESP)]
+    link.handle(WireFailed(…) / TimerFired(…) / PeerClosed() / TakenOver() / ServerStopping(), now_us)
+
+Hot path, while up (no events, no effects):
+    link.heard(now_us)                 once per chunk that held a packet
+    link.takes(topic, messages)        whether messages on this topic are relayed; raises ``WireError``
+
+A link brings messages at QoS 0 and signs of life, and nothing else: whoever sends another packet breaks the protocol.
+Messages are on topics of clients, and on those that brokers use among themselves (``wire.topics.between_brokers``). A
+link's client id is ``$link/`` and the name in the peer's certificate: nobody speaks for another.
+
+States: new -> greeting -> up -> closed. ``Close`` is the last effect; after it every event gives [].
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from mqtt5 import (
+    ConnAckPacket,
+    ConnAckReasonCode,
+    ConnectPacket,
+    DisconnectPacket,
+    PingReqPacket,
+    PingRespPacket,
+    PublishPacket,
+    QoS,
+)
+
+from tocsin.core.machine import Effect, Event, Handler, SetTimer, TableMachine, TimerFired
+from tocsin.core.session import handshake
+from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session.publish_rules import Publishing
+from tocsin.core.session.signals import (
+    Close,
+    Opened,
+    PacketArrived,
+    PeerClosed,
+    SendPacket,
+    ServerStopping,
+    TakenOver,
+    WireFailed,
+)
+from tocsin.errors import WireError
+from tocsin.model.versions import speaks
+from tocsin.wire.connect import V5
+
+LINK_PREFIX: Final = "$link/"  # of a link's client id; the rest is the name in its broker's certificate
+PROPERTY_CLUSTER: Final = "cluster"
+PROPERTY_LEVELS: Final = "levels"  # of the protocol that the peer speaks
+CONNECT_DEADLINE: Final = "connect-deadline"
+KEEP_ALIVE: Final = "keep-alive"
+KEEP_ALIVE_MAX_S: Final = 60  # a link that wants to be silent for longer, or for ever, may not
+CLUSTER_MAX_CHARS: Final = 300
+_PATIENCE_US: Final = 1_500_000  # of silence for each second of keep-alive, as MQTT has it
+
+UNSUPPORTED_VERSION: Final = 0x84
+CLIENT_ID_NOT_VALID: Final = 0x85
+PROTOCOL_ERROR: Final = 0x82
+KEEP_ALIVE_TIMEOUT: Final = 0x8D
+TAKEN_OVER: Final = 0x8E
+SHUTTING_DOWN: Final = 0x8B
+
+
+class LinkUp(Effect, frozen=True, kw_only=True):
+    """The peer was welcomed: what comes from now on is relayed as coming from this cluster."""
+
+    cluster: str
+
+
+class IncomingLink(TableMachine):
+    """One connection of a peer's, from ``Opened`` to ``Close``."""
+
+    def __init__(self, peer: str, limits: SessionLimits) -> None:
+        self.peer = peer
+        self._limits = limits
+        publishing = Publishing(limits, link=True)
+        self.takes = publishing.takes
+        self.topic_of = publishing.topic_of
+        self._patience_us = 0
+        self._heard_us = 0
+
+    def handle(self, event: Event, now_us: int) -> list[Effect]:
+        return [] if self.state == "closed" else super().handle(event, now_us)
+
+    def heard(self, now_us: int) -> None:
+        """The peer gave a sign of life."""
+        self._heard_us = now_us
+
+    def _open(self, event: Opened, now_us: int) -> list[Effect]:
+        self.state = "greeting"
+        return [SetTimer(name=CONNECT_DEADLINE, delay_us=self._limits.connect_deadline_us)]
+
+    def _greet(self, event: PacketArrived, now_us: int) -> list[Effect]:
+        packet = event.packet
+        if not isinstance(packet, ConnectPacket):
+            return self._close(PROTOCOL_ERROR, "the first packet was not CONNECT")
+        if event.version != V5:
+            return self._refuse(UNSUPPORTED_VERSION, "links speak MQTT 5")
+        if packet.client_id != f"{LINK_PREFIX}{self.peer}":
+            reason = (
+                f"the certificate is that of {self.peer}, and the link says that it is {packet.client_id!r}"
+            )
+            return self._refuse(CLIENT_ID_NOT_VALID, reason)
+        if packet.will is not None or not packet.clean_start or packet.session_expiry_interval:
+            return self._refuse(PROTOCOL_ERROR, "a link has no session and no will")
+        said = dict(packet.user_properties)
+        if (problem := _unspoken(said.get(PROPERTY_LEVELS, ""))) is not None:
+            return self._refuse(UNSUPPORTED_VERSION, problem)
+        cluster = said.get(PROPERTY_CLUSTER, "")
+        if not 0 < len(cluster) <= CLUSTER_MAX_CHARS:
+            return self._refuse(PROTOCOL_ERROR, "a link must say which cluster it comes from")
+        keep_alive_s = min(packet.keep_alive or KEEP_ALIVE_MAX_S, KEEP_ALIVE_MAX_S)
+        self._patience_us = keep_alive_s * _PATIENCE_US
+        self._heard_us = now_us
+        self.state = "up"
+        welcome = ConnAckPacket(
+            reason_code=ConnAckReasonCode.SUCCESS,
+            max_packet_size=self._limits.packet_max_bytes,
+            max_qos=QoS.AT_MOST_ONCE,
+            server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
+        )
+        return [
+            SendPacket(packet=welcome),
+            LinkUp(cluster=cluster),
+            SetTimer(name=KEEP_ALIVE, delay_us=self._patience_us),
+        ]
+
+    def _on_packet(self, event: PacketArrived, now_us: int) -> list[Effect]:
+        self._heard_us = now_us
+        match event.packet:
+            case PingReqPacket():
+                return [SendPacket(packet=PingRespPacket())]
+            case DisconnectPacket():
+                return self._close(0, "the peer ended the link")
+            case PublishPacket():
+                return self._disconnect(PROTOCOL_ERROR, "links carry messages at QoS 0 only")
+            case packet:
+                name = type(packet).__name__.removesuffix("Packet").upper()
+                return self._disconnect(PROTOCOL_ERROR, f"a link may not send {name}")
+
+    def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        if event.name == CONNECT_DEADLINE and self.state == "greeting":
+            return self._close(KEEP_ALIVE_TIMEOUT, "no CONNECT came in time")
+        if event.name != KEEP_ALIVE or self.state != "up":
+            return []
+        silent_us = now_us - self._heard_us
+        if silent_us < self._patience_us:
+            return [SetTimer(name=KEEP_ALIVE, delay_us=self._patience_us - silent_us)]
+        return self._disconnect(KEEP_ALIVE_TIMEOUT, f"nothing came for {silent_us / 1e6:g} s")
+
+    def _on_wire_failure(self, event: WireFailed, now_us: int) -> list[Effect]:
+        return self._fail(event.error)
+
+    def _on_peer_closed(self, event: PeerClosed, now_us: int) -> list[Effect]:
+        return self._close(0, event.reason)
+
+    def _on_taken_over(self, event: TakenOver, now_us: int) -> list[Effect]:
+        return self._disconnect(TAKEN_OVER, "the peer has made another link")
+
+    def _on_stopping(self, event: ServerStopping, now_us: int) -> list[Effect]:
+        return self._disconnect(SHUTTING_DOWN, "this broker stops, or wants certificates to be shown anew")
+
+    def _fail(self, error: WireError) -> list[Effect]:
+        if self.state == "up":
+            return self._disconnect(error.reason_code, error.problem)
+        return self._close(error.reason_code, error.problem)
+
+    def _refuse(self, code: int, reason: str) -> list[Effect]:
+        return [SendPacket(packet=handshake.refusal(code, reason)), *self._close(code, reason)]
+
+    def _disconnect(self, code: int, reason: str) -> list[Effect]:
+        words = [SendPacket(packet=handshake.dismissal(code, reason))] if self.state == "up" else []
+        return [*words, *self._close(code, reason)]
+
+    def _close(self, code: int, reason: str) -> list[Effect]:
+        self.state = "closed"
+        return [Close(reason_code=code, reason=reason, fault="peer" if code >= 0x80 else "none")]
+
+    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
+        ("new", Opened): _open,
+        ("greeting", PacketArrived): _greet,
+        ("up", PacketArrived): _on_packet,
+        ("*", TimerFired): _on_timer,
+        ("*", WireFailed): _on_wire_failure,
+        ("*", PeerClosed): _on_peer_closed,
+        ("*", TakenOver): _on_taken_over,
+        ("*", ServerStopping): _on_stopping,
+    }
+
+
+def _unspoken(said: str) -> str | None:
+    """Why the peer and this broker do not understand each other; None if they do."""
+    own = speaks()
+    if not said or own.shares(said):
+        return None
+    return f"this broker speaks the levels {own.text} of the protocol, and the link {said[:16]}; upgrade the older one"

@@ -1,0 +1,69 @@
+"""Events and effects of ``core.links.dialler``."""
+
+from __future__ import annotations
+
+from mqtt5 import ConnAckPacket, DisconnectPacket, Packet
+
+from tocsin.core.machine import Effect, Event
+from tocsin.wire.reference import Server
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Dialled(Event, frozen=True, kw_only=True):
+    """The connection stands, and nothing has been said."""
+
+
+class Heard(Event, frozen=True, kw_only=True):
+    """A packet arrived."""
+
+    packet: Packet
+
+
+class Lost(Event, frozen=True, kw_only=True):
+    """There is no connection: it could not be made, or it ended."""
+
+    reason: str
+
+
+class Pinging(Event, frozen=True, kw_only=True):
+    """Ask the peer for a sign of life now, if it is not asked already, so that the round trip is known."""
+
+
+class Closing(Event, frozen=True, kw_only=True):
+    """We want no connection any more."""
+
+    farewell: DisconnectPacket | None = None  # what to say instead of a plain one
+
+
+# ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Dial(Effect, frozen=True, kw_only=True):
+    """Make a connection → ``Dialled`` or ``Lost``. A connection that is still there is given up, silently."""
+
+    server: Server | None = None  # None: the one of the list whose turn it is
+    turn: int = 0  # where in the list we are; a server that is named elsewhere is spoken to in the same way
+
+
+class HangUp(Effect, frozen=True, kw_only=True):
+    """End the connection, silently: no ``Lost`` follows."""
+
+    abrupt: bool = (
+        False  # what was written and not sent must not arrive any more: it would be out of its time
+    )
+
+
+class Up(Effect, frozen=True, kw_only=True):
+    """The peer has accepted us."""
+
+    answer: ConnAckPacket
+
+
+class Down(Effect, frozen=True, kw_only=True):
+    """There is no connection now; the next try is in ``retry_us`` (0: at another server), or (None) there is none."""
+
+    reason: str
+    reason_code: int | None = None  # the peer's, if it gave one
+    retry_us: int | None = None
+    own: bool = False  # *session taken over*, and perhaps by a connection of our own, from just before

@@ -1,0 +1,93 @@
+"""The order of writes of retained messages: for each topic, the order in which they came.
+
+A message above QoS 0 is retained once the log has it, one at QoS 0 at once. So each takes a **place** in its topic's
+line when it comes, and settles it when it may be written, or never will be. One write of a topic is under way at a
+time. Of messages that may be written together only the newest is: the others are as good as written with it.
+
+Each is written with a position in the log, by which brokers that write the same topic agree
+(``broker.retained.table``): its own, or as far as the log was known when one came that is in no log. A broker's own
+messages are in the order of its line, whatever their positions: none is written with a smaller one than the one before
+it.
+
+Invariant: what is written of a topic last is what came last, of all that were to be retained.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class WriteTurn(Generic[Item]):
+    """One message's turn in the line of its topic."""
+
+    __slots__ = ("item", "settled", "topic")
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.settled = False
+        self.item: Item | None = None  # what to write; None: nothing, after all
+
+
+class RetainLines(Generic[Item]):
+    """The lines of all topics of which something waits or is being written."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[WriteTurn[Item]]] = {}
+        self._busy: set[str] = set()  # topics of which a write is under way
+        self._written: dict[str, int] = {}  # topic → the position of the last write, while its line lasts
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def enter(self, topic: str) -> WriteTurn[Item]:
+        place: WriteTurn[Item] = WriteTurn(topic)
+        self._lines.setdefault(topic, deque()).append(place)
+        return place
+
+    def last(self, topic: str) -> WriteTurn[Item] | None:
+        """The last place in a topic's line, if it is settled: it may be written, and is not yet."""
+        line = self._lines.get(topic)
+        return line[-1] if line and line[-1].settled and line[-1].item is not None else None
+
+    def settle(self, place: WriteTurn[Item], item: Item | None) -> None:
+        """It may be written now; or (None) it will not be."""
+        assert not place.settled, "a place is settled once"
+        place.settled, place.item = True, item
+
+    def start(self, topic: str) -> list[Item]:
+        """What is to be written now, as one write of the last of them; ``finish`` follows unless it is nothing."""
+        line = self._lines.get(topic)
+        if line is None or topic in self._busy:
+            return []
+        items: list[Item] = []
+        while line and line[0].settled:
+            place = line.popleft()
+            # Whoever has the place is often what the item would tell: a circle, which holds the message until garbage
+            # is collected.
+            item, place.item = place.item, None
+            if item is not None:
+                items.append(item)
+        if items:
+            self._busy.add(topic)
+        elif not line:
+            self._end(topic)
+        return items
+
+    def position(self, topic: str, own: int) -> int:
+        """That with which a message is written of which this is the own one."""
+        position = self._written[topic] = max(own, self._written.get(topic, 0))
+        return position
+
+    def finish(self, topic: str) -> None:
+        """The write is done, or was given up."""
+        self._busy.discard(topic)
+        if not self._lines[topic]:
+            self._end(topic)
+
+    def _end(self, topic: str) -> None:
+        """Nobody waits. Who comes now comes later than all that the log had when something was written."""
+        del self._lines[topic]
+        self._written.pop(topic, None)

@@ -1,0 +1,398 @@
+"""One client's connection, server side, as a pure machine for MQTT 5 and 3.1.1.
+
+    session = Session(limits)
+    session.handle(Opened(assigned_client_id="tocsin-…"), now_us)         first; -> [SetTimer("connect-deadline")]
+    session.handle(PacketArrived(packet=…, version=decoder.version), now) every packet but publishes at QoS 0
+    session.handle(WireFailed(error=…, version=decoder.version), now)     the WireError that feed() ended with
+    session.handle(TimerFired(name=…), now)                               timers set by SetTimer
+    session.handle(PeerClosed(), now) / TakenOver() / ServerStopping(server_reference=…) / Moving(server_reference=…)
+
+What the shell answers, at once or later:
+    Authenticate -> Authenticated() | Rejected(reason_code=…)
+    Accepted     -> Resumed(present=…) | ResumeFailed(…); before it perhaps restore(…), permit(…)
+    Commit       -> Committed(packet_id=…) | CommitFailed(packet_id=…, …)
+    Release      -> Released(packet_id=…)
+
+Hot path, for QoS 0 and in state "connected" only (no effects, no events):
+    session.heard(now_us)             once per chunk that held at least one packet (keep-alive)
+    topic = session.check_publish(packet)   the topic to forward on; None: the message goes nowhere, and is counted in
+                                            ``refused``; raises WireError -> handle(WireFailed(...))
+    session.takes(topic, messages)          the same of messages with that topic and no alias: whether they go on
+
+States: new -> connecting -> authenticating -> resuming -> connected -> closed. session.version: to encode with.
+
+Packets that a client sends behind its CONNECT without waiting for the answer are kept (at most ``early_max_bytes``)
+and handled, in order, right after the CONNACK. What a connected client says is the affair of ``core.session.dialogue``:
+a message at QoS 1 or 2 is answered when it is durable. What the client answers to our own messages goes to the shell as
+it is (``Acknowledged``).
+
+Invariants
+- ``Close`` is always the last effect; after it every event gives ``[]``.
+- At most one CONNACK is sent, and it is the first packet; ``Accepted`` comes at most once, before it.
+- Nothing that a peer does raises: its mistakes are answered as its version knows how, and end in ``Close``.
+  ``IllegalEvent`` means that the shell is wrong.
+- Each ``Commit`` is answered to the client at most once, and not before ``Committed`` or ``CommitFailed``.
+- The will is published or handed on for later, once, whenever a connected client goes in another way than by a
+  DISCONNECT that says that all is well.
+- No packet is sent that is larger than the client takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from mqtt5 import (
+    ConnectPacket,
+    DisconnectPacket,
+    Packet,
+    PublishPacket,
+    SubAckPacket,
+    Will,
+)
+
+from tocsin.core.machine import Effect, Event, Handler, IllegalEvent, SetTimer, TableMachine, TimerFired
+from tocsin.core.session import handshake
+from tocsin.core.session.arrival import Arrival
+from tocsin.core.session.dialogue import Conversation, fitting
+from tocsin.core.session.handshake import REASON_MAX_CHARS, ConnectRefused, SessionLimits
+from tocsin.core.session.publish_rules import Permission
+from tocsin.core.session.signals import (
+    Authenticated,
+    Close,
+    CommitFailed,
+    Committed,
+    Moving,
+    Opened,
+    PacketArrived,
+    PeerClosed,
+    Rejected,
+    Released,
+    Resumed,
+    ResumeFailed,
+    SendPacket,
+    ServerStopping,
+    TakenOver,
+    WireFailed,
+)
+from tocsin.core.session.subscribe import Refused
+from tocsin.errors import ProtocolViolation, UnsupportedVersion, WireError
+from tocsin.wire.connect import V5, Version
+
+CONNECT_DEADLINE = "connect-deadline"
+KEEP_ALIVE = "keep-alive"
+
+_PATIENCE_US = 1_500_000  # of silence for each second of keep-alive: one and a half times (MQTT 5, 3.1.2.10)
+
+
+class Session(TableMachine):
+    """One connection, from ``Opened`` to ``Close``."""
+
+    # Once the client is accepted: as the module says.
+    check_publish: Callable[[PublishPacket], str | None]
+    takes: Callable[[str, int], bool]
+
+    def __init__(self, limits: SessionLimits) -> None:
+        self.version: Version = V5
+        self.client_id = ""  # empty until a CONNECT was understood
+        self.limits = limits
+        self._assigned_client_id = ""
+        self._arrival: Arrival | None = None  # while authenticating and resuming only
+        self._conversation: Conversation | None = None  # from Accepted on
+        self._will: Will | None = None  # while connected only
+        self._send_max_bytes: int | None = None
+        self._moves = False  # the client was sent to another server
+        self._outlives = False  # the client asked for a session that outlives its connection
+        self._session_expiry_s = 0  # granted; 0 until Accepted
+        self._patience_us = 0  # how long the client may be silent; 0: for ever
+        self._heard_us = 0
+        self.spoke_us = 0  # when the client said something last, after CONNACK
+
+    def handle(self, event: Event, now_us: int) -> list[Effect]:
+        if self.state == "closed":
+            return []
+        return super().handle(event, now_us)
+
+    @property
+    def will(self) -> Will | None:
+        """The client's, also while it is not welcomed yet."""
+        return self._will if self._arrival is None else self._arrival.packet.will
+
+    def heard(self, now_us: int) -> None:
+        """The client gave a sign of life. The hot path's other half is ``check_publish`` or ``takes``."""
+        self._heard_us = self.spoke_us = now_us
+
+    @property
+    def committing(self) -> int:
+        """How many messages wait for Committed. Over ``receive_max`` (3.1.1 clients can) pause reading."""
+        return self._conversation.committing if self._conversation else 0
+
+    @property
+    def refused(self) -> int:
+        """How many messages went nowhere, because the client may not publish there."""
+        return self._conversation.publishing.refused if self._conversation else 0
+
+    def inbound_ids(self) -> tuple[int, ...]:
+        """The packet ids of QoS 2 that were received and not released; also after ``Close``."""
+        return self._conversation.inbound_ids() if self._conversation else ()
+
+    # ── between Accepted and its answer ─────────────────────────────────────────────────────────────────────
+
+    def restore(self, subscriptions: Iterable[str], inbound: Iterable[int]) -> None:
+        """What is stored of the session: its subscriptions as the client wrote them, and ``inbound_ids``."""
+        self._resuming("restore").restore(subscriptions, inbound)
+
+    def permit(self, *, publish: Permission | None = None, subscribe: Permission | None = None) -> None:
+        """Ask these of every topic and filter; None: all are allowed. Also while connected, as rights may change."""
+        if self._conversation is None or self.state == "closed":
+            raise IllegalEvent("Session", self.state, "permit")
+        self._conversation.permit(publish, subscribe)
+
+    def amended(
+        self,
+        packet: SubAckPacket,
+        refused: Refused,
+        note: str | None = None,
+    ) -> SubAckPacket:
+        """A SUBACK of which the shell cannot serve some, by index: the subscription, why, and the code. ``note`` is of
+        all."""
+        return packet if self._conversation is None else self._conversation.amended(packet, refused, note)
+
+    def _resuming(self, call: str) -> Conversation:
+        if self.state != "resuming" or self._conversation is None:
+            raise IllegalEvent("Session", self.state, call)
+        return self._conversation
+
+    # ── coming in ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _open(self, event: Opened, now_us: int) -> list[Effect]:
+        self._assigned_client_id = event.assigned_client_id
+        self.state = "connecting"
+        return [SetTimer(name=CONNECT_DEADLINE, delay_us=self.limits.connect_deadline_us)]
+
+    def _first(self, event: PacketArrived, now_us: int) -> list[Effect]:
+        self.version = event.version
+        packet = event.packet
+        if not isinstance(packet, ConnectPacket):
+            return self._close(0x82, "the first packet was not CONNECT", "peer")
+        self._send_max_bytes = packet.max_packet_size
+        try:
+            arrival = Arrival(packet, self.version, self.limits, self._assigned_client_id)
+        except ConnectRefused as error:
+            return self._refuse(error.reason_code, error.problem, "peer")
+        self._arrival = arrival
+        self.client_id = arrival.granted.client_id
+        self.state = "authenticating"
+        return [arrival.credentials()]
+
+    def _keep_early(self, event: PacketArrived, now_us: int) -> list[Effect]:
+        assert self._arrival is not None, "it is there while coming in"
+        if self._arrival.early.keep(event.packet):
+            return []
+        reason = f"over {self.limits.early_max_bytes} bytes came before the connection was acknowledged"
+        return self._refuse(0x97, reason, "peer")
+
+    def _accept(self, event: Authenticated, now_us: int) -> list[Effect]:
+        arrival = self._arrival
+        assert arrival is not None, "it is there while coming in"
+        if self._fitting(*arrival.welcomes(self.limits)) is None:
+            return self._close(0x95, f"the client takes no packet over {self._send_max_bytes} bytes", "peer")
+        self._session_expiry_s = arrival.granted.session_expiry_s
+        self._conversation = Conversation(
+            self.limits, self.version, self._send_max_bytes, arrival.packet.request_problem_info
+        )
+        self.check_publish = self._conversation.publishing.topic_of
+        self.takes = self._conversation.publishing.takes
+        self.state = "resuming"
+        return [arrival.acceptance()]
+
+    def _reject(self, event: Rejected, now_us: int) -> list[Effect]:
+        fault = handshake.fault_of(event.reason_code, otherwise="peer")
+        return self._refuse(event.reason_code, event.reason, fault, event.server_reference)
+
+    def _resume(self, event: Resumed, now_us: int) -> list[Effect]:
+        arrival = self._arrival
+        assert arrival is not None, "it is there until now"
+        if event.present and arrival.packet.clean_start:
+            raise IllegalEvent("Session", self.state, "Resumed(present=True) after a clean start")
+        self._arrival = None
+        self._will = arrival.packet.will
+        self._outlives = arrival.packet.session_expiry_interval > 0
+        self._patience_us = arrival.granted.keep_alive_s * _PATIENCE_US
+        self._heard_us = now_us
+        self.state = "connected"
+        welcomes = arrival.welcomes(self.limits, present=event.present, told=event.user_properties)
+        effects: list[Effect] = [SendPacket(packet=self._fitting(*welcomes) or welcomes[-1])]
+        if self._patience_us:
+            effects.append(SetTimer(name=KEEP_ALIVE, delay_us=self._patience_us))
+        for each in arrival.early.take():
+            if self.state == "connected":
+                effects += self._take(each)
+        return effects
+
+    def _fail_to_resume(self, event: ResumeFailed, now_us: int) -> list[Effect]:
+        fault = handshake.fault_of(event.reason_code, otherwise="ours")
+        return self._refuse(event.reason_code, event.reason, fault)
+
+    # ── connected ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_packet(self, event: PacketArrived, now_us: int) -> list[Effect]:
+        self._heard_us = now_us
+        return self._take(event.packet)
+
+    def _take(self, packet: Packet) -> list[Effect]:
+        assert self._conversation is not None, "it is there once the client is accepted"
+        try:
+            if isinstance(packet, DisconnectPacket):
+                return self._leave(packet)
+            return self._conversation.take(packet)
+        except WireError as error:
+            return self._disconnect(error.reason_code, error.problem, "peer")
+
+    def _leave(self, packet: DisconnectPacket) -> list[Effect]:
+        expiry_s = packet.session_expiry_interval
+        if expiry_s is not None:
+            if expiry_s and not self._outlives:
+                raise ProtocolViolation("a DISCONNECT wants the session kept, but the CONNECT did not")
+            self._session_expiry_s = min(expiry_s, self.limits.session_expiry_max_s)
+        code = int(packet.reason_code)
+        if code not in handshake.LEAVING_CODES:
+            raise ProtocolViolation(
+                f"a DISCONNECT of a client has the reason {code:#04x}, which is a server's"
+            )
+        if code == 0:
+            self._will = None
+        fault = "peer" if code >= 0x80 else "none"
+        reason = (packet.reason_str or "the client disconnected")[:REASON_MAX_CHARS]
+        return self._close(code, reason, fault)
+
+    # A bare acknowledgement is smaller than any CONNACK, which the client took: none of these answers is too large.
+
+    def _on_committed(self, event: Committed, now_us: int) -> list[Effect]:
+        assert self._conversation is not None, "it is there once the client is accepted"
+        return self._conversation.committed(event)
+
+    def _on_commit_failed(self, event: CommitFailed, now_us: int) -> list[Effect]:
+        assert self._conversation is not None, "it is there once the client is accepted"
+        effects = self._conversation.commit_failed(event)
+        return self._disconnect(event.reason_code, event.reason, "ours") if effects is None else effects
+
+    def _on_released(self, event: Released, now_us: int) -> list[Effect]:
+        assert self._conversation is not None, "it is there once the client is accepted"
+        return self._conversation.released(event)
+
+    # ── going ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        if event.name == CONNECT_DEADLINE and self.state == "connecting":
+            seconds = self.limits.connect_deadline_us / 1e6
+            return self._close(0xA0, f"no CONNECT came within {seconds:g} s", "peer")
+        if event.name == CONNECT_DEADLINE and self.state != "connected":
+            todo = "authenticated" if self.state == "authenticating" else "given its session"
+            return self._refuse(0x88, f"the client could not be {todo} in time", "ours")
+        if event.name != KEEP_ALIVE or self.state != "connected":
+            return []  # it ran out when it no longer mattered
+        silent_us = now_us - self._heard_us
+        if silent_us < self._patience_us:
+            return [SetTimer(name=KEEP_ALIVE, delay_us=self._patience_us - silent_us)]
+        reason = f"nothing came for {silent_us / 1e6:g} s, more than one and a half times the keep-alive"
+        return self._disconnect(0x8D, reason, "peer")
+
+    def _on_wire_failure(self, event: WireFailed, now_us: int) -> list[Effect]:
+        error = event.error
+        if self.state == "connected":
+            return self._disconnect(error.reason_code, error.problem, "peer")
+        version = event.version if self.state == "connecting" else self.version
+        if isinstance(error, UnsupportedVersion):
+            version = handshake.answer_version(error)
+        if version is not None:
+            self.version = version
+        if version == V5 or (version is not None and error.reason_code in handshake.ANSWERED_IN_311):
+            return self._refuse(error.reason_code, error.problem, "peer")
+        return self._close(error.reason_code, error.problem, "peer")
+
+    def _on_peer_closed(self, event: PeerClosed, now_us: int) -> list[Effect]:
+        return self._close(0x80, event.reason, "peer")
+
+    def _on_taken_over(self, event: TakenOver, now_us: int) -> list[Effect]:
+        reason = "another connection came with this client id"
+        if self.state == "resuming":
+            return self._refuse(0x8E, reason, "none")
+        if event.clean_start:
+            self._session_expiry_s = 0  # the session ends here, and with it any delay of the will
+        elif self._will is not None and min(self._will.will_delay_interval, self._session_expiry_s):
+            self._will = None  # the client is back before it is due
+        return self._disconnect(0x8E, reason, "none")
+
+    def _on_stopping(self, event: ServerStopping, now_us: int) -> list[Effect]:
+        reason, reference = "the server is shutting down", event.server_reference
+        if self.state in ("authenticating", "resuming"):
+            return self._refuse(0x9C if reference else 0x88, reason, "none", reference)
+        return self._disconnect(0x9C if reference else 0x8B, reason, "none", reference)
+
+    def _on_moving(self, event: Moving, now_us: int) -> list[Effect]:
+        if self.state != "connected" or (self.version != V5 and not event.compulsory):
+            return []  # that was meant for the connection before this one; or it could not be told where to go
+        self._moves, reference = True, event.server_reference
+        return self._disconnect(0x9C if reference else 0x8B, event.reason, "none", reference)
+
+    def _refuse(self, code: int, reason: str, fault: str, reference: str | None = None) -> list[Effect]:
+        """Say no to a CONNECT."""
+        full = handshake.refusal(code, reason, reference)
+        last_word = self._fitting(full, handshake.refusal(code, None, reference))
+        return self._close(code, reason, fault, last_word)
+
+    def _disconnect(self, code: int, reason: str, fault: str, reference: str | None = None) -> list[Effect]:
+        """Tell a connected client why it has to go, if its version has words for it; then close."""
+        last_word = None
+        if self.version == V5 and self.state == "connected":
+            last_word = self._fitting(
+                handshake.dismissal(code, reason, reference), handshake.dismissal(code, None, reference)
+            )
+        return self._close(code, reason, fault, last_word)
+
+    def _close(self, code: int, reason: str, fault: str, last_word: Packet | None = None) -> list[Effect]:
+        effects: list[Effect] = [] if last_word is None else [SendPacket(packet=last_word)]
+        if self._will is not None and self._conversation is not None:
+            effects += self._conversation.farewell(self._will, self._session_expiry_s, moving=self._moves)
+        self._will = self._arrival = None
+        self.state = "closed"
+        kept_s = self._session_expiry_s
+        return [*effects, Close(reason_code=code, reason=reason, fault=fault, session_expiry_s=kept_s)]
+
+    def _fitting(self, *candidates: Packet) -> Packet | None:
+        return fitting(candidates, self.version, self._send_max_bytes)
+
+    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
+        ("new", Opened): _open,
+        ("connecting", PacketArrived): _first,
+        ("connecting", WireFailed): _on_wire_failure,
+        ("connecting", TimerFired): _on_timer,
+        ("connecting", PeerClosed): _on_peer_closed,
+        ("connecting", ServerStopping): _on_stopping,
+        ("authenticating", PacketArrived): _keep_early,
+        ("authenticating", WireFailed): _on_wire_failure,
+        ("authenticating", TimerFired): _on_timer,
+        ("authenticating", PeerClosed): _on_peer_closed,
+        ("authenticating", ServerStopping): _on_stopping,
+        ("authenticating", Authenticated): _accept,
+        ("authenticating", Rejected): _reject,
+        ("resuming", PacketArrived): _keep_early,
+        ("resuming", WireFailed): _on_wire_failure,
+        ("resuming", TimerFired): _on_timer,
+        ("resuming", PeerClosed): _on_peer_closed,
+        ("resuming", ServerStopping): _on_stopping,
+        ("resuming", TakenOver): _on_taken_over,
+        ("resuming", Resumed): _resume,
+        ("resuming", ResumeFailed): _fail_to_resume,
+        ("connected", PacketArrived): _on_packet,
+        ("connected", WireFailed): _on_wire_failure,
+        ("connected", TimerFired): _on_timer,
+        ("connected", PeerClosed): _on_peer_closed,
+        ("connected", ServerStopping): _on_stopping,
+        ("*", Moving): _on_moving,
+        ("connected", TakenOver): _on_taken_over,
+        ("connected", Committed): _on_committed,
+        ("connected", CommitFailed): _on_commit_failed,
+        ("connected", Released): _on_released,
+    }

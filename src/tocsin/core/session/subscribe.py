@@ -1,0 +1,153 @@
+"""One client's subscriptions, and what its SUBSCRIBE and UNSUBSCRIBE packets are granted.
+
+Every filter is judged by itself: a bad one is refused with its own reason code, and the others are granted, each
+with the QoS that was asked for. A filter that is subscribed again replaces its options. ``$share/group/filter`` is a
+subscription of its own beside ``filter``. A query or listing is granted to everybody: whether a client may receive a
+stream is asked of each stream. A channel is granted here if it can be read, at QoS 1 at most;
+whether there is one, with such parameters, and whether the client may have it, the shell finds out.
+
+Invariant: never more than ``subscriptions_max`` subscriptions, nor than ``subscriptions_max_bytes``, but for restored
+ones; all valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import mqtt5
+from mqtt5 import QoS, SubAckReasonCode, SubscribePacket, UnsubAckReasonCode, UnsubscribePacket
+
+from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.filters import Filter, SharedFilter, StoredFilter, TopicFilter, read_filter, stored_filter
+from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session.publish_rules import Permission
+from tocsin.core.session.signals import Subscribe, Unsubscribe
+from tocsin.core.streams.query_filter import ListingFilter
+from tocsin.errors import ProtocolViolation
+from tocsin.wire.topics import FilterInvalid, check_filter
+
+# Not 0x87, though the standard has it: clients of the Paho family know no refusal of a filter but this one.
+REFUSED = SubAckReasonCode.UNSPECIFIED_ERROR
+# What a shell cannot serve, by index in the SUBACK: the subscription, why, and the code.
+Refused = Mapping[int, tuple[Filter, str, SubAckReasonCode]]
+STORED_BYTES: Final = 32  # of a subscription in a stored session, beside its name, at most
+
+
+class Subscriptions:
+    """The subscriptions of one client, by name: as the client wrote them."""
+
+    __slots__ = ("_bytes", "_limits", "_may", "_names")
+
+    def __init__(self, limits: SessionLimits) -> None:
+        self._limits = limits
+        self._names: dict[str, StoredFilter] = {}
+        self._bytes = 0  # of their names, and what is stored beside each
+        self._may: Permission | None = None
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def restore(self, names: Iterable[str]) -> None:
+        """The client has these from an earlier connection."""
+        self._names = {name: stored_filter(name) for name in names}
+        self._bytes = sum(map(_size, self._names))
+
+    def permit(self, may: Permission | None) -> None:
+        """Ask this before a filter (of a shared subscription, what follows the group) is granted."""
+        self._may = may
+
+    def add(self, packet: SubscribePacket) -> tuple[list[Subscribe], list[SubAckReasonCode], str | None]:
+        """What to subscribe, the reason code of each filter, and in words why the first of the refused ones is."""
+        granted: list[Subscribe] = []
+        codes: list[SubAckReasonCode] = []
+        reason: str | None = None
+        for index, wanted in enumerate(packet.topic_filters):
+            read, code, problem = self._judge(wanted)
+            codes.append(code)
+            reason = reason or problem
+            if read is not None:
+                granted.append(
+                    Subscribe(
+                        filter=read,
+                        qos=QoS(int(code)),
+                        no_local=wanted.no_local,
+                        retain_as_published=wanted.retain_as_published,
+                        retain_handling=wanted.retain_handling,
+                        subscription_id=packet.subscription_id,
+                        existed=wanted.pattern in self._names,
+                        index=index,
+                    )
+                )
+                if wanted.pattern not in self._names:
+                    self._bytes += _size(wanted.pattern)
+                self._names[wanted.pattern] = read
+        return granted, codes, reason
+
+    def remove(self, packet: UnsubscribePacket) -> tuple[list[Unsubscribe], list[UnsubAckReasonCode]]:
+        """What to unsubscribe, and the reason code of each filter."""
+        gone: list[Unsubscribe] = []
+        codes: list[UnsubAckReasonCode] = []
+        for name in packet.patterns:
+            held = self._drop(name)
+            if held is None:
+                codes.append(_absence(name))
+            else:
+                gone.append(Unsubscribe(filter=held))
+                codes.append(UnsubAckReasonCode.SUCCESS)
+        return gone, codes
+
+    def withdraw(self, name: str) -> None:
+        """The shell cannot serve a subscription that was granted."""
+        self._drop(name)
+
+    def _drop(self, name: str) -> StoredFilter | None:
+        held = self._names.pop(name, None)
+        if held is not None:
+            self._bytes -= _size(name)
+        return held
+
+    def _judge(self, wanted: mqtt5.TopicFilter) -> tuple[Filter | None, SubAckReasonCode, str | None]:
+        """What is granted, its reason code, and why it is refused, if it is."""
+        limits, name = self._limits, wanted.pattern
+        granted = SubAckReasonCode(int(wanted.max_qos))
+        try:
+            read = read_filter(name, max_bytes=limits.topic_max_bytes, max_levels=limits.topic_max_levels)
+        except FilterInvalid as error:
+            return None, SubAckReasonCode.TOPIC_FILTER_INVALID, error.problem
+        match read:
+            case ListingFilter():
+                granted = SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE
+            case ChannelFilter():
+                granted = SubAckReasonCode(min(int(granted), 1))
+            case SharedFilter() if wanted.no_local:
+                raise ProtocolViolation("a shared subscription has the option no local")
+            case SharedFilter() if not limits.shared:
+                code = SubAckReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+                return None, code, "shared subscriptions are not offered"
+            case TopicFilter() | SharedFilter() if self._may is not None and not self._may(read.pattern):
+                problem = f"not authorized: the client may not subscribe to {read.pattern!r}"
+                return None, REFUSED, problem
+        if name not in self._names and len(self._names) >= limits.subscriptions_max:
+            problem = (
+                f"a client may have {limits.subscriptions_max} subscriptions; unsubscribe from some first"
+            )
+            return None, SubAckReasonCode.QUOTA_EXCEEDED, problem
+        most = limits.subscriptions_max_bytes
+        if name not in self._names and self._bytes + _size(name) > most:
+            problem = f"the filters of a client may have {most} bytes together; unsubscribe from some first"
+            return None, SubAckReasonCode.QUOTA_EXCEEDED, problem
+        return read, granted, None
+
+
+def _absence(pattern: str) -> UnsubAckReasonCode:
+    """Why there is no such subscription."""
+    try:
+        check_filter(pattern)
+    except FilterInvalid:
+        return UnsubAckReasonCode.TOPIC_FILTER_INVALID
+    return UnsubAckReasonCode.NO_SUBSCRIPTION_EXISTED
+
+
+def _size(name: str) -> int:
+    return len(name.encode()) + STORED_BYTES

@@ -1,0 +1,238 @@
+"""Events and effects of ``core.shared.machine``.
+
+Beside these it uses the kernel's: timers, the requests of one table's keys, and what a watch of that table says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from tocsin.core.machine import Effect, Event, Stored, StoreFailed, TimerFired, Watched
+from tocsin.core.shared.stored_group import Claim
+from tocsin.errors import TocsinError
+from tocsin.model.publication import Publication
+from tocsin.ports import Entry
+
+CANNOT: Final = (
+    -1
+)  # what ``MemberPorts.takes`` says of a member that may not receive a message, or takes none so large
+
+
+class Matched(msgspec.Struct, frozen=True):
+    """An entry of the log that the group's filter matches."""
+
+    entry: Entry
+    publication: Publication
+
+    @property
+    def position(self) -> int:
+        return self.entry.position
+
+
+class MemberPorts(Protocol):
+    """What the shell knows of the members here and of the world, for decisions that cannot wait for an event."""
+
+    @property
+    def tail(self) -> int:
+        """The newest position that was dispatched here."""
+        ...
+
+    def alive(self, life: str) -> bool:
+        """Whether a broker's life seems to go on. A hint: whoever acts on it asks the store."""
+        ...
+
+    def room(self, client: str) -> bool:
+        """Whether a member takes something at QoS 0 now."""
+        ...
+
+    def takes(self, client: str, matched: Matched) -> int:
+        """The QoS at which a member gets a message, or CANNOT."""
+        ...
+
+    def reserve(self, client: str) -> int:
+        """A packet id of a member's; 0 or less if it has no room."""
+        ...
+
+    def give_back(self, client: str, packet_id: int) -> None:
+        """A reserved packet id is not needed."""
+        ...
+
+    def send_again(self, client: str, packet_id: int, qos: int) -> bool:
+        """Whether a member has room for what it was sent on an earlier connection."""
+        ...
+
+    def keep(self, size: int) -> bool:
+        """Take so many bytes of this broker's memory for an entry, if there is room for them."""
+        ...
+
+    def let_go(self, size: int) -> None:
+        """Give back what was taken for one entry."""
+        ...
+
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Join(Event, frozen=True, kw_only=True):
+    """A client here subscribed, or came back → ``Joined`` or ``Turned``."""
+
+    client: str
+    user: str = ""  # whose the client is; empty: nobody's in particular
+    entitled: bool = False  # a rule lets it into the group, whosever that is
+    session: str
+    epoch: int
+    expiry_s: int
+
+
+class Leave(Event, frozen=True, kw_only=True):
+    """A member's connection is over; its session is kept for so long (0: not at all)."""
+
+    client: str
+    session: str
+    expiry_s: int
+
+
+class Quit(Event, frozen=True, kw_only=True):
+    """A member unsubscribed."""
+
+    client: str
+    session: str
+
+
+class SessionOver(Event, frozen=True, kw_only=True):
+    """A session ended that was perhaps a member, here or elsewhere."""
+
+    client: str
+    session: str
+
+
+class Settle(Event, frozen=True, kw_only=True):
+    """A member is done with a message: acknowledged or refused, and at QoS 2 that is stored."""
+
+    client: str
+    position: int
+
+
+class RoomMade(Event, frozen=True, kw_only=True):
+    """A member may have room again."""
+
+
+class Crowded(Event, frozen=True, kw_only=True):
+    """Other groups need the room that this one's entries take; it lets them go if no member here can take any."""
+
+
+class Arrived(Event, frozen=True, kw_only=True):
+    """The log has just brought an entry; they come in order."""
+
+    matched: Matched
+
+
+class PartRead(Event, frozen=True, kw_only=True):
+    """Everything that matches from where ``ReadPart`` began up to ``next``; ``tail`` as in ``MemberPorts``."""
+
+    matched: Sequence[Matched]
+    next: int
+    tail: int
+
+
+class PartFailed(Event, frozen=True, kw_only=True):
+    error: TocsinError
+
+
+class EndFound(Event, frozen=True, kw_only=True):
+    """The log ended here at some time after ``FindEnd`` asked."""
+
+    revision: int
+    position: int
+
+
+class EndUnknown(Event, frozen=True, kw_only=True):
+    """The log did not say where it ends."""
+
+    revision: int
+
+
+class OutOfSight(Event, frozen=True, kw_only=True):
+    """The watch may have missed something."""
+
+
+# What may still come when there is nothing of the group here any more.
+AFTERWARDS: Final[list[tuple[str, type[Event]]]] = [
+    ("vanished", kind)
+    for kind in (
+        *(Leave, Quit, Settle, RoomMade, Arrived, PartRead, PartFailed),
+        *(EndFound, EndUnknown, OutOfSight),
+        *(Watched, Stored, StoreFailed, TimerFired),
+    )
+]
+
+# ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Joined(Effect, frozen=True, kw_only=True):
+    """It is durable that a client is a member; with what it has from earlier connections."""
+
+    client: str
+    session: str
+    claims: tuple[Claim, ...]
+
+
+class Turned(Effect, frozen=True, kw_only=True):
+    """A client cannot be a member: there are too many, a later connection of its has joined elsewhere, the group is
+    another user's, or the store has no room."""
+
+    client: str
+    session: str
+    reason: str
+    foreign: bool = False  # it is another user's
+    full: bool = False  # the store has no room; what there is of the member stays
+
+
+class Give(Effect, frozen=True, kw_only=True):
+    """Send a message to a member."""
+
+    client: str
+    matched: Matched
+    packet_id: int
+    qos: int
+    repeat: bool
+
+
+class Forget(Effect, frozen=True, kw_only=True):
+    """These packet ids of a member stand for nothing of this group any more."""
+
+    client: str
+    packet_ids: tuple[int, ...]
+
+
+class ReadPart(Effect, frozen=True, kw_only=True):
+    """Read the log for the group's filter → ``PartRead`` or ``PartFailed``."""
+
+    start: int
+    limit: int
+
+
+class FindEnd(Effect, frozen=True, kw_only=True):
+    """Ask the log itself, not what was heard of it, where it ends → ``EndFound`` or ``EndUnknown``."""
+
+    revision: int
+
+
+class Bereft(Effect, frozen=True, kw_only=True):
+    """A member's group is over, and what came to the log since then is nobody's: its connection has to end."""
+
+    client: str
+    session: str
+
+
+class Unwanted(Effect, frozen=True, kw_only=True):
+    """So many messages were settled because nobody can take them."""
+
+    messages: int
+
+
+class Vanished(Effect, frozen=True, kw_only=True):
+    """There is nothing of the group here any more, and nothing left to store."""

@@ -1,0 +1,135 @@
+"""The stored state of a group (``$share/group/filter``): its members, and which of them has which messages.
+
+One cell of a table for each group, written with compare-and-set by every broker that has members of it. Of the message
+log's positions that match the filter, each is in one of four places:
+
+    unclaimed ──► claimed by a member ──► settled                at or beyond ``next`` │ in ``claims`` │ nowhere
+        ▲                  │
+        └── given back ◄───┘                                     in ``free``, with what a broker could give to nobody
+
+*To take a message is to write one's name on it*: whoever sends a message to a member has written its claim before. So
+what is sent, to whom and under which packet id is durable, for the price of one write for many messages.
+
+A group is first *made*, with its members, and then *begun* at a position (``core.shared.start`` says why these are two
+writes). Before it has begun nothing is claimed.
+
+A member is **present** at the broker whose **life** it names. A life is one run of a broker; it has a cell of its own
+in the same table, that expires when the broker does not refresh it. A member that is not present is **away**, until
+its session expires.
+
+**It always fits into a record** (1 MiB): 320 KiB of members (further ones are turned away), 150 kB of claims, 384 KiB
+of messages that were passed over or given back, and those that are given back meanwhile (``core.shared.claims``).
+
+Invariants: a position is claimed by one member, or free, or neither; claimed and free ones are below ``next``, and not
+below ``first``; whoever has claims is a member.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from tocsin.core.delivery.stored_session import SERVED_S
+from tocsin.errors import FormatNewer
+from tocsin.model.versions import Format, Packed
+
+GROUPS: Final = "groups"  # the table
+LONG_S: Final = 5 * 365 * 86_400  # a session that is kept for longer is as good as one that never ends
+MEMBERS_MAX_BYTES: Final = 320 << 10  # of all members in one cell
+LIVES: Final = "life."  # the beginning of the keys of lives
+_GROUP: Final = "group."
+KEEP_US: Final = (
+    SERVED_S * 1_000_000
+)  # longer than its members' sessions: members that are there do not expire
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True):
+    """A message that is a member's."""
+
+    position: int
+    packet_id: int  # 0 at QoS 0
+    qos: int
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """One client in a group."""
+
+    session: str  # the id of its session: of another one, claims mean nothing
+    epoch: int  # of the session's connections, the one that joined; the larger is the newer
+    life: str  # of the broker where it is present; empty: away
+    expiry_s: int  # how long its session is kept when it is away; 0: not at all
+    until_s: int = 0  # when it is away: the time at which it is forgotten, by the clock on the wall
+    leaving: bool = False  # it has unsubscribed: it keeps what it was sent, and gets no more
+
+    @property
+    def taking(self) -> bool:
+        return bool(self.life) and not self.leaving
+
+
+class StoredGroup(msgspec.Struct, frozen=True):
+    """The cell of one group."""
+
+    name: str
+    next: int  # whatever matches below it is claimed, free or settled; 0: it has not begun
+    members: dict[str, Member] = {}  # by client id
+    claims: dict[str, tuple[Claim, ...]] = {}  # by client id, in the order in which they were claimed
+    free: dict[int, tuple[str, ...]] = {}  # position → the lives that have nobody who could take it
+    first: int = 0  # where it began: no other group of its name has had anything from there on
+    owner: str | None = (
+        None  # the user who made it, empty if that has no name; None: it was made before groups had owners
+    )
+
+    @property
+    def begun(self) -> bool:
+        return self.next > 0
+
+    def lives(self) -> list[str]:
+        """Those with somebody who takes messages, in an order that all brokers agree on."""
+        return sorted({member.life for member in self.members.values() if member.taking})
+
+
+LIFE: Final = Format("the life of a broker")
+UNKNOWN_LIFE: Final = "?"  # no life is called so
+GROUP: Final = Packed("a stored group", msgspec.msgpack.Decoder(StoredGroup))
+
+
+def group_key(name: str) -> str:
+    """The cell's key: names are long and of any alphabet, keys are not."""
+    return _GROUP + hashlib.blake2b(name.encode(), digest_size=20).hexdigest()
+
+
+def life_key(life: str) -> str:
+    """Where a life is kept: one for each broker, so that its next life replaces the last."""
+    return LIVES + life.rpartition(".")[0]
+
+
+def encode_life(life: str) -> bytes:
+    return LIFE.seal(life.encode())
+
+
+def decode_life(value: bytes) -> str:
+    """The life that a cell names; UNKNOWN_LIFE if only a newer process can tell, for whom it counts as being there."""
+    try:
+        return LIFE.open(value).decode(errors="replace")
+    except FormatNewer:
+        return UNKNOWN_LIFE
+
+
+def ttl_us(group: StoredGroup | None) -> int | None:
+    """How long a cell is kept that nobody writes any more: as long as a session of its members can come back."""
+    longest_s = 0 if group is None else max(member.expiry_s for member in group.members.values())
+    if longest_s > LONG_S:
+        return None
+    half_s = (longest_s + 1) // 2  # written after a third of it at the latest, so that two thirds are left
+    return (longest_s + half_s) * 1_000_000 + KEEP_US
+
+
+def encode_group(group: StoredGroup) -> bytes:
+    return GROUP.write(group)
+
+
+def decode_group(data: bytes) -> StoredGroup:
+    """The group, or ``Malformed`` for whatever is none."""
+    return GROUP.read(data)

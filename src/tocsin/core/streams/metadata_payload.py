@@ -1,0 +1,78 @@
+"""Metadata as clients write it: a JSON object on ``$meta/<topic>``, or user properties of a message.
+
+    read_payload(payload)           {"Room": "410", "old": null} → set Room, take old away; None: forget everything
+    read_properties(properties)     ("meta.Room", "410") → set Room; an empty value takes it away; None: nothing is said
+
+Values in properties are strings, but for ``meta.$permanent``. ``$v`` (``meta.$v``) is the version of the format; who
+leaves it out means 1. Both raise ``DescriptionInvalid`` with a sentence for who sent it; the bounds are those of
+``model.stream``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from tocsin.errors import WireError
+from tocsin.model.stream import PERMANENT, Diff, Value, diff_problem
+from tocsin.model.versions import UNREADABLE, Stated
+
+PROPERTY_PREFIX: Final = "meta."
+VERSION: Final = "$v"  # the key of the version: no key of a stream
+META: Final = Stated("what a client says of a stream")
+_TRUTH: Final = {"true": True, "false": False}
+
+_decoder: msgspec.json.Decoder[dict[str, Value | None] | None] = msgspec.json.Decoder(
+    dict[str, Value | None] | None
+)
+
+
+class DescriptionInvalid(WireError):
+    """The metadata that a client stated cannot be accepted."""
+
+    reason_code = 0x99  # payload format invalid
+
+
+def read_payload(payload: bytes) -> Diff | None:
+    if not payload:
+        return None
+    try:
+        diff = _decoder.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DescriptionInvalid(
+            f"the payload is not a JSON object of strings, numbers, booleans and null: {error}"
+        ) from None
+    return diff if diff is None else _checked(_versioned(diff))
+
+
+def read_properties(properties: Sequence[tuple[str, str]]) -> Diff | None:
+    said = {
+        key.removeprefix(PROPERTY_PREFIX): value
+        for key, value in properties
+        if key.startswith(PROPERTY_PREFIX)
+    }
+    if not said:
+        return None
+    diff: dict[str, Value | None] = {key: value or None for key, value in said.items()}
+    if said.get(PERMANENT) in _TRUTH:
+        diff[PERMANENT] = _TRUTH[said[PERMANENT]]
+    return _checked(_versioned(diff))
+
+
+def _versioned(diff: dict[str, Value | None]) -> Diff:
+    """What is said without its version, which has to be one that we know."""
+    if VERSION in diff:
+        try:
+            META.check(said if (said := diff.pop(VERSION)) is not None else "null")
+        except UNREADABLE as error:
+            raise DescriptionInvalid(str(error)) from None
+    return diff
+
+
+def _checked(diff: Diff) -> Diff:
+    problem = diff_problem(diff)
+    if problem is not None:
+        raise DescriptionInvalid(problem)
+    return diff

@@ -1,0 +1,6 @@
+"""What a broker and its cluster do when brokers, regions or coordinators fail.
+
+``detection`` judges silence, ``landmark`` runs a cluster that is cut off, ``takeover`` stands in for a lost broker with
+the copy that ``core.replication`` keeps, ``wills`` are those that wait, ``provisional`` serves clients without the
+store, and ``homes`` and ``refuges`` say where clients belong and where they could go.
+"""

@@ -1,0 +1,190 @@
+"""Announcing clients that come: who is told of whom, when, and which old sessions are forgotten first.
+
+A client id is one over the whole network: whoever else has it lets it go. A clean start ends the session that is
+stored, whichever broker stored it. Both are messages to the store for which no client waits, and in a rush of thousands
+the messages one by one are most of the work. So the other brokers are told at once of the client that comes first, and
+of those that come in the next TELL_US together; and old sessions that are to go within FORGET_US are looked for
+together, as one **lot**.
+
+    ClientLetIn ──► fresh ──TELL──► TellOthers            ClientWent takes a client out of ``fresh``
+    BeganAnew ──► clean ──FORGET, or ForgetNow──► ForgetLot ──LotForgotten──► settled
+
+Invariants:
+
+- The others are told of nobody that has gone again, and of nobody that only knocks: a client that is refused came
+  nowhere.
+- Nobody is let go for a word from before it came (``core.survival.arrival_times``).
+- Lots that have a client in common go one after the other (``after``), and a client is settled when its last lot is
+  forgotten: a session that is taken then does not go with the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Final
+
+import msgspec
+
+from tocsin.core.access.ownership import Claim
+from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, TableMachine, TimerFired
+from tocsin.core.survival.arrival_times import ArrivalTimes
+
+TELL: Final = "tell"
+FORGET: Final = "forget"
+TELL_US: Final = 2_000  # shorter than most clients take to another broker
+FORGET_US: Final = 10_000  # an old session that nobody takes does no harm
+
+
+class Arrival(msgspec.Struct, frozen=True, array_like=True):
+    """A client that has come to a broker; ``back``: for the session that it had, not for a new one."""
+
+    claim: Claim
+    back: bool
+
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ClientCame(Event, frozen=True, kw_only=True):
+    """A client has come, by the clock on the wall, and may turn out to be another's."""
+
+    client: str
+    at_us: int
+
+
+class ClientLetIn(Event, frozen=True, kw_only=True):
+    """A client has come that is entitled to its id."""
+
+    arrival: Arrival
+
+
+class BeganAnew(Event, frozen=True, kw_only=True):
+    """A client has come that wants no session: an old one of this owner's is to be forgotten."""
+
+    client: str
+    owner: str
+
+
+class ClientWent(Event, frozen=True, kw_only=True):
+    """A client has no connection here any more."""
+
+    client: str
+
+
+class ForgetNow(Event, frozen=True, kw_only=True):
+    """What would be forgotten a moment later is to be forgotten now."""
+
+
+class LotForgotten(Event, frozen=True, kw_only=True):
+    """The old sessions of a lot are gone, or the store did not say so."""
+
+    number: int
+
+
+# ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class TellOthers(Effect, frozen=True, kw_only=True):
+    """Tell the other brokers of these clients."""
+
+    arrivals: tuple[Arrival, ...]
+
+
+class ForgetLot(Effect, frozen=True, kw_only=True):
+    """Forget the old sessions of these clients, of these owners, ``after`` these lots → ``LotForgotten``."""
+
+    number: int
+    owners: Mapping[str, str]
+    after: tuple[int, ...]
+
+
+# ── the machine ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Announcements(TableMachine):
+    """The clients that come to one broker."""
+
+    def __init__(self, broker: str) -> None:
+        self.state = "open"
+        self.times = ArrivalTimes()
+        self._broker = broker
+        self._fresh: dict[str, Arrival] = {}  # of whom the others are to be told
+        self._told_us = -TELL_US  # when they were last
+        self._clean: dict[str, str] = {}  # client → owner, whose old sessions are to be forgotten
+        self._lots = 0  # so far
+        self._forgetting: dict[str, int] = {}  # client → the last lot that it is in
+
+    # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def elsewhere(self, arrivals: Iterable[Arrival]) -> list[Arrival]:
+        """Those of a word that have come to another broker, and not here since."""
+        return [
+            each
+            for each in arrivals
+            if each.claim.broker != self._broker
+            and not self.times.since(each.claim.client, each.claim.came_us)
+        ]
+
+    def is_waiting(self, client: str) -> bool:
+        """Whether an old session is to be forgotten, and nobody has begun to."""
+        return client in self._clean
+
+    def lot_of(self, client: str) -> int | None:
+        """The lot that a client waits for; None: it is settled, if nothing waits."""
+        return self._forgetting.get(client)
+
+    # ── transitions ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_came(self, event: ClientCame, now_us: int) -> list[Effect]:
+        self.times.came(event.client, event.at_us)
+        return []
+
+    def _on_let_in(self, event: ClientLetIn, now_us: int) -> list[Effect]:
+        first = not self._fresh
+        self._fresh[event.arrival.claim.client] = event.arrival
+        if not first:
+            return []
+        return [SetTimer(name=TELL, delay_us=max(0, self._told_us + TELL_US - now_us))]
+
+    def _on_began_anew(self, event: BeganAnew, now_us: int) -> list[Effect]:
+        first = not self._clean
+        self._clean[event.client] = event.owner
+        return [SetTimer(name=FORGET, delay_us=FORGET_US)] if first else []
+
+    def _on_went(self, event: ClientWent, now_us: int) -> list[Effect]:
+        self._fresh.pop(event.client, None)
+        self.times.went(event.client)
+        return []
+
+    def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        if event.name == FORGET:
+            return self._forget()
+        fresh, self._fresh, self._told_us = self._fresh, {}, now_us
+        return [TellOthers(arrivals=tuple(fresh.values()))] if fresh else []
+
+    def _on_hurry(self, event: ForgetNow, now_us: int) -> list[Effect]:
+        return [CancelTimer(name=FORGET), *self._forget()]
+
+    def _forget(self) -> list[Effect]:
+        clean, self._clean = self._clean, {}
+        if not clean:
+            return []
+        after = {self._forgetting[each]: None for each in clean if each in self._forgetting}
+        self._lots += 1
+        self._forgetting.update(dict.fromkeys(clean, self._lots))
+        return [ForgetLot(number=self._lots, owners=clean, after=tuple(after))]
+
+    def _on_forgotten(self, event: LotForgotten, now_us: int) -> list[Effect]:
+        for client in [each for each, number in self._forgetting.items() if number == event.number]:
+            del self._forgetting[client]
+        return []
+
+    table: ClassVar = {
+        ("open", ClientCame): _on_came,
+        ("open", ClientLetIn): _on_let_in,
+        ("open", BeganAnew): _on_began_anew,
+        ("open", ClientWent): _on_went,
+        ("open", ForgetNow): _on_hurry,
+        ("open", LotForgotten): _on_forgotten,
+        ("open", TimerFired): _on_timer,
+    }

@@ -1,0 +1,94 @@
+"""What clients want, as brokers of a cluster tell each other without a coordinator.
+
+A broker keeps the **feed** of its own wants: each filter with the version at which it last came or went, oldest first.
+Who says that it knows the feed up to a version gets what changed since, a slice at a time; so whatever was lost is said
+again, and a filter that came and went meanwhile is told once. The other side is a **copy**, which takes a slice only if
+nothing before it is missing.
+
+Invariants: a copy at the feed's version has the feed's filters; a copy's version never says more than it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+from tocsin.wire.words import SLICE, Want
+
+WANTS_MAX: Final = (
+    250_000  # filters of one broker that others are told: as many as settings allow it by default
+)
+
+
+class WantsLog:
+    """The wants of one broker's own clients, with versions, while others are told. Its runs are larger than ``run``."""
+
+    def __init__(self, run: int = 0) -> None:
+        self.run = run
+        self.version = 0
+        self._wants: dict[str, tuple[int, bool]] = {}  # by filter; the one that changed last is last
+
+    def begin(self, run: int, filters: Iterable[str]) -> None:
+        """A new run, in which these are wanted."""
+        assert run > self.run, "runs grow"
+        self.run, self.version, self._wants = run, 0, {}
+        self.change(islice(filters, WANTS_MAX), ())
+
+    def end(self) -> None:
+        """Nobody is told any more; what changes from now on is not noted."""
+        self._wants = {}
+
+    def change(self, added: Iterable[str], removed: Iterable[str]) -> None:
+        for names, wanted in ((removed, False), (added, True)):
+            for name in names:
+                self.version += 1
+                self._wants.pop(name, None)
+                self._wants[name] = (self.version, wanted)
+        if len(self._wants) > 2 * WANTS_MAX:  # mostly what is wanted no longer: begin anew without it
+            self.begin(self.run + 1, [name for name, (_, wanted) in self._wants.items() if wanted])
+
+    def since(self, known: tuple[int, int]) -> tuple[int, tuple[Want, ...]]:
+        """For one that knows a run up to a version: the version after which, and what changed first after it."""
+        run, version = known
+        base = version if run == self.run and version <= self.version else 0
+        newer = 0
+        for at, _ in reversed(self._wants.values()):
+            if at <= base:
+                break
+            newer += 1
+        items = islice(self._wants.items(), len(self._wants) - newer, None)
+        return base, tuple((at, name, wanted) for name, (at, wanted) in islice(items, SLICE))
+
+
+class Copy:
+    """One broker's copy of another's wants."""
+
+    def __init__(self) -> None:
+        self.run = 0
+        self.version = 0
+        self.filters: dict[str, None] = {}
+
+    def take(self, run: int, base: int, wants: tuple[Want, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Take a slice: the filters that came, and those that went."""
+        came: dict[str, None] = {}
+        went: dict[str, None] = {}
+        if run != self.run:
+            went = self.filters
+            self.run, self.version, self.filters = run, 0, {}
+        if base > self.version:
+            return (), tuple(went)
+        for at, name, wanted in wants:
+            if at <= self.version:
+                continue
+            self.version = at
+            if wanted and name not in self.filters and len(self.filters) < WANTS_MAX:
+                self.filters[name] = None
+                if name in went:
+                    del went[name]
+                else:
+                    came[name] = None
+            elif not wanted and name in self.filters:
+                del self.filters[name]
+                went[name] = None
+        return tuple(came), tuple(went)

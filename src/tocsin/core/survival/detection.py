@@ -1,0 +1,238 @@
+"""Failure detection: an adaptive detector for silent brokers, and an observer that doubts itself first.
+
+A broker beats, numbers its beats, and says how often it beats. It is suspected when it has been silent for longer than
+its **patience**, a length that a broker which is alive exceeds once in 10**phi beats or more seldom:
+
+    patience = misses · interval + z · deviation          within ``least_us`` and ``most_us``
+
+- ``misses``: the fewest beats whose loss in a row is as rare as that, at the rate at which beats of this broker were
+  lost. Numbers tell what was lost from what was late. Never fewer than two.
+- ``deviation``: by how much its beats come late, as a root mean square, with a floor; ``z`` is where a normal
+  distribution's tail is certainly that small (Chernoff: exp(-z²/2)).
+
+That is the phi-accrual idea with two causes of silence instead of one: a lossy path makes silences of whole intervals,
+which a deviation alone takes for jitter, and underestimates. Both figures are averages that forget (the last 64 beats
+weigh two thirds), two numbers for a broker. A suspicion that proves wrong (the broker beats again) counts as a beat
+that came so late.
+
+The **observer** may be the one that is ill (Lifeguard's insight), and then it multiplies everybody's patience:
+
+- it was late itself: it asked to look at a time and came later. Time in which it did not listen is nobody's silence,
+  and beats that came meanwhile say nothing of their senders;
+- its store is slow (``slow``), which is the way by which beats come;
+- more than half of the brokers, of three or more, are late at once: then it waits for ``doubt_us`` at least, in which
+  an observer that is cut off learns that it leads no longer;
+- it has only begun.
+
+Suspicion is a hint. What it leads to is fenced elsewhere, so that a wrong one costs time and nothing else.
+
+Only sums, products, quotients and roots are taken of floating-point numbers, which are the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import sqrt
+from typing import Final, NamedTuple
+
+import msgspec
+
+MEMORY: Final = 64  # beats: how slowly averages forget
+MISTAKE: Final = 8  # as many beats does a suspicion that was wrong weigh
+LOSS_LEAST: Final = 1 / 128  # a path that never lost a beat may lose one; three in a row then have phi 6
+MISSES_LEAST: Final = 2  # that one beat is missing is no alarm
+MISSES_MAX: Final = 64
+FLOOR: Final = 16  # the deviation is at least this part of an interval: what busy timers are off by
+LATE_US: Final = 100_000  # by which the observer may come later than it wanted and think nothing of it
+DOUBT_MAX: Final = 4
+CALM_US: Final = 2_000_000  # without a reason for doubt, after which there is one doubt less
+CROWD_LEAST: Final = 3  # fewer brokers are no crowd
+LOOK_MAX_US: Final = 500_000  # the observer looks so often at least, so that it notices when it is late
+LOOK_MIN_US: Final = 5_000
+INTERVAL_MIN_US: Final = 10_000
+FORGET_US: Final = 600_000_000  # what is known of a broker that is gone, for when it comes back
+LN_10: Final = 2.302585092994046
+
+
+class Tuning(msgspec.Struct, frozen=True, kw_only=True):
+    """How a detector judges."""
+
+    phi: float  # a broker that is alive is suspected once in 10**phi beats at most
+    least_us: int  # no shorter silence is suspicious …
+    most_us: int  # … and every longer one is, whatever is known
+    heartbeat_us: int  # of brokers that have not said how often they beat
+    doubt_us: int = 0  # in which an observer that hears hardly anybody would learn that it is cut off
+
+
+class Suspicion(NamedTuple):
+    """A broker that is probably gone."""
+
+    broker: str
+    silent_us: int
+    patience_us: int
+
+
+class _Habit:
+    """The beats of one broker so far."""
+
+    __slots__ = ("beat_us", "heard_us", "incarnation", "interval_us", "late2", "loss", "number", "suspected")
+
+    def __init__(self, interval_us: int, now_us: int) -> None:
+        self.incarnation = 0
+        self.number = 0  # of the last beat
+        self.beat_us = now_us  # when that came
+        self.heard_us = now_us  # when it last showed life; time in which nobody listened does not count
+        self.interval_us = interval_us
+        self.loss = 0.0  # of its beats, the part that did not come
+        self.late2 = 0.0  # mean square of how late they came
+        self.suspected = False  # since it was heard last
+
+
+class Detector:
+    """Decides for one observer which brokers are suspect."""
+
+    def __init__(self, tuning: Tuning, now_us: int) -> None:
+        self.tuning = tuning
+        self.next_us = now_us + LOOK_MAX_US  # when it wants to look again
+        self.doubt = 1  # how often everybody's patience is added to itself; a beginner has heard nothing yet
+        self.mistakes = 0  # suspicions that proved wrong
+        self._rare = 10.0**-tuning.phi
+        self._z = sqrt(2 * LN_10 * tuning.phi)
+        self._habits: dict[str, _Habit] = {}
+        self._present_us = now_us  # it has listened without a break since then
+        self._calm_us = now_us  # since when there was no reason for doubt
+
+    # ── what is heard ───────────────────────────────────────────────────────────────────────────────────────
+
+    def beat(self, broker: str, incarnation: int, number: int, interval_us: int, now_us: int) -> None:
+        """A beat came. Numbers grow in an incarnation; 0 is none. An interval of 0 is not known."""
+        self._wake(now_us)
+        habit = self._habit(broker, now_us)
+        if interval_us:
+            habit.interval_us = max(INTERVAL_MIN_US, min(interval_us, self.tuning.most_us))
+        if habit.incarnation != incarnation:
+            habit.incarnation, habit.number = incarnation, 0
+        if 0 < number <= habit.number:
+            return  # overtaken by a later one: older news than we have
+        if number and habit.number:
+            self._learn(habit, number - habit.number, now_us)
+        habit.number, habit.beat_us = number, now_us
+        self._alive(habit, now_us)
+
+    def sign(self, broker: str, now_us: int) -> None:
+        """Something else shows that a broker is alive."""
+        self._wake(now_us)
+        self._alive(self._habit(broker, now_us), now_us)
+
+    def refute(self, broker: str, incarnation: int, now_us: int) -> None:
+        """An incarnation that was counted as lost beats: it was only late, by so much."""
+        self._wake(now_us)
+        habit = self._habits.get(broker)
+        if habit is None or habit.incarnation != incarnation:
+            return
+        self.mistakes += 1
+        late_us = max(0, now_us - habit.beat_us - habit.interval_us)
+        habit.late2 += (late_us * late_us - habit.late2) * MISTAKE / MEMORY
+        habit.incarnation, habit.number = 0, 0  # once is enough
+        self._alive(habit, now_us)
+
+    def slow(self, now_us: int) -> None:
+        """What the observer itself needs is slow, so that beats may be."""
+        self._wake(now_us)
+        self._doubt(now_us)
+
+    def _alive(self, habit: _Habit, now_us: int) -> None:
+        habit.heard_us, habit.suspected = now_us, False
+
+    def _learn(self, habit: _Habit, steps: int, now_us: int) -> None:
+        """A beat came, so many after the one before; what came during a break says nothing of its sender."""
+        if habit.beat_us < self._present_us:
+            return
+        for _ in range(min(steps - 1, MEMORY)):
+            habit.loss += (1.0 - habit.loss) / MEMORY
+        habit.loss -= habit.loss / MEMORY
+        late_us = max(0, now_us - habit.beat_us - steps * habit.interval_us)
+        habit.late2 += (late_us * late_us - habit.late2) / MEMORY
+
+    def _habit(self, broker: str, now_us: int) -> _Habit:
+        habit = self._habits.get(broker)
+        if habit is None:
+            habit = self._habits[broker] = _Habit(self.tuning.heartbeat_us, now_us)
+        return habit
+
+    # ── what follows ────────────────────────────────────────────────────────────────────────────────────────
+
+    def patience_us(self, broker: str, *, crowd: bool = False) -> int:
+        """How long this broker may be silent now; ``crowd`` if many are late together."""
+        habit, tuning = self._habits[broker], self.tuning
+        loss = habit.loss + sqrt(habit.loss * (1.0 - habit.loss) / (2 * MEMORY))
+        loss = max(LOSS_LEAST, loss)
+        misses, chance = 1, loss
+        while chance > self._rare and misses < MISSES_MAX:
+            misses, chance = misses + 1, chance * loss
+        misses = max(MISSES_LEAST, misses)
+        deviation_us = max(habit.interval_us / FLOOR, sqrt(habit.late2))
+        patience_us = max(tuning.least_us, misses * habit.interval_us + int(self._z * deviation_us))
+        patience_us *= 1 + self.doubt + crowd
+        if crowd:
+            patience_us = max(patience_us, tuning.doubt_us)
+        return min(patience_us, tuning.most_us)
+
+    def is_suspect(self, broker: str) -> bool:
+        """Whether a broker was suspected, and has not been heard since."""
+        habit = self._habits.get(broker)
+        return habit is not None and habit.suspected
+
+    def look(self, brokers: Collection[str], now_us: int) -> list[Suspicion]:
+        """Who of these brokers is suspected now, and was not before; ``next_us`` says when to look again."""
+        self._wake(now_us)
+        self._calm(now_us)
+        habits = {broker: self._habit(broker, now_us) for broker in brokers}
+        late = sum(
+            now_us - each.heard_us > each.interval_us + each.interval_us // 4 + int(sqrt(each.late2))
+            for each in habits.values()
+        )
+        crowd = len(habits) >= CROWD_LEAST and 2 * late > len(habits)
+        found: list[Suspicion] = []
+        next_us = now_us + LOOK_MAX_US
+        for broker, habit in habits.items():
+            if habit.suspected:
+                continue
+            silent_us, patience_us = now_us - habit.heard_us, self.patience_us(broker, crowd=crowd)
+            if silent_us > patience_us:
+                habit.suspected = True
+                found.append(Suspicion(broker, silent_us, patience_us))
+            else:
+                next_us = min(next_us, habit.heard_us + patience_us + 1)
+        self.next_us = max(next_us, now_us + LOOK_MIN_US)
+        self._forget(habits, now_us)
+        return found
+
+    def _forget(self, habits: Collection[str], now_us: int) -> None:
+        if len(self._habits) > len(habits):
+            for broker in [each for each in self._habits if each not in habits]:
+                if now_us - self._habits[broker].heard_us > FORGET_US:
+                    del self._habits[broker]
+
+    # ── the observer ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _wake(self, now_us: int) -> None:
+        """Whatever comes first after a break finds that the time to look is long past."""
+        late_us = now_us - self.next_us
+        if late_us <= LATE_US:
+            return
+        for habit in self._habits.values():
+            habit.heard_us = min(now_us, habit.heard_us + late_us)
+        self.next_us = self._present_us = now_us
+        self._doubt(now_us)
+
+    def _doubt(self, now_us: int) -> None:
+        self.doubt = min(DOUBT_MAX, self.doubt + 1)
+        self._calm_us = now_us
+
+    def _calm(self, now_us: int) -> None:
+        while self.doubt and now_us - self._calm_us >= CALM_US:
+            self.doubt -= 1
+            self._calm_us += CALM_US
+        if not self.doubt:
+            self._calm_us = now_us

@@ -1,0 +1,1 @@
+"""Definitions in SQL: the catalogue of datasets and channels, the statements that change it, and who may run them."""

@@ -1,0 +1,124 @@
+"""The definitions of a network: datasets, feeds and channels, in memory and in their table.
+
+The pipeline alone writes the table, one cell for each definition, and counts versions: every change of a definition
+has the next one, also of a name that was dropped meanwhile. What depends on what is known here: a dataset that a feed
+fills or a channel reads cannot be dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+
+from tocsin.errors import Malformed, TocsinError
+from tocsin.model.catalogue import (
+    Channel,
+    Dataset,
+    Definition,
+    Feed,
+    decode_definition,
+    encode_definition,
+    key_of,
+)
+from tocsin.pipeline.ingest.progress import Progress
+from tocsin.ports import Table
+
+D = TypeVar("D", Dataset, Feed, Channel)
+
+
+class InUse(TocsinError):
+    """What is to be dropped is needed by others."""
+
+    fault = "peer"
+
+    def __init__(self, what: str, name: str, users: Iterable[str]) -> None:
+        self.users = tuple(users)
+        self.problem = f"{what} {name} is used by {', '.join(self.users)}"
+        self.remedy = "drop those first"
+        super().__init__(f"{self.problem}; {self.remedy}")
+
+
+class Catalogue:
+    """By kind and name in lower case."""
+
+    def __init__(self, table: Table, progress: Progress) -> None:
+        self._table = table
+        self._progress = progress
+        self.datasets: dict[str, Dataset] = {}
+        self.feeds: dict[str, Feed] = {}
+        self.channels: dict[str, Channel] = {}
+        self.readers: dict[str, frozenset[str]] = {}  # channel → the datasets that it reads
+
+    async def load(self) -> None:
+        """Read the table; a cell that is no definition is said and left alone. ``FormatNewer`` ends it: what is newer
+        than this process would be replaced by the next definition of its name."""
+        async for change in self._table.watch():
+            if change.kind == "ready":
+                return
+            if change.kind != "put":
+                continue
+            try:
+                definition = decode_definition(change.value)
+            except Malformed as error:
+                structlog.get_logger().error(
+                    "a definition cannot be read", key=change.key, problem=str(error)
+                )
+                continue
+            self._of(definition)[definition.name.lower()] = definition
+
+    def of_kind(self, kind: str) -> dict[str, Any]:
+        """By names in lower case."""
+        found: dict[str, dict[str, Any]] = {
+            "dataset": self.datasets,
+            "feed": self.feeds,
+            "channel": self.channels,
+        }
+        return found[kind]
+
+    def _of(self, definition: Definition) -> dict[str, Any]:
+        return self.of_kind(key_of(definition).partition(".")[0])
+
+    def all(self) -> list[Definition]:
+        return [*self.datasets.values(), *self.feeds.values(), *self.channels.values()]
+
+    async def put(self, definition: D) -> D:
+        """Store a definition under its next version; that one."""
+        key = key_of(definition)
+        of_kind = self._of(definition)
+        known = of_kind.get(definition.name.lower())
+        last = known.version if known is not None else self._progress.last_version(key)
+        definition = msgspec.structs.replace(definition, version=last + 1)
+        await self._table.put(key, encode_definition(definition))
+        of_kind[definition.name.lower()] = definition
+        return definition
+
+    async def drop(self, definition: Definition) -> None:
+        """Forget a definition; ``InUse`` if others need it."""
+        self.check_unused(definition)
+        key = key_of(definition)
+        self._progress.note_version(key, definition.version)
+        await self._progress.write()
+        await self._table.delete(key)
+        del self._of(definition)[definition.name.lower()]
+        if isinstance(definition, Channel):
+            self.readers.pop(definition.name.lower(), None)
+
+    def check_unused(self, definition: Definition) -> None:
+        if not isinstance(definition, Dataset):
+            return
+        name = definition.name.lower()
+        users = [f"feed {each.name}" for each in self.feeds.values() if each.dataset.lower() == name]
+        users += [
+            f"channel {self.channels[channel].name}"
+            for channel, datasets in self.readers.items()
+            if name in datasets and channel in self.channels
+        ]
+        if users:
+            raise InUse("dataset", definition.name, sorted(users))
+
+    def named(self) -> Mapping[str, Dataset]:
+        """Datasets by their names as they were written."""
+        return {each.name: each for each in self.datasets.values()}

@@ -1,0 +1,273 @@
+"""Carries out SQL statements: creates, changes and drops definitions, and answers queries.
+
+A script is read whole before anything of it is done; its statements are then checked and done one after the other, up
+to the first that cannot be. Those that change something wait for each other. What concerns the engine is done in its
+thread, between ticks.
+
+A script is somebody's: the rules about SQL say what that user may do and see, and the audit log is told of each
+statement, with how it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Executor
+
+import msgspec
+import pyarrow as pa
+
+from tocsin.core.access.sql_rules import OPERATOR, Action, SqlAccess
+from tocsin.errors import OperatorError, SqlInvalid, TocsinError
+from tocsin.model.answer import Answer, Reply
+from tocsin.model.catalogue import Channel, Dataset, Definition, Feed, FolderSource
+from tocsin.pipeline.definitions.answers import headings, problem_of, table_answer
+from tocsin.pipeline.definitions.catalogue import InUse
+from tocsin.pipeline.definitions.definitions import Definitions
+from tocsin.pipeline.definitions.rights import NotAllowed, SqlRules, action_of, check_rights, seen
+from tocsin.pipeline.execution.compiled import Compiled, Selection
+from tocsin.pipeline.execution.failures import ExecutionFailed, first_words
+from tocsin.pipeline.language import statements as said
+from tocsin.pipeline.language.checking import check
+from tocsin.pipeline.language.script import read_script
+from tocsin.pipeline.language.spark_check import pointing
+from tocsin.runtime.security.audit import Audit
+from tocsin.runtime.security.folders import REMEDY, Folders
+
+
+class StatementRunner:
+    """Carries out scripts."""
+
+    def __init__(
+        self,
+        shop: Definitions,
+        queries: Executor,
+        newest: Callable[[], Awaitable[int]] | None = None,
+        *,
+        rules: SqlRules | None = None,
+        audit: Audit | None = None,
+        folders: Folders | None = None,
+    ) -> None:
+        self._shop = shop
+        self._rules = rules or SqlRules()
+        self._audit = audit
+        self._folders = folders  # where feeds may read files; None: anywhere
+        self._queries = queries  # threads for questions, beside the engine's
+        self._newest = newest  # asks for the end of the message log; None: nobody knows
+        self._one = asyncio.Lock()
+
+    async def run(self, text: str, *, limit: int, user: str = OPERATOR) -> Reply:
+        """Do what a user's script says; never raises for what is in it."""
+        try:
+            found = read_script(text)
+        except TocsinError as error:
+            await self._note(user, "query", "", text, error)
+            return Reply(error=problem_of(error))
+        answers: list[Answer] = []
+        for number, statement in enumerate(found):
+            end = found[number + 1].at if number + 1 < len(found) else len(text)
+            action, name = action_of(statement)
+            try:
+                answer = await self._run(text, statement, limit, user)
+            except TocsinError as error:
+                await self._note(user, action, name, text[statement.at : end], error)
+                return Reply(tuple(answers), problem_of(error))
+            except Exception as error:
+                await self._note(user, action, name, text[statement.at : end], error)
+                raise
+            await self._note(user, action, name, text[statement.at : end], None)
+            answers.append(answer)
+        return Reply(tuple(answers))
+
+    async def _note(self, user: str, action: str, name: str, what: str, error: Exception | None) -> None:
+        if self._audit is not None:
+            outcome = "done" if error is None else "refused" if isinstance(error, NotAllowed) else "failed"
+            problem = "" if error is None else str(getattr(error, "problem", "") or first_words(error))
+            await asyncio.to_thread(self._audit.write, user, action, name, what.strip(), outcome, problem)
+
+    def _visible(self, access: SqlAccess, user: str) -> Iterable[Definition]:
+        """The definitions that a user knows of: what it may not touch is not there, in error messages either."""
+        actions: tuple[Action, ...] = ("query", "define", "drop")
+        return [
+            each
+            for each in self._shop.catalogue.all()
+            if any(access.allows(user, action, each.name) for action in actions)
+        ]
+
+    async def _run(self, text: str, statement: said.Statement, limit: int, user: str) -> Answer:
+        access = self._rules.access
+        if isinstance(statement, said.Select):  # these may take long, and change nothing
+            selection = check(statement, self._visible(access, user), text)
+            assert isinstance(selection, Selection)
+            check_rights(access, user, text, statement, selection)
+            return await self._select(text, statement, selection, limit)
+        async with self._one:
+            compiled = check(statement, self._visible(access, user), text)
+            assert not isinstance(compiled, Selection)
+            check_rights(access, user, text, statement, compiled)
+            if isinstance(statement, said.CreateFeed) and self._folders is not None:
+                source = statement.feed.source
+                if isinstance(source, FolderSource) and (problem := self._folders.problem(source.path)):
+                    raise SqlInvalid(text, statement.at, problem, REMEDY)
+            try:
+                done = await self._do(text, statement, compiled)
+                return (
+                    seen(access, user, done)
+                    if isinstance(statement, said.Show) and not statement.of
+                    else done
+                )
+            except (InUse, OperatorError) as error:
+                problem = str(getattr(error, "problem", error))
+                raise SqlInvalid(text, statement.at, problem, str(getattr(error, "remedy", ""))) from error
+
+    async def _do(self, text: str, statement: said.Statement, compiled: Compiled | None) -> Answer:
+        shop = self._shop
+        match statement:
+            case said.CreateDataset(dataset=dataset):
+                return await self._create(statement, "dataset", dataset, lambda: shop.create_dataset(dataset))
+            case said.CreateFeed(feed=feed):
+                return await self._create(statement, "feed", feed, lambda: self._create_feed(feed))
+            case said.CreateChannel(channel=channel, query_at=at):
+                assert compiled is not None
+                return await self._create(
+                    statement, "channel", channel, lambda: self._create_channel(compiled, text, at)
+                )
+            case said.Drop():
+                return await self._drop(statement)
+            case said.Show(of=name):
+                if name is not None:
+                    return await shop.subscriptions_of(self._channel(name))
+                return shop.show(statement.what)
+            case said.Describe():
+                return self._describe(text, statement)
+            case said.ExplainChannel(name=name):
+                lines = (await shop.explain(self._channel(name))).splitlines()
+                return Answer("EXPLAIN CHANNEL", headings(["plan"]), tuple((line,) for line in lines))
+            case _:
+                return await self._change(statement)
+
+    # ── definitions ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _create(
+        self,
+        statement: said.CreateDataset | said.CreateFeed | said.CreateChannel,
+        kind: said.Kind,
+        definition: Definition,
+        make: Callable[[], Awaitable[None]],
+    ) -> Answer:
+        name = f"CREATE {kind.upper()}"
+        there = definition.name.lower() in self._shop.catalogue.of_kind(kind)
+        if there and statement.if_not_exists:
+            return Answer(name, message=f"{kind} {definition.name} is there already")
+        await make()
+        shown = definition.signature if isinstance(definition, Channel) else definition.name
+        return Answer(name, message=f"{kind} {shown} is {'replaced' if there else 'made'}")
+
+    async def _create_feed(self, feed: Feed) -> None:
+        """A feed of messages takes those that come from now on."""
+        since = None if self._newest is None else await self._newest()
+        await self._shop.create_feed(msgspec.structs.replace(feed, since=since))
+
+    async def _create_channel(self, compiled: Compiled, text: str, at: int) -> None:
+        """Have Spark look at it first; its results have the columns that Spark says."""
+        loop = asyncio.get_running_loop()
+        columns = await loop.run_in_executor(self._queries, lambda: self._shop.check(compiled, text, at))
+        await self._shop.create_channel(msgspec.structs.replace(compiled.channel, columns=columns))
+
+    async def _drop(self, statement: said.Drop) -> Answer:
+        kind = statement.kind
+        found = self._shop.catalogue.of_kind(kind).get(statement.name.lower())
+        if found is not None:
+            await self._shop.drop(found)
+        was = "is dropped" if found is not None else "was not there"
+        return Answer(f"DROP {kind.upper()}", message=f"{kind} {statement.name} {was}")
+
+    def _channel(self, name: str) -> Channel:
+        return self._shop.catalogue.channels[name.lower()]
+
+    async def _change(self, statement: said.Statement) -> Answer:
+        change = msgspec.structs.replace
+        match statement:
+            case said.RunChannel(name=name):
+                self._shop.ask(name)
+                return Answer("RUN CHANNEL", message=f"channel {name} runs in the next tick")
+            case said.PauseChannel(name=name):
+                word, words, channel = "PAUSE", "is paused", change(self._channel(name), paused=True)
+            case said.ResumeChannel(name=name):
+                word, words, channel = "RESUME", "goes on", change(self._channel(name), paused=False)
+            case said.AlterChannel(name=name):
+                word, words, channel = "ALTER", "is changed", _altered(self._channel(name), statement)
+            case _:
+                raise AssertionError(f"there is no way to do {statement}")
+        await self._shop.change_channel(channel)
+        return Answer(f"{word} CHANNEL", message=f"channel {channel.name} {words}")
+
+    # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _describe(self, text: str, statement: said.Describe) -> Answer:
+        kinds: tuple[said.Kind, ...] = ("dataset", "feed", "channel")
+        for kind in (statement.kind,) if statement.kind else kinds:
+            if (definition := self._shop.catalogue.of_kind(kind).get(statement.name.lower())) is not None:
+                return describe(definition)
+        raise SqlInvalid(text, statement.at, f"there is no {statement.name}", "look at SHOW CHANNELS")
+
+    async def _select(self, text: str, statement: said.Select, selection: Selection, limit: int) -> Answer:
+        def ask() -> pa.Table:
+            with pointing(statement.text, text, statement.at):
+                return self._shop.select(selection, limit + 1)
+
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(self._queries, ask)
+        except TocsinError:
+            raise
+        except Exception as error:  # Spark's: what happened to the query
+            raise ExecutionFailed(first_words(error)) from error
+        return table_answer("SELECT", found, limit)
+
+
+def _altered(channel: Channel, statement: said.AlterChannel) -> Channel:
+    change = msgspec.structs.replace
+    if statement.continuous:
+        return change(channel, every_s=None)
+    if statement.every_s is not None:
+        return change(channel, every_s=statement.every_s)
+    if statement.priority is not None:
+        return change(channel, priority=statement.priority, priority_column=None)
+    return change(channel, priority_column=statement.priority_column)
+
+
+def describe(definition: Definition) -> Answer:
+    """A definition as rows."""
+    match definition:
+        case Dataset():
+            rows = tuple(
+                (each.name, each.type, "NULL" if each.nullable else "NOT NULL", _role(definition, each.name))
+                for each in definition.columns
+            )
+            return Answer(
+                "DESCRIBE", headings(["column", "type", "null", "role"]), rows, message=definition.text
+            )
+        case Feed():
+            source = msgspec.to_builtins(definition.source)
+            facts = [("name", definition.name), ("dataset", definition.dataset), *source.items()]
+        case Channel():
+            every = "continuous" if definition.every_s is None else f"every {definition.every_s:g} s"
+            priority = (
+                definition.priority_column and f"by {definition.priority_column}"
+            ) or definition.priority
+            facts = [
+                ("signature", definition.signature),
+                ("runs", "paused" if definition.paused else every),
+                ("priority", priority),
+                ("version", definition.version),
+                *((f"column {each.name}", each.type) for each in definition.columns),
+                ("query", definition.query),
+            ]
+    told = tuple((str(key), str(value)) for key, value in facts)
+    return Answer("DESCRIBE", headings(["what", "value"]), told, message=definition.text)
+
+
+def _role(dataset: Dataset, name: str) -> str:
+    if name in dataset.key:
+        return "key"
+    return "event time" if name == dataset.event_time else ""

@@ -1,0 +1,101 @@
+"""Views of Spark's session: subscriptions and datasets under the names that queries use.
+
+A view costs Spark several milliseconds, so that one whose frame is still the same is left as it is. How many rows each
+has is known without asking Spark, and decides which form of a query is run (``Template.sql_for``).
+
+Spark looks a name up when it is handed a query, and not later: whoever shows something here and asks for it holds a
+lock meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tocsin.pipeline.execution.compiled import Template
+from tocsin.pipeline.storage.datasets import DatasetStore, Snapshot
+from tocsin.pipeline.storage.frames import Frames
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Views:
+    """Of one session."""
+
+    def __init__(self, spark: SparkSession, store: DatasetStore) -> None:
+        self._spark = spark
+        self._frames = Frames(spark, store)
+        self._shown: dict[str, DataFrame] = {}  # by name: what it stands for
+        self._texts: dict[tuple[str, str], str] = {}  # template and form → what Spark is asked
+
+    def show(self, name: str, frame: DataFrame) -> None:
+        if self._shown.get(name) is not frame:
+            frame.createOrReplaceTempView(name)
+            self._shown[name] = frame
+
+    def show_dataset(self, snapshot: Snapshot) -> None:
+        """The rows that count."""
+        self.show(f"data_{snapshot.name.lower()}", self._frames.current(snapshot))
+
+    def show_subscriptions(self, template: Template, subscriptions: DataFrame, at_us: int) -> None:
+        if "_now" in template.sql:
+            # A row beside every other: as a literal it would have Spark compile anew at each execution.
+            now = self._spark.sql(f"SELECT timestamp_micros(at) AS _now FROM VALUES ({at_us}L) AS t(at)")
+            subscriptions = subscriptions.crossJoin(now)
+        self.show(template.subscriptions, subscriptions)
+
+    def results(
+        self, template: Template, subscribed: int, snapshots: Mapping[str, Snapshot], since: Mapping[str, int]
+    ) -> DataFrame:
+        """The rows of a query over ``subscribed`` subscriptions, their columns as one text of JSON.
+
+        ``since``: of each dataset that is read as NEW the version after which rows are new; of one that is not there,
+        nothing is.
+        """
+        rows = {template.subscriptions: subscribed}
+        for read in template.reads:
+            name = read.dataset.lower()
+            snapshot = snapshots[name]
+            if read.new:
+                version = since.get(name, snapshot.version)
+                self.show(f"new_{name}", self._frames.new(snapshot, version))
+                rows[f"new_{name}"] = sum(file.rows for file in snapshot.since(version))
+            else:
+                self.show_dataset(snapshot)
+                rows[f"data_{name}"] = sum(file.rows for file in snapshot.files)
+        return self._spark.sql(self._text(template, template.sql_for(rows)))
+
+    def planned(self, template: Template, snapshots: Mapping[str, Snapshot]) -> DataFrame:
+        """The same for who only wants to see the plan: with news that are few, but not known to be none."""
+        for read in template.reads:
+            snapshot = snapshots[read.dataset.lower()]
+            if read.new:
+                self.show(f"new_{read.dataset.lower()}", self._frames.some(snapshot))
+            else:
+                self.show_dataset(snapshot)
+        return self._spark.sql(self._text(template, template.sql))
+
+    def forget(self, template: Template) -> None:
+        """A template that nobody has any more."""
+        self._shown.pop(template.subscriptions, None)
+        for key in [key for key in self._texts if key[0] == template.id]:
+            del self._texts[key]
+        self._spark.catalog.dropTempView(template.subscriptions)
+
+    def _text(self, template: Template, sql: str) -> str:
+        found = self._texts.get((template.id, sql))
+        if found is None:
+            fields = ", ".join(f"{_text(name)}, {_name(name)}" for name in template.columns)
+            payload = f"to_json(named_struct({fields}), map('ignoreNullFields', 'false')) AS payload"
+            found = f"SELECT _channel, _k, _rank, _priority, {payload} FROM ({sql})"
+            self._texts[template.id, sql] = found
+        return found
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _name(value: str) -> str:
+    return "`" + value.replace("`", "``") + "`"

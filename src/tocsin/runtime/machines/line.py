@@ -1,0 +1,255 @@
+"""The shell of ``core.links.dialler``: one outgoing MQTT 5 connection on asyncio.
+
+Who owns a line is told when it comes up and goes down and gets every packet that is not the dialler's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+import msgspec
+from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, Packet
+
+from tocsin.core.links.dialler import Dialler
+from tocsin.core.links.signals import Closing, Dial, Dialled, Down, HangUp, Heard, Lost, Pinging, Up
+from tocsin.core.machine import Effect, Started
+from tocsin.core.session.signals import SendPacket
+from tocsin.errors import WireError
+from tocsin.runtime.machines.clock import random_bits
+from tocsin.runtime.machines.shell import Shell
+from tocsin.runtime.machines.web import WebCall
+from tocsin.wire.codec import Decoder, encode
+from tocsin.wire.connect import V5
+
+
+class Owner(Protocol):
+    """What a line tells."""
+
+    def line_up(self, answer: ConnAckPacket) -> None: ...
+
+    def line_down(self, down: Down) -> None: ...
+
+    def line_heard(self, packet: Packet) -> None: ...
+
+
+class Proof(Protocol):
+    """How a server proves who it is, beyond its host's name."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """To dial with now; asked for anew at every dialling."""
+        ...
+
+    def problem(self, connection: Any) -> str | None:
+        """Why this is not the server that was meant; None if it is. ``connection`` is the transport's ssl_object."""
+        ...
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """Where a server is, and how to speak to it."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    web: bool = False  # over WebSocket
+    proof: Proof | None = None  # instead of ``tls``: nothing is said before the server has proven who it is
+
+
+class Line:
+    """Keeps a connection to one of the servers, or (``follow``) to where that sends us.
+
+    ``open`` starts it, ``close`` ends it.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[Endpoint],
+        greeting: ConnectPacket,
+        owner: Owner,
+        *,
+        redial: bool,
+        follow: bool = False,
+        packet_max_bytes: int,
+    ) -> None:
+        self._servers = tuple(servers)
+        self.at = self._servers[0]  # the server that was dialled last
+        self._owner = owner
+        self._packet_max_bytes = packet_max_bytes
+        home = f"{self.at.host}:{self.at.port}" if follow else ""
+        self._machine = Dialler(greeting, redial=redial, follow=follow, servers=len(self._servers), home=home)
+        self._cause = f"line {greeting.client_id}→{self.at.host}:{self.at.port}"
+        self._shell = Shell(self._machine, self._carry_out, self._failed)
+        self._post = self._shell.post
+        self._call: _Call | None = None  # the connection that counts, made or being made
+        self._past: _Call | None = None  # the one that was hung up last
+
+    @property
+    def up(self) -> bool:
+        return self._machine.state == "up"
+
+    @property
+    def others(self) -> tuple[tuple[str, int], ...]:
+        """Servers beyond our own that are tried when those are gone."""
+        return tuple((host, port or self._servers[0].port) for host, port in self._machine.told)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Written and not yet taken by the kernel."""
+        call = self._call
+        return 0 if call is None or call.transport is None else call.transport.get_write_buffer_size()
+
+    def open(self) -> None:
+        self._post(Started(incarnation=random_bits(48), cause=self._cause))
+
+    def close(self, farewell: DisconnectPacket | None = None) -> None:
+        self._post(Closing(cause=self._cause, farewell=farewell))
+
+    async def wait_closed(self) -> None:
+        """Return when a connection that was hung up has sent what it had to, and is gone."""
+        if self._past is not None:
+            await self._past.gone.wait()
+
+    @property
+    def round_trip_us(self) -> int | None:
+        """How long the peer took for its last sign of life; None if it was never asked for one."""
+        return self._machine.round_trip_us
+
+    def ping(self) -> None:
+        """Ask for a sign of life now."""
+        self._post(Pinging(cause=self._cause))
+
+    def fail(self, reason: str) -> None:
+        """Give this connection up, as if it had broken."""
+        self._post(Lost(reason=reason, cause=self._cause))
+
+    def send(self, packet: Packet) -> None:
+        self.write(encode(packet, V5))
+
+    def write(self, data: bytes) -> None:
+        """Send whole frames; they go nowhere if there is no connection."""
+        call = self._call
+        if call is not None and call.transport is not None and not call.transport.is_closing():
+            call.transport.write(data)
+
+    # ── the machine ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Dial(server=server, turn=turn):
+                self._hang_up()
+                self.at = self._servers[turn]
+                if server is not None:
+                    host, port = server
+                    self.at = msgspec.structs.replace(self.at, host=host, port=port or self.at.port)
+                self._call = _Call(self, self._packet_max_bytes)
+                self._call.dial(self.at)
+            case HangUp(abrupt=abrupt):
+                self._hang_up(abrupt=abrupt)
+            case SendPacket(packet=packet):
+                self.send(packet)
+            case Up(answer=answer):
+                self._owner.line_up(answer)
+            case Down():
+                self._owner.line_down(effect)
+            case _:
+                self._shell.carry_out(effect)
+
+    def _hang_up(self, *, abrupt: bool = False) -> None:
+        if self._call is not None:
+            self._call.hang_up(abrupt=abrupt)
+            self._past, self._call = self._call, None
+
+    def _failed(self, error: BaseException) -> None:
+        """The connection is broken off, and that is a loss like any other. A line that redials does so."""
+        if self._call is not None and self._call.transport is not None:
+            self._call.transport.abort()
+
+    # ── what the connection tells ───────────────────────────────────────────────────────────────────────────
+
+    def dialled(self, call: _Call) -> None:
+        if call is self._call:
+            self._post(Dialled(cause=self._cause))
+
+    def lost(self, call: _Call, reason: str) -> None:
+        if call is self._call:
+            self._post(Lost(reason=reason, cause=self._cause))
+
+    def heard(self, call: _Call, packet: Packet) -> None:
+        if call is self._call:
+            was_up = self.up
+            self._post(Heard(packet=packet, cause=self._cause))
+            if was_up:
+                self._owner.line_heard(packet)
+
+
+class _Call(asyncio.Protocol):
+    """One connection of a line; says nothing any more once it was hung up."""
+
+    def __init__(self, line: Line, packet_max_bytes: int) -> None:
+        self._line: Line | None = line
+        self._packet_max_bytes = packet_max_bytes
+        self._decoder = Decoder(packet_max_bytes, role="client", version=V5)
+        self._dialling: asyncio.Task[None] | None = None
+        self._proof: Proof | None = None
+        self._socket: asyncio.Transport | None = (
+            None  # there before ``transport`` where WebSocket is between them
+        )
+        self.transport: asyncio.Transport | None = None
+        self.gone = asyncio.Event()
+
+    def dial(self, to: Endpoint) -> None:
+        self._dialling = asyncio.get_running_loop().create_task(self._dial(to))
+
+    async def _dial(self, to: Endpoint) -> None:
+        outer = WebCall(self, to.host, to.port, self._packet_max_bytes) if to.web else self
+        self._proof = to.proof
+        context = to.tls if to.proof is None else to.proof.context
+        try:
+            loop = asyncio.get_running_loop()
+            self._socket, _ = await loop.create_connection(lambda: outer, to.host, to.port, ssl=context)
+        except ssl.SSLCertVerificationError as error:
+            self._failed(f"its certificate is not believed: {error.verify_message}")
+        except OSError as error:
+            self._failed(error.strerror or str(error))
+
+    def _failed(self, reason: str) -> None:
+        if self._line is not None:
+            self._line.lost(self, reason)
+
+    def hang_up(self, *, abrupt: bool = False) -> None:
+        self._line = None
+        if self.transport is not None:
+            (self.transport.abort if abrupt else self.transport.close)()
+        elif self._socket is not None:
+            self._socket.abort()
+        elif self._dialling is not None:
+            self._dialling.cancel()
+            self.gone.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        if self._line is None:
+            self.transport.abort()
+        elif self._proof is not None and (
+            problem := self._proof.problem(transport.get_extra_info("ssl_object"))
+        ):
+            self._line.lost(self, problem)
+        else:
+            self._line.dialled(self)
+
+    def data_received(self, data: bytes) -> None:
+        for item in self._decoder.feed(data):
+            if self._line is None:
+                return
+            if isinstance(item, WireError):
+                self._line.lost(self, f"the peer broke the protocol: {item}")
+            else:
+                self._line.heard(self, item)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.gone.set()
+        if self._line is not None:
+            self._line.lost(self, str(error) if error else "the peer closed the connection")

@@ -1,0 +1,171 @@
+"""Credentials of the network's processes: where they are, and TLS contexts in which both sides prove who they are.
+
+``runtime.security.authority`` issues them; a process only reads files. They lie in ``STATE/certs``:
+
+    authority.pem         the authorities that are believed, newest first: two of them while one replaces the other
+    authority.key         the newest authority with its private key; only where certificates are issued
+    broker-north-1.pem    a process: its private key and its certificate in one file, which is replaced whole
+    issued/               copies, without keys, of certificates that were issued for other machines
+
+Every certificate names its holder with a URI among its alternative names: ``tocsin://NETWORK/ROLE/NAME``. Contexts
+here check the authority only. Whoever uses one checks the name with ``peer_of`` before it says a word; a host name is
+no proof, for brokers are known by name wherever they run.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tocsin.errors import OperatorError
+from tocsin.runtime.security.file_signature import Signature, signature
+
+BUNDLE: Final = "authority.pem"
+AUTHORITY: Final = "authority.key"
+ISSUED: Final = "issued"
+SCHEME: Final = "tocsin"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who a certificate speaks for: a process of a network, by its role and name."""
+
+    network: str
+    role: str
+    name: str
+
+    @property
+    def uri(self) -> str:
+        return f"{SCHEME}://{self.network}/{self.role}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.name}"
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """The files with which a process proves who it is. Certificate and key may be one file."""
+
+    certificate_path: Path
+    key_path: Path
+    ca_path: Path
+
+
+def certificates_directory(state: str | Path) -> Path:
+    """Where a state directory has its certificates."""
+    return Path(state).absolute() / "certs"
+
+
+def credentials_of(directory: Path, role: str, name: str) -> Credentials:
+    """Where the credentials of a process are, or will be."""
+    pair = directory / f"{role}-{name}.pem"
+    return Credentials(pair, pair, directory / BUNDLE)
+
+
+def existing_credentials(directory: Path, role: str, name: str) -> Credentials:
+    """The credentials of a process that were issued before; ``OperatorError`` says how to get them."""
+    found = credentials_of(directory, role, name)
+    for path in (found.certificate_path, found.ca_path):
+        if not path.exists():
+            raise OperatorError(
+                f"{role} {name} has no certificate of this network: there is no {path}",
+                f"Issue one where the network's authority is, with `tocsin certs issue {role} {name} --host HOST "
+                f"--out DIR`, and copy what is in DIR to {directory}",
+            )
+    return found
+
+
+class PeerTls:
+    """TLS between processes of one network, from files that may be replaced while it is in use."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        """Read the files; ``OperatorError`` if they cannot be used."""
+        self._credentials = credentials
+        self._signatures = self._signatures_now()
+        self.believed: frozenset[bytes] = frozenset()  # the authorities, as they are encoded
+        self._client, self._current = self._contexts()
+        _, self.server = self._contexts()
+        self.server.sni_callback = self._hand_over
+
+    server: ssl.SSLContext  # for listeners: it lasts, and shows each caller the certificate of the moment
+
+    @property
+    def client(self) -> ssl.SSLContext:
+        """The context to dial with now; ask again for each connection."""
+        return self._client
+
+    def reload(self) -> bool:
+        """Read the files again if one changed; whether it did.
+
+        ``OperatorError`` if they cannot be used; then all stays as it was.
+        """
+        found = self._signatures_now()
+        if found == self._signatures:
+            return False
+        self._signatures = found  # once a change: bad files are complained about once
+        self._client, self._current = self._contexts()
+        return True
+
+    def _hand_over(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        connection.context = self._current
+
+    def _signatures_now(self) -> tuple[Signature, ...]:
+        files = self._credentials
+        return tuple(signature(path) for path in (files.certificate_path, files.key_path, files.ca_path))
+
+    def _contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        files = self._credentials
+        found = []
+        for protocol in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER):
+            context = ssl.SSLContext(protocol)
+            context.minimum_version = ssl.TLSVersion.TLSv1_3  # both sides are ours
+            context.check_hostname = False  # ``peer_of`` says who it is
+            context.verify_mode = ssl.CERT_REQUIRED
+            try:
+                context.load_cert_chain(files.certificate_path, files.key_path, password=_no_passphrase)
+                context.load_verify_locations(files.ca_path)
+            except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+                reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+                raise OperatorError(
+                    f"the certificate {files.certificate_path} with its authority {files.ca_path} "
+                    f"cannot be used: {str(reason).lower().replace('_', ' ')}",
+                    "Issue it again with `tocsin certs`",
+                ) from None
+            # A ticket would let a peer back in whose certificate is no longer believed.
+            context.options |= ssl.OP_NO_TICKET
+            if protocol == ssl.PROTOCOL_TLS_SERVER:
+                context.num_tickets = 0
+            found.append(context)
+        self.believed = frozenset(found[0].get_ca_certs(binary_form=True))
+        return found[0], found[1]
+
+
+def peer_of(connection: Any) -> Identity | None:
+    """Who the other side of a TLS connection has proven to be; None if its certificate names no process.
+
+    ``connection`` is what a transport has as ``ssl_object``.
+    """
+    certificate: Mapping[str, Any] | None = connection.getpeercert() if connection is not None else None
+    named = [value for kind, value in (certificate or {}).get("subjectAltName", ()) if kind == "URI"]
+    found = [identity for identity in map(identity_of, named) if identity is not None]
+    return found[0] if len(found) == 1 else None  # two names are none: which would it be?
+
+
+def identity_of(uri: str) -> Identity | None:
+    """Who a URI of a certificate names; None if it names no process of a network."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return None
+    role, slash, name = parts.path.removeprefix("/").partition("/")
+    if parts.scheme != SCHEME or not (parts.netloc and role and slash and name) or "/" in name:
+        return None
+    identity = Identity(parts.netloc, role, name)
+    return identity if identity.uri == uri else None
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the key has a passphrase")

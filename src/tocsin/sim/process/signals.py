@@ -1,0 +1,140 @@
+"""What a simulated process asks of the world, and is told by it, beyond what the kernel has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tocsin.core.machine import Effect, Event
+from tocsin.model.message import Address
+
+# ── the bus ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Subscribe(Effect, frozen=True, kw_only=True):
+    """Hear what is said on subjects that match."""
+
+    pattern: str
+
+
+class Unsubscribe(Effect, frozen=True, kw_only=True):
+    pattern: str
+
+
+class Publish(Effect, frozen=True, kw_only=True):
+    """Say something on a subject; with ``question``, expect ``Answered`` under that number, or ``Unanswered``."""
+
+    subject: str
+    payload: bytes
+    question: int = 0
+
+
+class Answer(Effect, frozen=True, kw_only=True):
+    """Answer a question of another process."""
+
+    to: Address
+    life: int
+    question: int
+    payload: bytes
+
+
+class Said(Event, frozen=True, kw_only=True):
+    """Something was said on a subject. A question has a number, and who asked it."""
+
+    subject: str
+    payload: bytes
+    asker: Address = ""
+    life: int = 0
+    question: int = 0
+
+
+class Answered(Event, frozen=True, kw_only=True):
+    """The answer to a question; None: nobody is there to answer it."""
+
+    question: int
+    payload: bytes | None
+
+
+class Do(Event, frozen=True, kw_only=True):
+    """Have a process do something of its own, now."""
+
+    act: Callable[[], None]
+
+
+# ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Listen(Effect, frozen=True, kw_only=True):
+    """Accept connections at a port of this node."""
+
+    port: int
+
+
+class StopListening(Effect, frozen=True, kw_only=True):
+    port: int
+
+
+class Dial(Effect, frozen=True, kw_only=True):
+    """Connect to a port of another node → ``Opened`` or ``Closed``."""
+
+    connection: str
+    host: Address
+    port: int
+    proof: str = ""  # who the caller proves to be, where that is asked for
+
+
+class Transmit(Effect, frozen=True, kw_only=True):
+    """Send bytes over a connection, in order."""
+
+    connection: str
+    data: bytes
+
+
+class HangUp(Effect, frozen=True, kw_only=True):
+    """End a connection: what was sent before still arrives."""
+
+    connection: str
+
+
+class Opened(Event, frozen=True, kw_only=True):
+    """A connection that was dialled is there."""
+
+    connection: str
+    proof: str = ""  # who the listener proves to be
+
+
+class Accepted(Event, frozen=True, kw_only=True):
+    """Another node has connected to a port of this one."""
+
+    connection: str
+    port: int
+    peer: Address
+    proof: str = ""
+
+
+class Arrived(Event, frozen=True, kw_only=True):
+    """Bytes came over a connection."""
+
+    connection: str
+    data: bytes
+
+
+class Closed(Event, frozen=True, kw_only=True):
+    """A connection is over, or never came to be."""
+
+    connection: str
+    reason: str = ""
+
+
+# ── the store ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Look(Effect, frozen=True, kw_only=True):
+    """Ask the store for something that no machine asks for → ``Stored``: how much a table holds, its keys."""
+
+    request: str
+    what: Any  # called with the state of the log or table and the store's time
+    log: str | None = None
+    table: str | None = None
+    fresh: bool = False
+    writes: bool = False  # then nobody answers it with old news

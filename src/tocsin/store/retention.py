@@ -1,0 +1,89 @@
+"""How far back logs are still needed, for whoever cleans up.
+
+Notices, and the results that they name, are needed by the stored sessions of clients that are away, or behind. A client
+without a session that lasts is promised nothing when it falls behind. The log of feeds is needed by feeds whose last
+append may have been cut short (``model.feeding``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.delivery.stored_session import StoredSession, decode_session
+from tocsin.errors import FormatNewer, Malformed
+from tocsin.model.feeding import PREFIX, FeedCell, decode_cell, floor
+from tocsin.model.results import position_of
+from tocsin.ports import Cell, Log, Table
+
+LOOKS: Final = 16  # cells that are asked for at once: it is in no hurry
+
+
+async def retention_floor(sessions: Table, notices: Log) -> int:
+    """The oldest position of a notice that a session may still need; beyond the newest if none does.
+
+    Whoever subscribes later needs nothing that was there before, so that what is below stays so.
+    """
+    floor = await notices.last() + 1  # first: a session that is stored meanwhile is not below it
+    left = list(await sessions.keys(fresh=True))  # who is not seen here loses what it needs
+    while left:
+        some, left = left[:LOOKS], left[LOOKS:]
+        for cell in await asyncio.gather(*(_found(sessions, key) for key in some)):
+            if cell is not None:
+                floor = min(floor, needed(cell.value))
+    return floor
+
+
+async def _found(table: Table, key: str) -> Cell | None:
+    """A cell that was listed. An older one needs more, so that any will do; but that it is gone has to be true."""
+    cell = await table.get(key)
+    return cell if cell is not None else await table.get(key, fresh=True)
+
+
+def needed(value: bytes) -> int:
+    """The oldest position that one stored session may need."""
+    try:
+        session = decode_session(value)
+    except Malformed as error:  # damaged: nobody can tell what it needs
+        structlog.get_logger().warning("a stored session is unreadable", problem=str(error))
+        return _NOTHING
+    except FormatNewer as error:  # it may need everything
+        structlog.get_logger().warning("nothing is trimmed: a stored session is newer", problem=str(error))
+        return 0
+    return _oldest(session)
+
+
+_NOTHING: Final = 1 << 62
+
+
+def _oldest(session: StoredSession) -> int:
+    wants = any(session.subscriptions[name].qos for name in session.named(ChannelFilter))
+    if not wants or session.results is None:
+        return _NOTHING
+    tracks = (session.results, session.critical or session.results)
+    return min(position_of(each.position + 1) for each in tracks)
+
+
+async def feeds_floor(cells: Table, end: int) -> int:
+    """The position before which the log of feeds may be trimmed: ``end``, or less if a feed needs more.
+
+    ``end`` is asked for first, so that whatever lies before it was intended by now.
+    """
+    found: list[FeedCell] = []
+    for key in await cells.keys(PREFIX, fresh=True):
+        cell = await _found(cells, key)
+        if cell is None:
+            continue
+        try:
+            found.append(decode_cell(cell.value))
+        except Malformed as error:  # its feed begins anew
+            structlog.get_logger().warning("a feed's cell is unreadable", key=key, problem=str(error))
+        except FormatNewer as error:  # it may need everything
+            structlog.get_logger().warning(
+                "nothing is trimmed: a feed's cell is newer", key=key, problem=str(error)
+            )
+            return 0
+    return floor(found, end)

@@ -1,0 +1,184 @@
+"""What leaves a connection: at once while it can, waiting while it may, dropped and counted beyond that."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from mqtt5 import PublishPacket
+
+from tests.unit.broker.harness import exchange_of
+from tocsin.broker.client import ClientConnection
+from tocsin.broker.connection.writer import ANSWERS_BYTES, FLOOR_BYTES, ClientWriter
+from tocsin.broker.forwarding.fanout import Outbox
+from tocsin.broker.forwarding.sockets import NOWHERE
+from tocsin.broker.links.link import Link
+from tocsin.core.budgets.budget import Kind, Refusal
+from tocsin.model.network import BrokerInfo
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V5
+
+MOST = 10
+FRAME = encode(PublishPacket("a/long/topic", b"x"), V5)
+
+
+class Wire:
+    """A transport that makes other bytes of what it is given, so that nothing is written past it."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.waiting = 0
+        self.closing = False
+        self.broken = False
+
+    def get_extra_info(self, name: str) -> object:
+        return "TLS" if name == "ssl_object" else None
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def abort(self) -> None:
+        self.broken = True
+
+
+class Flow(ClientWriter):
+    """A writer that is connected, and its owner: it notes what was lost."""
+
+    def __init__(self, wire: Wire, most: int = MOST) -> None:
+        self.outbox = Outbox(lambda act: None)
+        exchange = exchange_of(self.outbox, _no_link)
+        self.counts, self.account, self.losses = exchange.counts, exchange.budget.account(None), 0
+        super().__init__(cast(ClientConnection, self), exchange, self.account, most)
+        self.begin(cast(asyncio.Transport, wire))
+
+    def missed(self) -> None:
+        self.losses += 1
+
+    def unread(self, refusal: Refusal) -> None:
+        self.sever()
+
+
+def _no_link(info: BrokerInfo) -> Link:
+    raise AssertionError("nothing is routed here")
+
+
+def test_what_is_delivered_goes_to_the_transport_where_nothing_may_be_written_past_it() -> None:
+    wire = Wire()
+    flow = Flow(wire)
+    assert flow.descriptor == NOWHERE
+    flow.deliver(b"one", 1)
+    assert wire.written == [b"one"] and not flow.full
+
+
+def test_a_congested_client_gets_what_has_room_and_loses_the_rest() -> None:
+    wire = Wire()
+    flow = Flow(wire)
+    flow.pause()
+    wire.waiting = MOST
+    flow.deliver(b"fits", 1)
+    wire.waiting = MOST + 1
+    assert flow.full
+    flow.deliver(b"does not", 3)
+    assert (wire.written, flow.counts.dropped, flow.losses) == ([b"fits"], 3, 1)
+    flow.resume()
+    flow.deliver(b"fits again", 1)
+    assert wire.written == [b"fits", b"fits again"]
+
+
+def test_nothing_is_sent_to_a_client_that_goes_or_is_gone() -> None:
+    wire = Wire()
+    flow = Flow(wire)
+    wire.closing = True
+    flow.deliver(b"one", 1)
+    flow.spill(b"two")
+    flow.end()
+    flow.deliver(b"three", 1)
+    flow.spill(b"four")
+    flow.sever()
+    assert wire.written == [] and not wire.broken and flow.full and flow.counts.dropped == 0
+
+
+def test_a_severed_connection_is_broken_at_once() -> None:
+    wire = Wire()
+    Flow(wire).sever()
+    assert wire.broken
+
+
+def test_topics_are_numbered_for_a_client_that_takes_numbers_but_not_while_it_is_congested() -> None:
+    flow = Flow(Wire())
+    assert (flow.takes_aliases, flow.aliased(FRAME)) == (False, FRAME)
+    flow.bound(100, 1)
+    assert (flow.takes_aliases, flow.send_max_bytes) == (True, 100)
+    first, second = flow.aliased(FRAME), flow.aliased(FRAME)
+    assert len(second) < len(FRAME) < len(first)
+    flow.pause()
+    assert flow.aliased(FRAME) == FRAME
+
+
+def test_queued_frames_go_with_the_others_of_the_tick() -> None:
+    wire = Wire()
+    flow = Flow(wire)
+    flow.queue(b"one", b"two")
+    assert wire.written == []
+    flow.outbox.flush()
+    assert wire.written == [b"onetwo"]
+
+
+def test_what_is_owed_to_a_client_is_not_dropped_and_counts() -> None:
+    wire = Wire()
+    flow = Flow(wire)
+    flow.pause()
+    wire.waiting = FLOOR_BYTES + 1
+    assert flow.full
+    flow.queue(b"owed")
+    flow.outbox.flush()
+    flow.outbox.flush()  # the next one brings nothing that is owed
+    flow.deliver(b"not owed", 1)
+    assert (wire.written, flow.counts.dropped) == ([b"owed"], 1)
+    assert flow.account.used(Kind.OUTBOUND) == FLOOR_BYTES + 1
+    flow.resume()
+    assert flow.account.used(Kind.OUTBOUND) == 0
+
+
+def test_answers_are_not_dropped_and_are_counted_until_the_client_reads() -> None:
+    wire = Wire()
+    flow = Flow(wire)
+    assert flow.answer(b"at once") and flow.answers_waiting == 0
+    flow.pause()
+    wire.waiting = 1 << 30
+    assert flow.answer(b"later"), "it may leave some unread"
+    assert (wire.written, flow.answers_waiting) == ([b"at once", b"later"], 5)
+    assert wire.broken  # a gigabyte is beyond any budget
+    assert not flow.answer(b"x" * ANSWERS_BYTES)
+    flow.resume()
+    assert flow.answers_waiting == 0
+
+
+def test_without_room_in_the_budget_messages_are_dropped_of_those_who_are_behind() -> None:
+    wire = Wire()
+    flow = Flow(wire, most=1 << 30)
+    flow.pause()
+    wire.waiting = FLOOR_BYTES + 1
+    flow.deliver(b"goes", 1)
+    flow.account.charge(Kind.OUTBOUND, flow.account.room(Kind.OUTBOUND))
+    flow.deliver(b"does not", 1)
+    wire.waiting = FLOOR_BYTES
+    flow.deliver(b"within the floor", 1)
+    assert (wire.written, flow.counts.dropped) == ([b"goes", b"within the floor"], 1)
+
+
+def test_what_the_kernel_took_shows_that_a_client_reads() -> None:
+    wire = Wire()
+    flow = Flow(wire, most=1 << 30)
+    flow.pause()
+    wire.waiting = 100
+    flow.deliver(b"x" * 100, 1)
+    before = flow.count()
+    wire.waiting = 40
+    assert flow.count() == before + 60

@@ -1,0 +1,78 @@
+"""Wills that wait: who comes back, moves, or starts anew."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from tocsin.broker.delivery.wills import Wills
+from tocsin.model.publication import Publication
+from tocsin.wire.replication import Bequest
+
+WILL = Bequest(Publication("gone", b"x", 0, "c"), record_id="b.1.will")
+
+
+class Told:
+    def __init__(self) -> None:
+        self.published: list[Bequest] = []
+        self.wills = Wills(self._publish)
+
+    def _publish(self, will: Bequest, told: Callable[[], None]) -> None:
+        self.published.append(will)
+        told()
+
+
+@pytest.mark.parametrize(
+    ("moving", "back", "published"),
+    [(False, True, 0), (False, False, 1), (True, True, 0), (True, False, 0)],
+)
+async def test_a_client_that_comes_is_alive_unless_it_has_ended_the_session_that_the_will_was_of(
+    moving: bool, back: bool, published: int
+) -> None:
+    told = Told()
+    told.wills.delay("c", WILL, 1_000, moving=moving)
+    told.wills.came("somebody else", back=back)
+    assert told.published == []
+    told.wills.came("c", back=back)
+    assert len(told.published) == published
+    told.wills.came("c", back=False)
+    assert len(told.published) == published, "once"
+
+
+async def test_a_will_is_published_when_its_time_has_come() -> None:
+    told = Told()
+    told.wills.delay("c", WILL, 0)
+    told.wills.delay("d", WILL, 1_000)
+    async with asyncio.timeout(10):
+        while not told.published:
+            await asyncio.sleep(0)
+    assert [each.publication for each in told.published] == [WILL.publication]
+    assert told.published[0].record_id == WILL.record_id
+
+
+async def test_a_second_will_of_a_client_does_not_swallow_the_first() -> None:
+    told = Told()
+    told.wills.delay("c", WILL, 1_000)
+    told.wills.delay("c", WILL, 1_000)
+    assert [each.publication for each in told.published] == [WILL.publication]
+    assert told.published[0].record_id == WILL.record_id
+
+
+async def test_whoever_asks_sees_the_will_that_waits_and_is_told_when_it_does_not_any_more() -> None:
+    settled: list[str] = []
+    wills = Wills(lambda will, told: told(), settled.append)
+    for client, delay_s in (("back", 1_000), ("anew", 1_000), ("due", 0)):
+        wills.delay(client, WILL, delay_s)
+    assert (
+        wills.unsettled("back") == Bequest(WILL.publication, 1_000, "b.1.will")
+        and wills.unsettled("nobody") is None
+    )
+    wills.came("back", back=True)
+    wills.came("anew", back=False)
+    assert settled == ["back", "anew"] and wills.unsettled("back") is None
+    async with asyncio.timeout(10):
+        while len(settled) < 3:
+            await asyncio.sleep(0)
+    assert settled[-1] == "due"

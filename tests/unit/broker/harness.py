@@ -1,0 +1,341 @@
+"""A broker's door and middle on a real socket, with a participant that finds a coordinator if there is one
+(``coordination.py``); and peers that speak packets to it."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+import msgspec
+from mqtt5 import ConnAckPacket, ConnectPacket, Packet, SubAckPacket, SubscribePacket, TopicFilter
+
+from tocsin.broker.channels.result_reader import ResultFiles
+from tocsin.broker.door.listener import Listener, listening_socket
+from tocsin.broker.door.redirects import Redirects
+from tocsin.broker.forwarding.exchange import Counts, Exchange
+from tocsin.broker.forwarding.fanout import Outbox
+from tocsin.broker.links.door import LinkDoor
+from tocsin.broker.links.link import Link, LinkSecurity
+from tocsin.broker.links.pool import LinkPool
+from tocsin.broker.parts import Parts, Ports, Stored
+from tocsin.config import Budgets, Limits, Settings
+from tocsin.core.budgets.budget import Budget, bounds_of
+from tocsin.core.coordination.names import StoreNames
+from tocsin.core.coordination.participant.participant import Participant
+from tocsin.core.coordination.participant.signals import (
+    Adopted,
+    AwaitDispatch,
+    BackupsKnown,
+    Dispatched,
+    InterestsChanged,
+    Orphaned,
+    RoutesChanged,
+)
+from tocsin.core.machine import Effect, Event
+from tocsin.core.replication.signals import Policy
+from tocsin.errors import WireError
+from tocsin.model.message import broker_address
+from tocsin.model.network import BrokerInfo, Role, Scheme
+from tocsin.runtime.machines.driver import Driver
+from tocsin.runtime.security.authority import Authority
+from tocsin.runtime.security.credentials import PeerTls
+from tocsin.runtime.security.files import Guard
+from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.wire.codec import Decoder, encode
+from tocsin.wire.connect import V5, Version
+
+PacketT = TypeVar("PacketT")
+DEADLINE_S = 10.0
+NETWORK = "net"
+OWN = BrokerInfo("north-1", "north", Role.EDGE, "127.0.0.1", 0)
+PLACES = StoreNames(NETWORK)
+HEARTBEAT_US = 500_000
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Return when the condition holds."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@functools.cache
+def _authority() -> Authority:
+    """One for all tests of this process: to issue certificates takes a moment."""
+    directory = Path(tempfile.mkdtemp(prefix="tocsin-test-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Authority.open_or_make(directory, NETWORK)
+
+
+@functools.cache
+def security_of(broker: str) -> LinkSecurity:
+    """With what a broker of this name proves that it is one."""
+    return LinkSecurity(NETWORK, PeerTls(_authority().ensure(broker, role="broker")))
+
+
+def exchange_of(outbox: Outbox, make_link: Callable[[BrokerInfo], Link]) -> Exchange:
+    """An exchange by itself: nothing durable, no channels, no streams."""
+    nothing: Any = None
+    return Exchange(
+        outbox,
+        LinkPool(make_link),
+        Counts(),
+        Budget(bounds_of(Budgets())),
+        nothing,
+        nothing,
+        nothing,
+        nothing,
+        cluster=OWN.cluster,
+        interests_changed=lambda added, removed: None,
+        queries_changed=lambda added, removed, user: None,
+        filters_max=100,
+    )
+
+
+class Door:
+    """A listener and its exchange. ``takes_part``: the participant runs."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        port: int = 0,
+        link_port: int = 0,
+        store: MemoryStore | None = None,
+        broker: str = OWN.id,
+        cluster: str = OWN.cluster,
+        takes_part: bool = False,
+        results: ResultFiles | None = None,
+        policy: Policy | None = None,
+        redirects: Redirects | None = None,
+        budget: Budget | None = None,
+        others: tuple[str, ...] = (),
+        retained_bytes: int = 64 << 20,
+    ) -> None:
+        self.refuges: dict[Scheme, str] = {}  # where clients are sent that cannot be here
+        self._broker = broker
+        self._info = msgspec.structs.replace(OWN, id=broker, cluster=cluster)
+        self._takes_part = takes_part
+        self._results = results
+        self._policy = policy
+        self._others = others
+        self._redirects = redirects
+        self._budget = budget
+        budgets = Budgets(retained_bytes=retained_bytes, user_percent=50)
+        self.settings = Settings(network=NETWORK, limits=limits, budgets=budgets)
+        self.guard = Guard()
+        self.store = store or MemoryStore(MemoryServer())
+        self.interests: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+        self.security = security_of(broker)
+        self.port = port
+        self.link_port = link_port
+        self._peers: list[Peer] = []
+
+    def _post(self, event: Event) -> None:
+        if isinstance(event, InterestsChanged):
+            self.interests.append((event.added, event.removed))
+        self.driver.post(event)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case RoutesChanged(added=added, removed=removed, peers=peers):
+                self.exchange.change_routes(added, removed, peers)
+            case AwaitDispatch(position=position):
+                dispatched = Dispatched(position=position)
+                self.parts.message_log.when_dispatched(position, lambda: self.driver.post(dispatched))
+            case BackupsKnown(local=local, remote=remote, locally=locally, remotely=remotely):
+                self.parts.replication.set_backups(local, remote)
+                self.parts.replication.set_primaries((*locally, *remotely))
+            case Orphaned() | Adopted():
+                pass
+            case _:
+                self.exchange.heed(effect)
+
+    @property
+    def exchange(self) -> Exchange:
+        return self.parts.exchange
+
+    @property
+    def listener(self) -> Listener:
+        return self.parts.listener
+
+    @property
+    def link_door(self) -> LinkDoor:
+        return self.parts.link_door
+
+    async def __aenter__(self) -> Self:
+        listening = listening_socket("127.0.0.1", self.port, "north-1")
+        self.port = listening.getsockname()[1]
+        links = listening_socket("127.0.0.1", self.link_port, "north-1")
+        self.link_port = links.getsockname()[1]
+        self._info = msgspec.structs.replace(self._info, port=self.link_port)
+        self.participant = Participant(self._info, PLACES, HEARTBEAT_US)
+        self.driver = Driver(
+            self.participant,
+            broker_address(self._broker),
+            self.store,
+            network="net",
+            own=self._carry_out,
+            logs={PLACES.commands.name: await self.store.log(PLACES.commands)},
+        )
+        stored = await Stored.open(self.store, self.settings)
+        self.parts = Parts(self._ports(), stored)
+        await self.parts.open()
+        self._running = asyncio.create_task(self.parts.run())
+        await self.listener.open(listening)
+        self.link_door.open(links)
+        self._taking_part = asyncio.create_task(self.driver.run()) if self._takes_part else None
+        if self._takes_part:
+            await until(lambda: self.participant.state == "member")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.exchange.peers.close()
+        await self.listener.close()
+        await self.link_door.close()
+        for peer in self._peers:
+            peer.writer.transport.abort()
+        await self.parts.drain(DEADLINE_S)
+        tasks = [self._running, *([self._taking_part] if self._taking_part else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for _ in range(3):  # for the loop to end what was aborted and closed
+            await asyncio.sleep(0)
+
+    def _ports(self) -> Ports:
+        budget = self._budget or Budget(bounds_of(self.settings.budgets))
+        return Ports(
+            own=self._info,
+            life="1",
+            settings=self.settings,
+            guard=self.guard,
+            policy=self._policy or Policy(),
+            budget=budget,
+            others=self._others,
+            asks=False,
+            borrowed=False,
+            security=self.security,
+            results=self._results,
+            member=self.participant,
+            post=self._post,
+            elsewhere=self.refuges.get,
+            redirects=lambda isolation: self._redirects,
+        )
+
+    def info(self, broker: str, cluster: str, role: Role = Role.EDGE) -> BrokerInfo:
+        """This broker, as one that goes by another name: peers that dial it look for its own certificate."""
+        return BrokerInfo(broker, cluster, role, "127.0.0.1", self.link_port, certified=self._broker)
+
+    async def link(
+        self, broker: str, cluster: str, *, connect: ConnectPacket | None = None, accepted: bool = True
+    ) -> Peer:
+        """A broker's link to this one, in packets."""
+        context = security_of(broker).tls.client
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.link_port, ssl=context)
+        peer = Peer(reader, writer, V5)
+        self.look_after(peer)
+        said = [("cluster", cluster)]
+        peer.send(connect or ConnectPacket(f"$link/{broker}", clean_start=True, user_properties=said))
+        if accepted:
+            answer = await peer.receive(ConnAckPacket)
+            assert int(answer.reason_code) == 0, answer
+        return peer
+
+    def look_after(self, peer: Peer) -> None:
+        """End this peer's connection with the door."""
+        self._peers.append(peer)
+
+    async def peer(
+        self,
+        client_id: str = "",
+        *,
+        version: Version = V5,
+        connect: ConnectPacket | None = None,
+        accepted: bool = True,
+    ) -> Peer:
+        """A connected peer."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        peer = Peer(reader, writer, version)
+        self.look_after(peer)
+        peer.send(connect or ConnectPacket(client_id, clean_start=True))
+        if accepted:
+            answer = await peer.receive(ConnAckPacket)
+            assert int(answer.reason_code) == 0, answer
+        return peer
+
+
+class Peer:
+    """One side of a connection, in packets."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: Version) -> None:
+        self.version = version
+        self.reader = reader
+        self.writer = writer
+        self._decoder = Decoder(1 << 24, role="client", version=version)
+        self._packets: list[Packet] = []
+
+    def send(self, *packets: Packet) -> None:
+        for packet in packets:
+            self.writer.write(encode(packet, self.version))
+
+    async def next(self) -> Packet:
+        while not self._packets:
+            await self._read()
+        return self._packets.pop(0)
+
+    async def _read(self) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            data = await self.reader.read(65_536)
+        if not data:
+            raise ConnectionResetError("the broker closed the connection")
+        for item in self._decoder.feed(data):
+            assert not isinstance(item, WireError), item
+            self._packets.append(item)
+
+    async def first(self, kind: type[PacketT]) -> PacketT:
+        """The next packet of a kind, whatever else comes before it; that waits."""
+        while True:
+            for index, packet in enumerate(self._packets):
+                if isinstance(packet, kind):
+                    del self._packets[index]
+                    return packet
+            await self._read()
+
+    async def receive(self, kind: type[PacketT]) -> PacketT:
+        packet = await self.next()
+        assert isinstance(packet, kind), packet
+        return packet
+
+    async def subscribe(self, *filters: TopicFilter, subscription_id: int | None = None) -> None:
+        self.send(SubscribePacket(1, list(filters), subscription_id=subscription_id))
+        answer = await self.receive(SubAckPacket)
+        assert all(int(code) < 0x80 for code in answer.reason_codes)
+
+    async def closed(self) -> bool:
+        """Whether the broker ends the connection, with nothing more to say."""
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.reader.read(1) == b""
+
+    def close(self) -> None:
+        self.writer.close()
+
+    def reset(self) -> None:
+        """Forget what came: this is another connection now."""
+        self._decoder = Decoder(1 << 24, role="client", version=self.version)
+        self._packets.clear()
+
+    def stop_reading(self) -> None:
+        cast(asyncio.Transport, self.writer.transport).pause_reading()
+
+    def resume_reading(self) -> None:
+        cast(asyncio.Transport, self.writer.transport).resume_reading()

@@ -1,0 +1,133 @@
+"""Sessions that name a broker that does not serve them: when their expiry begins."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tocsin.broker.survival import orphans as module
+from tocsin.broker.survival.orphans import Orphans
+from tocsin.core.delivery.stored_session import (
+    SERVED_S,
+    StoredSession,
+    decode_session,
+    encode_session,
+    session_key,
+)
+from tocsin.errors import StoreUnavailable
+from tocsin.ports import Cell, TableSpec
+from tocsin.store.memory import MemoryServer, MemoryStore
+
+SERVED = StoredSession("me", uid="u", expiry_s=60, epoch=3, broker="north-1")
+
+
+class Place:
+    """A broker, and the store's clock."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.store = MemoryStore(MemoryServer(self))
+        self.over: list[str] = []
+        self.connected: set[str] = set()
+
+    def now_us(self) -> int:
+        return int(self.now_s * 1_000_000)
+
+    async def open(self) -> None:
+        self.table = await self.store.table(TableSpec("sessions"))
+        self.orphans = self._orphans()
+
+    def _orphans(self, *, borrowed: bool = False) -> Orphans:
+        return Orphans(self.table, "north-1", here=self.connected.__contains__, borrowed=borrowed)
+
+    def borrow(self) -> None:
+        """The process has another broker's name."""
+        self.orphans = self._orphans(borrowed=True)
+
+    async def look(self) -> None:
+        await self.orphans.look(lambda session: self.over.append(session.uid))
+
+    async def write(self, session: StoredSession) -> Cell:
+        key, value = session_key(session.client), encode_session(session)
+        revision = await self.table.put(key, value, ttl_s=session.expiry_s + SERVED_S)
+        return Cell(key, value, revision)
+
+    async def stored(self) -> StoredSession | None:
+        cell = await self.table.get(session_key("me"))
+        return None if cell is None else decode_session(cell.value)
+
+
+@pytest.fixture
+async def place(monkeypatch: pytest.MonkeyPatch) -> Place:
+    place = Place()
+    monkeypatch.setattr(module, "_now_s", lambda: place.now_s)
+    await place.open()
+    return place
+
+
+async def test_the_session_of_an_earlier_run_is_released_after_a_while_and_then_expires(place: Place) -> None:
+    place.orphans.saw(await place.write(SERVED), SERVED)
+    await place.look()
+    assert await place.stored() == SERVED, "its client may come back"
+    place.now_s += module.GRACE_S
+    await place.look()
+    assert await place.stored() == msgspec.structs.replace(SERVED, broker="")
+    place.now_s += 61
+    assert await place.stored() is None
+
+
+async def test_a_client_that_is_back_keeps_its_session(place: Place) -> None:
+    place.orphans.saw(await place.write(SERVED), SERVED)
+    place.connected.add("me")
+    place.now_s += module.GRACE_S
+    await place.look()
+    assert await place.stored() == SERVED
+
+
+@pytest.mark.parametrize(
+    "changed", [{"epoch": 4, "broker": "south-1"}, {"uid": "v"}, {"broker": ""}], ids=str
+)
+async def test_a_session_that_somebody_has_had_since_is_left_alone(
+    place: Place, changed: dict[str, object]
+) -> None:
+    place.orphans.saw(await place.write(SERVED), SERVED)
+    taken = msgspec.structs.replace(SERVED, **changed)
+    await place.write(taken)
+    place.now_s += module.GRACE_S
+    await place.look()
+    assert await place.stored() == taken
+
+
+async def test_others_sessions_and_those_of_a_borrowed_name_are_not_released(place: Place) -> None:
+    elsewhere = msgspec.structs.replace(SERVED, broker="south-1")
+    place.orphans.saw(await place.write(elsewhere), elsewhere)
+    place.now_s += module.GRACE_S
+    await place.look()
+    assert await place.stored() == elsewhere
+    place.borrow()
+    place.orphans.saw(await place.write(SERVED), SERVED)
+    place.now_s += module.GRACE_S
+    await place.look()
+    assert await place.stored() == SERVED
+
+
+@pytest.mark.parametrize("expiry_s", [0, 5])
+async def test_what_a_client_left_while_the_store_was_away_is_written_when_it_is_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch, expiry_s: int
+) -> None:
+    await place.write(SERVED)
+    place.orphans.left("me", "u", 3, expiry_s)
+
+    async def away(key: str) -> Cell | None:
+        raise StoreUnavailable("get", "away")
+
+    with monkeypatch.context() as trouble:
+        trouble.setattr(place.table, "get", away)
+        await place.look()
+    assert await place.stored() == SERVED
+    await place.look()
+    if expiry_s:
+        assert await place.stored() == msgspec.structs.replace(SERVED, broker="", expiry_s=5)
+        place.now_s += 6
+    assert await place.stored() is None
+    assert place.over == ([] if expiry_s else ["u"])

@@ -1,0 +1,173 @@
+"""What a broker holds as a standby, beside what it holds in earnest: S1 and S2 of the paper, whatever the order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.core.channels.test_machine import (
+    AS_TEXT,
+    FIVE,
+    FIVE_TOO,
+    K5,
+    K6,
+    KEY5,
+    NEAR,
+    SIX,
+    UNKNOWN,
+    Held5,
+    of,
+)
+from tocsin.core.channels.signals import CellFound, Defined, Held, Prepared, Scanned, Undefined, Unprepared
+from tocsin.core.machine import DeleteKey, PutKey, SetTimer, StoreFailed, TimerFired
+from tocsin.model.results import decode_subscription, k_of
+
+STANDBY5 = f"{KEY5}._standby"
+
+
+class Backing(Held5):
+    """With a store that does what it is asked, when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: dict[str, int] = {}
+        self.asked: list[PutKey | DeleteKey] = []
+        self.revision = 0
+
+    def prepare(self, *names: str, primary: str = "p", ticket: int = 0) -> None:
+        self.do(Prepared(primary=primary, names=names, ticket=ticket))
+
+    def unprepare(self, *names: str, primary: str = "p") -> None:
+        self.do(Unprepared(primary=primary, names=names))
+
+    def do(self, event: object) -> list[object]:
+        effects = self.tell(event)  # type: ignore[arg-type]
+        self.asked += [each for each in effects if isinstance(each, PutKey | DeleteKey)]
+        return list(effects)
+
+    def answer(self, at: int = 0) -> list[object]:
+        from tocsin.core.machine import Stored
+
+        asked = self.asked.pop(at)
+        if isinstance(asked, PutKey):
+            assert decode_subscription(asked.value).key == asked.key
+            self.revision += 1
+            self.table[asked.key] = self.revision
+            return self.do(Stored(request=asked.request, value=self.revision))
+        assert self.table.pop(asked.key) == asked.revision
+        return self.do(Stored(request=asked.request))
+
+    def settle(self) -> None:
+        while self.asked:
+            self.answer()
+
+
+def test_what_a_primarys_clients_have_is_put_as_a_standby_and_then_told() -> None:
+    backing = Backing()
+    backing.prepare(FIVE, ticket=9)
+    assert [each.key for each in backing.asked] == [STANDBY5]
+    assert backing.answer() == [Held(tickets=(9,))]
+    assert backing.machine.statistics()["channel_standbys"] == 1
+    assert backing.machine.statistics()["channel_subscriptions"] == 0
+    assert list(backing.machine.names(K5)) == []
+
+
+def test_what_is_held_in_earnest_needs_no_standby_and_one_in_earnest_is_there_before_the_other_goes() -> None:
+    backing = Backing()
+    backing.prepare(FIVE)
+    backing.settle()
+    backing.asked += of(backing.want(), PutKey)
+    assert [each.key for each in backing.asked] == [KEY5]
+    backing.answer()
+    assert [(type(each), each.key) for each in backing.asked] == [(DeleteKey, STANDBY5)]
+    backing.settle()
+    assert list(backing.table) == [KEY5]
+    backing.prepare(FIVE_TOO, primary="q")
+    assert backing.asked == []
+    effects = backing.unwant()
+    assert [(type(each), each.key) for each in of(effects, PutKey)] == [(PutKey, STANDBY5)]
+
+
+def test_a_put_of_which_no_answer_came_is_put_again_later() -> None:
+    backing = Backing()
+    backing.prepare(FIVE)
+    (asked,) = backing.asked
+    (_, timer) = backing.tell(StoreFailed(request=asked.request, error=UNKNOWN))
+    assert isinstance(timer, SetTimer)
+    (again,) = backing.tell(TimerFired(name=timer.name))
+    assert isinstance(again, PutKey) and again.key == STANDBY5
+
+
+def test_standbys_of_an_earlier_process_are_removed_if_nobody_wants_them() -> None:
+    backing = Backing()
+    backing.do(CellFound(key=STANDBY5, revision=3))
+    effects = backing.do(Scanned(whole=True))
+    assert [(each.key, each.revision) for each in effects if isinstance(each, DeleteKey)] == [(STANDBY5, 3)]
+
+
+@pytest.mark.parametrize("name", ["$channel/+", "$channel/", "$channel/Nowhere/1"])
+def test_names_that_mean_nothing_hold_nothing(name: str) -> None:
+    backing = Backing()
+    assert backing.do(Prepared(primary="p", names=(name,), ticket=4)) == [Held(tickets=(4,))]
+    backing.unprepare(name)
+    assert backing.asked == []
+
+
+NAMES = {FIVE: K5, FIVE_TOO: K5, SIX: K6}
+happenings = st.lists(
+    st.tuples(
+        st.sampled_from(("prepare", "unprepare", "want", "unwant", "answer", "define", "undefine", "retype")),
+        st.sampled_from(tuple(NAMES)),
+        st.sampled_from("pq"),
+    ),
+    max_size=50,
+)
+
+
+@given(happenings)
+@settings(max_examples=300, deadline=None)
+def test_standbys_are_what_the_copies_have_and_this_broker_does_not_hold(
+    happened: list[tuple[str, str, str]],
+) -> None:
+    backing = Backing()
+    prepared: dict[str, set[str]] = {"p": set(), "q": set()}
+    earnest: set[str] = set()
+    kind: str | None = "number"
+    for what, name, primary in happened:
+        match what:
+            case "prepare" if name not in prepared[primary]:
+                prepared[primary].add(name)
+                backing.prepare(name, primary=primary)
+            case "unprepare" if name in prepared[primary]:
+                prepared[primary].discard(name)
+                backing.unprepare(name, primary=primary)
+            case "want":
+                earnest.add(name)
+                backing.asked += [each for each in backing.want(name, ticket=0) if isinstance(each, PutKey)]
+            case "unwant" if name in earnest:
+                earnest.discard(name)
+                found = backing.unwant(name)
+                backing.asked += [each for each in found if isinstance(each, PutKey | DeleteKey)]
+            case "answer" if backing.asked:
+                backing.answer(len(name + primary) % len(backing.asked))
+            case "define":
+                kind = "number"
+                backing.do(Defined(channel=NEAR))
+            case "retype":
+                kind = "text"
+                backing.do(Defined(channel=AS_TEXT))
+            case "undefine":
+                kind = None
+                backing.do(Undefined(name="near"))
+    backing.settle()
+
+    def meant(name: str) -> str:
+        if kind == "number":
+            return NAMES[name]
+        return k_of("Near", ({FIVE: "5", FIVE_TOO: "5.0", SIX: "6"}[name],))
+
+    held = {meant(name) for name in earnest} if kind else set()
+    copied = {meant(name) for each in prepared.values() for name in each} if kind else set()
+    assert {key.split(".")[1] for key in backing.table if not key.endswith("_standby")} == held
+    assert {key.split(".")[1] for key in backing.table if key.endswith("_standby")} == copied - held

@@ -1,0 +1,51 @@
+"""A leader's attention: what it remembers of brokers goes with them, and a new leader asks who is there."""
+
+from __future__ import annotations
+
+from tests.unit.core.coordination.desk import OPTIONS
+from tocsin.core.coordination.leader.broker_watch import Attention
+from tocsin.core.coordination.state.state import State
+from tocsin.core.machine import Send
+from tocsin.model.message import broker_address
+from tocsin.model.network import BrokerInfo, Role
+from tocsin.wire.commands import Joined, Left, Lost, Said
+from tocsin.wire.control import Beat, Pulse
+
+
+def state_of(*names: str) -> State:
+    state = State()
+    for name in names:
+        info = BrokerInfo(name, "lan", Role.EDGE, "127.0.0.1", 1)
+        state.apply(0, (Said(name, 7, 1, (Joined(info),)),))
+    return state
+
+
+def test_all_brokers_are_told_who_leads() -> None:
+    attention = Attention(state_of("a", "b"), OPTIONS, 0)
+    sent = [(each.to, each.message) for each in attention.greet() if isinstance(each, Send)]
+    assert sent == [(broker_address(name), Pulse(0, 7, 0)) for name in "ab"]
+
+
+def test_what_is_known_of_a_broker_that_left_is_forgotten() -> None:
+    state = state_of("a", "b")
+    attention = Attention(state, OPTIONS, 0)
+    for name in "ab":
+        assert attention.beat(Beat(name, 7, 0, load=5, number=1), 0)
+    state.apply(0, (Said("b", 7, 2, (Left(),)),))
+    assert attention.look(400_000) == []
+    assert set(attention._told) == set(attention._loads) == {"a"}
+
+
+def test_who_is_silent_is_believed_to_be_lost_until_it_is_heard() -> None:
+    attention = Attention(state_of("a"), OPTIONS, 0)
+    found = [lost for at_us in range(100_000, 4_000_000, 100_000) for lost, _ in attention.look(at_us)]
+    assert found == [Lost("a", 7)] and attention.believes(found[0])
+    attention.sign("a", 4_000_000)
+    assert not attention.believes(found[0])
+
+
+def test_it_says_when_to_look_again() -> None:
+    attention = Attention(state_of("a"), OPTIONS, 0)
+    attention.look(100_000)
+    assert 0 < attention.delay_us(100_000) <= 500_000
+    assert attention.delay_us(60_000_000) == 0

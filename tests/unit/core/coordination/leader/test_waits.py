@@ -1,0 +1,88 @@
+"""A broker is told that the way is clear when all whom its commands concern know, in the order of the commands."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.core.coordination.leader.waits import FORGET_US, Clear, ClearanceWaits
+
+
+def test_all_that_are_concerned_have_to_see_their_notice() -> None:
+    tested = ClearanceWaits()
+    tested.add("p", 7, 3, {"a": 5, "b": 2}, 0)
+    assert tested.waits("p") and not tested.waits("a")
+    assert tested.saw("a", 4) == [] and tested.saw("a", 5) == [] and tested.saw("b", 1) == []
+    assert tested.saw("b", 9) == [Clear("p", 7, 3)]
+    assert not tested.waits("p")
+
+
+def test_a_later_command_is_not_clear_before_an_earlier_one() -> None:
+    tested = ClearanceWaits()
+    tested.add("p", 7, 1, {"a": 1}, 0)
+    tested.add("p", 7, 2, {"b": 1}, 0)
+    assert tested.saw("b", 1) == []
+    assert tested.saw("a", 1) == [Clear("p", 7, 2)]
+
+
+def test_what_was_seen_before_it_is_asked_about_counts() -> None:
+    tested = ClearanceWaits()
+    tested.saw("a", 5)
+    assert tested.add("p", 7, 1, {"a": 6}, 0) == []
+    assert tested.add("p", 7, 2, {"a": 5}, 0) == [], "not before the first"
+    assert tested.add("q", 8, 1, {"a": 5}, 0) == [Clear("q", 8, 1)]
+    tested.gone("a")
+    assert tested.add("q", 8, 2, {"a": 1}, 0) == [], "its next life has seen nothing"
+
+
+def test_a_broker_may_have_seen_its_notice_before_the_leader_knows_that_it_is_in_the_log() -> None:
+    tested = ClearanceWaits()
+    assert tested.saw("a", 3) == []
+    assert tested.add("p", 7, 1, {"a": 3}, 0) == [Clear("p", 7, 1)]
+    assert tested.add("p", 7, 2, {"a": 4}, 0) == []
+    tested.gone("a")
+    assert tested.add("q", 8, 1, {"a": 1}, 0) == [], "in its next life it begins at 1"
+
+
+def test_a_command_that_concerns_nobody_is_clear_with_the_one_before_it() -> None:
+    tested = ClearanceWaits()
+    assert tested.add("p", 7, 1, {"a": 1}, 0) == []
+    assert tested.add("p", 7, 2, {}, 0) == []
+    assert tested.saw("a", 1) == [Clear("p", 7, 2)]
+    assert tested.add("p", 7, 3, {}, 0) == [Clear("p", 7, 3)]
+
+
+def test_nobody_waits_for_a_broker_that_is_gone() -> None:
+    tested = ClearanceWaits()
+    tested.add("p", 7, 1, {"a": 1}, 0)
+    tested.add("q", 8, 1, {"p": 1}, 0)
+    assert tested.gone("p") == [Clear("q", 8, 1)]
+    assert tested.saw("a", 1) == [], "who is gone is told nothing"
+
+
+def test_what_waits_for_too_long_is_forgotten() -> None:
+    tested = ClearanceWaits()
+    tested.add("p", 7, 1, {"a": 1}, 0)
+    tested.forget(FORGET_US)
+    assert tested.waits("p")
+    tested.forget(FORGET_US + 1)
+    assert not tested.waits("p") and tested.saw("a", 1) == []
+
+
+@given(
+    st.lists(st.sets(st.sampled_from("abc"), min_size=1), max_size=12),
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 12)), max_size=40),
+)
+def test_exactly_the_commands_whose_needs_are_met_are_clear(
+    needs: list[set[str]], seen: list[tuple[str, int]]
+) -> None:
+    tested = ClearanceWaits()
+    for number, brokers in enumerate(needs, 1):
+        tested.add("p", 7, number, dict.fromkeys(sorted(brokers), number), 0)
+    knows, clear = dict.fromkeys("abc", 0), 0
+    for broker, notice in seen:
+        knows[broker] = max(knows[broker], notice)
+        for told in tested.saw(broker, notice):
+            clear = told.number
+        met = [all(knows[each] >= number for each in brokers) for number, brokers in enumerate(needs, 1)]
+        assert clear == (met.index(False) if False in met else len(met))

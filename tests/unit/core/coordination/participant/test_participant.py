@@ -1,0 +1,266 @@
+"""A broker's machine: it joins, says what it has until it is heard, follows its notices, and waits for nobody long."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.core.coordination.histories import HUB, NORTH, SOUTH
+from tests.unit.core.coordination.one_broker import BEAT_US, CHANGE, Broker, of, sent
+from tocsin.core.coordination.participant.heartbeat import ANSWERS_US, BEATS
+from tocsin.core.coordination.participant.participant import BEHIND_US
+from tocsin.core.coordination.participant.pending_clears import CLEAR_US
+from tocsin.core.coordination.participant.signals import (
+    AwaitDispatch,
+    ClearTo,
+    Dispatched,
+    InterestsChanged,
+    Loaded,
+    QueriesChanged,
+    QuerySetKnown,
+    RoutesChanged,
+    Settled,
+    StreamJoined,
+    StreamLeft,
+    StreamRefused,
+)
+from tocsin.core.machine import (
+    FollowLog,
+    IllegalEvent,
+    ReadLog,
+    Send,
+    SetTimer,
+    Started,
+    Stored,
+    StoreFailed,
+)
+from tocsin.errors import StoreUnavailable
+from tocsin.model.network import BrokerInfo, Entrance, Role, Route, Scheme, Scope
+from tocsin.model.stream import Value
+from tocsin.model.versions import speaks
+from tocsin.ports import Page
+from tocsin.wire import notices
+from tocsin.wire.commands import ClientBack, Interests, Joined, Streams
+from tocsin.wire.control import Beat, Clear, Pulse, Refresh, Seen, Submit, Unknown
+
+# ── joining ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_it_finds_the_logs_end_then_joins_with_all_that_it_has_and_follows_from_there() -> None:
+    broker = Broker()
+    assert broker.handle(InterestsChanged(added=("a/#",))) == []
+    effects = broker.start(last=10)
+    (follow,) = of(FollowLog, effects)
+    assert (follow.log, follow.subject, follow.start) == ("net-commands", "net.n.north", 11)
+    (submit,) = sent(Submit, effects)
+    assert submit == Submit(
+        "north", broker.machine.incarnation, 1, (Joined(NORTH, speaks()), Interests(("a/#",)))
+    )
+    assert broker.machine.incarnation >> 20 == 11, "a later life has a higher number"
+    assert broker.machine.state == "joining"
+
+
+@pytest.mark.parametrize("chance", [0, (1 << 20) - 2, (1 << 20) - 1, 1 << 53])
+def test_whatever_chance_gives_it_it_joins(chance: int) -> None:
+    broker = Broker()
+    (read,) = of(ReadLog, broker.handle(Started(incarnation=chance)))
+    effects = broker.handle(Stored(request=read.request, value=Page((), 1, 0)))
+    assert len(sent(Submit, effects)) == 1 and len(sent(Beat, broker.fire("beat"))) == 1
+
+
+def test_it_asks_again_for_the_end_of_a_log_that_does_not_answer() -> None:
+    broker = Broker()
+    (read,) = of(ReadLog, broker.handle(Started(incarnation=5)))
+    failed = StoreFailed(request=read.request, error=StoreUnavailable("read", "no server"))
+    assert [each.name for each in of(SetTimer, broker.handle(failed))] == ["again"]
+    (again,) = of(ReadLog, broker.fire("again"))
+    assert again.request != read.request
+    assert broker.handle(Stored(request=read.request, value=Page((), 1, 1))) == [], "an old answer"
+
+
+def test_it_is_a_member_once_it_was_told_everything() -> None:
+    broker = Broker()
+    broker.start()
+    route = Route(Scope.ORIGIN, "south", "a")
+    (changed,) = of(
+        RoutesChanged, broker.notice(notices.Routes((route,), (), (SOUTH,)), applied=1, fresh=True)
+    )
+    assert (changed.added, changed.peers) == ((route,), (SOUTH,))
+    assert broker.machine.state == "member" and set(broker.machine.routes) == {route}
+
+
+def test_a_broker_that_was_counted_as_lost_joins_anew_and_says_all_again() -> None:
+    broker = Broker().led()
+    old = broker.machine.incarnation
+    broker.handle(InterestsChanged(added=("a",)))
+    broker.say(CHANGE, 1)
+    (read,) = of(ReadLog, broker.hear(Unknown(1, old)))
+    assert broker.hear(Unknown(1, old)) == [], "it is on its way"
+    effects = broker.handle(Stored(request=read.request, value=Page((), 1, 99)))
+    (submit,) = sent(Submit, effects)
+    assert submit.incarnation == broker.machine.incarnation > old
+    assert submit.commands == (
+        Joined(NORTH, speaks()),
+        Interests(("a",)),
+        ClientBack("anna", 60, 3),
+        Streams("anna", 60, (("a", {}),), 0, 3),
+        CHANGE,
+    )
+    assert of(ClearTo, effects) == [ClearTo(ticket=1)], "nobody has to wait for what was before"
+    assert broker.hear(Unknown(1, old)) == [], "that life is over"
+
+
+# ── the leader ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_deposed_leader_is_not_believed() -> None:
+    broker = Broker().led()
+    incarnation = broker.machine.incarnation
+    broker.hear(Pulse(3, incarnation, 1))
+    assert broker.hear(Unknown(2, incarnation)) == []
+    assert broker.machine.epoch == 3
+
+
+def test_a_beat_says_what_was_applied_and_how_full_the_broker_is() -> None:
+    broker = Broker().joined()
+    broker.handle(Loaded(load=250))
+    (beat,) = sent(Beat, broker.fire("beat"))
+    said = (beat.broker, beat.incarnation, beat.seen, beat.load, beat.interval_ms)
+    assert said == ("north", broker.machine.incarnation, 1, 250, BEAT_US // 1_000)
+
+
+# ── notices ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_query_is_answered() -> None:
+    broker = Broker().joined()
+    broker.handle(QueriesChanged(added=(("q", "kind = 'lamp'"),)))
+    metadata: dict[str, Value] = {"kind": "lamp"}
+    (known,) = of(QuerySetKnown, broker.notice(notices.QuerySet("q", (("a", metadata),)), applied=2))
+    assert known.streams == {"a": metadata} == broker.machine.streams("q")
+
+
+def test_who_is_asked_says_that_it_has_applied_a_notice_after_the_shell_was_told() -> None:
+    broker = Broker().joined()
+    route = Route(Scope.ORIGIN, "hub", "a")
+    changed, seen = broker.notice(notices.Routes((route,), (), (HUB,)), ask=True)
+    assert isinstance(changed, RoutesChanged)
+    assert isinstance(seen, Send) and seen.message == Seen("north", broker.machine.incarnation, 2)
+
+
+def test_a_gap_is_asked_about_until_everything_is_told() -> None:
+    broker = Broker().joined()
+    refresh = Refresh("north", broker.machine.incarnation)
+    assert sent(Refresh, broker.notice(number=5)) == [refresh]
+    assert sent(Refresh, broker.notice(number=6)) == [], "once is enough"
+    assert sent(Refresh, broker.fire("beat")) == [refresh], "unless it was lost"
+    broker.notice(number=7, fresh=True)
+    assert sent(Refresh, broker.fire("beat")) == []
+
+
+def test_notices_of_which_the_leader_knows_and_that_do_not_come_are_asked_for() -> None:
+    broker = Broker().led()
+    pulse = Pulse(1, broker.machine.incarnation, 4)
+    assert sent(Refresh, broker.hear(pulse)) == []
+    broker.now_us += BEHIND_US
+    assert len(sent(Refresh, broker.hear(pulse))) == 1
+
+
+def test_notices_of_another_life_are_not_for_us() -> None:
+    broker = Broker().joined()
+    assert broker.notice(number=9, incarnation=1) == []
+
+
+def test_the_end_of_a_stream_waits_for_its_last_messages() -> None:
+    broker = Broker().joined()
+    broker.handle(QueriesChanged(added=(("q", "kind = 'lamp'"),)))
+    broker.notice(notices.QuerySet("q", (("a", {"kind": "lamp"}),)), applied=2)
+    effects = broker.notice(notices.Left("q", "a", {}, 40), ask=True)
+    assert of(AwaitDispatch, effects) == [AwaitDispatch(position=40)]
+    assert of(StreamLeft, effects) == [] and sent(Seen, effects) == []
+    told = broker.handle(Dispatched(position=40))
+    assert len(of(StreamLeft, told)) == 1 and len(sent(Seen, told)) == 1
+
+
+def test_the_end_of_a_stream_does_not_wait_for_ever() -> None:
+    broker = Broker().joined()
+    broker.handle(QueriesChanged(added=(("q", "kind = 'lamp'"),)))
+    broker.notice(notices.QuerySet("q", (("a", {"kind": "lamp"}),)), applied=2)
+    broker.notice(notices.Left("q", "a", {}, 40))
+    assert len(of(StreamLeft, broker.fire("hold"))) == 1
+
+
+# ── clear to go ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_messages_wait_until_a_notice_or_the_leader_says_that_the_way_is_clear() -> None:
+    broker = Broker().led()
+    assert of(ClearTo, broker.say(CHANGE, 1)) == []
+    assert of(ClearTo, broker.notice(applied=2, clear=2)) == [ClearTo(ticket=1)]
+    broker.say(CHANGE, 2)
+    assert of(ClearTo, broker.notice(applied=3)) == []
+    assert of(ClearTo, broker.hear(Clear(1, broker.machine.incarnation, 3))) == [ClearTo(ticket=2)]
+
+
+def test_the_way_is_clear_when_what_follows_was_applied_here_too() -> None:
+    broker = Broker().led()
+    broker.handle(QueriesChanged(added=(("q", "kind = 'lamp'"),)))
+    broker.notice(notices.QuerySet("q", (("b", {}),)), applied=2)
+    broker.say(CHANGE, 1)
+    joined = notices.Joined("q", "a", {"kind": "lamp"})
+    effects = broker.notice(joined, applied=3, clear=3)
+    assert [type(each) for each in effects if isinstance(each, StreamJoined | ClearTo)] == [
+        StreamJoined,
+        ClearTo,
+    ]
+    broker.say(CHANGE, 2)
+    early = broker.hear(Clear(1, broker.machine.incarnation, 4))
+    assert of(ClearTo, early) == [], "the leader's word has overtaken the notice"
+    held = broker.notice(notices.Left("q", "b", {}, 40), applied=4)
+    assert of(ClearTo, held) == [], "it waits for the message log"
+    told = broker.handle(Dispatched(position=40))
+    assert [type(each) for each in told if isinstance(each, StreamLeft | ClearTo)] == [StreamLeft, ClearTo]
+
+
+def test_a_refusal_comes_with_its_ticket_before_the_change_counts_as_settled() -> None:
+    broker = Broker().joined()
+    broker.say(CHANGE, 7)
+    broker.say(CHANGE, 8)
+    effects = broker.notice(notices.Refused("a", "too many", 3), applied=3)
+    assert [each for each in effects if isinstance(each, StreamRefused | Settled)] == [
+        StreamRefused(subject="a", problem="too many", ticket=8),
+        Settled(ticket=8),
+    ]
+
+
+def test_messages_go_on_after_a_second() -> None:
+    broker = Broker().led()
+    timers = of(SetTimer, broker.say(CHANGE, 1))
+    assert CLEAR_US in [each.delay_us for each in timers if each.name == "clear"]
+    broker.now_us += CLEAR_US
+    assert broker.fire("clear") == [ClearTo(ticket=1)]
+
+
+def test_nobody_waits_for_a_coordinator_that_has_not_answered_lately() -> None:
+    broker = Broker().joined()
+    broker.now_us += BEATS * ANSWERS_US + 1
+    assert of(ClearTo, broker.say(CHANGE, 1)) == [ClearTo(ticket=1)]
+    assert of(ClearTo, Broker().say(CHANGE, 1)) == [ClearTo(ticket=1)], "or that was never heard of"
+
+
+# ── where else clients can go ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_it_knows_where_its_clients_can_go_as_long_as_it_is_told() -> None:
+    broker = Broker().led()
+    two = BrokerInfo("two", "n", Role.EDGE, "127.0.0.1", 1, (Entrance(Scheme.MQTT, "two:1883"),))
+    broker.hear(Pulse(1, broker.machine.incarnation, 1, (two,)))
+    machine, until_us = broker.machine, BEATS * ANSWERS_US
+    assert machine.elsewhere(Scheme.MQTT, 0, until_us) == "two:1883"
+    assert machine.elsewhere(Scheme.MQTTS, 0, until_us) is None
+    assert machine.elsewhere(Scheme.MQTT, 0, until_us + 1) is None
+    assert Broker().machine.elsewhere(Scheme.MQTT, 0, 0) is None
+
+
+def test_a_second_start_is_a_bug_of_ours() -> None:
+    with pytest.raises(IllegalEvent):
+        Broker().joined().handle(Started(incarnation=2))

@@ -1,0 +1,165 @@
+"""Who stands in for whom: against a model that looks at everything again, and as brokers hear of it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from tests.unit.core.coordination.histories import HUB, INFOS, NORTH, SOUTH, batches
+from tocsin.core.coordination.participant.network_view import NetworkView
+from tocsin.core.coordination.participant.signals import BackupsKnown, StandDown, StandIn
+from tocsin.core.coordination.state import backups as module
+from tocsin.core.coordination.state.backups import Backups, Place, Survival
+from tocsin.core.coordination.state.state import State
+from tocsin.model.network import BrokerInfo, Role
+from tocsin.wire.commands import Batch
+from tocsin.wire.notices import Backed, Item, Moved, Promote, TakeOver
+
+N, S = NORTH, SOUTH
+
+
+def told(survival: Survival, *there: str) -> dict[str, list[Item]]:
+    return survival.settle({name: INFOS[name] for name in there})
+
+
+def network() -> Survival:
+    survival = Survival()
+    survival.planned({"north": Backups("south", "hub"), "south": Backups("hub", "north")})
+    told(survival, "north", "south", "hub")
+    return survival
+
+
+def test_the_local_backup_stands_in_and_all_others_hear_of_it() -> None:
+    survival = network()
+    survival.lost(N, ("south", "hub"))
+    items = told(survival, "south", "hub")
+    moved = Moved("north", SOUTH, 1, gone=True)
+    assert items["hub"] == [Backed(local=None, remote=None, locally=("south",), remotely=("north",)), moved]
+    assert items["south"][-2:] == [moved, TakeOver("north", 1)]
+
+
+def test_if_the_local_backup_is_gone_too_the_remote_one_stands_in() -> None:
+    survival = network()
+    survival.lost(N, ("south", "hub"))
+    told(survival, "south", "hub")
+    survival.lost(S, ("hub",))
+    assert survival.places == {"north": Place("hub", 3, N), "south": Place("hub", 2, S)}
+    items = told(survival, "hub")
+    assert {each for each in items["hub"] if isinstance(each, TakeOver)} == {
+        TakeOver("north", 3),
+        TakeOver("south", 2),
+    }
+
+
+def test_all_at_once_are_taken_at_once() -> None:
+    survival = network()
+    survival.lost(S, ("hub",))
+    survival.lost(N, ("hub",))
+    assert survival.places == {"south": Place("hub", 1, S), "north": Place("hub", 2, N)}
+
+
+def test_if_nobody_is_left_the_place_is_empty_and_said_to_be() -> None:
+    survival = network()
+    survival.lost(N, ())
+    assert survival.places == {"north": Place(None, 1, N)}
+    survival.joined("hub")
+    assert list(survival.everything("hub", {"hub": HUB}))[1:] == [Moved("north", None, 1, gone=True)]
+
+
+def test_a_broker_that_is_back_has_its_place_back() -> None:
+    survival = network()
+    survival.lost(N, ("south", "hub"))
+    told(survival, "south", "hub")
+    survival.joined("north")
+    items = told(survival, "north", "south", "hub")
+    assert all(Moved("north", None, 1) in items[each] for each in ("north", "south", "hub"))
+    assert not survival.changed
+
+
+def test_a_plan_does_not_forget_the_copies_of_those_who_are_gone() -> None:
+    survival = network()
+    survival.lost(N, ("south", "hub"))
+    survival.planned({"south": Backups("hub", None), "north": Backups("nobody", None)})
+    assert survival.plan["north"] == Backups("south", "hub")
+    survival.lost(S, ("hub",))
+    assert survival.places["north"].by == "hub"
+
+
+def test_a_standby_is_told_whose_place_it_takes_until_somebody_has_it() -> None:
+    survival = network()
+    survival.lost(N, ("south", "hub", "spare"))
+    told(survival, "south", "hub")
+    spare = BrokerInfo("spare", "n", Role.STANDBY, "127.0.0.1", 9)
+    infos = {"south": SOUTH, "hub": HUB, "spare": spare}
+    survival.promoted("north", "spare")
+    survival.promoted("south", "spare")  # it is there, and the standby is taken
+    assert survival.settle(infos) == {"spare": [Promote(N)]}
+    assert Promote(N) in survival.everything("spare", infos)
+    survival.lost(spare, ("south", "hub"))
+    assert survival.promotions == {} and "spare" not in survival.places, "nobody is at home at a standby"
+    survival.promoted("north", "other")
+    survival.joined("north")
+    assert survival.promotions == {}
+
+
+def test_places_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PLACES_MAX", 2)
+    survival = Survival()
+    for name in ("a", "b", "c"):
+        survival.lost(msgspec.structs.replace(N, id=name), ())
+    assert list(survival.places) == ["b", "c"]
+
+
+def test_a_picture_stands_in_once_for_each_epoch_and_down_when_it_is_over() -> None:
+    picture = NetworkView()
+
+    def hears(*items: Item, fresh: bool = False) -> list[object]:
+        return [*picture.apply(items, {}, fresh=fresh)]
+
+    backed = Backed(local=NORTH, remote=None, locally=("hub",))
+    known = BackupsKnown(local=NORTH, remote=None, locally=("hub",), remotely=())
+    assert hears(backed) == [known] and hears(backed) == []
+    moved, take = Moved("hub", SOUTH, 4, gone=True), TakeOver("hub", 4)
+    assert hears(moved, take) == [StandIn(broker="hub", epoch=4)]
+    assert hears(backed, moved, take, fresh=True) == []
+    assert picture.places == {"hub": moved}
+    assert hears(Moved("hub", NORTH, 5, gone=True)) == [StandDown(broker="hub")]
+    assert hears(Moved("hub", SOUTH, 6, gone=True), TakeOver("hub", 6)) == [StandIn(broker="hub", epoch=6)]
+    assert hears(backed, fresh=True) == [StandDown(broker="hub")]
+    assert picture.places == {}
+
+
+@settings(max_examples=400, deadline=None)
+@given(batches)
+def test_whatever_happens_places_are_held_by_a_backup_that_is_there_and_all_brokers_agree(
+    history: list[Batch],
+) -> None:
+    state, pictures = State(), {}
+    standing: dict[str, set[str]] = {}  # broker → for whom it stands in, by what it was told
+    incarnations: dict[str, int] = {}
+    for batch in history:
+        outcome = state.apply(batch.at_us, batch.commands)
+        for broker, member in state.members.items():
+            if incarnations.get(broker) != member.incarnation:
+                incarnations[broker] = member.incarnation
+                pictures[broker], standing[broker] = NetworkView(), set()
+            for effect in pictures[broker].apply(
+                outcome.items.get(broker, ()), {}, fresh=broker in outcome.fresh
+            ):
+                if isinstance(effect, StandIn):
+                    standing[broker].add(effect.broker)
+                elif isinstance(effect, StandDown):
+                    standing[broker].remove(effect.broker)
+        places = state.survival.places
+        assert not places.keys() & state.members.keys(), "who is there has its place"
+        for broker, place in places.items():
+            plan = state.survival.plan.get(broker, Backups())
+            there = [each for each in (plan.local, plan.remote) if each in state.members]
+            assert place.by is None or place.by in there
+        for broker in state.members:
+            assert standing[broker] == {name for name, place in places.items() if place.by == broker}
+            seen = {name: moved.to and moved.to.id for name, moved in pictures[broker].places.items()}
+            assert seen == {name: place.by for name, place in places.items()}
+    epochs = [place.epoch for place in state.survival.places.values()]
+    assert len(set(epochs)) == len(epochs)

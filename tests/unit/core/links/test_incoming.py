@@ -1,0 +1,179 @@
+"""What another broker may say over its link to this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from mqtt5 import (
+    ConnAckPacket,
+    ConnectPacket,
+    DisconnectPacket,
+    Packet,
+    PingReqPacket,
+    PingRespPacket,
+    PublishPacket,
+    QoS,
+    SubscribePacket,
+    TopicFilter,
+    UnsubscribePacket,
+    Will,
+)
+
+from tocsin.core.links.incoming import (
+    CONNECT_DEADLINE,
+    KEEP_ALIVE,
+    KEEP_ALIVE_MAX_S,
+    IncomingLink,
+    LinkUp,
+)
+from tocsin.core.machine import Effect, SetTimer, TimerFired
+from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session.signals import (
+    Close,
+    Opened,
+    PacketArrived,
+    PeerClosed,
+    SendPacket,
+    ServerStopping,
+    TakenOver,
+    WireFailed,
+)
+from tocsin.errors import Malformed
+from tocsin.wire.connect import V5, V311
+
+S = 1_000_000
+
+
+def opened() -> IncomingLink:
+    link = IncomingLink("north-2", SessionLimits())
+    assert [type(each) for each in link.handle(Opened(assigned_client_id=""), 0)] == [SetTimer]
+    return link
+
+
+def greeting(client_id: str = "$link/north-2", **fields: Any) -> ConnectPacket:
+    given: dict[str, Any] = {"clean_start": True, "keep_alive": 4, "user_properties": [("cluster", "north")]}
+    return ConnectPacket(client_id, **(given | fields))
+
+
+def up() -> IncomingLink:
+    link = opened()
+    arrive(link, greeting())
+    assert link.state == "up"
+    return link
+
+
+def arrive(link: IncomingLink, packet: Packet, now_us: int = 0) -> list[Effect]:
+    return link.handle(PacketArrived(packet=packet, version=V5), now_us)
+
+
+def words(effects: list[Effect]) -> Any:
+    """The last word before the link is closed, which it is."""
+    assert isinstance(effects[-1], Close)
+    return effects[0].packet if isinstance(effects[0], SendPacket) else None
+
+
+def test_a_broker_that_says_who_it_is_is_welcome() -> None:
+    welcome, told, timer = arrive(opened(), greeting())
+    assert isinstance(welcome, SendPacket) and isinstance(welcome.packet, ConnAckPacket)
+    assert welcome.packet.max_packet_size == SessionLimits().packet_max_bytes
+    assert told == LinkUp(cluster="north")
+    assert timer == SetTimer(name=KEEP_ALIVE, delay_us=6 * S)
+
+
+@pytest.mark.parametrize(
+    ("connect", "code"),
+    [
+        (greeting("$link/north-1"), 0x85),  # another broker of the network
+        (greeting("north-2"), 0x85),
+        (greeting(""), 0x85),
+        (greeting(user_properties=[]), 0x82),
+        (greeting(user_properties=[("cluster", "x" * 400)]), 0x82),
+        (greeting(clean_start=False), 0x82),
+        (greeting(session_expiry_interval=5), 0x82),
+        (greeting(will=Will("a", payload=b"")), 0x82),
+        (greeting(user_properties=[("cluster", "north"), ("levels", "900-901")]), 0x84),
+    ],
+)
+def test_who_says_anything_else_is_refused(connect: ConnectPacket, code: int) -> None:
+    link = opened()
+    answer = words(arrive(link, connect))
+    assert isinstance(answer, ConnAckPacket) and int(answer.reason_code) == code
+    assert arrive(link, PingReqPacket()) == []
+
+
+@pytest.mark.parametrize(
+    "levels", ["0-0", "900-901", "1", "1-", "-1", "a-b", "1-1-1", "0-99999999999999999999"]
+)
+def test_a_peer_with_no_level_in_common_is_told_so_and_what_to_do(levels: str) -> None:
+    link = opened()
+    effects = arrive(link, greeting(user_properties=[("cluster", "north"), ("levels", levels)]))
+    answer = words(effects)
+    assert isinstance(answer, ConnAckPacket) and int(answer.reason_code) == 0x84
+    assert answer.reason_str is not None and "upgrade the older one" in answer.reason_str
+    assert not any(isinstance(each, LinkUp) for each in effects)
+
+
+@pytest.mark.parametrize("levels", ["1-1", "0-1", "1-7", "0-9"])
+def test_a_peer_with_a_level_in_common_is_welcome(levels: str) -> None:
+    link = opened()
+    arrive(link, greeting(user_properties=[("cluster", "north"), ("levels", levels)]))
+    assert link.state == "up"
+
+
+def test_links_speak_mqtt_5() -> None:
+    effects = opened().handle(PacketArrived(packet=greeting(), version=V311), 0)
+    assert int(words(effects).reason_code) == 0x84
+
+
+def test_the_first_word_is_connect() -> None:
+    assert words(arrive(opened(), PingReqPacket())) is None
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        SubscribePacket(1, [TopicFilter("#")]),
+        UnsubscribePacket(1, ["#"]),
+        PublishPacket("a", b"", qos=QoS.AT_LEAST_ONCE, packet_id=1),
+        greeting(),
+        PingRespPacket(),
+    ],
+)
+def test_a_link_carries_messages_and_nothing_else(packet: Packet) -> None:
+    answer = words(arrive(up(), packet))
+    assert isinstance(answer, DisconnectPacket) and int(answer.reason_code) == 0x82
+
+
+def test_a_sign_of_life_is_answered() -> None:
+    assert arrive(up(), PingReqPacket()) == [SendPacket(packet=PingRespPacket())]
+
+
+def test_a_peer_that_is_silent_is_given_up() -> None:
+    link = up()
+    link.heard(4 * S)
+    assert link.handle(TimerFired(name=KEEP_ALIVE), 6 * S) == [SetTimer(name=KEEP_ALIVE, delay_us=4 * S)]
+    assert int(words(link.handle(TimerFired(name=KEEP_ALIVE), 10 * S)).reason_code) == 0x8D
+
+
+def test_nobody_is_silent_for_ever() -> None:
+    for asked_s in (0, 65_535):
+        welcome, _, timer = arrive(opened(), greeting(keep_alive=asked_s))
+        assert isinstance(welcome, SendPacket) and isinstance(welcome.packet, ConnAckPacket)
+        assert welcome.packet.server_keep_alive == KEEP_ALIVE_MAX_S
+        assert isinstance(timer, SetTimer) and timer.delay_us == KEEP_ALIVE_MAX_S * 3 * S // 2
+
+
+def test_who_does_not_greet_is_given_up() -> None:
+    assert words(opened().handle(TimerFired(name=CONNECT_DEADLINE), 10 * S)) is None
+    assert up().handle(TimerFired(name=CONNECT_DEADLINE), 10 * S) == []
+
+
+def test_how_it_ends() -> None:
+    assert words(arrive(up(), DisconnectPacket())) is None
+    assert words(up().handle(PeerClosed(), 0)) is None
+    assert int(words(up().handle(TakenOver(), 0)).reason_code) == 0x8E
+    assert int(words(up().handle(ServerStopping(), 0)).reason_code) == 0x8B
+    assert words(opened().handle(ServerStopping(), 0)) is None
+    assert int(words(up().handle(WireFailed(error=Malformed("?")), 0)).reason_code) == 0x81
+    assert words(opened().handle(WireFailed(error=Malformed("?")), 0)) is None

@@ -1,0 +1,324 @@
+"""Wills that wait: their time comes, unless somebody knows better by then."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.core.delivery.stored_session import StoredSession
+from tocsin.core.delivery.window import Progress
+from tocsin.core.survival.wills import (
+    ASK_AGAIN_S,
+    ASKS_MAX,
+    Cancel,
+    Told,
+    Verdict,
+    WaitingWills,
+    came_since,
+)
+from tocsin.model.publication import Publication
+from tocsin.wire.replication import Bequest
+
+WILL = Bequest(Publication("gone", b"x", 1, "c"), 7, "b.1.will", "uid", 4)
+
+
+def session(uid: str, epoch: int, left: int = 0) -> StoredSession:
+    return StoredSession("c", uid=uid, expiry_s=60, broker="b", progress=Progress(1), epoch=epoch, left=left)
+
+
+class Waits:
+    """With a clock of its own."""
+
+    def __init__(self, room: int = 1 << 40) -> None:
+        self.room = room  # bytes for each user
+        self.reserved: Counter[str] = Counter()
+        self.now_s = 0
+        self.published: list[Bequest] = []
+        self.slow = False  # whoever publishes says later that it is done
+        self.under_way: list[Told] = []
+        self.settled: list[str] = []
+        self.asked: list[tuple[str, Verdict]] = []
+        self._alarms: dict[int, tuple[int, Callable[[], None]]] = {}
+        self._count = 0
+        self.wills = WaitingWills(self._publish, self._later, self.settled.append, self._reserve)
+
+    def _reserve(self, user: str, size: int) -> Cancel | None:
+        if self.reserved[user] + size > self.room:
+            return None
+        self.reserved[user] += size
+        return lambda: self.reserved.subtract({user: size})
+
+    def _publish(self, will: Bequest, told: Told) -> None:
+        self.published.append(will)
+        if self.slow:
+            self.under_way.append(told)
+        else:
+            told()
+
+    def _later(self, delay_s: int, act: Callable[[], None]) -> Cancel:
+        self._count += 1
+        number = self._count
+        self._alarms[number] = (self.now_s + delay_s, act)
+
+        def cancel() -> None:
+            self._alarms.pop(number, None)
+
+        return cancel
+
+    def wait(self, seconds: int) -> None:
+        self.now_s += seconds
+        for number, (at_s, act) in sorted(self._alarms.items(), key=lambda item: item[1][0]):
+            if at_s <= self.now_s and number in self._alarms:
+                del self._alarms[number]
+                act()
+
+    def doubt(self, client: str, will: Bequest, verdict: Verdict) -> None:
+        assert will == Bequest(WILL.publication, 10, WILL.record_id, WILL.session, WILL.epoch)
+        self.asked.append((client, verdict))
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_who_has_to_be_asked_is_asked_when_its_time_has_come_and_believed(lives: bool) -> None:
+    waits = Waits()
+    waits.wills.delay("c", WILL, 10, doubt=waits.doubt)
+    waits.wait(9)
+    assert waits.asked == []
+    waits.wait(1)
+    [(client, verdict)] = waits.asked
+    assert client == "c" and waits.published == [] and len(waits.wills) == 1
+    verdict(lives)
+    assert len(waits.published) == (not lives) and waits.settled == ["c"] and len(waits.wills) == 0
+    verdict(False)
+    assert len(waits.published) == (not lives), "once"
+
+
+def test_nobody_is_asked_of_a_client_that_is_known_to_live() -> None:
+    waits = Waits()
+    waits.wills.delay("c", WILL, 10, unless=lambda: True, doubt=waits.doubt)
+    waits.wait(10)
+    assert waits.asked == [] and waits.published == [] and waits.settled == ["c"]
+
+
+def test_what_becomes_known_while_somebody_is_asked_counts_too() -> None:
+    waits, known = Waits(), list[bool]()
+    waits.wills.delay("c", WILL, 10, unless=lambda: bool(known), doubt=waits.doubt)
+    waits.wait(10)
+    known.append(True)
+    waits.asked[0][1](False)
+    assert waits.published == [] and waits.settled == ["c"]
+
+
+def test_a_client_that_comes_while_somebody_is_asked_lives_whatever_the_answer() -> None:
+    waits = Waits()
+    waits.wills.delay("c", WILL, 10, doubt=waits.doubt)
+    waits.wait(10)
+    waits.wills.came("c", back=True)
+    waits.wills.delay("c", WILL, 10)
+    waits.asked[0][1](False)
+    assert waits.published == [] and len(waits.wills) == 1, "the answer is of the will before"
+    waits.wait(10)
+    assert len(waits.published) == 1
+
+
+@pytest.mark.parametrize(
+    ("stored", "came"),
+    [
+        (None, False),
+        (session("uid", 4), False),
+        (session("uid", 5), True),
+        (session("another", 1), True),
+        (session("uid", 4, left=3), False),
+        (session("uid", 4, left=4), True),
+    ],
+)
+def test_a_client_has_come_since_if_its_session_was_taken_since_or_it_went_in_order(
+    stored: StoredSession | None, came: bool
+) -> None:
+    assert came_since(WILL, stored) is came
+    assert came_since(Bequest(WILL.publication), stored) is False, "nothing is known of its session"
+
+
+def test_another_users_session_under_the_same_id_says_nothing_of_a_client() -> None:
+    hers = msgspec.structs.replace(WILL, owner="alice")
+    his = msgspec.structs.replace(session("another", 1), owner="mallory")
+    assert not came_since(hers, his)
+    assert came_since(hers, msgspec.structs.replace(his, owner="alice"))
+
+
+def test_another_user_that_comes_under_the_same_id_leaves_a_will_waiting() -> None:
+    waits = Waits()
+    waits.wills.delay("c", msgspec.structs.replace(WILL, owner="alice"), 10)
+    for back in (True, False):
+        waits.wills.came("c", "mallory", back=back)
+        waits.wills.came("c", back=back)
+    assert len(waits.wills) == 1 and waits.published == []
+    waits.wills.came("c", "alice", back=True)
+    assert len(waits.wills) == 0 and waits.published == []
+
+
+def test_wills_of_a_copy_wait_however_many_they_are() -> None:
+    waits = Waits(room=1)
+    for client in "abc":
+        waits.wills.delay(client, WILL, 10, of="north-1")
+    assert len(waits.wills) == 3 and waits.published == []
+
+
+def owned(user: str, payload: bytes = b"x") -> Bequest:
+    return msgspec.structs.replace(WILL, owner=user, publication=Publication("gone", payload, 1, "c"))
+
+
+def test_wills_that_find_no_room_are_published_at_once_and_others_wait() -> None:
+    waits = Waits(room=100_000)
+    waits.wills.delay("a", owned("alice", bytes(60_000)), 10)
+    waits.wills.delay("b", owned("alice", bytes(60_000)), 10)
+    waits.wills.delay("m", owned("mallory"), 10)
+    assert [will.owner for will in waits.published] == ["alice"] and len(waits.wills) == 2
+    assert waits.reserved["alice"] > 60_000 > waits.reserved["mallory"] > 0
+
+
+def test_what_a_will_reserved_is_given_back_when_it_is_in_the_log_and_not_before() -> None:
+    waits = Waits(room=100_000)
+    waits.slow = True
+    waits.wills.delay("c", owned("alice"), 10)
+    before = waits.reserved["alice"]
+    waits.wait(10)
+    assert waits.reserved["alice"] == before > 0
+    waits.under_way.pop()()
+    assert waits.reserved["alice"] == 0
+
+
+def test_a_will_without_delay_is_counted_until_it_is_in_the_log() -> None:
+    waits = Waits(room=100_000)
+    waits.slow = True
+    waits.wills.give_out("c", owned("alice"))
+    assert waits.reserved["alice"] > 0
+    waits.under_way.pop()()
+    assert waits.reserved["alice"] == 0
+
+
+def test_what_a_will_reserved_is_given_back_when_its_client_comes() -> None:
+    waits = Waits(room=100_000)
+    waits.wills.delay("c", owned("alice"), 10)
+    waits.wills.came("c", "alice", back=True)
+    assert waits.reserved["alice"] == 0 and waits.published == []
+
+
+def test_a_will_is_settled_when_it_is_in_the_log_and_not_when_it_is_given_out() -> None:
+    waits = Waits()
+    waits.slow = True
+    waits.wills.delay("c", WILL, 10)
+    waits.wait(10)
+    assert len(waits.published) == 1 and waits.settled == []
+    assert waits.wills.unsettled("c") == waits.published[0], "backups go on knowing it"
+    waits.wills.came("c", back=True)
+    assert waits.settled == [], "nothing stops it any more"
+    waits.under_way.pop()()
+    assert waits.settled == ["c"] and waits.wills.unsettled("c") is None
+
+
+def test_a_will_without_delay_is_not_settled_before_it_is_in_the_log_either() -> None:
+    waits = Waits()
+    waits.slow = True
+    waits.wills.give_out("c", WILL)
+    assert waits.wills.unsettled("c") == WILL and waits.published == [WILL] and len(waits.wills) == 0
+    waits.under_way.pop()()
+    assert waits.settled == ["c"] and waits.wills.unsettled("c") is None
+
+
+def test_a_client_is_settled_when_the_last_of_its_wills_is() -> None:
+    waits = Waits()
+    waits.slow = True
+    waits.wills.give_out("c", WILL)
+    second = Bequest(WILL.publication, 3, "b.2.will")
+    waits.wills.delay("c", second, 3)
+    assert waits.wills.unsettled("c") == second
+    waits.under_way.pop()()
+    assert waits.settled == [], "the second one waits"
+    waits.wait(3)
+    waits.under_way.pop()()
+    assert waits.settled == ["c"]
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_who_does_not_know_yet_is_asked_again(answer: bool) -> None:
+    waits, answers = Waits(), [answer, None, None]
+    waits.wills.delay("c", WILL, 10, unless=lambda: answers.pop())
+    waits.wait(10)
+    waits.wait(ASK_AGAIN_S)
+    assert waits.published == [] and waits.settled == [] and len(waits.wills) == 1
+    waits.wait(ASK_AGAIN_S)
+    assert answers == [] and len(waits.published) == (not answer) and waits.settled == ["c"]
+
+
+def test_who_never_knows_is_not_asked_for_ever_but_the_store_is() -> None:
+    waits = Waits()
+    waits.wills.delay("c", WILL, 10, unless=lambda: None, doubt=waits.doubt)
+    waits.wait(10)
+    for _ in range(ASKS_MAX):
+        assert waits.asked == []
+        waits.wait(ASK_AGAIN_S)
+    assert len(waits.asked) == 1 and waits.published == []
+
+
+def test_a_client_that_comes_while_nobody_knows_lives() -> None:
+    waits = Waits()
+    waits.wills.delay("c", WILL, 10, unless=lambda: None)
+    waits.wait(10)
+    waits.wills.came("c", back=True)
+    waits.wait(ASK_AGAIN_S * (ASKS_MAX + 1))
+    assert waits.published == [] and waits.settled == ["c"]
+
+
+steps = st.one_of(
+    st.tuples(st.just("delay"), st.sampled_from("ab"), st.integers(0, 5)),
+    st.tuples(st.just("came"), st.sampled_from("ab"), st.booleans()),
+    st.tuples(st.just("wait"), st.just(""), st.integers(1, 4)),
+)
+
+
+@given(st.lists(steps, max_size=30))
+def test_each_will_is_published_or_dropped_as_a_list_of_them_says(script: list[tuple[str, str, int]]) -> None:
+    waits, model, published = Waits(), dict[str, tuple[int, bytes]](), list[bytes]()
+    for number, (what, client, value) in enumerate(script):
+        if what == "wait":
+            waits.wait(value)
+            due = sorted((at_s, each) for each, (at_s, _) in model.items() if at_s <= waits.now_s)
+            published += [model.pop(each)[1] for _, each in due]
+        elif what == "came":
+            waits.wills.came(client, back=bool(value))
+            if client in model:
+                payload = model.pop(client)[1]
+                published += [] if value else [payload]
+        else:
+            payload = b"%d" % number
+            waits.wills.delay(client, Bequest(Publication("gone", payload, 1, client)), value)
+            if client in model:
+                published.append(model.pop(client)[1])
+            model[client] = (waits.now_s + value, payload)
+    assert sorted(each.publication.payload for each in waits.published) == sorted(published)
+    assert len(waits.wills) == len(model)
+
+
+def test_of_two_wills_of_one_session_the_client_came_since_it_left_the_older_one() -> None:
+    newer = msgspec.structs.replace(WILL, epoch=WILL.epoch + 1, record_id="b.2.will")
+    for order in ((WILL, newer), (newer, WILL)):
+        waits = Waits()
+        for will, broker in zip(order, ("north", "south"), strict=True):
+            waits.wills.delay("c", will, 10, of=broker)
+        assert waits.published == []
+        waits.wait(10)
+        assert [each.record_id for each in waits.published] == ["b.2.will"]
+
+
+def test_of_two_wills_of_which_nobody_knows_which_is_the_older_both_are_published() -> None:
+    other = msgspec.structs.replace(WILL, session="", record_id="b.2.will")
+    waits = Waits()
+    waits.wills.delay("c", WILL, 10, of="north")
+    waits.wills.delay("c", other, 10, of="south")
+    waits.wait(10)
+    assert [each.record_id for each in waits.published] == ["b.1.will", "b.2.will"]
