@@ -32,6 +32,8 @@ from tocsin.store.nats_protocol import Incoming, frame, subscribe, unsubscribe
 
 DIAL_S: Final = 2.0  # for one server to let us in
 DIAL_AGAIN_S: Final = 0.25  # after all servers were tried: a restarted server is back within a second
+# A server that reads its accounts again refuses whoever is in the middle of logging in, with a key that it knows.
+REFUSALS_BELIEVED: Final = 3
 LOOK_S: Final = 0.5  # between looks at files that may be replaced
 WARN_S: Final = 20.0  # between lines of log about servers that are away
 SEND_BUFFER_MAX_BYTES: Final = 64 << 20  # what may wait for the socket: eight appends of the largest size
@@ -166,12 +168,23 @@ class Connection:
         """Connect, or ``StoreUnavailable`` (no server) or ``Refused`` (a server that does not let us in)."""
         try:
             async with asyncio.timeout(deadline_s):
-                while not await self._try_servers():  # noqa: ASYNC110  nobody tells when a server starts
-                    await asyncio.sleep(DIAL_AGAIN_S)
+                await self._first_dial()
         except TimeoutError:
             words = f"{', '.join(self._urls)}: {self._problem}"
             raise StoreUnavailable("connect to the store", words) from None
         self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="store keeper")
+
+    async def _first_dial(self) -> None:
+        refusals = 0
+        while True:
+            try:
+                if await self._try_servers():
+                    return
+            except Refused:
+                refusals += 1
+                if refusals == REFUSALS_BELIEVED:
+                    raise
+            await asyncio.sleep(DIAL_AGAIN_S)  # nobody tells when a server starts
 
     async def close(self) -> None:
         if self.closed:

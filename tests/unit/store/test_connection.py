@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
 from tocsin.errors import Refused, StoreUnavailable
-from tocsin.store.connection import Connection, Mailbox, NotSent, Unanswered
+from tocsin.store.connection import REFUSALS_BELIEVED, Connection, Mailbox, NotSent, Unanswered
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.login import Login
 from tocsin.store.nats_protocol import Incoming
+from tocsin.store.nkeys import make_seed
 
 
 @pytest.fixture
@@ -66,6 +68,44 @@ async def test_nothing_is_sent_without_a_connection(connection: Connection) -> N
 async def test_no_server_is_said_in_words() -> None:
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1"):
         await JetStreamStore.connect(["nats://127.0.0.1:1"], deadline_s=0.3)
+
+
+class Door:
+    """A server that refuses so many log-ins, then lets everybody in."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+        self.dialled = 0
+        self.served = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.dialled += 1
+        answer = b"-ERR 'Authorization Violation'\r\n" if self.dialled <= self.refusals else b"PONG\r\n"
+        writer.write(b'INFO {"nonce":"abc"}\r\n')
+        with contextlib.suppress(ConnectionError):
+            while line := await reader.readline():
+                if line == b"PING\r\n":
+                    writer.write(answer)
+        writer.close()
+        self.served += 1
+
+
+@pytest.mark.parametrize("refusals", [1, REFUSALS_BELIEVED - 1, REFUSALS_BELIEVED])
+async def test_a_refusal_is_believed_when_it_is_repeated(refusals: int) -> None:
+    door = Door(refusals)
+    async with await asyncio.start_server(door.serve, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        connection = Connection([f"nats://127.0.0.1:{port}"], Login(seed=make_seed()), "test")
+        if refusals < REFUSALS_BELIEVED:
+            await connection.open(10)
+            assert connection.connected
+        else:
+            with pytest.raises(Refused, match="does not know the key"):
+                await connection.open(10)
+        assert door.dialled == min(refusals + 1, REFUSALS_BELIEVED)
+        await connection.close()
+        while door.served < door.dialled:
+            await asyncio.sleep(0.01)
 
 
 async def test_a_store_that_cannot_be_is_refused() -> None:
