@@ -178,14 +178,18 @@ def test_of_those_who_came_lately_only_so_many_are_remembered() -> None:
 )
 def test_it_counts_as_a_list_would(steps: list[tuple[str, str, int, str]]) -> None:
     machine, now_us = TakeoverMachine(Nothing(), 1), 0
-    recent: set[str] = set()  # who has come
+    came_us: dict[str, int] = {}
+    meanwhile_us: dict[str, int] = {}  # broker → when it was last stood in for without a leader's word
     places: dict[str, tuple[int, int, list[str]]] = {}  # broker → epoch, when, who is awaited
     for step, broker, epoch, client in steps:
         match step:
             case "in":
                 machine.handle(stood_in(epoch, standing(broker + client), broker=broker), now_us)
                 if broker not in places or places[broker][0] < epoch:
-                    elsewhere = broker + client in recent
+                    if epoch == MEANWHILE:
+                        meanwhile_us[broker] = now_us
+                    counts_us = min(now_us - RECENT_US, meanwhile_us.get(broker, now_us))
+                    elsewhere = came_us.get(broker + client, counts_us - 1) >= counts_us
                     places[broker] = (epoch, now_us, [] if elsewhere else [broker + client])
             case "down" | "meanwhile over":
                 only = step != "down"
@@ -196,12 +200,11 @@ def test_it_counts_as_a_list_would(steps: list[tuple[str, str, int, str]]) -> No
                     del places[broker]
             case "came":
                 machine.handle(ClientCame(client=broker + client, broker="z"), now_us)
-                recent.add(broker + client)
+                came_us[broker + client] = now_us
                 if broker in places and broker + client in places[broker][2]:
                     places[broker][2].remove(broker + client)
             case "later":
                 now_us += AWAITED_US // 2 + 1
-                recent.clear()
     awaited = sum(len(who) for _, at_us, who in places.values() if now_us - at_us <= AWAITED_US)
     found = machine.statistics(now_us)
     assert (found["standing_in"], found["awaited"]) == (len(places), awaited)
