@@ -66,6 +66,17 @@ def test_five_thousand_seeds_break_nothing() -> None:
     assert [outcome for outcome in run_many("survival", 0, 5_000, jobs=2) if outcome.broken] == []
 
 
+# Seeds that broke something, and what they found.
+FOUND: dict[int, str] = {
+    250: "a client that had lost its connection acknowledged what it read over the next, before CONNACK",
+}
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_a_seed_that_found_a_bug_breaks_nothing(seed: int) -> None:
+    assert run(find("survival"), seed).broken is None
+
+
 # ── plans of their own ───────────────────────────────────────────────────────────────────────────────────────
 
 NORTH = ("north-1", "north-2", "north-spare")

@@ -62,11 +62,16 @@ class Arrivals:
 
     def begin(self, resumed: bool) -> None:
         """There is a connection; ``resumed``: in the same session as the one before."""
+        self.interrupt()
         self._claims = resumed
-        self._unclaimed.clear()  # they come again
         if not resumed:
             self._taken.clear()
         self._repeats.begin(resumed)
+
+    def interrupt(self) -> None:
+        """There is no connection: what came over the last one is not acknowledged over the next before it is repeated.
+        Its broker does not know yet what it has sent, and would have us forget a QoS 2 message and repeat it then."""
+        self._unclaimed.clear()  # they come again
         for taken in self._taken.values():
             taken.repeated = False
 

@@ -69,6 +69,7 @@ class Session:
 
     def interrupted(self, error: TocsinError) -> list[Effect]:
         self._window = 0
+        self.arrivals.interrupt()
         flushes = [packet_id for packet_id, each in self._requests.items() if each.what == FLUSH]
         return [Answered(packet_id, error) for packet_id in flushes if self._requests.pop(packet_id)]
 

@@ -201,6 +201,27 @@ def test_what_is_settled_between_a_break_and_its_repeat_is_acknowledged_with_tha
     assert made.arrive(packet(1, qos=qos, duplicate=True)) == [answer]
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_nothing_is_acknowledged_while_there_is_no_connection(qos: int) -> None:
+    made = begun("#")
+    message = packet(1, qos=qos)
+    made.arrive(message)
+    made.interrupt()
+    assert settle(made, message) == []
+    made.begin(True)
+    answer = PubAckPacket(1) if qos == 1 else PubRecPacket(1)
+    assert made.arrive(packet(1, qos=qos, duplicate=True)) == [answer]
+
+
+def test_what_nobody_has_claimed_is_given_to_nobody_while_there_is_no_connection() -> None:
+    made = begun(resumed=True)
+    made.arrive(packet(1, "a"))
+    made.interrupt()
+    assert want(made, "a") == []
+    made.begin(True)
+    assert takers(made.arrive(packet(1, "a", duplicate=True))) == [("a",)]
+
+
 def test_another_message_with_a_number_that_was_used_is_new() -> None:
     made = begun("#")
     for qos in (1, 2):

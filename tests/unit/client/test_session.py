@@ -298,9 +298,13 @@ class Run:
         if self.broker.out:
             self.carry_out(self.session.heard(self.broker.out.popleft()))
 
-    def break_(self, *, crash: bool) -> None:
+    def break_(self, *, crash: bool, reading: bool) -> None:
         self.to_broker.clear()
         self.session.interrupted(BROKEN)
+        if reading:
+            for name in self.inboxes:
+                self.reads(name)
+            assert not self.to_broker, "nothing is said while there is no connection"
         if crash:
             self.broker.forget_acknowledgements(self.acknowledged[-2:])
         answer = self.broker.connect(resumed=True)
@@ -319,7 +323,7 @@ class Run:
 
 
 SAYING = ("publish 1", "publish 2", "deliver 1", "deliver 2", "read 0", "read 1")
-STEPS = st.sampled_from((*SAYING, "client", "client", "broker", "broker", "break", "crash"))
+STEPS = st.sampled_from((*SAYING, "client", "client", "broker", "broker", "break", "pause", "crash"))
 
 
 @settings(max_examples=500, deadline=None)
@@ -340,7 +344,7 @@ def test_over_breaks_every_message_is_read_once_and_every_request_answered_once(
             case "broker":
                 run.step_broker()
             case _:
-                run.break_(crash=word == "crash")
+                run.break_(crash=word == "crash", reading=word == "pause")
     run.drain()
     for name, numbers in run.read.items():
         assert numbers == [each for each in run.delivered if name == f"t/{each % 2}"], "once each, in order"
