@@ -163,15 +163,21 @@ class Messages(Sessions):
 
 
 class Shared(Invariant):
-    """Who asks with a query, or as a member of a group, gets everything that is stored since; of a group one does."""
+    """Who asks with a query, or as a member of a group, gets everything that is stored since; of a group one does.
+
+    A query may miss what is stored while no coordinator knows of the stream: messages do not wait for a coordinator
+    that does not answer, and those who would have heard *joined* may miss them (the reference of streams).
+    """
 
     name = "a query and a group get everything, at QoS 2 once"
 
-    def __init__(self, written: Written, subscribers: Sequence[Subscriber]) -> None:
+    def __init__(self, brokers: Brokers, written: Written, subscribers: Sequence[Subscriber]) -> None:
+        self._brokers = brokers
         self._written = written
         self._subscribers = {each.name: each for each in subscribers}
         self._since: dict[str, int] = {}  # who, or which group → what is stored behind it is due
         self._told: dict[tuple[str, Key], int] = {}
+        self._unannounced: dict[int, None] = {}  # positions of messages that did not wait for a coordinator
 
     def attach(self, world: World) -> None:
         log = world.store.logs[LOG.name]
@@ -181,6 +187,13 @@ class Shared(Invariant):
 
         world.observers.on_say("joined", begin)
         world.observers.on_say("told", self._look)
+        world.observers.on_entry(LOG.name, self._on_entry)
+
+    def _on_entry(self, entry: Entry) -> None:
+        if said_reference(entry.subject) is None:
+            publication = decode_publication(entry.payload)
+            if self._brokers.is_unkept(publication.client, publication.topic):
+                self._unannounced[entry.position] = None
 
     def _who(self, name: str) -> str:
         return self._subscribers[name].group or name
@@ -199,7 +212,8 @@ class Shared(Invariant):
                 if not matches(subscriber.due, topic):
                     continue
                 told = self._told.get((who, key), 0)
-                if position > self._since[who] and not told:
+                due = position > self._since[who] and (subscriber.group or position not in self._unannounced)
+                if due and not told:
                     self.broken(f"{who} was never told of {key}, which is stored at {position}")
                 if qos == subscriber.qos == 2 and told > 1:
                     self.broken(f"{who} was told of {key} {told} times, at QoS 2")

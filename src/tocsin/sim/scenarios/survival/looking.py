@@ -110,6 +110,11 @@ class Running:
         """Whether clients are served provisionally: what they are told is not stored."""
         return self._parts.provisional.cut_off
 
+    def is_unkept(self, client: str, topic: str) -> bool:
+        """Whether a client that is here said something of a stream that no coordinator has, and messages go on."""
+        here = self._parts.clients.present.get(client)
+        return here is not None and here.delivery.is_unkept(topic)
+
     def is_void(self, will_id: str) -> bool:
         return self._replication.backup.is_void(will_id)
 
@@ -227,6 +232,12 @@ class Brokers:
         store = self.world.store
         cell = store.tables[SESSIONS.name].get(session_key(client), store.clock_us)
         return None if cell is None else decode_session(cell.value)
+
+    def is_unkept(self, client: str, topic: str) -> bool:
+        """Whether a client's stream is known to no coordinator, as its broker says, or its session."""
+        session = self.session(client)
+        stored = session is not None and topic in session.unkept_streams
+        return stored or any(each.is_unkept(client, topic) for each in self.running())
 
 
 def _raise(broken: InvariantBroken) -> None:

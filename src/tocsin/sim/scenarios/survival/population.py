@@ -160,7 +160,7 @@ def promises(brokers: Brokers, programs: tuple[Program, ...], setting: Setting) 
         written,
         AcknowledgedIsDurable(written),
         Messages(brokers, written, residents),
-        Shared(written, [each for each in programs if isinstance(each, Subscriber)]),
+        Shared(brokers, written, [each for each in programs if isinstance(each, Subscriber)]),
         NothingGivenUp(brokers, written, residents),
         OnlyUnsettledAgain(brokers, written, residents),
         ToldOnce(written, [each for each in listeners if not getattr(each, "group", "")]),
