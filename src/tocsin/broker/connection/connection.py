@@ -455,7 +455,8 @@ class Connection(asyncio.Protocol):
                 self._shell.carry_out(effect)
 
     def acknowledge(self, packet: SubAckPacket, refused: Refused) -> None:
-        note = DEGRADED if self._durable.provisional.cut_off else None
+        degraded = self._durable.provisional.cut_off or self.delivery.provisional
+        note = DEGRADED if degraded else None
         self.send(self._session.amended(packet, refused, note) if refused or note else packet)
 
     def send(self, packet: Packet) -> None:

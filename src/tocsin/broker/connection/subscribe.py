@@ -11,8 +11,9 @@
 ``acknowledge`` gathers what there is to wait for in one task. If there is nothing, SUBACK goes out at once and no task
 is made. Then come retained messages and listings.
 
-If the store cannot be reached (``hurry``), SUBACK and UNSUBACK do not wait until something is stored: that is later. A
-client joins a group only when its subscription is stored, so a SUBSCRIBE with a shared filter does wait.
+If the store cannot be reached (``hurry``), SUBACK and UNSUBACK do not wait until something is stored: that is later. If
+the store is back before they go out, because they waited for something else, they do wait. A client joins a group only
+when its subscription is stored, so a SUBSCRIBE with a shared filter does wait.
 
 A client that comes back is a member of its groups again before it is welcomed (``rejoin``). So the packet ids of what
 it has of each group are known before any is used.
@@ -82,6 +83,30 @@ class _Asked:
         self.begin = begin  # to be done after SUBACK
 
 
+class _Saving:
+    """What a client has changed, on its way into the store. ``hurries``: its answer goes out if that is cut off."""
+
+    __slots__ = ("_waiter", "done", "hurries")
+
+    def __init__(self, hurries: bool) -> None:
+        self.hurries = hurries
+        self.done = False  # it is stored
+        self._waiter: asyncio.Future[None] | None = None
+
+    def settle(self) -> None:
+        self.done = True
+        self.wake()
+
+    def wake(self) -> None:
+        if self._waiter is not None:
+            _settle(self._waiter)
+
+    async def wait(self) -> None:
+        """Return when it is stored, or may not be for long."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
+
+
 class ClientSubscriber:
     """Carries out what one client subscribes to, and sends its SUBACKs when they are true."""
 
@@ -111,8 +136,8 @@ class ClientSubscriber:
         self._groups: dict[str, None] = {}  # those that it is, or is to be, a member of
         self._holds = False  # it has, or had, a channel
         self._asked: list[_Asked] = []  # of the SUBSCRIBE at hand
-        # Wait for the store; not if it cannot be reached. Made when needed: most clients need none.
-        self._unsure: set[asyncio.Future[None]] | None = None
+        # Answers wait for these, in order. Made when needed: most clients need none.
+        self._unsure: dict[_Saving, None] | None = None
         self._ended = False
 
     @property
@@ -273,16 +298,14 @@ class ClientSubscriber:
         else:
             self._answer(packet, asked)
 
-    async def _acknowledge(
-        self, packet: SubAckPacket, asked: list[_Asked], stored: asyncio.Future[None] | None
-    ) -> None:
-        if stored is not None:
-            await self._until(stored)
+    async def _acknowledge(self, packet: SubAckPacket, asked: list[_Asked], stored: _Saving | None) -> None:
+        await self._until(stored)
         waiting = [(each, each.ready()) for each in asked if each.ready is not None]
         problems = await asyncio.gather(*(ready for _, ready in waiting))
         for (each, _), problem in zip(waiting, problems, strict=True):
             each.problem = problem
         await self._synced()
+        await self._until(stored)
         self._answer(packet, asked)
 
     def _answer(self, packet: SubAckPacket, asked: list[_Asked]) -> None:
@@ -302,37 +325,35 @@ class ClientSubscriber:
         else:
             send()
 
-    async def _confirm(self, send: Act, stored: asyncio.Future[None] | None) -> None:
-        if stored is not None:
-            await self._until(stored)
+    async def _confirm(self, send: Act, stored: _Saving | None) -> None:
+        await self._until(stored)
         await self._synced()
+        await self._until(stored)
         send()
 
-    def _stored(self, *, hurries: bool = True) -> asyncio.Future[None] | None:
-        """Wait until what was changed is stored; None: it is, or the store cannot be reached, and it is later."""
-        if hurries and self._durable.provisional.cut_off:
-            return None
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._client.delivery.when_durable(lambda: _settle(stored))
-        if stored.done():
-            return None
-        if hurries:
-            if self._unsure is None:
-                self._unsure = set()
-            self._unsure.add(stored)
-        return stored
+    def _stored(self, *, hurries: bool = True) -> _Saving | None:
+        """What is to be waited for until what was changed is stored; None: it is."""
+        saving = _Saving(hurries)
+        self._client.delivery.when_durable(saving.settle)
+        return None if saving.done else saving
 
-    async def _until(self, stored: asyncio.Future[None]) -> None:
-        try:
-            await stored
-        finally:
-            if self._unsure is not None:
-                self._unsure.discard(stored)
+    async def _until(self, saving: _Saving | None) -> None:
+        """Return when it is stored; or, if it hurries, when the store cannot be reached: then it is later."""
+        if saving is None:
+            return
+        while not saving.done and not (saving.hurries and self._durable.provisional.cut_off):
+            if self._unsure is None:
+                self._unsure = {}
+            self._unsure[saving] = None
+            try:
+                await saving.wait()
+            finally:
+                del self._unsure[saving]
 
     def hurry(self) -> None:
         """The store cannot be reached."""
-        for stored in self._unsure or ():
-            _settle(stored)
+        for saving in self._unsure or ():
+            saving.wake()
 
     async def _synced(self) -> None:
         """Return when the backups know of the client what is so now."""
@@ -422,9 +443,7 @@ class ClientSubscriber:
             if problem is not None:  # it does not exist, or has other parameters
                 return problem, SubAckReasonCode.TOPIC_FILTER_INVALID
             held = self._hold(asked)
-            stored = self._stored(hurries=False)
-            if stored is not None:
-                await stored
+            await self._until(self._stored(hurries=False))
         await asyncio.wait((held,))
         full = held.exception()
         return None if full is None else (str(full), QUOTA_EXCEEDED)

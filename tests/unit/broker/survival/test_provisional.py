@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from mqtt5 import (
 )
 
 from tests.unit.broker.harness import Door, Peer, until
+from tocsin.broker.survival.replication import Replicating
 from tocsin.config import Limits
 from tocsin.core.delivery.stored_session import StoredSession, decode_session, encode_session, session_key
 from tocsin.errors import StoreUnavailable
@@ -215,6 +216,27 @@ async def test_a_client_that_goes_before_it_is_known_that_the_store_is_cut_off_i
     assert coming_in is not None
     await until(lambda: not len(coming_in))
     assert broker.provisional.statistics()["provisional"] == 0
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_an_answer_that_waits_for_backups_waits_for_a_store_that_is_back(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
+    peer, _ = await broker.come()
+    await subscribe(peer, "old")
+    await broker.cut()
+    synced: list[Callable[[], None]] = []
+    broker.door.parts.replication.active = True
+    monkeypatch.setattr(Replicating, "when_synced", lambda self, client, act: synced.append(act))
+    peer.send(SubscribePacket(2, [TopicFilter("new")]) if wanted else UnsubscribePacket(2, ["old"]))
+    await until(lambda: bool(synced))
+    broker.provisional._table = broker.table.table
+    await until(lambda: not broker.provisional.cut_off)
+    synced[0]()
+    broker.table.cut = False  # the session is written when that is tried again
+    answer = await peer.next()
+    assert isinstance(answer, SubAckPacket | UnsubAckPacket) and answer.reason_str is None
+    assert set((await broker.cell()).subscriptions) == ({"old", "new"} if wanted else set())
 
 
 async def test_a_suback_that_waits_for_the_store_is_sent_when_it_is_cut_off(broker: Broker) -> None:
