@@ -28,7 +28,7 @@ from tocsin.broker.connection.subscribe import ClientSubscriber
 from tocsin.broker.connection.turns import MUCH_BYTES, SLICE
 from tocsin.broker.connection.writer import ClientWriter
 from tocsin.broker.streams.registry import will_id
-from tocsin.broker.survival.provisional import DEGRADED
+from tocsin.broker.survival.provisional import DEGRADED, GIVEN_UP
 from tocsin.core.access.rights import Rights
 from tocsin.core.budgets.budget import OVERHEAD_BYTES, Kind, Refusal
 from tocsin.core.delivery.stored_session import StoredSession
@@ -415,7 +415,7 @@ class Connection(asyncio.Protocol):
             case SendPacket(packet=SubAckPacket() as packet):
                 self.subscriber.acknowledge(packet)
             case SendPacket(packet=UnsubAckPacket() as packet):
-                self.subscriber.confirm(partial(self.send, packet))
+                self.subscriber.confirm(partial(self._confirm, packet))
             case SendPacket(packet=packet):
                 self.send(packet)
             case Commit() if self.delivery.provisional:
@@ -455,9 +455,16 @@ class Connection(asyncio.Protocol):
                 self._shell.carry_out(effect)
 
     def acknowledge(self, packet: SubAckPacket, refused: Refused) -> None:
-        degraded = self._durable.provisional.cut_off or self.delivery.provisional
-        note = DEGRADED if degraded else None
+        note = DEGRADED if self._degraded else None
         self.send(self._session.amended(packet, refused, note) if refused or note else packet)
+
+    def _confirm(self, packet: UnsubAckPacket) -> None:
+        self.send(self._session.noted(packet, GIVEN_UP) if self._degraded else packet)
+
+    @property
+    def _degraded(self) -> bool:
+        """Whether what the client is told of its subscriptions is not stored."""
+        return self._durable.provisional.cut_off or self.delivery.provisional
 
     def send(self, packet: Packet) -> None:
         if self._transport is not None and not self.outlet.answer(encode(packet, self._session.version)):

@@ -41,6 +41,7 @@ AT_ONCE: Final = 32  # sessions that are settled at a time
 RECORDS_MAX: Final = 100_000  # some kilobyte each; those that came first go first
 
 DEGRADED: Final = "degraded: this cluster is cut off; the subscription is in force here, and is stored later"
+GIVEN_UP: Final = "degraded: this cluster is cut off; the subscription is gone here, and from the store later"
 SETTLES: Final = "a provisional session is written over what was known of it"
 
 Act = Callable[[], None]

@@ -174,6 +174,12 @@ class Conversation:
         fits = fitting([full], self._version, self._send_max_bytes) is not None
         return full if fits else SubAckPacket(packet.packet_id, codes)
 
+    def noted(self, packet: UnsubAckPacket, note: str) -> UnsubAckPacket:
+        """An UNSUBACK with a note, if the client wants notes and it fits."""
+        full = UnsubAckPacket(packet.packet_id, packet.reason_codes, reason_str=note)
+        fits = self._explains and fitting([full], self._version, self._send_max_bytes) is not None
+        return full if fits else packet
+
     # ── what the shell did ──────────────────────────────────────────────────────────────────────────────────
 
     def committed(self, event: Committed) -> list[Effect]:

@@ -48,6 +48,7 @@ from mqtt5 import (
     Packet,
     PublishPacket,
     SubAckPacket,
+    UnsubAckPacket,
     Will,
 )
 
@@ -157,6 +158,10 @@ class Session(TableMachine):
         """A SUBACK of which the shell cannot serve some, by index: the subscription, why, and the code. ``note`` is of
         all."""
         return packet if self._conversation is None else self._conversation.amended(packet, refused, note)
+
+    def noted(self, packet: UnsubAckPacket, note: str) -> UnsubAckPacket:
+        """An UNSUBACK with a note, if the client wants notes and it fits."""
+        return packet if self._conversation is None else self._conversation.noted(packet, note)
 
     def _resuming(self, call: str) -> Conversation:
         if self.state != "resuming" or self._conversation is None:

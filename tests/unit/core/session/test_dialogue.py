@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from mqtt5 import (
     ConnectPacket,
@@ -149,6 +151,20 @@ def test_a_client_that_wants_no_reasons_gets_none() -> None:
     session = connected(request_problem_info=False)
     assert sent(arrive(session, SubscribePacket(1, [TopicFilter("a/b/c/d/e")]))).reason_str is None
     assert sent(arrive(session, message(1, 1, "$x"))).reason_str is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "noted"),
+    [({}, True), ({"request_problem_info": False}, False), ({"max_packet_size": 30}, False)],
+)
+def test_an_unsuback_has_a_note_if_the_client_wants_it_and_it_fits(
+    fields: dict[str, Any], noted: bool
+) -> None:
+    session, note = connected(**fields), "stored later" * 3
+    packet = sent(arrive(session, UnsubscribePacket(1, ["a"])))
+    found = session.noted(packet, note)
+    assert (found.packet_id, found.reason_codes) == (1, packet.reason_codes)
+    assert found.reason_str == (note if noted else None)
 
 
 def test_a_filter_that_the_client_may_not_subscribe_to_is_refused_shared_or_not() -> None:

@@ -102,7 +102,7 @@ class SessionsLast(Sessions):
 
 class SubscriptionsAreStored(Sessions):
     """What SUBACK and UNSUBACK said is in the session's cell, whoever writes it, until the client says otherwise, or
-    the session is over."""
+    the session is over; unless they said *degraded*, as a broker does that cannot reach the store."""
 
     name = "what was acknowledged of a subscription stays so, whoever has the client"
 
@@ -126,13 +126,9 @@ class SubscriptionsAreStored(Sessions):
 
     def _hear(self, client: Address, say: Say, known: dict[tuple[str, str], str]) -> None:
         session = self._brokers.session(client)
-        if session is not None and not self._is_provisional(client):
+        if session is not None and say.facts["stored"]:
             known[client, str(say.facts["topic_filter"])] = session.uid
             self.written("store", session)
-
-    def _is_provisional(self, client: str) -> bool:
-        """Whether the client may be served without the store, which it is told: then nothing is promised."""
-        return any(each.is_cut_off and each.life(client) is not None for each in self._brokers.running())
 
     def written(self, node: Address, session: StoredSession) -> None:
         for (client, name), uid in self._left.items():

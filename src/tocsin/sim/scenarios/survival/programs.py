@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 from typing import Any, Final
 
-from mqtt5 import ConnAckPacket, Packet, PublishPacket
+from mqtt5 import ConnAckPacket, Packet, PublishPacket, SubAckPacket, UnsubAckPacket
 
+from tocsin.broker.survival.provisional import DEGRADED, GIVEN_UP
 from tocsin.client import AsyncClient, Message
 from tocsin.client.subscription import Subscription
 from tocsin.core.links.dialler import TAKEN_OVER
@@ -87,6 +88,10 @@ class WatchedClient(AsyncClient):
                 topic=packet.topic,
                 connection=self._program.connections,
             )
+        if isinstance(packet, SubAckPacket | UnsubAckPacket):
+            asked = self._session._requests.get(packet.packet_id)
+            if asked is not None and isinstance(asked.what, str):
+                self._program.degraded[asked.what] = packet.reason_str in (DEGRADED, GIVEN_UP)
         super().line_heard(packet)
 
     def line_down(self, down: Down) -> None:
@@ -130,6 +135,7 @@ class Program:
         self.known = False  # it knows that it has a session
         self.at = ""  # the node that it is connected to; empty if to none
         self.instance = 0  # how often it was begun
+        self.degraded: dict[str, bool] = {}  # filter → whether its last answer said that it is stored later
 
     def _client(self, process: SimulatedProcess, **options: Any) -> WatchedClient:
         self.instance += 1
@@ -327,14 +333,14 @@ class Resident(Listener):
         self._wanted[name] = None
         self._say(process, "subscribing", topic_filter=name)
         held[name] = await client.subscribe(name, qos=self.qos)
-        self._say(process, "subscribed", topic_filter=name)
+        self._say(process, "subscribed", topic_filter=name, stored=not self.degraded[name])
         reading.append(asyncio.create_task(self._read(process, name, held[name])))
 
     async def _unsubscribe(self, process: SimulatedProcess, name: str, held: dict[str, Subscription]) -> None:
         self._wanted.pop(name, None)
         self._say(process, "unsubscribing", topic_filter=name)
         await held.pop(name).close()
-        self._say(process, "unsubscribed", topic_filter=name)
+        self._say(process, "unsubscribed", topic_filter=name, stored=not self.degraded[name])
 
 
 class Mortal(Program):
