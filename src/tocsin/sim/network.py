@@ -160,7 +160,8 @@ class Network:
 
     def delay_us(self, sender: Address, receiver: Address) -> int:
         """One trip's latency with the weather's share, for traffic that a transport keeps whole, as the store's."""
-        path = self._paths.get(sender, {}).get(receiver) or self.path(sender, receiver)
+        paths = self._paths.get(sender)
+        path = (None if paths is None else paths.get(receiver)) or self.path(sender, receiver)
         delay = path.quantiles[self._chance.bits(QUANTILE_BITS)]
         if self.weather:
             for weather in self.weather:

@@ -27,7 +27,7 @@ class Endless(RuntimeError):
 
 
 class _Handle(asyncio.Handle):
-    """The same, made without a look at whether the loop is debugged."""
+    """The same, made and cancelled without a look at whether the loop is debugged."""
 
     __slots__ = ()
 
@@ -41,6 +41,32 @@ class _Handle(asyncio.Handle):
         self._cancelled = False
         self._repr = None
         self._source_traceback = None
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._callback = self._args = None  # type: ignore[assignment]  # what it would have called need not stay
+
+
+class _Timer(asyncio.TimerHandle):
+    """Likewise. The loop passes a cancelled one over when its time comes."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, at_us: int, callback: Callable[..., Any], args: Any, loop: VirtualLoop, context: Context | None
+    ) -> None:
+        self._when = at_us / MILLION
+        self._scheduled = True
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+    cancel = _Handle.cancel
 
 
 class _Task(asyncio.Task[Any]):
@@ -70,7 +96,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def run(self, now_us: int) -> None:
         """Do all that can be done at this time."""
-        self._now_us = max(now_us, self._now_us)
+        if now_us > self._now_us:
+            self._now_us = now_us
         before = events._get_running_loop()
         events._set_running_loop(self)
         try:
@@ -142,7 +169,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return self._call_at_us(self._now_us + max(0, round(delay * MILLION)), callback, args, context)
+        delay_us = round(delay * MILLION)
+        return self._call_at_us(
+            self._now_us + delay_us if delay_us > 0 else self._now_us, callback, args, context
+        )
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -152,13 +182,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def _call_at_us(
         self, at_us: int, callback: Callable[..., Any], args: Any, context: Context | None
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(at_us / MILLION, callback, args, self, context)
+        handle = _Timer(at_us, callback, args, self, context)
         self._made += 1
         heapq.heappush(self._timers, (at_us, self._made, handle))
         return handle
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is passed over when its time comes."""
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)

@@ -92,7 +92,9 @@ class SimulatedProcess:
             raise self._loop.failed
         if self._ends is not None and self._ends.done():
             self.do(Stop(reason=self._end(self._ends)))
-        self._wake_later()
+        next_us = self._loop.next_us
+        if next_us != self._wakes_us:
+            self._wake_at(next_us)
         effects, self._out = self._out, []
         return effects
 
@@ -109,33 +111,44 @@ class SimulatedProcess:
             self._out.clear()
 
     def _take(self, event: Event) -> None:
-        match event:
-            case Started(incarnation=incarnation):
-                self.incarnation = incarnation
-                self._chance.seed(incarnation)
-                self._ends = self._loop.create_task(self._main(self))
-            case TimerFired():
-                self._wakes_us = None
-            case Stored(request=request, value=value):
-                self.store.done(request, value)
-            case StoreFailed(request=request, error=error):
-                self.store.failed(request, error)
-            case Followed(log=log, entry=entry):
-                self.store.followed(log, entry)
-            case Watched(table=table, change=change):
-                self.store.watched(table, change)
-            case Said() | Answered():
-                self._loop.call_soon(self.store.bus.hear, event)
-            case Received(sender=sender, message=message, cause=cause):
-                # From a machine that is a node itself, as the coordinators are: over the bus, in an envelope.
-                said = Said(subject=self._hears, payload=encode_envelope(sender, cause, message))
-                self._loop.call_soon(self.store.bus.hear, said)
-            case Do(act=act):
-                self._loop.call_soon(act)
-            case Accepted() | Opened() | Arrived() | Closed():
-                self._loop.call_soon(self.sockets.hear, event)
-            case _:
-                raise AssertionError(f"{event} is not for a process")
+        take = _TAKE.get(type(event))
+        if take is None:
+            raise AssertionError(f"{event} is not for a process")
+        take(self, event)
+
+    def _start(self, event: Started) -> None:
+        self.incarnation = event.incarnation
+        self._chance.seed(event.incarnation)
+        self._ends = self._loop.create_task(self._main(self))
+
+    def _on_timer(self, event: TimerFired) -> None:
+        self._wakes_us = None
+
+    def _on_stored(self, event: Stored) -> None:
+        self.store.done(event.request, event.value)
+
+    def _on_failed(self, event: StoreFailed) -> None:
+        self.store.failed(event.request, event.error)
+
+    def _on_followed(self, event: Followed) -> None:
+        self.store.followed(event.log, event.entry)
+
+    def _on_watched(self, event: Watched) -> None:
+        self.store.watched(event.table, event.change)
+
+    def _on_bus(self, event: Said | Answered) -> None:
+        self._loop.call_soon(self.store.bus.hear, event)
+
+    def _on_received(self, event: Received) -> None:
+        """From a machine that is a node itself, as the coordinators are: over the bus, in an envelope."""
+        payload = encode_envelope(event.sender, event.cause, event.message)
+        self._loop.call_soon(self.store.bus.hear, Said(subject=self._hears, payload=payload))
+
+    def _on_do(self, event: Do) -> None:
+        self._loop.call_soon(event.act)
+
+    def _on_connection(self, event: Accepted | Opened | Arrived | Closed) -> None:
+        self._loop.call_soon(self.sockets.hear, event)
 
     def _end(self, ends: asyncio.Task[None]) -> str:
         """Why the process ends; a supervisor may start it again. What is no error of ours is a bug, and raised."""
@@ -150,10 +163,7 @@ class SimulatedProcess:
             return str(group.exceptions[0])
         return "its main function has returned"
 
-    def _wake_later(self) -> None:
-        next_us = self._loop.next_us
-        if next_us == self._wakes_us:
-            return
+    def _wake_at(self, next_us: int | None) -> None:
         self._wakes_us = next_us
         if next_us is None:
             self.do(CancelTimer(name=WAKE))
@@ -164,6 +174,24 @@ class SimulatedProcess:
         """A line of its log."""
         cause = str(facts.pop("cause", self._cause))
         self.do(Say(text=text, level=level, facts=facts, cause=cause))
+
+
+_TAKE: Final[dict[type[Event], Callable[[SimulatedProcess, Any], None]]] = {
+    Started: SimulatedProcess._start,
+    TimerFired: SimulatedProcess._on_timer,
+    Stored: SimulatedProcess._on_stored,
+    StoreFailed: SimulatedProcess._on_failed,
+    Followed: SimulatedProcess._on_followed,
+    Watched: SimulatedProcess._on_watched,
+    Said: SimulatedProcess._on_bus,
+    Answered: SimulatedProcess._on_bus,
+    Received: SimulatedProcess._on_received,
+    Do: SimulatedProcess._on_do,
+    Accepted: SimulatedProcess._on_connection,
+    Opened: SimulatedProcess._on_connection,
+    Arrived: SimulatedProcess._on_connection,
+    Closed: SimulatedProcess._on_connection,
+}
 
 
 def _route(logger: Any, method: str, event: Any) -> Any:

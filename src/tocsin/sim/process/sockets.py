@@ -156,8 +156,11 @@ class VirtualTransport(asyncio.Transport):
     # ── what the world tells ────────────────────────────────────────────────────────────────────────────────
 
     def arrived(self, data: bytes) -> None:
-        self._arrived.append(data)
-        self._read_on()
+        if self._paused or self._arrived:
+            self._arrived.append(data)
+            self._read_on()
+        elif not self._closing:
+            self.protocol.data_received(data)
 
     def _read_on(self) -> None:
         while self._arrived and not self._paused and not self._closing:
@@ -240,6 +243,12 @@ class Sockets:
     def hear(self, event: Accepted | Opened | Arrived | Closed) -> None:
         """Something happened on a connection."""
         transport = self._transports.get(event.connection)
+        if type(event) is Arrived:
+            if transport is not None:
+                transport.arrived(event.data)
+            elif event.connection in self._early:
+                self._early[event.connection].append(event.data)
+            return
         match event:
             case Accepted(connection=connection, port=port, proof=proof):
                 listening = self._listening.get(port)
@@ -252,11 +261,6 @@ class Sockets:
                 if (waits := self._dialled.get(connection)) is not None and not waits.done():
                     self._early[connection] = []
                     waits.set_result(proof)
-            case Arrived(connection=connection, data=data):
-                if transport is not None:
-                    transport.arrived(data)
-                elif connection in self._early:
-                    self._early[connection].append(data)
             case Closed(connection=connection, reason=reason):
                 if (waits := self._dialled.get(connection)) is not None and not waits.done():
                     waits.set_exception(ConnectionRefusedError(111, reason))

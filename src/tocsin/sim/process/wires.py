@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from tocsin.core.machine import Event, Received
@@ -152,8 +151,8 @@ class Wires:
         name, data = effect.connection, effect.data
         connection = self._connections.get(name)
         if connection is not None:
-            other = connection.other(sender)
-            self._carry(connection, other.node.address, Arrived(connection=name, data=data))
+            arrived = Arrived(connection=name, data=data)
+            self._carry_to(connection, connection.other(sender), connection.ends[sender], arrived)
 
     def _hang_up(self, sender: Address, effect: HangUp) -> None:
         name = effect.connection
@@ -165,12 +164,17 @@ class Wires:
             self._carry(connection, other.node.address, Closed(connection=name, reason="closed by the peer"))
 
     def _carry(self, connection: _Connection, to: Address, event: Event) -> None:
-        end = connection.ends[to]
-        delay_us = self._delay_us(connection.other(to).node.address, to)
-        end.last_us = max(self._world.now_us + delay_us, end.last_us)
-        end.under_way.append((end.last_us, event))
+        self._carry_to(connection, connection.ends[to], connection.other(to), event)
+
+    def _carry_to(self, connection: _Connection, end: _End, sender: _End, event: Event) -> None:
+        schedule = self._world.schedule
+        at_us = schedule.now_us + self._world.network.delay_us(sender.node.address, end.node.address)
+        if at_us < end.last_us:
+            at_us = end.last_us
+        end.last_us = at_us
+        end.under_way.append((at_us, event))
         if len(end.under_way) == 1:
-            self._world.schedule.at(end.last_us, self._arrive, connection, end)
+            schedule.at(at_us, self._arrive, connection, end)
 
     def _arrive(self, connection: _Connection, end: _End) -> None:
         if not end.under_way:
@@ -307,13 +311,11 @@ class Wires:
         way = (sender, receiver)
         delay_us = network.delay_us(sender, STORE) + network.delay_us(STORE, receiver)
         at_us = self._last_us[way] = max(self._world.now_us + delay_us, self._last_us.get(way, 0))
-        self._world.schedule.at(
-            at_us, partial(self._hand_over, event), node, node.life if life is None else life
-        )
+        self._world.schedule.at(at_us, self._hand_over, node, (node.life if life is None else life, event))
 
-    def _hand_over(self, event: Event, node: Node, life: int) -> None:
+    def _hand_over(self, node: Node, life_and_event: tuple[int, Event]) -> None:
         if not self._cut(STORE, node.address) and node.status is not Status.ASLEEP:
-            self._world.answer(node, (life, event))
+            self._world.answer(node, life_and_event)
 
     # ── the way ─────────────────────────────────────────────────────────────────────────────────────────────
 
