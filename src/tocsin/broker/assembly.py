@@ -67,6 +67,11 @@ class Host(Protocol):
     @property
     def settings(self) -> Settings: ...
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody hears the reports: figures are gathered for somebody only."""
+        ...
+
     def report(self, state: State, **facts: object) -> None:
         """Say how the broker is; ``problem="…"`` among the facts says why it is degraded."""
         ...
@@ -292,9 +297,7 @@ class Broker:
         if self._member.state == "joining":
             self._host.report("starting", problem="waiting for the coordinator's routes")
             return
-        facts: dict[str, Any] = {"clients": self.parts.listener.clients, **self.parts.statistics()}
-        if self._spare:
-            facts["stands_for"] = self._own.id
+        facts = self._facts() if self._host.is_heard else {}
         away = [
             f"{link.info.id} ({link.problem}{f'; by way of {link.detour[0]}' if link.detour else ''})"
             for link in self.parts.exchange.peers.failing()
@@ -308,6 +311,12 @@ class Broker:
             self._host.report("degraded", problem="; ".join(problems), **facts)
         else:
             self._host.report("ready", **facts)
+
+    def _facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"clients": self.parts.listener.clients, **self.parts.statistics()}
+        if self._spare:
+            facts["stands_for"] = self._own.id
+        return facts
 
     # ── what the parts ask of each other ────────────────────────────────────────────────────────────────────
 

@@ -70,6 +70,11 @@ class Process:
         """Return once the process has been asked to stop."""
         await self.stopping.wait()
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody hears the reports."""
+        return self.line is not None
+
     def report(self, state: State, **facts: object) -> None:
         """Tell the parent how this process is; ``problem="…"`` among the facts says why it is degraded."""
         self._last = {**facts, "state": state}

@@ -50,6 +50,7 @@ class Unread:
         self._deadline_s = deadline_s
         self._clock = clock
         self._behind: dict[Holder, tuple[int, float]] = {}  # → how much it had read when, last
+        self._anyone = asyncio.Event()  # set while somebody is behind: nobody sweeps for no one
 
     def __len__(self) -> int:
         return len(self._behind)
@@ -57,13 +58,17 @@ class Unread:
     def began(self, holder: Holder) -> None:
         """Bytes wait for it."""
         self._behind[holder] = (holder.count_outbound(), self._clock())
+        self._anyone.set()
 
     def ended(self, holder: Holder) -> None:
         """Nothing waits for it any more; harmless when repeated."""
         self._behind.pop(holder, None)
+        if not self._behind:
+            self._anyone.clear()
 
     async def run(self) -> None:
         while True:
+            await self._anyone.wait()
             await asyncio.sleep(SWEEP_S)
             self.sweep()
 

@@ -51,7 +51,6 @@ BURST_S: Final = 10  # an address may open as many connections at once as it may
 ACCEPT_PAUSE_S: Final = 0.1  # when the process has no descriptor left
 TLS_CLOSE_S: Final = 5.0  # for the peer's last word in TLS
 LINGER_S: Final = 5.0  # for a closed link's last bytes
-LOOK_S: Final = 1.0  # how often the files of certificates are looked at
 AT_MOST_ONCE: Final = QoS.AT_MOST_ONCE
 
 
@@ -172,11 +171,9 @@ class LinkDoor:
     async def _watch(self) -> None:
         """Take up certificates that are replaced; where one is no longer believed, have all shown anew."""
         while True:
-            await asyncio.sleep(LOOK_S)
             believed = self._tls.believed
             try:
-                if not await asyncio.to_thread(self._tls.reload):
-                    continue
+                await self._tls.replaced()
             except OperatorError as error:
                 self._log.error(
                     "changed certificates cannot be used; all stays as it was", problem=str(error)

@@ -14,6 +14,7 @@ no proof, for brokers are known by name wherever they run.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +30,7 @@ BUNDLE: Final = "authority.pem"
 AUTHORITY: Final = "authority.key"
 ISSUED: Final = "issued"
 SCHEME: Final = "tocsin"
+LOOK_S: Final = 1.0  # how often files that are in use are looked at
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -108,6 +110,13 @@ class PeerTls:
         self._signatures = found  # once a change: bad files are complained about once
         self._client, self._current = self._contexts()
         return True
+
+    async def replaced(self) -> None:
+        """Return when the files were replaced, and are read; raises as ``reload`` does."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if await asyncio.to_thread(self.reload):
+                return
 
     def _hand_over(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         connection.context = self._current

@@ -30,11 +30,10 @@ class _Host:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.state: State = "starting"
-        self.facts: dict[str, object] = {}
+        self.is_heard = False
 
     def report(self, state: State, **facts: object) -> None:
-        self.state, self.facts = state, facts
+        """Nobody listens."""
 
     async def stopped(self) -> None:
         await asyncio.get_running_loop().create_future()
@@ -59,8 +58,8 @@ class _Believed:
     believed: frozenset[bytes] = frozenset()
     client = server = cast(ssl.SSLContext, object())
 
-    def reload(self) -> bool:
-        return False
+    async def replaced(self) -> None:
+        await asyncio.get_running_loop().create_future()
 
 
 def identity(settings: Settings, broker: str) -> str:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
+from tocsin.broker.door import overdue
 from tocsin.broker.door.overdue import PATIENCE_S, Packets, Unread
 from tocsin.core.budgets.budget import Bounds, Budget, Kind, Refusal
 
@@ -50,6 +55,25 @@ def test_who_reads_nothing_for_too_long_has_to_go_and_who_reads_a_little_has_not
     assert stuck.stalls == [10.0] and slow.stalls == [] and len(unread) == 1
     unread.ended(slow)
     assert len(unread) == 0
+
+
+async def test_whoever_is_behind_is_swept_also_after_nobody_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overdue, "SWEEP_S", 0)
+    clock, both = Clock(), budget()
+    unread = Unread(10.0, clock)
+    running = asyncio.create_task(unread.run())
+    for client in (Client(both), Client(both)):
+        await turns()
+        unread.began(client)
+        clock.now += 10.0
+        await turns()
+        assert client.stalls == [10.0] and len(unread) == 0
+    running.cancel()
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 def test_the_oldest_incomplete_packet_goes_for_want_of_room_if_it_is_old_enough() -> None:

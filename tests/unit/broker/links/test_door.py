@@ -20,6 +20,7 @@ from tocsin.config import Limits
 from tocsin.core.links import incoming as incoming_link
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
 from tocsin.model.versions import Levels
+from tocsin.runtime.security import credentials
 from tocsin.runtime.security.authority import Authority
 from tocsin.runtime.security.credentials import PeerTls
 from tocsin.wire.connect import V5
@@ -264,7 +265,7 @@ async def test_a_standby_in_anothers_place_shows_its_own_certificate() -> None:
 async def test_new_certificates_are_taken_up_and_an_authority_that_is_gone_ends_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_door, "LOOK_S", 0.01)
+    monkeypatch.setattr(credentials, "LOOK_S", 0.01)
     authority = Authority.open_or_make(tmp_path, NETWORK)
     tls = {name: PeerTls(authority.ensure(name, role="broker")) for name in ("a", "b")}
     heard = Heard()
