@@ -14,12 +14,18 @@ from typing import Final
 import msgspec
 
 from tocsin.broker.parts import Parts
+from tocsin.core.budgets.budget import Kind
 from tocsin.model.publication import Publication
 from tocsin.runtime.machines.clock import monotonic_s
 
 EVERY_S: Final = 10.0  # mosquitto's default
 ROOT: Final = "$SYS/broker/"
 MOSQUITTOS_RETAINED: Final = "retained messages/count"  # the one name of mosquitto's that has a blank
+
+
+@cache
+def _budget_topic(kind: Kind, figure: str) -> str:
+    return f"budget/{kind.name.lower()}/{figure}"
 
 
 @cache
@@ -122,7 +128,7 @@ class SysTopics:
     def _budgets(self) -> dict[str, str]:
         """Of each budget what is used, may be, was at most, and how often there was no room."""
         return {
-            f"budget/{kind.name.lower()}/{name}": str(value)
+            _budget_topic(kind, name): str(value)
             for kind, figure in self._parts.exchange.budget.figures().items()
             for name, value in msgspec.structs.asdict(figure).items()
         }

@@ -29,16 +29,21 @@ class RefugePlan:
     """Ranks live brokers by how well they can take clients in."""
 
     def __init__(self) -> None:
+        self._given: tuple[tuple[BrokerInfo, ...], dict[str, int]] | None = None  # of which the rest is made
         self._ranked: tuple[BrokerInfo, ...] = ()
         self._by_cluster: dict[str, list[BrokerInfo]] = {}
         self._homes: dict[str, BrokerInfo] = {}  # those with room, by id and by address
         self._checksums: dict[tuple[str, ...], int] = {}  # of choices that were made since then, by their ids
 
     def rank(self, brokers: Iterable[BrokerInfo], loads: Mapping[str, int]) -> None:
-        """These brokers are there, and so full, in thousandths."""
+        """These brokers are there, and so full, in thousandths. Nothing is done where that was so before."""
+        given = (tuple(brokers), dict(loads))
+        if given == self._given:
+            return
+        self._given = given
         able = [
             each
-            for each in brokers
+            for each in given[0]
             if each.entrances and each.role != Role.STANDBY and loads.get(each.id, 0) < FULL
         ]
         able.sort(key=lambda each: (each.role != Role.EDGE, loads.get(each.id, 0) // STEP, each.id))

@@ -158,6 +158,7 @@ class SimulatedBus:
     def __init__(self, process: SimulatedProcess) -> None:
         self._process = process
         self._subscriptions: list[tuple[str, Subscription]] = []
+        self._hearing: dict[str, tuple[Subscription, ...]] = {}  # the same by subject, as far as it was heard
         self._services: list[Service] = []
         self._questions = 0
         self._asked: dict[int, asyncio.Future[bytes | None]] = {}
@@ -172,11 +173,13 @@ class SimulatedBus:
         assert group is None, "no broker shares a subscription of the bus"
         subscription = (subject, Subscription())
         self._subscriptions.append(subscription)
+        self._hearing.clear()
         self._process.do(Subscribe(pattern=subject))
         try:
             yield subscription[1]
         finally:
             self._subscriptions.remove(subscription)
+            self._hearing.clear()
             self._leave(subject)
 
     @asynccontextmanager
@@ -232,9 +235,13 @@ class SimulatedBus:
                 if rules.matches(service.subject, event.subject):
                     service.take(message, reply)
             return
-        for pattern, subscription in self._subscriptions:
-            if rules.matches(pattern, event.subject):
-                subscription.offer(message)
+        hearing = self._hearing.get(event.subject)
+        if hearing is None:
+            hearing = self._hearing[event.subject] = tuple(
+                each for pattern, each in self._subscriptions if rules.matches(pattern, event.subject)
+            )
+        for subscription in hearing:
+            subscription.offer(message)
 
 
 class SimulatedStore:

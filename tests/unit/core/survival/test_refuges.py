@@ -63,6 +63,16 @@ def test_the_nearest_then_the_emptiest_with_room_are_chosen(
         assert plan.news(asking, checksum(chosen) + 1) == chosen
 
 
+def test_a_broker_that_fills_up_is_no_refuge_from_the_next_ranking_on() -> None:
+    brokers, loads = [broker(name) for name in "abc"], {"b": 0}
+    plan = RefugePlan()
+    plan.rank(brokers, loads)
+    assert plan.of(brokers[0]) == (brokers[1], brokers[2])
+    loads["b"] = FULL
+    plan.rank(brokers, loads)
+    assert plan.of(brokers[0]) == (brokers[2],)
+
+
 def test_clients_are_spread_over_the_brokers_of_one_cluster() -> None:
     near = [broker(name, entrances=(Entrance(Scheme.MQTT, f"{name}:1"),)) for name in "ab"]
     far = broker("c", "south", entrances=(Entrance(Scheme.MQTT, "c:1"),))
