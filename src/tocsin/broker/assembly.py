@@ -33,13 +33,13 @@ from tocsin.core.coordination.participant.signals import (
     AwaitDispatch,
     BackupsKnown,
     Deposed,
+    DestinationsChanged,
     Dispatched,
     Leaving,
     Loaded,
     MeasureLinks,
     Orphaned,
     Promoted,
-    RefugesChanged,
     RoutesChanged,
     SendHome,
     StandDown,
@@ -202,12 +202,13 @@ class Broker:
             results=results,
             member=self._member,
             post=self._driver.post,
-            elsewhere=self._elsewhere,
+            refuge=self._refuge,
+            destinations=self._destinations,
             redirects=self._redirects,
         )
 
     def _redirects(self, isolation: Isolation) -> Redirects:
-        return Redirects(self._own, self._driver.post, self._all_elsewhere, isolation.stands_in_for)
+        return Redirects(self._own, self._driver.post, self._destinations, isolation.stands_in_for)
 
     async def _attend(self, listening: Mapping[str, socket.socket]) -> None:
         """Let clients in; then say how it goes, for ever. Who asks for retained messages may have to wait for them."""
@@ -353,16 +354,16 @@ class Broker:
                 self.parts.isolation.adopted()
             case MeasureLinks():
                 self.parts.exchange.peers.measure(lambda: self._look_at_links(asked=True))
-            case RefugesChanged():
+            case DestinationsChanged():
                 self.parts.listener.tell_visitors()
             case SendHome(client=client, server_reference=reference):
                 self.parts.clients.send_home(client, reference)
             case _:
                 self.parts.exchange.heed(effect)
 
-    def _elsewhere(self, scheme: Scheme) -> str | None:
+    def _refuge(self, scheme: Scheme) -> str | None:
         self._sent_away += 1
-        return self._member.elsewhere(scheme, self._sent_away, now_us())
+        return self._member.refuge(scheme, self._sent_away, now_us())
 
-    def _all_elsewhere(self, scheme: Scheme) -> list[str]:
-        return self._member.all_elsewhere(scheme, self.parts.listener.clients, now_us())
+    def _destinations(self, scheme: Scheme) -> list[str]:
+        return self._member.destinations(scheme, self.parts.listener.clients, now_us())

@@ -125,7 +125,8 @@ class Ports:
     results: ResultFiles | None  # None: the pipeline is asked for results
     member: Participant
     post: Callable[[Event], None]  # hands an event to the participant
-    elsewhere: Callable[[Scheme], str | None]  # the server for a client of some scheme that cannot be here
+    refuge: Callable[[Scheme], str | None]  # the server for a client of some scheme that there is no room for
+    destinations: Callable[[Scheme], list[str]]  # the servers for clients of a broker that is lost or stops
     redirects: Callable[[Isolation], Redirects | None]
 
 
@@ -379,7 +380,8 @@ class Parts:
             self.ownership,
             ports.guard,
             rights_changed=self._rights_changed,
-            elsewhere=ports.elsewhere,
+            refuge=ports.refuge,
+            destinations=ports.destinations,
             redirects=ports.redirects(self.isolation),
         )
         self.link_door = LinkDoor(ports.security, limits, self.exchange, self.gossip.hear)

@@ -228,7 +228,8 @@ class Door:
             results=self._results,
             member=self.participant,
             post=self._post,
-            elsewhere=self.refuges.get,
+            refuge=self.refuges.get,
+            destinations=lambda scheme: [self.refuges[scheme]] if scheme in self.refuges else [],
             redirects=lambda isolation: self._redirects,
         )
 

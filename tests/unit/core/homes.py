@@ -22,7 +22,7 @@ from mqtt5 import (
 )
 
 from tocsin.core.coordination.participant.heartbeat import Heartbeat
-from tocsin.core.coordination.participant.signals import GuestCame, GuestWent, RefugesChanged, SendHome
+from tocsin.core.coordination.participant.signals import DestinationsChanged, GuestCame, GuestWent, SendHome
 from tocsin.core.links.dialler import DEADLINE, RETRY, Dialler
 from tocsin.core.links.signals import Dial, Dialled, HangUp, Heard, Lost
 from tocsin.core.machine import CancelTimer, Event, SetTimer, Started, TimerFired
@@ -34,7 +34,7 @@ from tocsin.core.survival.homes import (
     PROPERTY_STAY,
     SERVERS_TOPIC,
 )
-from tocsin.core.survival.refuges import RefugePlan
+from tocsin.core.survival.refuges import RefugePlan, reference, references
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
 from tocsin.wire.control import Beat, Pulse
 
@@ -144,9 +144,9 @@ class Process:
 
     def change(self, info: BrokerInfo) -> None:
         """Stop under one name, in good order, and go on under another."""
-        refuges = self.heart.elsewhere(MQTT, 0, self._world.now_us)
+        there = reference(self.heart.refuges(self._world.now_us), MQTT, 0)
         for call in list(self.calls.values()):
-            self.end(call, next(iter(refuges), None))
+            self.end(call, there)
         if self._world.members.get(self.info.id) is self:
             del self._world.members[self.info.id]
         self._break()
@@ -202,7 +202,7 @@ class Process:
         assert call.connect is not None
         home = dict(call.connect.user_properties)[PROPERTY_HOME]
         self.heart.note(GuestCame(client=call.client.name, home=home, scheme=MQTT))
-        servers = self.heart.elsewhere(MQTT, len(self.calls), self._world.now_us)
+        servers = references(self.heart.refuges(self._world.now_us), MQTT, len(self.calls))
         told = [(PROPERTY_BROKER, self.info.id), *((PROPERTY_SERVER, each) for each in servers)]
         call.inbox.append(ConnAckPacket(user_properties=told))
         call.state = "in"
@@ -224,8 +224,8 @@ class Process:
                         self.deaf = False
                     elif call is not None and call.state == "in":
                         self.end(call, reference)
-                case RefugesChanged():
-                    servers = " ".join(self.heart.elsewhere(MQTT, 0, self._world.now_us)).encode()
+                case DestinationsChanged():
+                    servers = " ".join(references(self.heart.refuges(self._world.now_us), MQTT, 0)).encode()
                     for call in self.calls.values():
                         if call.state == "in":
                             call.inbox.append(PublishPacket(SERVERS_TOPIC, servers))

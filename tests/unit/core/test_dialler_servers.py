@@ -190,6 +190,34 @@ def test_when_its_broker_is_gone_it_goes_to_those_that_the_broker_told_it_of() -
     assert dialler.state == "waiting"
 
 
+def test_servers_that_its_broker_named_come_before_the_rest_of_its_list() -> None:
+    dialler = Dialler(GREETING, redial=True, follow=True, servers=3, home="here:1883")
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=told(("server", "local:1"), ("server", "remote:1"))), 0)
+    dialler.handle(Lost(reason="killed"), 0)
+    seen = dials(dialler.handle(TimerFired(name=RETRY), 0))
+    for _ in range(4):
+        seen += dials(dialler.handle(Lost(reason="refused"), 0))
+    assert seen == [(None, 0), (("local", 1), 0), (("remote", 1), 0), (None, 1), (None, 2)]
+    assert dialler.state == "dialling" and dials(dialler.handle(Lost(reason="refused"), 0)) == []
+
+
+def test_a_redirect_uses_the_log_in_of_the_server_that_gave_it() -> None:
+    dialler = Dialler(GREETING, redial=True, follow=True, servers=2, home="here:1883")
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=told(("server", "a:1"), ("server", "b:1"))), 0)
+    dialler.handle(Lost(reason="killed"), 0)
+    dialler.handle(TimerFired(name=RETRY), 0)
+    for _ in range(3):
+        dialler.handle(Lost(reason="refused"), 0)
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=told()), 0)  # the second of its own list, which names nobody
+    moved = DisconnectPacket(reason_code=DisconnectReasonCode.USE_ANOTHER_SERVER, server_reference="c:1")
+    assert dials(dialler.handle(Heard(packet=moved), 0)) == [(("c", 1), 1)]
+
+
 def test_a_link_says_nothing_of_a_home_and_learns_of_no_servers() -> None:
     dialler = Dialler(GREETING, redial=True)
     dialler.handle(Started(incarnation=1), 0)

@@ -30,11 +30,11 @@ from tocsin.core.coordination.participant.signals import (
     Adopted,
     BackupsKnown,
     Deposed,
+    DestinationsChanged,
     InterestsChanged,
     Leaving,
     Orphaned,
     Promoted,
-    RefugesChanged,
     RoutesChanged,
     StandDown,
     StandIn,
@@ -231,7 +231,7 @@ class Network:
         world.add(LEADER, lambda _disk: self.coordinator)
         world.group(COORDINATOR, (LEADER,))
         self.planner = Planner(world, holdings_of(brokers, world.streams.stream("holdings")))
-        for kind in (RoutesChanged, RefugesChanged, Orphaned, Adopted):
+        for kind in (RoutesChanged, DestinationsChanged, Orphaned, Adopted):
             world.own(kind, lambda address, effect: None)
         world.own(BackupsKnown, self._tell)
         world.own(StandIn, self._tell)

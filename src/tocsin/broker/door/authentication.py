@@ -43,7 +43,7 @@ MOMENT_S: Final = 0.01  # so that a timer does not fire before its time by anoth
 
 
 class Authenticator:
-    """Asks connections who they are. ``clients`` are those who are in; ``elsewhere`` is where clients of a scheme can
+    """Asks connections who they are. ``clients`` are those who are in; ``refuge`` is where clients of a scheme can
     go if there are too many, ``sent_on`` where one is waited for. If it ``asks``, whoever comes has to be ``entitled``
     to its client id, as a user."""
 
@@ -52,7 +52,7 @@ class Authenticator:
         admission: Admission,
         guard: Guard,
         clients: Clients,
-        elsewhere: Callable[[Scheme], str | None],
+        refuge: Callable[[Scheme], str | None],
         sent_on: Callable[[Authenticate, Scheme], str | None] = lambda asked, scheme: None,
         *,
         asks: bool,
@@ -62,7 +62,7 @@ class Authenticator:
         self._admission = admission
         self._guard = guard
         self._clients = clients
-        self._elsewhere = elsewhere
+        self._refuge = refuge
         self._sent_on = sent_on
         self._asks = asks
         self._entitled = entitled
@@ -130,7 +130,7 @@ class Authenticator:
         self, asked: Authenticate, connection: Connection, origin: Origin
     ) -> Authenticated | Rejected | None:
         """Whether a connection may come in. None: that takes a while, and the connection will be told."""
-        answer = self._admission.decide(asked, len(self._clients.present), origin, self._elsewhere)
+        answer = self._admission.decide(asked, len(self._clients.present), origin, self._refuge)
         if isinstance(answer, CheckPassword):
             users = self._guard.users
             assert users is not None, "the policy asks for passwords only where there are users"
@@ -171,7 +171,7 @@ class Authenticator:
         answer: Authenticated | Rejected
         try:
             good = await users.verify(check.user, check.password, origin.address)
-            again = self._admission.decide(asked, len(self._clients.present), origin, self._elsewhere)
+            again = self._admission.decide(asked, len(self._clients.present), origin, self._refuge)
             if isinstance(again, Rejected):  # the broker has filled up meanwhile
                 answer = self._refuse(again, asked)
             elif good:

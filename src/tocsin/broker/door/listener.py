@@ -89,9 +89,12 @@ def listening_socket(host: str, port: int, broker_id: str) -> socket.socket:
 
 
 class Listener:
-    """The door of one broker. ``register`` is who is in, ``guard`` has users, rules and certificates, ``durable`` is
-    what each connection is given. ``elsewhere`` is the server reference for a client of some scheme that cannot be
-    here; ``rights_changed`` is called when the rules may answer otherwise than before."""
+    """The door of one broker.
+
+    ``register`` is who is in, ``guard`` has users, rules and certificates, ``durable`` is what each connection gets.
+    ``refuge`` is the server reference for a client of some scheme that there is no room for, ``destinations`` those for
+    clients of a broker that stops. ``rights_changed`` is called when the rules may answer otherwise than before.
+    """
 
     def __init__(
         self,
@@ -104,7 +107,8 @@ class Listener:
         guard: Guard,
         *,
         rights_changed: Callable[[], None],
-        elsewhere: Callable[[Scheme], str | None],
+        refuge: Callable[[Scheme], str | None],
+        destinations: Callable[[Scheme], list[str]],
         redirects: Redirects | None,
     ) -> None:
         self.own = own
@@ -137,13 +141,13 @@ class Listener:
         self._half_open: dict[Connection, None] = {}  # oldest first; those in a TLS handshake too
         self._handshakes: dict[Connection, asyncio.Task[None]] = {}
         self._clients = register.present
-        self._elsewhere = elsewhere
+        self._destinations = destinations
         sent_on = redirects.sent_on if redirects is not None else _nowhere
         self._authenticator = Authenticator(
             Admission(limits.connections_max, guard.policy),
             guard,
             register,
-            elsewhere,
+            refuge,
             sent_on,
             asks=ownership.asks,
             entitled=ownership.entitled,
@@ -210,7 +214,7 @@ class Listener:
             task.cancel()
         cause = f"{self.own.id}:stop"
         for connection, origin in tuple(self._connections.items()):
-            reference = self._elsewhere(origin.scheme)
+            reference = next(iter(self._destinations(origin.scheme)), None)
             connection.post(ServerStopping(server_reference=reference, cause=cause))
         self._authenticator.close()
 

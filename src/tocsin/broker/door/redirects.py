@@ -26,20 +26,22 @@ from tocsin.model.versions import UNREADABLE
 
 
 class Redirects:
-    """``elsewhere`` has the servers where clients of a scheme could go, best first; ``stands_in_for`` who takes the
-    place of a broker that is gone."""
+    """Tells clients where to go if this broker is lost, and sends those on whose home is gone.
+
+    ``destinations`` has the servers for clients of a scheme, best first; ``stands_in_for`` the broker that stands in
+    for one that is gone."""
 
     def __init__(
         self,
         own: BrokerInfo,
         post: Callable[[Event], None],
-        elsewhere: Callable[[Scheme], list[str]],
+        destinations: Callable[[Scheme], list[str]],
         stands_in_for: Callable[[str], BrokerInfo | None] = lambda broker: None,
     ) -> None:
         self._own = own
         self._stands_in_for = stands_in_for
         self._post = post
-        self._elsewhere = elsewhere
+        self._destinations = destinations
         self._here: dict[str, Scheme] = {}  # those who said where they are at home → how they came
 
     def sent_on(self, asked: Authenticate, scheme: Scheme) -> str | None:
@@ -65,13 +67,13 @@ class Redirects:
         client = accepted.client_id
         self._here[client] = scheme
         self._post(GuestCame(client=client, home=home, scheme=scheme, cause=accepted.cause))
-        servers = tuple((PROPERTY_SERVER, each) for each in self._elsewhere(scheme))
+        servers = tuple((PROPERTY_SERVER, each) for each in self._destinations(scheme))
         return ((PROPERTY_VERSION, GUEST.text), (PROPERTY_BROKER, self._own.id), *servers)
 
     def news(self) -> Iterator[tuple[str, PublishPacket]]:
         """What to tell those who are here of where they could go now."""
         for client, scheme in self._here.items():
-            yield client, PublishPacket(SERVERS_TOPIC, " ".join(self._elsewhere(scheme)).encode())
+            yield client, PublishPacket(SERVERS_TOPIC, " ".join(self._destinations(scheme)).encode())
 
     def went(self, client: str) -> None:
         if client in self._here:

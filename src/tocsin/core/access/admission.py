@@ -87,12 +87,12 @@ class Admission:
         asked: Authenticate,
         connections: int,
         origin: Origin = UNKNOWN,
-        elsewhere: Callable[[Scheme], str | None] = lambda scheme: None,
+        refuge: Callable[[Scheme], str | None] = lambda scheme: None,
     ) -> Admitted | CheckPassword | Rejected:
-        """Whether a peer may come in, when so many are in already; ``elsewhere`` is where else it could."""
+        """Whether a peer may come in, when so many are in already; ``refuge`` is where else it could."""
         if connections >= self._connections_max:
             reason = f"this broker serves no more than {self._connections_max} clients"
-            reference = elsewhere(origin.scheme)
+            reference = refuge(origin.scheme)
             code = SERVER_BUSY if reference is None else USE_ANOTHER_SERVER
             return _rejected(asked, code, reason, reference)
         return self._decide_client(asked, origin)

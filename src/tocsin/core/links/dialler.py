@@ -9,10 +9,11 @@ States::
                 ▲  └─────────┴────────┴──► waiting ──► dialling      (redial: with back-off, for ever)
                 └── Closing, from anywhere ──► closed ◄── the first failure, if it does not redial
 
-There may be several servers, tried in order. At a failure the dialler dials the next one at once, then the servers
-that the last broker named; after the last server it waits (or ends). After a connection that was up and broke it
-begins at the first server again. But if it gave the first server up because that no longer answered, it begins with
-the second: a frozen process may well accept a connection, through its kernel, and then not answer either.
+There may be several servers, tried in order: the first, then the servers that the last broker named (its backups
+lead them, and have the client's state), then the others. At a failure the dialler dials the next one at once; after
+the last server it waits (or ends). After a connection that was up and broke it begins at the first server again. But
+if it gave the first server up because that no longer answered, it begins with the one behind: a frozen process may
+well accept a connection, through its kernel, and then not answer either.
 
 A dialler that follows redirects has its **home** at the first server. It states its home wherever it connects
 (``PROPERTY_HOME``): the id of that broker, or, before it was ever there, its address. A broker that reads this
@@ -125,8 +126,9 @@ class Dialler(TableMachine):
         self._greeting = greeting
         self._home = home
         self._servers = servers  # how many there are to try …
-        self.told: tuple[Server, ...] = ()  # … and then these
-        self._turn = 0  # the one that is tried
+        self.told: tuple[Server, ...] = ()  # … and these, behind the first of them
+        self._turn = 0  # the one that is tried …
+        self._own = 0  # … and which of ours it is, or (0) was told us
         self._abroad = False  # it is one that another server has named …
         self._stays = False  # … and one of those could not be reached
         self._redial = redial
@@ -155,14 +157,14 @@ class Dialler(TableMachine):
     def _dial_in_turn(self) -> list[Effect]:
         self._referrals = 0
         self._abroad = False
-        if self._turn >= self._servers:
-            return self._dial_at(self.told[self._turn - self._servers])
+        self._own = max(0, self._turn - len(self.told))
+        if 0 < self._turn <= len(self.told):
+            return self._dial_at(self.told[self._turn - 1])
         return self._dial_at(None if self._turn else self._usual)
 
     def _dial_at(self, server: Server | None) -> list[Effect]:
         self.state = "dialling"
-        turn = self._turn if self._turn < self._servers else 0
-        return [Dial(server=server, turn=turn), self._deadline(self._patience_us())]
+        return [Dial(server=server, turn=self._own), self._deadline(self._patience_us())]
 
     def _patience_us(self) -> int:
         return HURRY_US if self._turn + 1 < self._servers + len(self.told) else GREETING_DEADLINE_US

@@ -1,4 +1,10 @@
-"""Refuges: where a broker's clients can go when it stops or is full, as the coordinator chooses.
+"""Where a broker's clients can go: first to its planned backups, then to refuges.
+
+A client is told beforehand where to go if its broker is lost: to the local backup, which has a copy of its state, then
+to the remote one, then to **refuges**. A broker that stops sends its clients the same way. A broker that is full sends
+new clients to a refuge.
+
+The coordinator chooses refuges.
 
 Brokers of the same cluster come first, edge brokers before routing ones, then the one with the most room. A broker that
 is full is no refuge, nor is one that waits to be promoted, or that has no entrance for clients. A **checksum** says
@@ -83,6 +89,16 @@ class RefugePlan:
 def checksum(refuges: Iterable[BrokerInfo]) -> int:
     """Differs (nearly always) if they do, in whichever order they are; 0 for none."""
     return zlib.crc32(b"".join(sorted(map(msgspec.msgpack.encode, refuges))))
+
+
+def destinations(
+    backups: Iterable[BrokerInfo], refuges: Iterable[BrokerInfo], scheme: Scheme, turn: int
+) -> list[str]:
+    """Server references for the clients of a broker that is lost or stops: its backups in their order, then refuges."""
+    planned = [reference((each,), scheme, 0) for each in backups]
+    return list(
+        dict.fromkeys(each for each in (*planned, *references(refuges, scheme, turn)) if each is not None)
+    )
 
 
 def reference(refuges: Iterable[BrokerInfo], scheme: Scheme, turn: int) -> str | None:

@@ -16,17 +16,17 @@ from typing import Final
 
 from tocsin.core.coordination.participant.signals import (
     Adopted,
+    DestinationsChanged,
     GuestCame,
     GuestWent,
     Loaded,
     Orphaned,
-    RefugesChanged,
     SendHome,
 )
 from tocsin.core.machine import Effect
 from tocsin.core.survival import refuges as refuge
 from tocsin.core.survival.homes import Homes
-from tocsin.model.network import BrokerInfo, Scheme
+from tocsin.model.network import BrokerInfo
 from tocsin.wire.control import Beat, Pulse
 
 ANSWERS_US: Final = 1_000_000  # within which a leader answers some beat, if there are any
@@ -105,7 +105,7 @@ class Heartbeat:
         effects = self._adopt(pulse.heard, now_us)
         if pulse.refuges is not None:
             if {each.id for each in pulse.refuges} != {each.id for each in self._refuges}:
-                effects.append(RefugesChanged())
+                effects.append(DestinationsChanged())
             self._refuges, self._checksum = pulse.refuges, refuge.checksum(pulse.refuges)
         if pulse.homes is not None:
             effects += [
@@ -139,6 +139,6 @@ class Heartbeat:
 
     # ── where else clients can go ───────────────────────────────────────────────────────────────────────────
 
-    def elsewhere(self, scheme: Scheme, turn: int, now_us: int) -> list[str]:
-        """Server references for clients that cannot be served here, best first, as long as the leader is heard."""
-        return refuge.references(self._refuges, scheme, turn) if self.is_led(now_us) else []
+    def refuges(self, now_us: int) -> tuple[BrokerInfo, ...]:
+        """Brokers that have room for our clients, best first; none if the leader has not been heard lately."""
+        return self._refuges if self.is_led(now_us) else ()

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from tocsin.core.coordination.participant.signals import (
     BackupsKnown,
+    DestinationsChanged,
     DetoursChanged,
     Promoted,
     QuerySetKnown,
@@ -64,6 +65,11 @@ class NetworkView:
         """The brokers of its cluster whose backup this one is."""
         return self._backed.locally
 
+    @property
+    def backups(self) -> tuple[BrokerInfo, ...]:
+        """The local backup of this broker, then the remote one, as far as they are there."""
+        return tuple(each for each in (self._backed.local, self._backed.remote) if each is not None)
+
     def stands_in_for(self, broker: str) -> BrokerInfo | None:
         """Who stands in for a broker that is gone; None if it is there, or nobody does."""
         moved = self.places.get(broker)
@@ -104,8 +110,10 @@ class NetworkView:
                 case Joined() | Changed() | Left() if item.query in queries:
                     effects += self._take(item)
                 case Backed() if item != self._backed:
+                    moved = (item.local, item.remote) != (self._backed.local, self._backed.remote)
                     self._backed = item
                     effects.append(_backups_known(item))
+                    effects += [DestinationsChanged()] if moved else []
                 case Moved():
                     places[item.broker] = item
                 case Promote(place=place):

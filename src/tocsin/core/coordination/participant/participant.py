@@ -57,6 +57,7 @@ from tocsin.core.machine import (
     TimerFired,
     stamp,
 )
+from tocsin.core.survival.refuges import destinations, reference
 from tocsin.errors import LevelUnspoken
 from tocsin.model.message import COORDINATOR, Message
 from tocsin.model.network import BrokerInfo, Route, Scheme
@@ -140,16 +141,16 @@ class Participant(TableMachine):
         """The streams of a query, None before it was answered."""
         return self.picture.sets.get(query)
 
-    def elsewhere(self, scheme: Scheme, turn: int, now_us: int) -> str | None:
-        """The server reference for a client that cannot be served here; None if we know of no broker that could.
+    def refuge(self, scheme: Scheme, turn: int, now_us: int) -> str | None:
+        """The server reference for a client that this broker has no room for; None if we know of no broker that has.
 
         ``turn`` counts the clients that are sent away, so that they do not all go to the same.
         """
-        return next(iter(self.all_elsewhere(scheme, turn, now_us)), None)
+        return reference(self._heartbeat.refuges(now_us), scheme, turn)
 
-    def all_elsewhere(self, scheme: Scheme, turn: int, now_us: int) -> list[str]:
-        """All of them, best first."""
-        return self._heartbeat.elsewhere(scheme, turn, now_us)
+    def destinations(self, scheme: Scheme, turn: int, now_us: int) -> list[str]:
+        """The server references for clients of this broker if it is lost or stops, best first: its backups lead."""
+        return destinations(self.picture.backups, self._heartbeat.refuges(now_us), scheme, turn)
 
     # ── joining ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -127,8 +127,8 @@ class Deposed(Effect, frozen=True, kw_only=True):
     """The broker in whose place this one stands is back: be what you were."""
 
 
-class RefugesChanged(Effect, frozen=True, kw_only=True):
-    """``elsewhere`` names others than before."""
+class DestinationsChanged(Effect, frozen=True, kw_only=True):
+    """Clients of this broker should go elsewhere than before if it is lost."""
 
 
 class SendHome(Effect, frozen=True, kw_only=True):

@@ -12,8 +12,8 @@ from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import (
     BackupsKnown,
     Deposed,
+    DestinationsChanged,
     Promoted,
-    RefugesChanged,
     StandDown,
     StandIn,
 )
@@ -31,7 +31,7 @@ PLANNING_MAX_US = 2_000_000
 
 def overlook_standings(world: World) -> None:
     """For scenarios about other things: nothing is planned, and nobody stands in."""
-    for kind in (WantPlan, BackupsKnown, StandIn, StandDown, Promoted, Deposed, RefugesChanged):
+    for kind in (WantPlan, BackupsKnown, StandIn, StandDown, Promoted, Deposed, DestinationsChanged):
         world.own(kind, lambda address, effect: None)
 
 
@@ -55,7 +55,7 @@ class Standings(Invariant):
         world.own(StandDown, self._stand_down)
         world.own(Promoted, lambda address, effect: None)
         world.own(Deposed, lambda address, effect: None)
-        world.own(RefugesChanged, lambda address, effect: None)
+        world.own(DestinationsChanged, lambda address, effect: None)
 
     def attach(self, world: World) -> None:
         world.observers.on_entry(self._history.log, self._look)

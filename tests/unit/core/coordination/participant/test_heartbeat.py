@@ -10,9 +10,9 @@ from tests.unit.core.coordination.one_broker import Broker, of, sent
 from tocsin.core.coordination.participant.heartbeat import ANSWERS_US, BEATS, Heartbeat
 from tocsin.core.coordination.participant.signals import (
     Adopted,
+    DestinationsChanged,
     GuestCame,
     Orphaned,
-    RefugesChanged,
     SendHome,
 )
 from tocsin.core.machine import Effect, ReadLog, Stored
@@ -62,14 +62,14 @@ def test_beats_are_numbered_and_say_how_often_they_come() -> None:
 
 def test_refuges_are_known_until_others_are_told() -> None:
     heart = Heart()
-    assert of(RefugesChanged, heart.answer(heart.beat(), (TWO,))) == [RefugesChanged()]
+    assert of(DestinationsChanged, heart.answer(heart.beat(), (TWO,))) == [DestinationsChanged()]
     beat = heart.beat()
     assert beat.refuges == checksum((TWO,))
     assert heart.answer(beat) == []
-    assert heart.heartbeat.elsewhere(Scheme.MQTT, 0, heart.now_us) == ["two:1883"]
+    assert heart.heartbeat.refuges(heart.now_us) == (TWO,)
     later_us = heart.now_us + BEATS * ANSWERS_US + 1
-    assert heart.heartbeat.elsewhere(Scheme.MQTT, 0, later_us) == []
-    assert of(RefugesChanged, heart.answer(heart.beat(), ())) == [RefugesChanged()]
+    assert heart.heartbeat.refuges(later_us) == ()
+    assert of(DestinationsChanged, heart.answer(heart.beat(), ())) == [DestinationsChanged()]
     assert heart.beat().refuges == 0
 
 

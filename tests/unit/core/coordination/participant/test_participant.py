@@ -12,6 +12,7 @@ from tocsin.core.coordination.participant.pending_clears import CLEAR_US
 from tocsin.core.coordination.participant.signals import (
     AwaitDispatch,
     ClearTo,
+    DestinationsChanged,
     Dispatched,
     InterestsChanged,
     Loaded,
@@ -255,10 +256,36 @@ def test_it_knows_where_its_clients_can_go_as_long_as_it_is_told() -> None:
     two = BrokerInfo("two", "n", Role.EDGE, "127.0.0.1", 1, (Entrance(Scheme.MQTT, "two:1883"),))
     broker.hear(Pulse(1, broker.machine.incarnation, 1, (two,)))
     machine, until_us = broker.machine, BEATS * ANSWERS_US
-    assert machine.elsewhere(Scheme.MQTT, 0, until_us) == "two:1883"
-    assert machine.elsewhere(Scheme.MQTTS, 0, until_us) is None
-    assert machine.elsewhere(Scheme.MQTT, 0, until_us + 1) is None
-    assert Broker().machine.elsewhere(Scheme.MQTT, 0, 0) is None
+    assert machine.refuge(Scheme.MQTT, 0, until_us) == "two:1883"
+    assert machine.refuge(Scheme.MQTTS, 0, until_us) is None
+    assert machine.refuge(Scheme.MQTT, 0, until_us + 1) is None
+    assert Broker().machine.refuge(Scheme.MQTT, 0, 0) is None
+
+
+def test_clients_are_told_the_planned_backups_first() -> None:
+    broker = Broker().joined()
+    names = ("local", "remote", "refuge")
+    local, remote, refuge = (
+        BrokerInfo(each, "n", Role.EDGE, "127.0.0.1", 1, (Entrance(Scheme.MQTT, f"{each}:1883"),))
+        for each in names
+    )
+    broker.hear(Pulse(1, broker.machine.incarnation, 1, (refuge, local)))
+
+    def told(now_us: int) -> list[str]:
+        return broker.machine.destinations(Scheme.MQTT, 0, now_us)
+
+    assert told(0) == ["refuge:1883", "local:1883"]
+    effects = broker.notice(notices.Backed(local=local, remote=remote))
+    assert of(DestinationsChanged, effects) == [DestinationsChanged()]
+    assert told(0) == ["local:1883", "remote:1883", "refuge:1883"]
+    later_us = 2 * BEATS * ANSWERS_US
+    assert told(later_us) == ["local:1883", "remote:1883"], "a plan holds though no leader is heard"
+    assert broker.machine.refuge(Scheme.MQTT, 0, 0) == "refuge:1883", "one that is full asks who has room"
+    effects = broker.notice(notices.Backed(local=local, remote=remote, locally=("x",)))
+    assert of(DestinationsChanged, effects) == [], "its own backups are the same"
+    effects = broker.notice(notices.Backed(local=None, remote=remote))
+    assert of(DestinationsChanged, effects) == [DestinationsChanged()]
+    assert told(later_us) == ["remote:1883"]
 
 
 def test_a_second_start_is_a_bug_of_ours() -> None:

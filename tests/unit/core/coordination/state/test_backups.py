@@ -8,7 +8,12 @@ from hypothesis import given, settings
 
 from tests.unit.core.coordination.histories import HUB, INFOS, NORTH, SOUTH, batches
 from tocsin.core.coordination.participant.network_view import NetworkView
-from tocsin.core.coordination.participant.signals import BackupsKnown, StandDown, StandIn
+from tocsin.core.coordination.participant.signals import (
+    BackupsKnown,
+    DestinationsChanged,
+    StandDown,
+    StandIn,
+)
 from tocsin.core.coordination.state import backups as module
 from tocsin.core.coordination.state.backups import Backups, Place, Survival
 from tocsin.core.coordination.state.state import State
@@ -119,7 +124,7 @@ def test_a_picture_stands_in_once_for_each_epoch_and_down_when_it_is_over() -> N
 
     backed = Backed(local=NORTH, remote=None, locally=("hub",))
     known = BackupsKnown(local=NORTH, remote=None, locally=("hub",), remotely=())
-    assert hears(backed) == [known] and hears(backed) == []
+    assert hears(backed) == [known, DestinationsChanged()] and hears(backed) == []
     moved, take = Moved("hub", SOUTH, 4, gone=True), TakeOver("hub", 4)
     assert hears(moved, take) == [StandIn(broker="hub", epoch=4)]
     assert hears(backed, moved, take, fresh=True) == []
