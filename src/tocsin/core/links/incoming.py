@@ -41,8 +41,8 @@ from mqtt5 import (
 )
 
 from tocsin.core.machine import Effect, Event, SetTimer, Table, TableMachine, TimerFired
-from tocsin.core.session import handshake
-from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session import connect
+from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.publish_rules import Publishing
 from tocsin.core.session.signals import (
     Close,
@@ -197,10 +197,10 @@ class IncomingLink(TableMachine):
         return self._close(error.reason_code, error.problem)
 
     def _refuse(self, code: int, reason: str) -> list[Effect]:
-        return [SendPacket(packet=handshake.refusal(code, reason)), *self._close(code, reason)]
+        return [SendPacket(packet=connect.refusal(code, reason)), *self._close(code, reason)]
 
     def _disconnect(self, code: int, reason: str) -> list[Effect]:
-        words = [SendPacket(packet=handshake.dismissal(code, reason))] if self.state is LinkState.UP else []
+        words = [SendPacket(packet=connect.dismissal(code, reason))] if self.state is LinkState.UP else []
         return [*words, *self._close(code, reason)]
 
     def _close(self, code: int, reason: str) -> list[Effect]:

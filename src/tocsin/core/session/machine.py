@@ -75,10 +75,10 @@ from tocsin.core.machine import (
     TableMachine,
     TimerFired,
 )
-from tocsin.core.session import handshake
-from tocsin.core.session.arrival import Arrival
+from tocsin.core.session import connect
+from tocsin.core.session.connect import REASON_MAX_CHARS, Arrival, ConnectRefused
 from tocsin.core.session.dialogue import Conversation, fitting
-from tocsin.core.session.handshake import REASON_MAX_CHARS, ConnectRefused, SessionLimits
+from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.publish_rules import Permission
 from tocsin.core.session.signals import (
     Authenticated,
@@ -240,7 +240,7 @@ class Session(TableMachine):
     def _accept(self, event: Authenticated, now_us: int) -> list[Effect]:
         arrival = self._arrival
         assert arrival is not None, "it is there while coming in"
-        if self._fitting(*arrival.welcomes(self.limits)) is None:
+        if self._fitting(*arrival.welcomes()) is None:
             return self._close(0x95, f"the client takes no packet over {self._send_max_bytes} bytes", "peer")
         self._session_expiry_s = arrival.granted.session_expiry_s
         self._conversation = Conversation(
@@ -252,7 +252,7 @@ class Session(TableMachine):
         return [arrival.acceptance()]
 
     def _reject(self, event: Rejected, now_us: int) -> list[Effect]:
-        fault = handshake.fault_of(event.reason_code, otherwise="peer")
+        fault = connect.fault_of(event.reason_code, otherwise="peer")
         return self._refuse(event.reason_code, event.reason, fault, event.server_reference)
 
     def _resume(self, event: Resumed, now_us: int) -> list[Effect]:
@@ -266,7 +266,7 @@ class Session(TableMachine):
         self._patience_us = arrival.granted.keep_alive_s * _PATIENCE_US
         self._heard_us = now_us
         self.state = SessionState.CONNECTED
-        welcomes = arrival.welcomes(self.limits, present=event.present, told=event.user_properties)
+        welcomes = arrival.welcomes(present=event.present, told=event.user_properties)
         effects: list[Effect] = [SendPacket(packet=self._fitting(*welcomes) or welcomes[-1])]
         if self._patience_us:
             effects.append(SetTimer(name=SessionTimer.KEEP_ALIVE, delay_us=self._patience_us))
@@ -276,7 +276,7 @@ class Session(TableMachine):
         return effects
 
     def _fail_to_resume(self, event: ResumeFailed, now_us: int) -> list[Effect]:
-        fault = handshake.fault_of(event.reason_code, otherwise="ours")
+        fault = connect.fault_of(event.reason_code, otherwise="ours")
         return self._refuse(event.reason_code, event.reason, fault)
 
     # ── connected ───────────────────────────────────────────────────────────────────────────────────────────
@@ -301,7 +301,7 @@ class Session(TableMachine):
                 raise ProtocolViolation("a DISCONNECT wants the session kept, but the CONNECT did not")
             self._session_expiry_s = min(expiry_s, self.limits.session_expiry_max_s)
         code = int(packet.reason_code)
-        if code not in handshake.LEAVING_CODES:
+        if code not in connect.LEAVING_CODES:
             raise ProtocolViolation(
                 f"a DISCONNECT of a client has the reason {code:#04x}, which is a server's"
             )
@@ -349,10 +349,10 @@ class Session(TableMachine):
             return self._disconnect(error.reason_code, error.problem, "peer")
         version = event.version if self.state is SessionState.CONNECTING else self.version
         if isinstance(error, UnsupportedVersion):
-            version = handshake.answer_version(error)
+            version = connect.answer_version(error)
         if version is not None:
             self.version = version
-        if version == V5 or (version is not None and error.reason_code in handshake.ANSWERED_IN_311):
+        if version == V5 or (version is not None and error.reason_code in connect.ANSWERED_IN_311):
             return self._refuse(error.reason_code, error.problem, "peer")
         return self._close(error.reason_code, error.problem, "peer")
 
@@ -383,8 +383,8 @@ class Session(TableMachine):
 
     def _refuse(self, code: int, reason: str, fault: str, reference: str | None = None) -> list[Effect]:
         """Say no to a CONNECT."""
-        full = handshake.refusal(code, reason, reference)
-        last_word = self._fitting(full, handshake.refusal(code, None, reference))
+        full = connect.refusal(code, reason, reference)
+        last_word = self._fitting(full, connect.refusal(code, None, reference))
         return self._close(code, reason, fault, last_word)
 
     def _disconnect(self, code: int, reason: str, fault: str, reference: str | None = None) -> list[Effect]:
@@ -392,7 +392,7 @@ class Session(TableMachine):
         last_word = None
         if self.version == V5 and self.state is SessionState.CONNECTED:
             last_word = self._fitting(
-                handshake.dismissal(code, reason, reference), handshake.dismissal(code, None, reference)
+                connect.dismissal(code, reason, reference), connect.dismissal(code, None, reference)
             )
         return self._close(code, reason, fault, last_word)
 

@@ -22,7 +22,7 @@ from mqtt5 import (
 
 from tocsin.core.links.incoming import KEEP_ALIVE_MAX_S, IncomingLink, LinkTimer, LinkUp
 from tocsin.core.machine import Effect, SetTimer, TimerFired
-from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.signals import (
     Close,
     Opened,
