@@ -239,6 +239,7 @@ class Parts:
             self.message_log,
             broker=self._broker,
             known=self.replication.known,
+            failed=self._ending.fail,
         )
         self.arrivals = Arrivals(
             bus,
