@@ -21,7 +21,7 @@ import msgspec
 
 from tocsin.core.machine import Effect, Event, Received, Send, Started, TimerFired
 from tocsin.core.replication.backup import Backup
-from tocsin.core.replication.primary import FLUSH, SCAN, Primary
+from tocsin.core.replication.primary import Primary, PrimaryTimer
 from tocsin.core.replication.signals import Altered, BackupsSet, Policy
 from tocsin.wire.replication import (
     Head,
@@ -99,7 +99,7 @@ class Network:
         self._carry_out(self._primary(event))
 
     def flush(self) -> None:
-        self.post(TimerFired(name=FLUSH))
+        self.post(TimerFired(name=PrimaryTimer.FLUSH))
 
     def _primary(self, event: Event) -> list[tuple[str, bytes]]:
         began = time.thread_time()
@@ -158,7 +158,7 @@ def measure(plan: Plan) -> dict[str, dict[str, float]]:
     for client in clients:
         network.state.at[client] = Positions(1_000_001)
     while network.primary._scan.under_way or network.primary.statistics()["positions_out_of_sync"] == 0:
-        network.post(TimerFired(name=SCAN))
+        network.post(TimerFired(name=PrimaryTimer.SCAN))
     network.flush()
     found["positions of 1 000 clients"] = _figures(network.spent(), plan.clients / 1_000)
     return found

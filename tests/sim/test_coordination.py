@@ -19,7 +19,7 @@ from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import ClearTo, ClientsChanged, StandDown
 from tocsin.core.coordination.state.backups import Backups, Survival
 from tocsin.core.coordination.state.state import Outcome, State
-from tocsin.core.machine import Effect, Event, Handler, Received
+from tocsin.core.machine import Effect, Event, Received, Table
 from tocsin.model.network import BrokerInfo
 from tocsin.ports import Entry
 from tocsin.sim.faults import Crash, Fault, LeaderLoss, Pause, StoreTrouble
@@ -251,7 +251,7 @@ class Stubborn(Participant):
     def _on_message(self, event: Received, now_us: int) -> list[Effect]:
         return [] if isinstance(event.message, Unknown) else super()._on_message(event, now_us)
 
-    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
+    table: ClassVar[Table] = {
         **Participant.table,
         ("*", Received): _on_message,
     }

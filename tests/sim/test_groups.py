@@ -11,11 +11,12 @@ from _pytest.mark.structures import ParameterSet
 
 from tests.sim.plans import SECOND, crashes_in_turn, freezes_and_late_writes
 from tocsin.core.delivery.window import DeliveryWindow
-from tocsin.core.machine import Effect, Event, Handler, Stored, StoreFailed
+from tocsin.core.machine import Effect, Stored, StoreFailed, Table
 from tocsin.core.shared.cell import PUT
 from tocsin.core.shared.draft import GroupDraft
 from tocsin.core.shared.machine import Sharing
 from tocsin.core.shared.member import LocalMember
+from tocsin.core.shared.signals import SharingState
 from tocsin.core.shared.stored_group import Member, StoredGroup
 from tocsin.errors import Conflict, OutcomeUnknown
 from tocsin.sim.faults import Fault, Partition, StoreTrouble
@@ -76,7 +77,7 @@ def takes_a_conflict_for_success(plant: pytest.MonkeyPatch) -> None:
             return sharing.handle(Stored(request=PUT, value=event.error.actual or 0), now_us)
         return sharing._on_store_failure(event, now_us)
 
-    table: dict[tuple[str, type[Event]], Handler] = {**Sharing.table, ("here", StoreFailed): believe}
+    table: Table = {**Sharing.table, (SharingState.HERE, StoreFailed): believe}
     plant.setattr(Sharing, "table", table)
 
 
@@ -93,7 +94,7 @@ def takes_silence_for_no(plant: pytest.MonkeyPatch) -> None:
             sharing._hands.give_back(each.holder.client, each.claim.packet_id)
         return sharing._go_on(now_us)
 
-    table: dict[tuple[str, type[Event]], Handler] = {**Sharing.table, ("here", StoreFailed): despair}
+    table: Table = {**Sharing.table, (SharingState.HERE, StoreFailed): despair}
     plant.setattr(Sharing, "table", table)
 
 

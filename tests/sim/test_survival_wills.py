@@ -9,14 +9,13 @@ from mqtt5 import DisconnectPacket
 from tests.sim.stories import Leaver, Reader, Story
 from tests.sim.survival_bugs import MINUTE, SECOND, Planted, move_backups
 from tocsin.broker.connection.connection import Connection
-from tocsin.broker.delivery.wills import WillPublisher
+from tocsin.broker.delivery.wills import Told, WillPublisher, Wills
 from tocsin.broker.survival.takeover import Takeovers
 from tocsin.broker.survival.witnesses import Witnesses
 from tocsin.core.machine import Effect
 from tocsin.core.replication.backup import Backup
 from tocsin.core.session.machine import Session
 from tocsin.core.survival.takeover import AwaitWill
-from tocsin.core.survival.wills import Told, WaitingWills
 from tocsin.sim.faults import Crash, CrashTogether, Fault, LeaderLoss, Pause
 from tocsin.sim.runner import run
 from tocsin.sim.scenario import find
@@ -90,7 +89,7 @@ def test_whoever_dies_has_one_will(story: str, monkeypatch: pytest.MonkeyPatch) 
 
 def drops_nobody(patch: pytest.MonkeyPatch) -> None:
     """Who comes back, here or elsewhere, is taken for dead all the same."""
-    patch.setattr(WaitingWills, "came", lambda self, client, owner="", *, back: None)
+    patch.setattr(Wills, "came", lambda self, client, owner="", *, back: None)
 
 
 def keeps_the_will(patch: pytest.MonkeyPatch) -> None:

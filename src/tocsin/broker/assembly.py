@@ -27,7 +27,7 @@ from tocsin.broker.sys_topics import SysTopics
 from tocsin.config import Settings
 from tocsin.core.budgets.budget import Budget, bounds_of
 from tocsin.core.coordination.names import StoreNames
-from tocsin.core.coordination.participant.participant import Participant
+from tocsin.core.coordination.participant.participant import Participant, ParticipantState
 from tocsin.core.coordination.participant.signals import (
     Adopted,
     AwaitDispatch,
@@ -226,7 +226,7 @@ class Broker:
         while True:
             self._weigh()
             self._report()
-            if not forgotten and self._member.state != "joining":
+            if not forgotten and self._member.state is not ParticipantState.JOINING:
                 forgotten = await forget_link_secret(self._table)
             await asyncio.sleep(REPORT_S)
 
@@ -295,7 +295,7 @@ class Broker:
         self._driver.post(self.parts.exchange.peers.seen(f"{self._own.id}:links", asked=asked))
 
     def _report(self) -> None:
-        if self._member.state == "joining":
+        if self._member.state is ParticipantState.JOINING:
             self._host.report("starting", problem="waiting for the coordinator's routes")
             return
         facts = self._facts() if self._host.is_heard else {}

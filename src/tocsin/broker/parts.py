@@ -67,6 +67,7 @@ from tocsin.core.delivery.stored_session import StoredSession, kept_s
 from tocsin.core.machine import Event
 from tocsin.core.replication.gamma import Left
 from tocsin.core.replication.signals import Policy
+from tocsin.core.survival.takeover import TakeoverMachine
 from tocsin.model.channel_places import ChannelNames
 from tocsin.model.network import BrokerInfo, Scheme
 from tocsin.model.subjects import messages_log
@@ -238,6 +239,7 @@ class Parts:
             self.message_log,
             broker=self._broker,
             known=self.replication.known,
+            failed=self._ending.fail,
         )
         self.arrivals = Arrivals(
             bus,
@@ -306,17 +308,18 @@ class Parts:
             void=backup.note_void,
             prefix=self.prefixes.next,
         )
-        self.wills = Wills(self.will_publisher.publish, self.replication.will_settled, ports.budget)
         self.will_inquiries = WillInquiries(stored.sessions, self.message_log, self.witnesses, self.tasks)
-        self.takeovers = Takeovers(
-            self.replication,
-            self.wills,
-            ports.settings.recovery.will_grace_s,
+        takeover = TakeoverMachine(self.replication, ports.settings.recovery.will_grace_s)
+        self.wills = Wills(
+            self.will_publisher.publish,
             failed=self._ending.fail,
-            aloud=self.exchange.announce,
-            doubt=self.will_inquiries.ask,
-            allows=self.will_publisher.allows,
+            aloud=self.will_publisher.say_aloud,
+            lives=takeover.lives,
+            inquire=self.will_inquiries.ask,
+            settled=self.replication.will_settled,
+            budget=ports.budget,
         )
+        self.takeovers = Takeovers(takeover, self.replication, self.wills, failed=self._ending.fail)
         routes = self.exchange.routes
         self.gossip = ClusterGossip(
             ports.own,

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from tocsin.config import Settings
 from tocsin.coordinator.planning import Planner
 from tocsin.coordinator.status import describe, tell
-from tocsin.core.coordination.coordinator import Coordinator, Resigning
+from tocsin.core.coordination.coordinator import Coordinator, CoordinatorState, Resigning
 from tocsin.core.coordination.leader.backup_planning import WantPlan
 from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.model.message import coordinator_address
@@ -134,7 +134,7 @@ def _report(host: Host, machine: Coordinator) -> None:
         "queries": len(state.matching),
         "cut_links": len(state.detours),
     }
-    if machine.state in ("new", "restoring"):
+    if machine.state in (CoordinatorState.NEW, CoordinatorState.RESTORING):
         host.report("starting", problem=machine.problem or "reading the command log", **facts)
     else:
         host.report(

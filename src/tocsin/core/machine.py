@@ -20,7 +20,8 @@ waited, and is done now) is given its cause by the machine, and keeps it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from enum import StrEnum
+from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -49,7 +50,7 @@ class IllegalEvent(TocsinError):
         self.machine = machine
         self.state = state
         self.event = event
-        super().__init__(f"{machine} in state {state!r} cannot take {event}")
+        super().__init__(f"{machine} in state '{state}' cannot take {event}")
 
 
 class Machine(Protocol):
@@ -241,18 +242,27 @@ def stamp(effects: list[Effect], cause: str) -> list[Effect]:
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────
 
 Handler = Callable[[Any, Any, int], list[Effect]]
+Table = Mapping[tuple[StrEnum | Literal["*"], type[Event]], Handler]
+
+
+class OneState(StrEnum):
+    """The state of a machine that has no others."""
+
+    ONLY = "only"
 
 
 class TableMachine:
     """A machine whose legal transitions are one table: (state, event type) → method.
 
     A pair that is not in the table is illegal: ``handle`` raises ``IllegalEvent`` and changes nothing. ``"*"`` as a
-    state stands for every state that has no row of its own for that event.
+    state stands for every state that has no row of its own for that event. States and timers are enums, so that mypy
+    sees a typo. The module's text has the table too, with what follows from each row; a test compares them.
     """
 
-    table: ClassVar[Mapping[tuple[str, type[Event]], Handler]]
+    table: ClassVar[Table]
+    timers: ClassVar[type[StrEnum] | None] = None  # the names of the timers that the machine sets and handles
 
-    state: str = "new"
+    state: StrEnum
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
         kind = type(event)

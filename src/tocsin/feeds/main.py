@@ -49,7 +49,7 @@ from tocsin.runtime.process import Process
 from tocsin.runtime.security.files import Guard
 from tocsin.runtime.security.folders import Folders
 from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.process_lease import Lease
+from tocsin.store.process_lease import ProcessLease
 
 REPORT_S: Final = 1.0
 LEAVE_S: Final = 2.0  # to write down how far feeds are; it is no loss if that is not done
@@ -319,7 +319,7 @@ async def serve(process: Process) -> None:
     store.shares = settings.shares.by_name(settings.network)
     try:
         cells = await store.table(table_spec(settings.network))
-        lease = Lease(cells, secrets.token_hex(8), "feeder")
+        lease = ProcessLease(cells, secrets.token_hex(8), "feeder")
         taking = asyncio.create_task(
             lease.acquire(
                 lambda holder: process.report("starting", problem=f"waits for the feeder at {holder}")
@@ -341,7 +341,7 @@ async def serve(process: Process) -> None:
         await store.close()
 
 
-async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lease: Lease) -> None:
+async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lease: ProcessLease) -> None:
     settings = process.settings
     places = ChannelNames(settings.network)
     feeds = await store.log(places.feeds)

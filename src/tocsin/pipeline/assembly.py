@@ -52,7 +52,7 @@ from tocsin.runtime.network.directory import datasets_directory, make_private
 from tocsin.runtime.process import Process
 from tocsin.runtime.security.audit import Audit
 from tocsin.runtime.security.folders import Folders
-from tocsin.store.process_lease import Lease
+from tocsin.store.process_lease import ProcessLease
 
 REPORT_S: Final = 1.0
 REHEARSE_AFTER_S: Final = 60.0  # when the first rush is over
@@ -71,7 +71,7 @@ class Pipeline:
         spark: Spark,
         store: Store,
         places: ChannelNames,
-        lease: Lease,
+        lease: ProcessLease,
         threads: ThreadPoolExecutor,
         queries: ThreadPoolExecutor,
         run: str,

@@ -19,7 +19,7 @@ from tocsin.pipeline.spark.session import Options, Spark, cache_directory, maste
 from tocsin.runtime.extra import check_installed
 from tocsin.runtime.process import Process
 from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.process_lease import Lease
+from tocsin.store.process_lease import ProcessLease
 
 if TYPE_CHECKING:
     from tocsin.pipeline.assembly import Pipeline
@@ -72,7 +72,7 @@ async def opened(process: Process, spark: Spark) -> AsyncIterator[Pipeline]:
     store = await JetStreamStore.open(settings.nats, "pipeline", name="pipeline")
     store.shares = settings.shares.by_name(settings.network)
     try:
-        lease = Lease(await store.table(places.progress), run)
+        lease = ProcessLease(await store.table(places.progress), run)
         await lease.acquire(
             lambda holder: process.report("starting", problem=f"waiting for the pipeline at {holder}")
         )

@@ -1,8 +1,10 @@
-"""One pipeline at a time: a cell that its holder renews, and that goes by itself when it no longer does.
+"""One process of a kind (a pipeline, a feeder): a cell that its holder renews, and that expires when it no longer does.
 
 The lease keeps a second pipeline from starting beside the first. It is not what makes results exact: a commit names
 its tick, and of two pipelines that believe to be the only one, the second to commit a tick finds the other's there,
 and stops. A holder on the same machine whose process is gone is not waited for.
+
+It is not the lease of the leadership (``core.coordination.leader.lease``), which follows other rules: decision 051.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def this_process(run: str) -> Holder:
     return Holder(run, socket.gethostname(), os.getpid(), _started_us(os.getpid()))
 
 
-class Lease:
+class ProcessLease:
     """Ours, once ``acquire`` returns; ``what`` is the kind of process that there is one of."""
 
     def __init__(self, table: Table, run: str, what: str = "pipeline") -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tocsin.core.machine import Append, Effect, Event, Handler, Send, Stored
+from tocsin.core.machine import Append, Effect, Send, Stored, Table
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenario import scenario
 from tocsin.sim.scenarios import counter
 from tocsin.sim.scenarios.counter.messages import Counted
-from tocsin.sim.scenarios.counter.server import Server
+from tocsin.sim.scenarios.counter.server import Server, ServerState
 from tocsin.sim.world import World
 
 
@@ -26,9 +26,9 @@ class EagerServer(Server):
         told_already = super()._counted(event, now_us)
         return [effect for effect in told_already if not isinstance(effect, Send)]
 
-    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
+    table: ClassVar[Table] = {
         **Server.table,
-        ("holding", Stored): _counted,
+        (ServerState.HOLDING, Stored): _counted,
     }
 
 

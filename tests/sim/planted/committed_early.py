@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from tocsin.core.machine import Effect, Followed, PutKey, Received
+from typing import ClassVar
+
+from tocsin.core.machine import Effect, Followed, PutKey, Received, Table
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenario import scenario
 from tocsin.sim.scenarios import counter
-from tocsin.sim.scenarios.counter.clients import Notifier
+from tocsin.sim.scenarios.counter.clients import Notifier, NotifierState
 from tocsin.sim.world import World
 
 
@@ -16,6 +18,12 @@ class HastyNotifier(Notifier):
 
     def _on_message(self, event: Received, now_us: int) -> list[Effect]:
         return [effect for effect in super()._on_message(event, now_us) if not isinstance(effect, PutKey)]
+
+    table: ClassVar[Table] = {
+        **Notifier.table,
+        (NotifierState.FOLLOWING, Followed): _on_entry,
+        (NotifierState.FOLLOWING, Received): _on_message,
+    }
 
 
 @scenario("committed-early", summary="commits the position before the send", faults=counter.FAULTS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tocsin.core.machine import Effect, Watched
+from typing import ClassVar
+
+from tocsin.core.machine import Effect, Table, Watched
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenario import scenario
 from tocsin.sim.scenarios import counter
@@ -15,6 +17,8 @@ class UnwatchfulServer(Server):
         if event.change.kind == "reset":
             return []
         return super()._on_watched(event, now_us)
+
+    table: ClassVar[Table] = {**Server.table, ("*", Watched): _on_watched}
 
 
 @scenario("missed-delete", summary="a lost watch event", faults=counter.FAULTS, settle_us=counter.SETTLE_US)

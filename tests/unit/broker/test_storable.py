@@ -10,7 +10,7 @@ from mqtt5 import PubAckPacket, PublishPacket, QoS
 from tests.unit.broker.harness import Door
 from tocsin.broker.retained.table import KEPT, Kept
 from tocsin.config import Limits
-from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session.limits import SessionLimits
 from tocsin.errors import Refused
 from tocsin.model.publication import Publication, encode_publication
 from tocsin.model.said import INLINE_MAX_BYTES

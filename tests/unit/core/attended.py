@@ -12,12 +12,13 @@ from mqtt5 import (
 )
 
 from tocsin.core.delivery.machine import ClientDelivery
-from tocsin.core.delivery.session_cell import REFRESH, SAVE, SAVE_AGAIN
+from tocsin.core.delivery.session_cell import SAVE
 from tocsin.core.delivery.signals import (
     Answered,
     AwaitSave,
     BatchRead,
     Began,
+    DeliveryTimer,
     Kept,
     Offered,
     ReadFailed,
@@ -57,8 +58,8 @@ OF_THE_LOG: tuple[Event, ...] = (
 OF_THE_STORE: tuple[Event, ...] = (
     Stored(request=SAVE, value=2),
     StoreFailed(request=SAVE, error=StoreUnavailable("put", "x")),
-    TimerFired(name=SAVE_AGAIN),
-    TimerFired(name=REFRESH),
+    TimerFired(name=DeliveryTimer.SAVE_AGAIN),
+    TimerFired(name=DeliveryTimer.REFRESH),
 )
 
 Kind = TypeVar("Kind", bound=Effect)

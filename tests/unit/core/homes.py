@@ -23,7 +23,7 @@ from mqtt5 import (
 
 from tocsin.core.coordination.participant.heartbeat import Heartbeat
 from tocsin.core.coordination.participant.signals import DestinationsChanged, GuestCame, GuestWent, SendHome
-from tocsin.core.links.dialler import DEADLINE, RETRY, Dialler
+from tocsin.core.links.dialler import Dialler, DiallerTimer
 from tocsin.core.links.signals import Dial, Dialled, HangUp, Heard, Lost
 from tocsin.core.machine import CancelTimer, Event, SetTimer, Started, TimerFired
 from tocsin.core.session.signals import SendPacket
@@ -296,7 +296,7 @@ class World:
             case "read":
                 client.read()
             case "fire":
-                client.fire(RETRY, DEADLINE)
+                client.fire(DiallerTimer.RETRY, DiallerTimer.DEADLINE)
 
     def _lose(self, name: str) -> None:
         del self.members[name]
@@ -379,7 +379,7 @@ class World:
             self._notice(call)
         for client in self.clients:
             client.read()
-            client.fire(RETRY)
+            client.fire(DiallerTimer.RETRY)
             for _ in range(12):  # more than any client does at once
                 for kind in far:
                     self.move(client, kind)

@@ -8,7 +8,7 @@ import pytest
 from mqtt5 import ConnectPacket, Packet, PublishPacket, QoS, SubscribePacket, TopicFilter, Will
 
 from tocsin.core.machine import Effect
-from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.machine import Session
 from tocsin.core.session.signals import Authenticated, Close, Opened, PacketArrived, Resumed, SendPacket
 from tocsin.wire.codec import Decoder, encode

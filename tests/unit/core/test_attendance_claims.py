@@ -7,11 +7,11 @@ from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket, PubRecReasonCode
 
 from tests.unit.core.attended import SESSION, Attended, of, one, session_of
 from tocsin.core.delivery.machine import ClientDelivery
-from tocsin.core.delivery.session_cell import SAVE_SOON
 from tocsin.core.delivery.signals import (
     Began,
     ClaimsForgotten,
     ClaimsSettled,
+    DeliveryTimer,
     Ended,
     ReadBatch,
     Reply,
@@ -72,9 +72,9 @@ def test_its_id_leaves_the_session_after_it_has_left_the_group() -> None:
     attended.answer(PubRecPacket(identifier))
     attended.stored()
     attended.answer(PubCompPacket(identifier))
-    assert attended.fire(SAVE_SOON) == [], "nothing has changed"
+    assert attended.fire(DeliveryTimer.SAVE_SOON) == [], "nothing has changed"
     attended.tell(ClaimsForgotten(packet_ids=(identifier,)))
-    assert session_of(attended.fire(SAVE_SOON)).progress.releasing == ()
+    assert session_of(attended.fire(DeliveryTimer.SAVE_SOON)).progress.releasing == ()
 
 
 def test_a_refused_claim_is_settled() -> None:

@@ -18,11 +18,10 @@ from tests.unit.core.attended import (
     one,
     session_of,
 )
-from tocsin.core.delivery.catch_up import READ_AGAIN
-from tocsin.core.delivery.session_cell import SAVE_SOON
 from tocsin.core.delivery.signals import (
     AwaitSave,
     Deliver,
+    DeliveryTimer,
     Durable,
     Kept,
     ReadBatch,
@@ -60,8 +59,8 @@ def test_the_record_id_of_a_qos_2_message_is_stored_and_the_same_on_the_next_con
 def test_a_message_that_the_log_has_is_known_on_the_next_connection_until_it_is_released() -> None:
     some = Attended()
     some.machine.record_id(5, 2, "t", 7)
-    assert one(some.tell(Kept(packet_id=5)), SetTimer).name == SAVE_SOON
-    session = session_of(some.fire(SAVE_SOON))
+    assert one(some.tell(Kept(packet_id=5)), SetTimer).name == DeliveryTimer.SAVE_SOON
+    session = session_of(some.fire(DeliveryTimer.SAVE_SOON))
     again = Attended(session)
     assert again.machine.inbound_ids == (5,)
     put = again.tell(ReleaseAsked(packet_id=5, ticket=1))
@@ -163,8 +162,8 @@ def test_a_congested_connection_takes_nothing_until_it_is_writable() -> None:
 
 def test_a_read_that_fails_is_tried_again_and_one_that_comes_too_late_goes_on_at_the_oldest() -> None:
     some = Attended(msgspec.structs.replace(SESSION, subscriptions={"a": SUBSCRIPTION}), tail=30)
-    assert one(some.tell(ReadFailed(error=UNAVAILABLE)), SetTimer).name == READ_AGAIN
-    assert one(some.fire(READ_AGAIN), ReadBatch).start == 1
+    assert one(some.tell(ReadFailed(error=UNAVAILABLE)), SetTimer).name == DeliveryTimer.READ_AGAIN
+    assert one(some.fire(DeliveryTimer.READ_AGAIN), ReadBatch).start == 1
     effects = some.tell(ReadFailed(error=Trimmed("messages", 1, 20)))
     assert one(effects, Say).level == "warning"
     assert one(effects, ReadBatch).start == 20

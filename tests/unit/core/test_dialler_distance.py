@@ -14,7 +14,7 @@ from tests.unit.core.diallers import (
     kinds,
     timer,
 )
-from tocsin.core.links.dialler import PING, Dialler
+from tocsin.core.links.dialler import Dialler, DiallerTimer
 from tocsin.core.links.signals import HangUp, Heard, Lost, Pinging
 from tocsin.core.machine import SetTimer, Started, TimerFired
 from tocsin.core.session.signals import SendPacket
@@ -22,7 +22,7 @@ from tocsin.core.session.signals import SendPacket
 
 def test_the_round_trip_is_that_of_the_last_sign_of_life() -> None:
     dialler = dialler_up()
-    assert kinds(dialler.handle(TimerFired(name=PING), 5_000_000)) == [SendPacket, SetTimer]
+    assert kinds(dialler.handle(TimerFired(name=DiallerTimer.PING), 5_000_000)) == [SendPacket, SetTimer]
     dialler.handle(Heard(packet=PingRespPacket()), 5_012_000)
     assert dialler.round_trip_us == 12_000
     dialler.handle(Heard(packet=PingRespPacket()), 9_000_000)  # nobody asked for it
@@ -33,7 +33,7 @@ def test_a_sign_of_life_can_be_asked_for_and_the_peer_has_as_long_as_ever() -> N
     dialler = dialler_up()
     effects = dialler.handle(Pinging(), 4_990_000)
     assert [e.packet for e in effects if isinstance(e, SendPacket)] == [PingReqPacket()]
-    assert timer(effects, PING) == 5_000_000
+    assert timer(effects, DiallerTimer.PING) == 5_000_000
     assert dialler.handle(Pinging(), 4_991_000) == []  # it is asked already
     dialler.handle(Heard(packet=PingRespPacket()), 4_995_000)
     assert dialler.round_trip_us == 5_000
@@ -48,8 +48,10 @@ def test_nobody_is_asked_while_there_is_no_connection() -> None:
 
 def test_what_was_written_to_a_peer_that_is_silent_must_not_arrive_later() -> None:
     dialler = dialler_up()
-    dialler.handle(TimerFired(name=PING), 5_000_000)
-    (hung_up,) = [e for e in dialler.handle(TimerFired(name=PING), 10_000_000) if isinstance(e, HangUp)]
+    dialler.handle(TimerFired(name=DiallerTimer.PING), 5_000_000)
+    (hung_up,) = [
+        e for e in dialler.handle(TimerFired(name=DiallerTimer.PING), 10_000_000) if isinstance(e, HangUp)
+    ]
     assert hung_up.abrupt
     dialler = dialler_up()
     (hung_up,) = [e for e in dialler.handle(Lost(reason="reset"), 10_000_000) if isinstance(e, HangUp)]

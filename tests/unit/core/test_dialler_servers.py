@@ -24,7 +24,7 @@ from tests.unit.core.diallers import (
     told,
     turns,
 )
-from tocsin.core.links.dialler import PING, REFERRALS_MAX, RETRY, Dialler
+from tocsin.core.links.dialler import REFERRALS_MAX, Dialler, DiallerTimer
 from tocsin.core.links.signals import Dial, Dialled, Heard, Lost
 from tocsin.core.machine import Started, TimerFired
 
@@ -53,7 +53,9 @@ def test_a_server_that_stops_sends_on_whoever_is_connected() -> None:
     dialler.handle(Dialled(), 1)
     dialler.handle(Heard(packet=ConnAckPacket()), 1)
     dialler.handle(Lost(reason="gone as well"), 2)
-    assert dialled(dialler.handle(TimerFired(name=RETRY), 3)).server is None, "back to the usual one"
+    assert dialled(dialler.handle(TimerFired(name=DiallerTimer.RETRY), 3)).server is None, (
+        "back to the usual one"
+    )
 
 
 def test_a_server_that_moved_for_good_is_the_usual_one_from_then_on() -> None:
@@ -61,7 +63,7 @@ def test_a_server_that_moved_for_good_is_the_usual_one_from_then_on() -> None:
     moved = DisconnectPacket(reason_code=DisconnectReasonCode.SERVER_MOVED, server_reference="new")
     assert dialled(dialler.handle(Heard(packet=moved), 1)).server == ("new", None)
     dialler.handle(Lost(reason="not there yet"), 2)
-    assert dialled(dialler.handle(TimerFired(name=RETRY), 3)).server == ("new", None)
+    assert dialled(dialler.handle(TimerFired(name=DiallerTimer.RETRY), 3)).server == ("new", None)
 
 
 def test_servers_that_send_each_other_their_clients_are_not_followed_for_ever() -> None:
@@ -71,8 +73,8 @@ def test_servers_that_send_each_other_their_clients_are_not_followed_for_ever() 
         dialler.handle(Dialled(), 0)
         assert Dial in kinds(dialler.handle(Heard(packet=ELSEWHERE), 0))
     dialler.handle(Dialled(), 0)
-    assert timer(dialler.handle(Heard(packet=ELSEWHERE), 0), RETRY) > 0
-    dialler.handle(TimerFired(name=RETRY), 1)
+    assert timer(dialler.handle(Heard(packet=ELSEWHERE), 0), DiallerTimer.RETRY) > 0
+    dialler.handle(TimerFired(name=DiallerTimer.RETRY), 1)
     dialler.handle(Dialled(), 1)
     assert Dial in kinds(dialler.handle(Heard(packet=ELSEWHERE), 1)), "a new round"
 
@@ -105,7 +107,7 @@ def test_the_servers_are_tried_in_order_and_at_once(redial: bool) -> None:
     assert turns(last) == []
     assert (down(last).retry_us is not None) == redial
     if redial:
-        assert turns(dialler.handle(TimerFired(name=RETRY), 0)) == [0], "from the first again"
+        assert turns(dialler.handle(TimerFired(name=DiallerTimer.RETRY), 0)) == [0], "from the first again"
 
 
 def test_a_refusal_too_is_followed_by_the_next_server() -> None:
@@ -124,7 +126,7 @@ def test_a_connection_that_was_up_and_broke_begins_at_the_first_server_again() -
     dialler.handle(Heard(packet=ConnAckPacket()), 0)
     broken = dialler.handle(Lost(reason="no"), 0)
     assert turns(broken) == [] and down(broken).retry_us
-    assert turns(dialler.handle(TimerFired(name=RETRY), 0)) == [0]
+    assert turns(dialler.handle(TimerFired(name=DiallerTimer.RETRY), 0)) == [0]
 
 
 def test_a_server_that_is_named_is_spoken_to_like_the_one_that_named_it() -> None:
@@ -145,7 +147,7 @@ def test_it_says_where_it_is_at_home_by_address_and_then_by_name() -> None:
     assert (first.client_id, first.keep_alive) == (GREETING.client_id, GREETING.keep_alive)
     dialler.handle(Heard(packet=told(("broker", "north-1"))), 0)
     dialler.handle(Lost(reason="x"), 0)
-    dialler.handle(TimerFired(name=RETRY), 0)
+    dialler.handle(TimerFired(name=DiallerTimer.RETRY), 0)
     assert greeted(dialler.handle(Dialled(), 0)).user_properties == [HOME_V, ("home", "north-1")]
 
 
@@ -172,7 +174,7 @@ def test_a_broker_elsewhere_is_not_taken_for_home() -> None:
     dialler.handle(Heard(packet=told(("broker", "north-2"))), 0)
     assert dialler.state == "up"
     dialler.handle(Lost(reason="x"), 0)
-    dialler.handle(TimerFired(name=RETRY), 0)
+    dialler.handle(TimerFired(name=DiallerTimer.RETRY), 0)
     assert greeted(dialler.handle(Dialled(), 0)).user_properties == [HOME_V, ("home", "here:1883")]
 
 
@@ -183,7 +185,7 @@ def test_when_its_broker_is_gone_it_goes_to_those_that_the_broker_told_it_of() -
     servers = [("broker", "north-1"), ("server", "a:1"), ("server", "?!"), ("server", "b")]
     dialler.handle(Heard(packet=told(*servers)), 0)
     dialler.handle(Lost(reason="killed"), 0)
-    seen = dials(dialler.handle(TimerFired(name=RETRY), 0))
+    seen = dials(dialler.handle(TimerFired(name=DiallerTimer.RETRY), 0))
     for _ in range(3):
         seen += dials(dialler.handle(Lost(reason="refused"), 0))
     assert seen == [(None, 0), (("a", 1), 0), (("b", None), 0)]
@@ -196,7 +198,7 @@ def test_servers_that_its_broker_named_come_before_the_rest_of_its_list() -> Non
     dialler.handle(Dialled(), 0)
     dialler.handle(Heard(packet=told(("server", "local:1"), ("server", "remote:1"))), 0)
     dialler.handle(Lost(reason="killed"), 0)
-    seen = dials(dialler.handle(TimerFired(name=RETRY), 0))
+    seen = dials(dialler.handle(TimerFired(name=DiallerTimer.RETRY), 0))
     for _ in range(4):
         seen += dials(dialler.handle(Lost(reason="refused"), 0))
     assert seen == [(None, 0), (("local", 1), 0), (("remote", 1), 0), (None, 1), (None, 2)]
@@ -209,7 +211,7 @@ def test_a_redirect_uses_the_log_in_of_the_server_that_gave_it() -> None:
     dialler.handle(Dialled(), 0)
     dialler.handle(Heard(packet=told(("server", "a:1"), ("server", "b:1"))), 0)
     dialler.handle(Lost(reason="killed"), 0)
-    dialler.handle(TimerFired(name=RETRY), 0)
+    dialler.handle(TimerFired(name=DiallerTimer.RETRY), 0)
     for _ in range(3):
         dialler.handle(Lost(reason="refused"), 0)
     dialler.handle(Dialled(), 0)
@@ -224,7 +226,7 @@ def test_a_link_says_nothing_of_a_home_and_learns_of_no_servers() -> None:
     assert greeted(dialler.handle(Dialled(), 0)).user_properties == []
     dialler.handle(Heard(packet=told(("broker", "b"), ("server", "a:1"))), 0)
     dialler.handle(Lost(reason="x"), 0)
-    assert dials(dialler.handle(TimerFired(name=RETRY), 0)) == [(None, 0)]
+    assert dials(dialler.handle(TimerFired(name=DiallerTimer.RETRY), 0)) == [(None, 0)]
     assert dials(dialler.handle(Lost(reason="x"), 0)) == []
 
 
@@ -236,7 +238,7 @@ def test_it_is_told_of_other_servers_later_too() -> None:
     dialler.handle(Heard(packet=PublishPacket("$home/servers", b"a:1 \xff b:2")), 0)
     dialler.handle(Heard(packet=PublishPacket("elsewhere", b"c:1")), 0)
     dialler.handle(Lost(reason="killed"), 0)
-    seen = dials(dialler.handle(TimerFired(name=RETRY), 0))
+    seen = dials(dialler.handle(TimerFired(name=DiallerTimer.RETRY), 0))
     for _ in range(2):
         seen += dials(dialler.handle(Lost(reason="refused"), 0))
     assert seen == [(None, 0), (("a", 1), 0), (("b", 2), 0)]
@@ -256,7 +258,7 @@ def test_who_cannot_reach_where_it_is_sent_asks_to_stay() -> None:
     ]
     dialler.handle(Heard(packet=told(("broker", "south-1"))), 0)
     dialler.handle(Lost(reason="x"), 0)
-    dialler.handle(TimerFired(name=RETRY), 0)
+    dialler.handle(TimerFired(name=DiallerTimer.RETRY), 0)
     assert greeted(dialler.handle(Dialled(), 0)).user_properties == [HOME_V, ("home", "here:1883")]
 
 
@@ -265,13 +267,13 @@ def test_a_home_that_no_longer_answers_is_passed_over_once() -> None:
     dialler.handle(Started(incarnation=1), 0)
     dialler.handle(Dialled(), 0)
     dialler.handle(Heard(packet=told(("broker", "north-1"), ("server", "other:1"))), 0)
-    dialler.handle(TimerFired(name=PING), 5_000_000)
-    effects = dialler.handle(TimerFired(name=PING), 10_000_000)
+    dialler.handle(TimerFired(name=DiallerTimer.PING), 5_000_000)
+    effects = dialler.handle(TimerFired(name=DiallerTimer.PING), 10_000_000)
     assert down(effects).retry_us == 0
     assert dials(effects) == [(("other", 1), 0)]
     dialler.handle(Lost(reason="refused"), 10_000_000)
     assert dialler.state == "waiting", "nobody else is there"
-    assert dials(dialler.handle(TimerFired(name=RETRY), 11_000_000)) == [(None, 0)], "home again"
+    assert dials(dialler.handle(TimerFired(name=DiallerTimer.RETRY), 11_000_000)) == [(None, 0)], "home again"
 
 
 def test_another_server_that_no_longer_answers_has_it_begin_at_home() -> None:
@@ -280,13 +282,13 @@ def test_another_server_that_no_longer_answers_has_it_begin_at_home() -> None:
     dialler.handle(Dialled(), 0)
     dialler.handle(Heard(packet=told(("server", "other:1"), ("server", "more:1"))), 0)
     dialler.handle(Lost(reason="broke"), 1)
-    dialler.handle(TimerFired(name=RETRY), 200_000)
+    dialler.handle(TimerFired(name=DiallerTimer.RETRY), 200_000)
     dialler.handle(Lost(reason="refused"), 200_000)
     dialler.handle(Dialled(), 200_000)
     dialler.handle(Heard(packet=told(("server", "other:1"), ("server", "more:1"))), 200_000)
     assert dialler.state == "up"
-    dialler.handle(TimerFired(name=PING), 5_000_000)
-    dialler.handle(TimerFired(name=PING), 10_000_000)
+    dialler.handle(TimerFired(name=DiallerTimer.PING), 5_000_000)
+    dialler.handle(TimerFired(name=DiallerTimer.PING), 10_000_000)
     assert dialler.state == "waiting"
 
 
@@ -295,6 +297,6 @@ def test_who_does_not_redial_passes_nobody_over() -> None:
     dialler.handle(Started(incarnation=1), 0)
     dialler.handle(Dialled(), 0)
     dialler.handle(Heard(packet=ConnAckPacket()), 0)
-    dialler.handle(TimerFired(name=PING), 5_000_000)
-    dialler.handle(TimerFired(name=PING), 10_000_000)
+    dialler.handle(TimerFired(name=DiallerTimer.PING), 5_000_000)
+    dialler.handle(TimerFired(name=DiallerTimer.PING), 10_000_000)
     assert dialler.state == "closed"

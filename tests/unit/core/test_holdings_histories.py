@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.core.channels.test_machine import FIVE, FIVE_TOO, K5, K6, NEAR, SIX, UNAVAILABLE, UNKNOWN
-from tocsin.core.channels.cells import AGAIN
-from tocsin.core.channels.machine import SCAN, ChannelHoldings
+from tocsin.core.channels.machine import ChannelHoldings
 from tocsin.core.channels.signals import (
     CellFound,
     Defined,
     Doubted,
     Held,
+    HoldingsTimer,
     Left,
     LookAt,
     Looked,
@@ -218,11 +218,19 @@ class History:
         for session in tuple(self.moving):
             self.forget(session, self.moving.pop(session))
         for _ in range(3):  # a scan may be under way that knew less
-            self.timers[SCAN] = None
+            self.timers[HoldingsTimer.SCAN] = None
             for _ in range(200):
                 for what in ("scan", "answer", "look", "timer"):
-                    if what != "timer" or any(name == AGAIN for name in self.timers) or not self.scan:
-                        self.timers = {name: None for name in self.timers if name in (AGAIN, SCAN)}
+                    if (
+                        what != "timer"
+                        or any(name == HoldingsTimer.AGAIN for name in self.timers)
+                        or not self.scan
+                    ):
+                        self.timers = {
+                            name: None
+                            for name in self.timers
+                            if name in (HoldingsTimer.AGAIN, HoldingsTimer.SCAN)
+                        }
                         self.happen(what, 0)
         assert not self.tickets, "somebody waits for ever"
 

@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import ClassVar
 
 import pytest
 
 from tocsin.core.machine import (
     Effect,
-    Event,
-    Handler,
     IllegalEvent,
     Say,
     Started,
+    Table,
     TableMachine,
     TimerFired,
 )
 
 
+class WaiterState(StrEnum):
+    NEW = "new"
+    WAITING = "waiting"
+
+
 class Waiter(TableMachine):
     """Says two things at once: one of its own story, and one that waited for it."""
+
+    state: WaiterState = WaiterState.NEW
 
     def __init__(self) -> None:
         self._waited = ""
 
     def _start(self, event: Started, now_us: int) -> list[Effect]:
-        self.state = "waiting"
+        self.state = WaiterState.WAITING
         self._waited = event.cause
         return [Say(text="starts")]
 
     def _fired(self, event: TimerFired, now_us: int) -> list[Effect]:
         return [Say(text="fires"), Say(text="was waited for", cause=self._waited)]
 
-    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
-        ("new", Started): _start,
+    table: ClassVar[Table] = {
+        (WaiterState.NEW, Started): _start,
         ("*", TimerFired): _fired,
     }
 

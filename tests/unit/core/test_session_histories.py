@@ -27,7 +27,7 @@ from mqtt5 import (
 
 from tests.unit.core.sessions import LIMITS, WILL, S, message
 from tocsin.core.machine import Effect, Event, TimerFired
-from tocsin.core.session.machine import CONNECT_DEADLINE, KEEP_ALIVE, Session
+from tocsin.core.session.machine import Session, SessionTimer
 from tocsin.core.session.signals import (
     Accepted,
     Acknowledged,
@@ -116,7 +116,10 @@ happenings = st.one_of(
     st.tuples(st.just("error"), errors),
     st.tuples(st.just("other"), st.sampled_from([PeerClosed(), ServerStopping()])),
     st.tuples(st.just("other"), st.builds(ServerStopping, server_reference=st.just("b:1"))),
-    st.tuples(st.just("other"), st.builds(TimerFired, name=st.sampled_from([CONNECT_DEADLINE, KEEP_ALIVE]))),
+    st.tuples(
+        st.just("other"),
+        st.builds(TimerFired, name=st.sampled_from([SessionTimer.CONNECT_DEADLINE, SessionTimer.KEEP_ALIVE])),
+    ),
     st.tuples(
         st.just("shell"),
         st.one_of(

@@ -23,11 +23,6 @@ from tocsin.core.machine import (
     TimerFired,
 )
 from tocsin.core.shared.cell import PUT
-from tocsin.core.shared.machine import (
-    GRACE,
-    READ_AGAIN,
-    SETTLE_SOON,
-)
 from tocsin.core.shared.signals import (
     CANNOT,
     Crowded,
@@ -39,6 +34,7 @@ from tocsin.core.shared.signals import (
     ReadPart,
     RoomMade,
     Settle,
+    SharingTimer,
     Unwanted,
 )
 from tocsin.core.shared.stored_group import Claim, Member, StoredGroup, decode_group, encode_group
@@ -77,7 +73,7 @@ def test_a_claim_that_conflicts_is_not_sent_and_its_packet_id_is_given_back() ->
     broker.cell = Cell("k", encode_group(theirs), broker.revision)
     conflict = StoreFailed(request=PUT, error=Conflict("put", 8, broker.revision))
     if not of(effects, PutKey):  # it was the other's turn
-        effects = broker.tell(TimerFired(name=GRACE))
+        effects = broker.tell(TimerFired(name=SharingTimer.GRACE))
     assert of(effects, PutKey)
     said = broker.answer(broker.tell(conflict))
     assert not of(said, Give)
@@ -101,14 +97,14 @@ def test_the_broker_whose_turn_it_is_claims_at_once_and_the_other_after_a_while(
     mine = next(position for position in (1, 2) if sorted((OWN, OTHER))[position % 2] == OWN)
     effects = arrive(broker, *(matched(each) for each in range(1, mine + 1)))
     if mine == 2:  # the other has claimed the first
-        assert one(effects, SetTimer).name == GRACE
+        assert one(effects, SetTimer).name == SharingTimer.GRACE
         taken = StoredGroup(NAME, 2, broker.group.members, {"far": (Claim(1, 9, 1),)})
         effects = broker.others_write(taken)
     assert of(broker.answer(effects), Give)[0].matched.position == mine
     effects = arrive(broker, matched(mine + 1))
     assert not of(effects, PutKey)
-    assert one(effects, SetTimer).name == GRACE
-    assert of(broker.answer(broker.tell(TimerFired(name=GRACE))), Give)
+    assert one(effects, SetTimer).name == SharingTimer.GRACE
+    assert of(broker.answer(broker.tell(TimerFired(name=SharingTimer.GRACE))), Give)
 
 
 def test_a_broker_claims_its_members_part_of_what_there_is() -> None:
@@ -119,7 +115,7 @@ def test_a_broker_claims_its_members_part_of_what_there_is() -> None:
     broker.rooms["c"] = 100
     effects = broker.tell(RoomMade())
     if not of(effects, PutKey):
-        effects = broker.tell(TimerFired(name=GRACE))
+        effects = broker.tell(TimerFired(name=SharingTimer.GRACE))
     assert len(decode_group(one(effects, PutKey).value).claims["c"]) == 5
 
 
@@ -157,7 +153,7 @@ def test_at_qos_0_nothing_waits_for_an_acknowledgement() -> None:
     broker.qos["c"] = 0
     said = broker.answer(arrive(broker, matched(1)))
     assert (one(said, Give).packet_id, one(said, Give).qos) == (0, 0)
-    broker.answer(broker.tell(TimerFired(name=SETTLE_SOON)))
+    broker.answer(broker.tell(TimerFired(name=SharingTimer.SETTLE_SOON)))
     assert broker.group.claims == {}
 
 
@@ -166,7 +162,7 @@ def test_what_nobody_here_can_take_is_left_to_others() -> None:
     broker.qos["c"] = CANNOT
     effects = arrive(broker, matched(1))
     if not of(effects, PutKey):
-        effects = broker.tell(TimerFired(name=GRACE))
+        effects = broker.tell(TimerFired(name=SharingTimer.GRACE))
     said = broker.answer(effects)
     assert (broker.group.free, broker.group.next) == ({1: (OWN,)}, 2)
     assert not of(said, Unwanted)
@@ -195,7 +191,7 @@ def test_an_expired_message_is_settled_by_who_looks_at_it() -> None:
 def test_a_settled_message_is_written_with_the_next_claim() -> None:
     broker = joined()
     broker.answer(arrive(broker, matched(1)))
-    assert one(broker.tell(Settle(client="c", position=1)), SetTimer).name == SETTLE_SOON
+    assert one(broker.tell(Settle(client="c", position=1)), SetTimer).name == SharingTimer.SETTLE_SOON
     said = broker.answer(arrive(broker, matched(2)))
     assert broker.group.claims == {"c": (Claim(2, 2, 1),)}
     assert one(said, Forget).packet_ids == (1,)
@@ -206,7 +202,7 @@ def test_or_a_second_later() -> None:
     broker.answer(arrive(broker, matched(1)))
     broker.tell(Settle(client="c", position=1))
     assert broker.group.claims
-    said = broker.answer(broker.tell(TimerFired(name=SETTLE_SOON)))
+    said = broker.answer(broker.tell(TimerFired(name=SharingTimer.SETTLE_SOON)))
     assert broker.group.claims == {}
     assert one(said, Forget).packet_ids == (1,)
 
@@ -216,7 +212,7 @@ def test_and_not_once_more_if_it_was_written_meanwhile() -> None:
     broker.answer(arrive(broker, matched(1)))
     broker.tell(Settle(client="c", position=1))
     broker.answer(arrive(broker, matched(2)))
-    assert not of(broker.tell(TimerFired(name=SETTLE_SOON)), PutKey)
+    assert not of(broker.tell(TimerFired(name=SharingTimer.SETTLE_SOON)), PutKey)
 
 
 def test_what_somebody_settles_that_it_has_not_means_nothing() -> None:
@@ -269,7 +265,7 @@ def test_what_the_log_has_no_more_is_settled() -> None:
     effects = broker.tell(PartFailed(error=Trimmed("messages", 2, 4)))
     assert of(effects, Say)[0].level == "warning"
     broker.answer(effects)
-    broker.answer(broker.tell(TimerFired(name=SETTLE_SOON)))
+    broker.answer(broker.tell(TimerFired(name=SharingTimer.SETTLE_SOON)))
     assert broker.group.claims == {}
 
 
@@ -277,8 +273,8 @@ def test_a_read_that_failed_is_tried_again() -> None:
     broker = came_back()
     broker.answer(broker.join(epoch=2))
     effects = broker.tell(PartFailed(error=StoreUnavailable("read", "no leader")))
-    assert one(effects, SetTimer).name == READ_AGAIN
-    assert of(broker.tell(TimerFired(name=READ_AGAIN)), ReadPart)[0].start == 2
+    assert one(effects, SetTimer).name == SharingTimer.READ_AGAIN
+    assert of(broker.tell(TimerFired(name=SharingTimer.READ_AGAIN)), ReadPart)[0].start == 2
     broker.tell(PartRead(matched=[matched(2, 2), matched(3)], next=4, tail=6))
     broker.tell(PartRead(matched=[matched(5)], next=7, tail=6))
     assert broker.tell(PartFailed(error=StoreUnavailable("read", "late"))) == []

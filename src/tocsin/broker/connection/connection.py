@@ -34,7 +34,7 @@ from tocsin.core.budgets.budget import OVERHEAD_BYTES, Kind, Refusal
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.taking import Abandoned, NotYours, SessionsFull
 from tocsin.core.machine import Effect, Event
-from tocsin.core.session.machine import Session
+from tocsin.core.session.machine import Session, SessionState
 from tocsin.core.session.signals import (
     Accepted,
     Acknowledged,
@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
             self._decoder.put(data)  # a transport may have had it in its hands
             self._take_turns()
             return
-        if not pace.limited and session.state == "connected":
+        if not pace.limited and session.state is SessionState.CONNECTED:
             run = self._decoder.repeated(data)
             if run is not None and run.count <= SLICE:  # the hot path: all that follows does the same
                 session.heard(now_us())
@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
         """Decode and handle the next slice."""
         session = self._session
         items: Sequence[Item]
-        if session.state == "connected":
+        if session.state is SessionState.CONNECTED:
             items = self._decoder.feed_runs(data, SLICE)
             if items:
                 session.heard(now_us())
@@ -199,7 +199,11 @@ class Connection(asyncio.Protocol):
                     self._later = [rest, *items[index + 1 :]]
                     return
                 self._publish_run(item)
-            elif type(item) is PublishPacket and item.qos == AT_MOST_ONCE and session.state == "connected":
+            elif (
+                type(item) is PublishPacket
+                and item.qos == AT_MOST_ONCE
+                and session.state is SessionState.CONNECTED
+            ):
                 self._publish(item)
             elif isinstance(item, WireError):
                 self.post(WireFailed(error=item, version=self._decoder.version, cause=self._cause))

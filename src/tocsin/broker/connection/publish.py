@@ -17,6 +17,7 @@ from mqtt5 import PublishPacket
 from tocsin.broker.client import ClientConnection
 from tocsin.broker.delivery.client_delivery import DurableDelivery
 from tocsin.broker.delivery.durable import Durable
+from tocsin.broker.delivery.wills import Told
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.retained.writer import Waiting
 from tocsin.broker.streams.registry import will_id
@@ -43,7 +44,6 @@ from tocsin.core.streams.signals import (
     TellGone,
     WillTaken,
 )
-from tocsin.core.survival.wills import Told
 from tocsin.errors import Refused, StoreFull, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import fits

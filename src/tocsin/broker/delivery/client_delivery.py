@@ -32,6 +32,7 @@ from tocsin.core.delivery.signals import (
     ClaimsSettled,
     Deliver,
     DeliverResult,
+    DeliveryState,
     Durable,
     Ended,
     Gone,
@@ -158,7 +159,7 @@ class DurableDelivery:
 
     @property
     def begun(self) -> bool:
-        return self._machine.state != "new"
+        return self._machine.state is not DeliveryState.NEW
 
     @property
     def here(self) -> bool:

@@ -287,8 +287,7 @@ class Departures:
 
     def left(self, connection: Client, expiry_s: int, owner: str) -> None:
         """A client's connection is over: store what it leaves, and tell the backups."""
-        if self._provisional.severed or self._provisional.cut_off:
-            self._provisional.left(connection, owner, expiry_s)
+        self._provisional.left(connection, owner, expiry_s)
         will = self._wills.unsettled(connection.client_id)
         if will is not None:
             will = msgspec.structs.replace(will, since=self._message_log.tail)

@@ -28,6 +28,7 @@ from tocsin.core.delivery.taking import (
     SessionTaking,
     TakeAsked,
     TakeFailed,
+    TakingState,
     Unreadable,
 )
 from tocsin.core.machine import Effect, Event, GetKey, PutKey, Say, StoreFailed
@@ -106,7 +107,8 @@ class Sessions:
                     event = await self._outcome(last, came_us)
                 effects = machine.handle(event, wall_us())
         except BaseException:
-            if machine.state in ("holding", "writing"):  # nobody waits any more for what was under way
+            if machine.state in (TakingState.HOLDING, TakingState.WRITING):
+                # Nobody waits any more for what was under way.
                 for effect in machine.handle(ClientGone(cause=client), wall_us()):
                     self._carry_out(effect)
             raise

@@ -12,15 +12,33 @@ import structlog
 from tocsin.broker.delivery.message_log import MessageLog
 from tocsin.broker.retained.writer import RetainedWriter, Waiting
 from tocsin.config import Budgets
-from tocsin.core.budgets.budget import Budget, Kind, bounds_of
+from tocsin.core.budgets.budget import Account, Budget, Kind, bounds_of
 from tocsin.core.delivery.stored_session import decode_session, session_key
+from tocsin.core.machine import Effect
 from tocsin.core.retained.write_order import WriteTurn
-from tocsin.core.survival.wills import Cancel, Publish, Reserve, Told, Verdict, WaitingWills, came_since
+from tocsin.core.survival.wills import (
+    AskLife,
+    ClientLives,
+    InquireWill,
+    LifeKnown,
+    PublishWill,
+    ReleaseRoom,
+    ReserveRoom,
+    RoomReserved,
+    WaitingWills,
+    WillDue,
+    WillInquired,
+    WillLeft,
+    WillPublished,
+    WillsSettled,
+    came_since,
+)
 from tocsin.errors import FormatNewer, StoreFull, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import fits
 from tocsin.ports import Table
-from tocsin.runtime.machines.tasks import Tasks
+from tocsin.runtime.machines.shell import Shell
+from tocsin.runtime.machines.tasks import Failed, Tasks
 from tocsin.wire.replication import Bequest
 
 WILL_AGAIN_S: Final = 5.0  # before a will is tried again that the store had no room for
@@ -28,16 +46,104 @@ LOOK_AGAIN_S: Final = 1.0  # after a failure of the store
 LOOK_LATER_S: Final = 30.0  # before looking again at what only a newer release can read: a person has to act
 
 
-class Wills(WaitingWills):
-    """The wills that wait at one broker, within its budget."""
+Told = Callable[[], None]  # called once, when the will is logged, sent or permanently dropped
+Publish = Callable[[Bequest, Told], None]
+Verdict = Callable[[bool], None]  # is told whether a will is settled
+
+
+class Wills:
+    """The shell of ``core.survival.wills``: the wills that wait at one broker, within its budget.
+
+    ``aloud`` publishes a will to those who listen now; ``lives`` says whether a client of a lost broker lives, as
+    copies say; ``inquire`` finds out whether a will is settled; ``settled`` is called with a client once each of its
+    wills is logged, sent or permanently dropped.
+    """
 
     def __init__(
         self,
         publish: Publish,
+        *,
+        failed: Failed,
+        aloud: Publish = lambda will, told: told(),
+        lives: Callable[[str, str], bool | None] = lambda broker, client: False,
+        inquire: Callable[[str, Bequest, Verdict], None] = lambda client, will, verdict: verdict(False),
         settled: Callable[[str], None] = lambda client: None,
         budget: Budget | None = None,
     ) -> None:
-        super().__init__(publish, _later, settled, _reserving(budget or Budget(bounds_of(Budgets()))))
+        self._publish = publish
+        self._aloud = aloud
+        self._lives = lives
+        self._inquire = inquire
+        self._settled = settled
+        self._budget = budget or Budget(bounds_of(Budgets()))
+        self._rooms: dict[
+            int, Account
+        ] = {}  # each will has one of its own, as the connection that it outlives had
+        self._machine = WaitingWills()
+        self._shell = Shell(self._machine, self._carry_out, failed)
+        self._post = self._shell.post
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._machine)
+
+    def unsettled(self, client: str) -> Bequest | None:
+        """The will of a client that waits, or else the newest that is on its way."""
+        return self._machine.unsettled(client)
+
+    def delay(
+        self,
+        client: str,
+        will: Bequest,
+        delay_s: int,
+        *,
+        moving: bool = False,
+        of: str = "",
+        aloud: bool = False,
+    ) -> None:
+        """Publish a will after a while, unless its client comes back or lives; see ``WillLeft``."""
+        left = WillLeft(
+            client=client, will=will, delay_s=delay_s, moving=moving, of=of, aloud=aloud, cause=client
+        )
+        self._post(left)
+
+    def give_out(self, client: str, will: Bequest, publish: Publish | None = None) -> None:
+        """Publish a will now; ``publish``: in another way than the others."""
+        self._post(WillDue(client=client, will=will, way=publish, cause=client))
+
+    def came(self, client: str, owner: str = "", *, back: bool) -> None:
+        """A client of this user has come, here or elsewhere; ``back``: for its session. A will that another user's
+        client left under the same id is not its affair."""
+        self._post(ClientLives(client=client, owner=owner, back=back, cause=client))
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case ReserveRoom(number=number, user=user, size=size):
+                self._post(RoomReserved(number=number, fits=self._reserve(number, user, size)))
+            case ReleaseRoom(number=number):
+                if (room := self._rooms.pop(number, None)) is not None:
+                    room.close()
+            case AskLife(number=number, broker=broker, client=client):
+                self._post(LifeKnown(number=number, lives=self._lives(broker, client)))
+            case InquireWill(number=number, client=client, will=will):
+                self._inquire(
+                    client, will, lambda settled: self._post(WillInquired(number=number, settled=settled))
+                )
+            case PublishWill(number=number, will=will, aloud=aloud, way=way):
+                publish = self._aloud if aloud else way or self._publish
+                publish(will, lambda: self._post(WillPublished(number=number)))
+            case WillsSettled(client=client):
+                self._settled(client)
+            case _:
+                self._shell.carry_out(effect)
+
+    def _reserve(self, number: int, user: str, size: int) -> bool:
+        account = self._budget.account(user)
+        if account.take(Kind.SESSIONS, size) is not None:
+            account.close()
+            return False
+        self._rooms[number] = account
+        return True
 
 
 class Rules(Protocol):
@@ -88,6 +194,12 @@ class WillPublisher:
             self._commit(will, told)
         else:
             told()
+
+    def say_aloud(self, will: Bequest, done: Told) -> None:
+        """Publish a will that is due to those who listen now, and into no log."""
+        if self.allows(will):
+            self._announce(will.publication)
+        done()
 
     def allows(self, will: Bequest) -> bool:
         """Whether the client that left a will may publish it."""
@@ -177,20 +289,3 @@ class WillInquiries:
         if not will.since or not publication.qos or not fits(publication.topic):
             return False
         return await self._message_log.has(will.record_id, publication.topic, will.since)
-
-
-def _reserving(budget: Budget) -> Reserve:
-    """Each will has an account of its own, as the connection that it outlives had."""
-
-    def reserve(user: str, size: int) -> Cancel | None:
-        account = budget.account(user)
-        if account.take(Kind.SESSIONS, size) is None:
-            return account.close
-        account.close()
-        return None
-
-    return reserve
-
-
-def _later(delay_s: int, act: Callable[[], None]) -> Cancel:
-    return asyncio.get_running_loop().call_later(delay_s, act).cancel

@@ -35,7 +35,7 @@ from tocsin.config import Limits
 from tocsin.core.access.admission import Admission, is_loopback, source_of
 from tocsin.core.access.rights import Rights, Who
 from tocsin.core.rates import Bucket, Buckets
-from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.signals import (
     Accepted,
     Authenticate,

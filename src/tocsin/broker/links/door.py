@@ -24,7 +24,7 @@ from tocsin.core.access.admission import is_loopback, source_of
 from tocsin.core.links.incoming import IncomingLink, LinkUp
 from tocsin.core.machine import Effect
 from tocsin.core.rates import Buckets
-from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.signals import (
     Close,
     Opened,

@@ -38,9 +38,10 @@ class Isolation:
         self._log = structlog.get_logger()
 
     async def run(self, table: Table) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._gossip.run(table))
-            group.create_task(self._provisional.run())
+        try:
+            await self._gossip.run(table)
+        finally:
+            self._provisional.close()
 
     async def leave(self, table: Table, deadline_s: float) -> None:
         """The broker stops on purpose."""

@@ -1,11 +1,4 @@
-"""The shell of ``core.survival.provisional``: clients that are served while the store cannot be reached, and what they
-leave.
-
-The store is looked at while this broker hears no leader, every LOOK_S. If it does not answer, the broker is **cut
-off**: whoever comes is served provisionally, and SUBACK and UNSUBACK wait for the store no longer. When it answers
-again, clients that are here provisionally are asked to come anew, one after the other, and what they leave is held
-against their cells before their sessions are taken (``settled``).
-"""
+"""The shell of ``core.survival.provisional``: looks at the store, serves clients without it, settles their sessions."""
 
 from __future__ import annotations
 
@@ -25,20 +18,40 @@ from tocsin.core.delivery.grant import Grant
 from tocsin.core.delivery.stored_session import decode_session, encode_session, kept_s, session_key
 from tocsin.core.delivery.taking import NotYours
 from tocsin.core.forwarding.table import Subscription
+from tocsin.core.machine import Effect
 from tocsin.core.replication.gamma import ClientSnapshot
-from tocsin.core.survival.provisional import Record, admit, recorded, settle
+from tocsin.core.survival.provisional import (
+    AskAnew,
+    AskedAnew,
+    ClientCame,
+    ClientWent,
+    HurryClients,
+    LeaderHeard,
+    LeaderLost,
+    LookAtStore,
+    Outcome,
+    ProvisionalService,
+    ProvisionalState,
+    Record,
+    SessionServed,
+    SessionSettled,
+    SettleSession,
+    SettlingOver,
+    StoreLooked,
+    admit,
+    recorded,
+    settle,
+)
 from tocsin.errors import Conflict, TocsinError
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Entry, Table
 from tocsin.runtime.machines.clock import token_hex
+from tocsin.runtime.machines.shell import Shell
+from tocsin.runtime.machines.tasks import Failed
 from tocsin.wire.replication import Positions
 
-LOOK_S: Final = 0.5
 ANSWER_S: Final = 1.5  # for the store: nothing was heard over the same connection for seconds already
 LOOK_KEY: Final = "looked-for"  # no session has it: their keys are digests
-TRIES: Final = 10
-AT_ONCE: Final = 32  # sessions that are settled at a time
-RECORDS_MAX: Final = 100_000  # some kilobyte each; those that came first go first
 
 DEGRADED: Final = "degraded: this cluster is cut off; the subscription is in force here, and is stored later"
 GIVEN_UP: Final = "degraded: this cluster is cut off; the subscription is gone here, and from the store later"
@@ -152,85 +165,88 @@ class Provisional:
         *,
         broker: str,
         known: Callable[[str], ClientSnapshot | None],
+        failed: Failed,
     ) -> None:
-        self.severed = False  # no leader is heard
-        self.cut_off = False  # and the store does not answer
-        self.settled_count = 0  # sessions that were written
-        self.dropped_count = 0  # that somebody else had taken, or nobody knew any more
         self._clients = clients
         self._message_log = log
         self._table = table
         self._broker = broker
         self._known = known
-        self._records: dict[str, Record] = {}
-        self._here: dict[str, ProvisionalDelivery] = {}
-        self._settling: dict[str, asyncio.Task[None]] = {}
-        self._slots = asyncio.Semaphore(AT_ONCE)
-        self._wake = asyncio.Event()
+        self._waiting: dict[str, asyncio.Event] = {}  # client → when its record is settled
         self._log = structlog.get_logger()
+        self._machine = ProvisionalService()
+        self._shell = Shell(self._machine, self._carry_out, failed)
+        self._post = self._shell.post
+
+    @property
+    def cut_off(self) -> bool:
+        """The store does not answer, and no leader was heard when that began."""
+        return self._machine.cut_off
+
+    @property
+    def severed(self) -> bool:
+        """No leader is heard."""
+        return self._machine.state in (ProvisionalState.SEVERED, ProvisionalState.CUT_OFF)
+
+    @property
+    def settling(self) -> bool:
+        """Whether anything is left to be held against its cell."""
+        return self._machine.busy
 
     def statistics(self) -> dict[str, int]:
+        machine = self._machine
         return {
-            "cut_off": int(self.cut_off),
-            "provisional": len(self._here),
-            "sessions_settled": self.settled_count,
-            "sessions_let_go": self.dropped_count,
+            "cut_off": int(machine.cut_off),
+            "provisional": len(machine.here),
+            "sessions_settled": machine.settled,
+            "sessions_let_go": machine.let_go,
         }
 
     # ── whether ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def sever(self) -> None:
         """No leader is heard."""
-        self.severed = True
-        self._wake.set()
+        self._post(LeaderLost(cause=f"{self._broker}:severed"))
 
     def restore(self) -> None:
         """One is."""
-        self.severed = False
-        self._wake.set()
+        self._post(LeaderHeard(cause=f"{self._broker}:restored"))
 
-    async def run(self) -> None:
-        """Look after the store while no leader is heard, and settle afterwards, for as long as the broker lives."""
-        while True:
-            await self._wake.wait()
-            while self.severed or self.cut_off:
-                reached = await self._reaches()
-                if not reached and not self.cut_off:
-                    self._cut()
-                elif reached and self.cut_off:
-                    self._heal()
-                await asyncio.sleep(LOOK_S)
-            self._records.clear()  # the store was there all the time, or has everything
-            self._wake.clear()
+    def close(self) -> None:
+        """Nothing is looked at or settled any more."""
+        self._shell.close()
 
-    async def _reaches(self) -> bool:
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case LookAtStore(cause=cause):
+                self._shell.spawn(self._look(cause))
+            case HurryClients():
+                self._clients.hurry()
+            case AskAnew(client=client, cause=cause):
+                self._clients.ask_anew(client)
+                self._post(AskedAnew(client=client, cause=cause))
+            case SettleSession(record=record, here=here, cause=cause):
+                self._shell.spawn(self._settle(record, here, cause))
+            case SettlingOver(client=client):
+                if (over := self._waiting.pop(client, None)) is not None:
+                    over.set()
+            case _:
+                self._shell.carry_out(effect)
+
+    async def _look(self, cause: str) -> None:
+        reached = True
         try:
             async with asyncio.timeout(ANSWER_S):
                 await self._table.get(LOOK_KEY)
         except (TocsinError, TimeoutError):
-            return False
-        return True
-
-    def _cut(self) -> None:
-        self.cut_off = True
-        self._log.warning("cut off from the store: clients are served provisionally")
-        self._clients.hurry()
-
-    def _heal(self) -> None:
-        self.cut_off = False
-        records, self._records = self._records, {}
-        facts = {"clients": len(self._here), "sessions": len(records)}
-        self._log.warning("the store is back: provisional sessions are settled", **facts)
-        for client, record in records.items():
-            self._settle(client, record)
-        for client in [each for each in self._here if each not in records]:
-            self._clients.ask_anew(client)
+            reached = False
+        self._post(StoreLooked(reached=reached, cause=cause))
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def admit(self, client: str, *, owner: str, clean: bool, expiry_s: int) -> Record | None:
         """As which session a client is served; None without one. Raises ``NotYours``, ``CutOff``."""
-        known = self._records.get(client)
+        known = self._machine.records.get(client)
         standing = self._known(client) if known is None else None
         if standing is not None and standing.head.session:
             known = recorded(standing)
@@ -241,7 +257,7 @@ class Provisional:
             raise CutOff(client)
         assert not isinstance(found, str)
         if found is not None:
-            self._keep(found)
+            self._post(SessionServed(record=found, cause=client))
         return found
 
     def began_anew(self, client: str, owner: str) -> None:
@@ -260,79 +276,53 @@ class Provisional:
         return None if standing is None else standing.positions
 
     def came(self, client: str, delivery: ProvisionalDelivery) -> None:
-        self._here[client] = delivery
+        self._post(ClientCame(client=client, delivery=delivery, cause=client))
 
     def left(self, connection: Client, owner: str, expiry_s: int) -> None:
-        """A connection is over, while no leader is heard; its session is kept for so long."""
+        """A connection is over; its session is kept for so long."""
         client, delivery = connection.client_id, connection.delivery
-        if self._here.get(client) is delivery:
-            del self._here[client]
-        before = self._records.get(client)
-        subscriptions = dict(delivery.subscriptions)
-        if delivery.provisional and before is not None:
-            self._keep(msgspec.structs.replace(before, subscriptions=subscriptions, expiry_s=expiry_s))
-        elif not delivery.provisional and self.severed and delivery.session:
-            uid, epoch = delivery.session, delivery.session_epoch
-            kept = Record(client, owner, uid, epoch, expiry_s, False, self._message_log.tail, subscriptions)
-            self._keep(kept)
-
-    def _keep(self, record: Record) -> None:
-        self._records.pop(record.client, None)
-        self._records[record.client] = record
-        if len(self._records) > RECORDS_MAX:
-            del self._records[next(iter(self._records))]
+        if self._machine.state is ProvisionalState.JOINED and not delivery.provisional:
+            return  # most do: the machine would do nothing
+        session = Record(
+            client=client,
+            owner=owner,
+            uid=delivery.session,
+            epoch=delivery.session_epoch,
+            expiry_s=expiry_s,
+            fresh=False,
+            tail=self._message_log.tail,
+            subscriptions=dict(delivery.subscriptions),
+        )
+        went = ClientWent(delivery=delivery, record=session, provisional=delivery.provisional, cause=client)
+        self._post(went)
 
     # ── settling ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def settled(self, client: str) -> None:
         """Return when nothing of an earlier, provisional session of this client is left to be held against its cell."""
-        task = self._settling.get(client)
-        if task is not None:
-            await asyncio.wait({task})
+        while self._machine.settles(client):
+            await self._waiting.setdefault(client, asyncio.Event()).wait()
 
-    def _settle(self, client: str, record: Record) -> None:
-        task = asyncio.get_running_loop().create_task(self._settle_one(client, record))
-        self._settling[client] = task
+    async def _settle(self, record: Record, here: bool, cause: str) -> None:
+        outcome: Outcome
+        try:
+            outcome = await self._write(record, here)
+        except Conflict:
+            outcome = "let go"  # somebody has taken it just now
+        except TocsinError as error:
+            facts = {"subscriber": record.client, "problem": str(error)}
+            self._log.info("a provisional session is not settled yet", **facts)
+            outcome = "failed"
+        self._post(SessionSettled(client=record.client, outcome=outcome, cause=cause))
 
-        def done(task: asyncio.Task[None]) -> None:
-            if self._settling.get(client) is task:
-                del self._settling[client]
-
-        task.add_done_callback(done)
-
-    async def _settle_one(self, client: str, record: Record) -> None:
-        async with self._slots:
-            here = client in self._here
-            if here:
-                self._records[client] = record  # what it has changed since is in what it leaves
-                self._clients.ask_anew(client)
-                record = self._records.pop(client, record)
-            outcome = await self._try_to_write(record, here)
-        self.settled_count += outcome == "written"
-        self.dropped_count += outcome == "let go"
-
-    async def _try_to_write(self, record: Record, here: bool) -> str:
-        for _ in range(TRIES):
-            try:
-                return await self._write(record, here)
-            except Conflict:
-                return "let go"  # somebody has taken it just now
-            except TocsinError as error:
-                facts = {"subscriber": record.client, "problem": str(error)}
-                self._log.info("a provisional session is not settled yet", **facts)
-                await asyncio.sleep(LOOK_S)
-        self._records.setdefault(record.client, record)  # until the store is back once more
-        return "later"
-
-    async def _write(self, record: Record, here: bool) -> str:
+    async def _write(self, record: Record, here: bool) -> Outcome:
         key = session_key(record.client)
         cell = await self._table.get(key)
         try:
             stored = None if cell is None else decode_session(cell.value)
         except UNREADABLE:
             return "let go"  # who takes it says so
-        uid = token_hex(8)
-        found = settle(record, stored, here=here, broker=self._broker, uid=uid)
+        found = settle(record, stored, here=here, broker=self._broker, uid=token_hex(8))
         revision = 0 if cell is None else cell.revision
         if found == "forget":
             await self._table.delete(key, revision=revision)

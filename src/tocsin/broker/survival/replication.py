@@ -21,7 +21,7 @@ from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.machine import Effect, Received, Send, Started, TimerFired
 from tocsin.core.replication.backup import Backup
 from tocsin.core.replication.gamma import ClientSnapshot, Left
-from tocsin.core.replication.primary import RESEND, Primary
+from tocsin.core.replication.primary import Primary, resend_timer
 from tocsin.core.replication.signals import (
     Altered,
     Awaited,
@@ -264,7 +264,7 @@ class Replicating:
     def nudge(self) -> None:
         """What backups have not answered is sent again now: there may be a way to them again."""
         for role in (LOCAL, REMOTE):
-            self._post(TimerFired(name=RESEND + role, cause=f"{self._broker}:nudge"))
+            self._post(TimerFired(name=resend_timer(role), cause=f"{self._broker}:nudge"))
 
     def hear(self, payload: bytes) -> None:
         """A message of another broker's replication."""

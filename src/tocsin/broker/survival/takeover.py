@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Protocol
 
 from tocsin.broker.delivery.wills import Wills
@@ -12,12 +11,9 @@ from tocsin.core.machine import Effect
 from tocsin.core.replication.gamma import ClientSnapshot, Left
 from tocsin.core.survival import takeover as core
 from tocsin.core.survival.takeover import MEANWHILE, AwaitWill, ClientCame, ReleaseCopy, TakeoverMachine
-from tocsin.core.survival.wills import Doubt, Told
-from tocsin.model.publication import Publication
 from tocsin.runtime.machines.clock import now_us
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Failed
-from tocsin.wire.replication import Bequest
 
 
 class Copies(core.Copies, Protocol):
@@ -40,29 +36,21 @@ class Copies(core.Copies, Protocol):
 
 
 class Takeovers:
-    """The brokers that one broker stands in for. ``aloud`` publishes a will to those who listen now, and puts it into
-    no log; ``doubt`` finds out from the store whether the client of a will lives, ``allows`` whether it may publish
-    that."""
+    """The brokers that one broker stands in for."""
 
     def __init__(
         self,
+        machine: TakeoverMachine,
         copies: Copies,
         wills: Wills,
-        grace_s: int,
         *,
         failed: Failed,
         clock: Callable[[], int] = now_us,
-        aloud: Callable[[Publication], None] = lambda publication: None,
-        doubt: Doubt | None = None,
-        allows: Callable[[Bequest], bool] = lambda will: True,
     ) -> None:
         self._copies = copies
         self._wills = wills
         self._clock = clock
-        self._announce = aloud
-        self._doubt = doubt
-        self._allows = allows
-        self._machine = TakeoverMachine(copies, grace_s)
+        self._machine = machine
         self._shell = Shell(self._machine, self._carry_out, failed, clock=clock)
         self._post = self._shell.post
 
@@ -105,24 +93,10 @@ class Takeovers:
         """A client of this user has come to a broker, this one or another."""
         self._post(ClientCame(client=client, broker=broker, owner=owner, cause=client))
 
-    def _say_aloud(self, will: Bequest, told: Told) -> None:
-        if self._allows(will):
-            self._announce(will.publication)
-        told()
-
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case AwaitWill(broker=broker, client=client, bequest=bequest, delay_s=delay_s, aloud=aloud):
-                self._wills.delay(
-                    client,
-                    bequest,
-                    delay_s,
-                    moving=True,
-                    unless=partial(self._machine.lives, broker, client),
-                    doubt=None if aloud else self._doubt,
-                    publish=self._say_aloud if aloud else None,
-                    of=broker,
-                )
+                self._wills.delay(client, bequest, delay_s, moving=True, of=broker, aloud=aloud)
             case ReleaseCopy(broker=broker):
                 self._copies.release(broker)
             case _:

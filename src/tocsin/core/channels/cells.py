@@ -32,12 +32,11 @@ import msgspec
 
 from tocsin.core.cells import CellRules, CellWriter
 from tocsin.core.channels.request import Bound
-from tocsin.core.channels.signals import Held, Unheld
+from tocsin.core.channels.signals import Held, HoldingsTimer, Unheld
 from tocsin.core.machine import DeleteKey, Effect, Stored, StoreFailed
 from tocsin.errors import StoreFull
 from tocsin.model.results import SUBSCRIPTIONS, BackendSubscription, encode_subscription
 
-AGAIN: Final = "again"
 ORPHAN: Final = "orphan "  # before the key: requests about cells that nobody knew
 AGAIN_US: Final = 1_000_000  # before failed requests are tried once more
 
@@ -66,7 +65,7 @@ class SubscriptionCells:
         self._broker = broker
         self._standby = standby
         words = "a subscription to a channel is not stored yet"
-        again = f"{AGAIN} standby" if standby else AGAIN
+        again = HoldingsTimer.AGAIN_STANDBY if standby else HoldingsTimer.AGAIN
         self._rules = CellRules(SUBSCRIPTIONS, words, again, AGAIN_US, conditional=False)
         self._cells: dict[str, _Cell] = {}  # by k
         self._keys: dict[str, _Cell] = {}  # the same, by their keys

@@ -1,5 +1,10 @@
 """Backend subscriptions: which ``k`` one broker holds, for which sessions, and since when.
 
+Transitions of ``ChannelHoldings``:
+
+    *  Started, Defined, Undefined, Wanted, Unwanted, Left, Doubted, Looked, CellFound, SessionFound, Scanned, Counted,
+       Prepared, Unprepared, Stored, StoreFailed, TimerFired
+
 A broker holds ``k`` while any session that it serves, or served last, is subscribed to it: sessions of connected
 clients, and stored ones of clients that are away (their **home** is here). For the pipeline (k, broker) is one cell of
 the table ``SUBSCRIPTIONS`` (``core.channels.cells``), however many sessions want it.
@@ -30,7 +35,7 @@ so, has ended, or was seen elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import ClassVar, Final
 
 import msgspec
@@ -42,6 +47,7 @@ from tocsin.core.channels.signals import (
     Counted,
     Defined,
     Doubted,
+    HoldingsTimer,
     Left,
     LookAt,
     Looked,
@@ -58,20 +64,18 @@ from tocsin.core.channels.standby_cells import StandbyCells, channel_of, is_stan
 from tocsin.core.deadlines import Deadlines
 from tocsin.core.machine import (
     Effect,
-    Event,
-    Handler,
+    OneState,
     SetTimer,
     Started,
     Stored,
     StoreFailed,
+    Table,
     TableMachine,
     TimerFired,
 )
 from tocsin.model.catalogue import Channel
 from tocsin.wire.topics import FilterInvalid
 
-EXPIRY: Final = "expiry"
-SCAN: Final = "scan"
 SCAN_AGAIN_US: Final = 10_000_000  # before a scan that failed is made once more
 SCAN_EVERY_US: Final = 3_600_000_000
 OURS_US: Final = (
@@ -93,7 +97,8 @@ class _Session(msgspec.Struct):
 class ChannelHoldings(TableMachine):
     """Decides which backend subscriptions one broker holds."""
 
-    state = "holding"
+    timers = HoldingsTimer
+    state = OneState.ONLY
 
     def __init__(self, broker: str, scan_every_us: int = SCAN_EVERY_US) -> None:
         self._scan_every_us = scan_every_us
@@ -290,6 +295,9 @@ class ChannelHoldings(TableMachine):
 
     # ── scans ───────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _start(self, event: Started, now_us: int) -> list[Effect]:
+        return self._scan()
+
     def _scan(self) -> list[Effect]:
         if self._scanning:
             return []
@@ -318,11 +326,11 @@ class ChannelHoldings(TableMachine):
         if not event.whole:
             self._cells.scan()
             self._standbys.cells.scan()
-            return [SetTimer(name=SCAN, delay_us=SCAN_AGAIN_US)]
+            return [SetTimer(name=HoldingsTimer.SCAN, delay_us=SCAN_AGAIN_US)]
         cells = [*self._cells.scanned(), *self._standbys.cells.scanned()]
         sure = self._cells.known or not self._cells.counted
         delay_us = self._scan_every_us if sure else OURS_US
-        effects: list[Effect] = [SetTimer(name=SCAN, delay_us=delay_us)]
+        effects: list[Effect] = [SetTimer(name=HoldingsTimer.SCAN, delay_us=delay_us)]
         for uid, session in self._sessions.items():
             if not session.touched:
                 effects += self._look_at(uid, session)
@@ -332,15 +340,26 @@ class ChannelHoldings(TableMachine):
         cells, counted = self._cells, event.counted
         effects = [*cells.count(counted), *self._standbys.cells.count(counted)]
         if counted and not cells.known:
-            effects.append(SetTimer(name=SCAN, delay_us=OURS_US))
+            effects.append(SetTimer(name=HoldingsTimer.SCAN, delay_us=OURS_US))
         return effects
 
     def _on_stored(self, event: Stored, now_us: int) -> list[Effect]:
         effects = self._of(event.request).stored(event)
         return [*effects, *self._standbys.turned(event.request.split(".")[1])]
 
+    def _on_store_failure(self, event: StoreFailed, now_us: int) -> list[Effect]:
+        return self._of(event.request).failed(event)
+
     def _of(self, key: str) -> SubscriptionCells:
         return self._standbys.cells if is_standby(key) else self._cells
+
+    # ── standbys ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _prepare(self, event: Prepared, now_us: int) -> list[Effect]:
+        return self._standbys.prepare(event)
+
+    def _unprepare(self, event: Unprepared, now_us: int) -> list[Effect]:
+        return self._standbys.unprepare(event)
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -356,16 +375,21 @@ class ChannelHoldings(TableMachine):
         next_us = self._expiring.next_us
         if next_us is None:
             return []
-        return [SetTimer(name=EXPIRY, delay_us=max(1, next_us - now_us))]
+        return [SetTimer(name=HoldingsTimer.EXPIRY, delay_us=max(1, next_us - now_us))]
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         match event.name:
-            case "again":
+            case HoldingsTimer.AGAIN:
                 return self._cells.again()
-            case "again standby":
+            case HoldingsTimer.AGAIN_STANDBY:
                 return self._standbys.cells.again()
-            case "scan":
+            case HoldingsTimer.SCAN:
                 return self._scan()
+            case HoldingsTimer.EXPIRY:
+                return self._on_expiry(now_us)
+        return []
+
+    def _on_expiry(self, now_us: int) -> list[Effect]:
         effects: list[Effect] = []
         for uid in self._expiring.due(now_us):
             session = self._sessions.get(uid)
@@ -373,8 +397,8 @@ class ChannelHoldings(TableMachine):
                 effects += self._look_at(uid, session)
         return [*effects, *self._wake(now_us)]
 
-    table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {
-        ("*", Started): lambda self, event, now_us: self._scan(),
+    table: ClassVar[Table] = {
+        ("*", Started): _start,
         ("*", Defined): _define,
         ("*", Undefined): _undefine,
         ("*", Wanted): _want,
@@ -386,10 +410,10 @@ class ChannelHoldings(TableMachine):
         ("*", SessionFound): _on_session,
         ("*", Scanned): _on_scanned,
         ("*", Counted): _count,
-        ("*", Prepared): lambda self, event, now_us: self._standbys.prepare(event),
-        ("*", Unprepared): lambda self, event, now_us: self._standbys.unprepare(event),
+        ("*", Prepared): _prepare,
+        ("*", Unprepared): _unprepare,
         ("*", Stored): _on_stored,
-        ("*", StoreFailed): lambda self, event, now_us: self._of(event.request).failed(event),
+        ("*", StoreFailed): _on_store_failure,
         ("*", TimerFired): _on_timer,
     }
 

@@ -5,12 +5,22 @@ Beside these it uses the kernel's: one timer, and the requests of one table's ke
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Literal
 
 from tocsin.core.machine import Effect, Event
 from tocsin.model.catalogue import Channel
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class HoldingsTimer(StrEnum):
+    """The timers of backend subscriptions."""
+
+    AGAIN = "again"  # requests for cells have failed
+    AGAIN_STANDBY = "again standby"  # … for standby cells
+    SCAN = "scan"  # of the sessions and cells in the store
+    EXPIRY = "expiry"  # of a session that is away
 
 
 class Defined(Event, frozen=True, kw_only=True):

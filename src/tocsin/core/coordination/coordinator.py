@@ -6,6 +6,27 @@
                 └──────────────────── conflict, lapsed ─────────────────────────┘
     any ──► stopped
 
+Transitions of ``Coordinator``:
+
+    new        Started → restoring
+    restoring  Stored, StoreFailed → following
+               Followed → nothing
+    claiming   Stored → reading
+               StoreFailed → following
+    reading    Stored, StoreFailed → restoring, following, reading, opening, leading
+    opening    Stored, StoreFailed → restoring, following, reading, opening, leading
+    leading    Stored, StoreFailed → restoring, following, reading, opening, leading
+               Received
+               Followed → restoring, following
+    stopped    Stored, StoreFailed
+               Watched, TimerFired, Followed → nothing
+    *          Watched → restoring, following, claiming
+               TimerFired → restoring, following, claiming, reading
+               Received → nothing
+               Followed → restoring, following
+               Stored, StoreFailed, PlanMade
+               Resigning → stopped
+
 - **restoring**: the newest snapshot is read, if there is one, and the state worked out from it, slice by slice; then
   the log is followed from there.
 - **following**: a hot replica. Every batch is applied as it comes. When nobody holds the lease, it claims it.
@@ -21,12 +42,10 @@ state away, which may be ahead of the log, and restores. Asked to stop, it gives
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import ClassVar, Final
 
-from tocsin.core.coordination.leader import backup_planning as planning
-from tocsin.core.coordination.leader import leader as lead
 from tocsin.core.coordination.leader import lease as leases
-from tocsin.core.coordination.leader import snapshot_reader as restoring
 from tocsin.core.coordination.leader import snapshot_writer as archive
 from tocsin.core.coordination.leader.backup_planning import PlanMade
 from tocsin.core.coordination.leader.election import Election
@@ -34,7 +53,6 @@ from tocsin.core.coordination.leader.leader import Leader
 from tocsin.core.coordination.leader.lease import Lease
 from tocsin.core.coordination.leader.levels import common, fits
 from tocsin.core.coordination.leader.snapshot_reader import (
-    AGAIN,
     AGAIN_US,
     ANSWER_US,
     UNREADABLE_US,
@@ -42,6 +60,7 @@ from tocsin.core.coordination.leader.snapshot_reader import (
     Restorer,
 )
 from tocsin.core.coordination.leader.snapshot_writer import Archivist
+from tocsin.core.coordination.leader.timers import CoordinatorTimer
 from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import (
@@ -50,7 +69,6 @@ from tocsin.core.machine import (
     Event,
     Followed,
     FollowLog,
-    Handler,
     Listen,
     Received,
     Say,
@@ -60,6 +78,7 @@ from tocsin.core.machine import (
     StopListening,
     Stored,
     StoreFailed,
+    Table,
     TableMachine,
     TimerFired,
     Watched,
@@ -75,17 +94,32 @@ from tocsin.wire.commands import decode_batch
 # Followers write snapshots at once; the leader only if nobody has done so, for it has other things to do.
 LEADERS_PATIENCE_US: Final = 5_000_000
 PREFIX: Final = "core."  # of the keys that are watched
-HOLDING: Final = ("reading", "opening", "leading")
-TIMERS: Final = (
-    leases.RENEW,
-    leases.LAPSE,
-    AGAIN,
-    archive.SNAPSHOT,
-    lead.CHECK,
-    lead.APPEND,
-    planning.PLAN,
-    archive.ARCHIVE,
-)  # of a leadership
+
+
+class CoordinatorState(StrEnum):
+    """Where a coordinator is."""
+
+    NEW = "new"
+    RESTORING = "restoring"
+    FOLLOWING = "following"
+    CLAIMING = "claiming"
+    READING = "reading"
+    OPENING = "opening"
+    LEADING = "leading"
+    STOPPED = "stopped"
+
+
+HOLDING: Final = (CoordinatorState.READING, CoordinatorState.OPENING, CoordinatorState.LEADING)
+OF_A_LEADERSHIP: Final = (
+    CoordinatorTimer.RENEW,
+    CoordinatorTimer.LAPSE,
+    CoordinatorTimer.AGAIN,
+    CoordinatorTimer.SNAPSHOT,
+    CoordinatorTimer.CHECK,
+    CoordinatorTimer.APPEND,
+    CoordinatorTimer.PLAN,
+    CoordinatorTimer.ARCHIVE,
+)
 
 
 class Resigning(Event, frozen=True, kw_only=True):
@@ -95,6 +129,8 @@ class Resigning(Event, frozen=True, kw_only=True):
 class Coordinator(TableMachine):
     """One coordinator: follows the command log, and leads while it holds the lease."""
 
+    timers = CoordinatorTimer
+    state: CoordinatorState = CoordinatorState.NEW
     leading: type[Leader] = Leader  # so that a variant can be tried
     electing: type[Election] = Election
 
@@ -143,19 +179,19 @@ class Coordinator(TableMachine):
 
     def _await(self, asked: Effect) -> list[Effect]:
         """Something that is asked for, and asked for again if no answer comes."""
-        return [asked, SetTimer(name=AGAIN, delay_us=ANSWER_US)]
+        return [asked, SetTimer(name=CoordinatorTimer.AGAIN, delay_us=ANSWER_US)]
 
     # ── restoring ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, event: Started, now_us: int) -> list[Effect]:
         self._prefix = f"{self.name}-{event.incarnation:x}"
         self._lease = Lease(self._places.table.name, self._prefix, self._options.lease_us)
-        self.state = "restoring"
+        self.state = CoordinatorState.RESTORING
         return [WatchTable(table=self._places.table.name, prefix=PREFIX)]
 
     def _restore(self) -> list[Effect]:
         """Begin anew, with the newest snapshot."""
-        self.state, self.leader = "restoring", None
+        self.state, self.leader = CoordinatorState.RESTORING, None
         self._restorer.stop()
         self._archivist.stop()
         if not self._ready:
@@ -174,16 +210,16 @@ class Coordinator(TableMachine):
         return self._restored(*came) if isinstance(came, Restored) else came
 
     def _restored(self, replica: State, position: int) -> list[Effect]:
-        self.replica, self.position, self.state = replica, position, "following"
+        self.replica, self.position, self.state = replica, position, CoordinatorState.FOLLOWING
         self._restorer.stop()
         self._restorer.problem = ""
         facts = {"position": position, "streams": len(replica.presence.streams), "epoch": replica.epoch}
         log, subject = self._places.commands.name, self._places.commands_subject
         return [
-            CancelTimer(name=AGAIN),
+            CancelTimer(name=CoordinatorTimer.AGAIN),
             Say(text="follows", facts=facts),
             FollowLog(log=log, subject=subject, start=position + 1),
-            SetTimer(name="campaign", delay_us=AGAIN_US),
+            SetTimer(name=CoordinatorTimer.CAMPAIGN, delay_us=AGAIN_US),
         ]
 
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────
@@ -199,7 +235,7 @@ class Coordinator(TableMachine):
         except FormatNewer as error:
             return self._cannot_read(str(error))
         if batch.previous != self.position:
-            self.state = "restoring"  # what lies between is no longer kept
+            self.state = CoordinatorState.RESTORING  # what lies between is no longer kept
             return self._restorer.later()
         self.replica.follow(batch)
         self.position, self._problem = entry.position, ""
@@ -211,7 +247,7 @@ class Coordinator(TableMachine):
         effects: list[Effect] = []
         if self.state in HOLDING:
             effects = [self._lease.resign(self._request("resign")), *self._step_down(problem)]
-        self.state = "restoring"
+        self.state = CoordinatorState.RESTORING
         return [*effects, *self._wait_for_help(problem)]
 
     def _wait_for_help(self, problem: str) -> list[Effect]:
@@ -234,20 +270,20 @@ class Coordinator(TableMachine):
             self._archivist.watched(change)
         if change.kind == "ready":
             self._ready = True
-            if self.state == "restoring" and not self._restorer.busy:
+            if self.state is CoordinatorState.RESTORING and not self._restorer.busy:
                 return self._restore()
         return self._campaign(now_us)
 
     # ── becoming the leader ─────────────────────────────────────────────────────────────────────────────────
 
     def _campaign(self, now_us: int) -> list[Effect]:
-        if self.state != "following" or not self._ready or self._lease.holder is not None:
+        if self.state is not CoordinatorState.FOLLOWING or not self._ready or self._lease.holder is not None:
             return []
-        self.state = "claiming"
+        self.state = CoordinatorState.CLAIMING
         self._claim = self._request("claim")
         return [
             self._lease.ask(self._claim, now_us, renew=False),
-            SetTimer(name="campaign", delay_us=ANSWER_US),
+            SetTimer(name=CoordinatorTimer.CAMPAIGN, delay_us=ANSWER_US),
         ]
 
     def _claimed(self, event: Stored, now_us: int) -> list[Effect]:
@@ -255,7 +291,7 @@ class Coordinator(TableMachine):
             return self._archivist.answered(event)
         self._lease.granted(event.request, event.value)
         return [
-            CancelTimer(name="campaign"),
+            CancelTimer(name=CoordinatorTimer.CAMPAIGN),
             Listen(address=COORDINATOR),
             *self._lease.held(now_us),
             *self._read(),
@@ -264,23 +300,23 @@ class Coordinator(TableMachine):
     def _not_claimed(self, event: StoreFailed, now_us: int) -> list[Effect]:
         if event.request != self._claim:
             return self._archivist.answered(event)
-        self.state = "following"
-        return [SetTimer(name="campaign", delay_us=AGAIN_US)]
+        self.state = CoordinatorState.FOLLOWING
+        return [SetTimer(name=CoordinatorTimer.CAMPAIGN, delay_us=AGAIN_US)]
 
     def _read(self) -> list[Effect]:
-        self.state = "reading"
+        self.state = CoordinatorState.READING
         return self._await(self._election.read(self.position + 1))
 
     def _was_read(self, page: Page) -> list[Effect]:
         for entry in page.entries:
             effects = self._apply(entry)
-            if self.state != "reading":
+            if self.state is not CoordinatorState.READING:
                 return effects
         if page.next <= page.last:
             return self._read()
         if (unspoken := self._unspoken()) is not None:
             return self._cannot_read(str(unspoken))
-        self.state = "opening"
+        self.state = CoordinatorState.OPENING
         return self._await(self._election.open(self.replica, self.position, page.last))
 
     def _unspoken(self) -> LevelUnspoken | None:
@@ -296,7 +332,7 @@ class Coordinator(TableMachine):
         if self.position < position:  # it has not come back by the follow yet
             self.replica.follow(self._election.batch)
             self.position = position
-        self.state = "leading"
+        self.state = CoordinatorState.LEADING
         self.leader = self.leading(
             self.replica,
             self._places,
@@ -309,7 +345,7 @@ class Coordinator(TableMachine):
         )
         facts = {"epoch": self.epoch, "position": position, "coordinator": self.name}
         leads = Say(text="leads", facts=facts)
-        return [CancelTimer(name=AGAIN), leads, *self.leader.begin(now_us)]
+        return [CancelTimer(name=CoordinatorTimer.AGAIN), leads, *self.leader.begin(now_us)]
 
     # ── holding the lease ───────────────────────────────────────────────────────────────────────────────────
 
@@ -326,7 +362,7 @@ class Coordinator(TableMachine):
             return []
         if isinstance(event, StoreFailed):
             return self._not_elected(event)
-        if self.state == "reading":
+        if self.state is CoordinatorState.READING:
             return self._was_read(event.value)
         return self._opened(event.value[0], now_us)
 
@@ -348,22 +384,22 @@ class Coordinator(TableMachine):
             return [*self._step_down(str(event.error)), *self._restore()]
         if isinstance(event.error, Conflict):
             return self._read()
-        return [SetTimer(name=AGAIN, delay_us=AGAIN_US)]
+        return [SetTimer(name=CoordinatorTimer.AGAIN, delay_us=AGAIN_US)]
 
     def _step_down(self, reason: str) -> list[Effect]:
         self._lease.renewal = ""
-        effects: list[Effect] = [CancelTimer(name=name) for name in TIMERS]
+        effects: list[Effect] = [CancelTimer(name=name) for name in OF_A_LEADERSHIP]
         effects.append(StopListening(address=COORDINATOR))
-        if self.state == "leading":
+        if self.state is CoordinatorState.LEADING:
             facts = {"epoch": self.epoch, "reason": reason}
             say = Say(text="steps down", level="warning", facts=facts)
             return [*effects, say, *self._restore()]
-        self.state = "following"
-        return [*effects, SetTimer(name="campaign", delay_us=AGAIN_US)]
+        self.state = CoordinatorState.FOLLOWING
+        return [*effects, SetTimer(name=CoordinatorTimer.CAMPAIGN, delay_us=AGAIN_US)]
 
     def _resign(self, event: Resigning, now_us: int) -> list[Effect]:
         held = self.state in HOLDING
-        self.state, self.leader = "stopped", None
+        self.state, self.leader = CoordinatorState.STOPPED, None
         resigned = [self._lease.resign(self._request("resign"))] if held else []
         return resigned or self._stop(event, now_us)
 
@@ -373,39 +409,41 @@ class Coordinator(TableMachine):
     # ── timers ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
-        _cause, leader = event.cause, self.leader
+        leader = self.leader
         match event.name:
-            case "campaign":
-                if self.state == "claiming":
-                    self.state = "following"
+            case CoordinatorTimer.CAMPAIGN:
+                if self.state is CoordinatorState.CLAIMING:
+                    self.state = CoordinatorState.FOLLOWING
                 return self._campaign(now_us)
-            case archive.SNAPSHOT:
-                clean = self.state == "following" or (leader is not None and leader.idle)
+            case CoordinatorTimer.SNAPSHOT:
+                clean = self.state is CoordinatorState.FOLLOWING or (leader is not None and leader.idle)
                 return self._archivist.take(self.replica, self.position, clean=clean)
-            case restoring.AGAIN:
+            case CoordinatorTimer.AGAIN:
                 return self._ask_again()
-            case restoring.REBUILD if self.state == "restoring":
+            case CoordinatorTimer.REBUILD if self.state is CoordinatorState.RESTORING:
                 return self._step(self._restorer.go_on())
-            case leases.RENEW if self.state in HOLDING:
-                return self._lease.renew(self._request(leases.RENEW), now_us)
-            case archive.ARCHIVE:
+            case CoordinatorTimer.RENEW if self.state in HOLDING:
+                return self._lease.renew(self._request("renew"), now_us)
+            case CoordinatorTimer.ARCHIVE:
                 return self._archivist.again()
-            case lead.CHECK if leader is not None:
+            case CoordinatorTimer.CHECK if leader is not None:
                 archiving = self._archivist.look(self.replica, LEADERS_PATIENCE_US)
                 return [*leader.check(now_us), *archiving]
-            case lead.APPEND if leader is not None:
+            case CoordinatorTimer.APPEND if leader is not None:
                 return leader.again()
-            case planning.PLAN if leader is not None:
+            case CoordinatorTimer.PLAN if leader is not None:
                 return leader.look_at_plan(now_us)
+            case CoordinatorTimer.LAPSE:
+                return []  # whether the lease has lapsed is asked before every event
         return []
 
     def _ask_again(self) -> list[Effect]:
         match self.state:
-            case "restoring":
+            case CoordinatorState.RESTORING:
                 return self._restore()
-            case "reading":
+            case CoordinatorState.READING:
                 return self._read()
-            case "opening":
+            case CoordinatorState.OPENING:
                 return self._await(self._election.again())
         return []
 
@@ -422,8 +460,8 @@ class Coordinator(TableMachine):
     def _ignore(self, event: Event, now_us: int) -> list[Effect]:
         return []
 
-    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
-        ("new", Started): _start,
+    table: ClassVar[Table] = {
+        (CoordinatorState.NEW, Started): _start,
         ("*", Watched): _on_watched,
         ("*", TimerFired): _on_timer,
         ("*", Received): _ignore,
@@ -432,22 +470,22 @@ class Coordinator(TableMachine):
         ("*", StoreFailed): _on_other_answer,
         ("*", Resigning): _resign,
         ("*", PlanMade): _on_plan,
-        ("restoring", Stored): _on_piece,
-        ("restoring", StoreFailed): _on_piece,
-        ("restoring", Followed): _ignore,
-        ("claiming", Stored): _claimed,
-        ("claiming", StoreFailed): _not_claimed,
-        ("reading", Stored): _on_holding_answer,
-        ("reading", StoreFailed): _on_holding_answer,
-        ("opening", Stored): _on_holding_answer,
-        ("opening", StoreFailed): _on_holding_answer,
-        ("leading", Stored): _on_holding_answer,
-        ("leading", StoreFailed): _on_holding_answer,
-        ("leading", Received): _on_message,
-        ("leading", Followed): _on_entry_leading,
-        ("stopped", Stored): _stop,
-        ("stopped", StoreFailed): _stop,
-        ("stopped", Watched): _ignore,
-        ("stopped", TimerFired): _ignore,
-        ("stopped", Followed): _ignore,
+        (CoordinatorState.RESTORING, Stored): _on_piece,
+        (CoordinatorState.RESTORING, StoreFailed): _on_piece,
+        (CoordinatorState.RESTORING, Followed): _ignore,
+        (CoordinatorState.CLAIMING, Stored): _claimed,
+        (CoordinatorState.CLAIMING, StoreFailed): _not_claimed,
+        (CoordinatorState.READING, Stored): _on_holding_answer,
+        (CoordinatorState.READING, StoreFailed): _on_holding_answer,
+        (CoordinatorState.OPENING, Stored): _on_holding_answer,
+        (CoordinatorState.OPENING, StoreFailed): _on_holding_answer,
+        (CoordinatorState.LEADING, Stored): _on_holding_answer,
+        (CoordinatorState.LEADING, StoreFailed): _on_holding_answer,
+        (CoordinatorState.LEADING, Received): _on_message,
+        (CoordinatorState.LEADING, Followed): _on_entry_leading,
+        (CoordinatorState.STOPPED, Stored): _stop,
+        (CoordinatorState.STOPPED, StoreFailed): _stop,
+        (CoordinatorState.STOPPED, Watched): _ignore,
+        (CoordinatorState.STOPPED, TimerFired): _ignore,
+        (CoordinatorState.STOPPED, Followed): _ignore,
     }

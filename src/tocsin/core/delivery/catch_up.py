@@ -15,19 +15,16 @@ filters. Of both, critical ones and the others are read each for themselves.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from tocsin.core.channels.request import ChannelFilter
 from tocsin.core.delivery.session_cell import AGAIN_US
-from tocsin.core.delivery.signals import BatchRead, ReadBatch, ReadResults, ResultsRead
+from tocsin.core.delivery.signals import BatchRead, DeliveryTimer, ReadBatch, ReadResults, ResultsRead
 from tocsin.core.delivery.window import SETTLED, WAIT, DeliveryWindow
 from tocsin.core.filters import TopicFilter, filter_type
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import Effect, Say, SetTimer
 from tocsin.core.streams.query_filter import QueryFilter
 from tocsin.errors import TocsinError, Trimmed
-
-READ_AGAIN: Final = "read again"  # one timer for both: who fires it asks both
 
 
 class CatchingUp:
@@ -98,7 +95,7 @@ class CatchingUp:
         """The batch could not be read: again in a while, or (``Trimmed``) everything before a position is lost."""
         self.reading = False
         if not isinstance(error, Trimmed):
-            return [SetTimer(name=READ_AGAIN, delay_us=AGAIN_US)]
+            return [SetTimer(name=DeliveryTimer.READ_AGAIN, delay_us=AGAIN_US)]
         self._delivery.passed(error.oldest - 1)
         what = "results" if self._results else "messages"
         words = f"{what} were trimmed before a client got them"

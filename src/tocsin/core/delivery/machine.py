@@ -4,6 +4,25 @@ States: ``new`` → ``attending`` → ``ending`` → ``ended``, or ``attending``
 when the client is accepted, with its stored session if that lasts. It ends when the connection does, once what the
 client leaves is stored. It is lost when another broker has taken the client; from then on it does nothing.
 
+Transitions of ``ClientDelivery``:
+
+    new        Began → attending
+               Writable → nothing
+               Ended → ended
+    attending  Subscribed, Unsubscribed, Kept, StreamSaid, AwaitSave, ReleaseAsked, Answered, ClaimsForgotten,
+               BatchRead, ReadFailed, ResultsRead, ResultsFailed, Writable, TimerFired
+               Stored, StoreFailed → lost, ended
+               Ended → ending, ended
+    ending     Stored, StoreFailed → lost, ended
+               TimerFired
+               Subscribed, Unsubscribed, AwaitSave, Kept, StreamSaid, ReleaseAsked, Answered, BatchRead, ReadFailed,
+               ResultsRead, ResultsFailed, Writable, ClaimsForgotten → nothing
+    lost       Ended → ended
+               Subscribed, Unsubscribed, AwaitSave, Kept, StreamSaid, ReleaseAsked, Answered, BatchRead, ReadFailed,
+               ResultsRead, ResultsFailed, Writable, ClaimsForgotten, Stored, StoreFailed, TimerFired → nothing
+    ended      Subscribed, Unsubscribed, AwaitSave, Kept, StreamSaid, ReleaseAsked, Answered, BatchRead, ReadFailed,
+               ResultsRead, ResultsFailed, Writable, ClaimsForgotten, Stored, StoreFailed, TimerFired, Ended → nothing
+
 **Deliveries** above QoS 0 come from the log (``core.delivery.window``). While the client keeps up, the shell offers
 entries as the log brings them (``offer``: the hot path, no event). When the client's window is full, or its
 connection is congested, the client is behind: the machine asks for batches of the log (``ReadBatch``) until it has
@@ -25,7 +44,6 @@ more; after ``Ended`` there is one ``Gone``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Final
 
 import msgspec
@@ -37,7 +55,7 @@ from tocsin.core.delivery.catch_up import CatchingUp
 from tocsin.core.delivery.message_tracks import MessagesTrack
 from tocsin.core.delivery.record_ids import RecordIds
 from tocsin.core.delivery.result_tracks import ResultsTrack, checkpoint_later
-from tocsin.core.delivery.session_cell import SAVE_AGAIN, SessionCell
+from tocsin.core.delivery.session_cell import SessionCell
 from tocsin.core.delivery.signals import (
     AFTERWARDS,
     Answered,
@@ -46,6 +64,8 @@ from tocsin.core.delivery.signals import (
     Began,
     ClaimsForgotten,
     ClaimsSettled,
+    DeliveryState,
+    DeliveryTimer,
     Durable,
     Ended,
     Gone,
@@ -67,7 +87,7 @@ from tocsin.core.delivery.stored_session import StoredSession, within
 from tocsin.core.delivery.window import ALL_RESULTS, POSITION_IDS, WAIT, DeliveryWindow, Progress
 from tocsin.core.filters import filter_type
 from tocsin.core.forwarding.table import Subscription
-from tocsin.core.machine import Effect, Event, Handler, Stored, StoreFailed, TableMachine, TimerFired
+from tocsin.core.machine import Effect, Event, Stored, StoreFailed, Table, TableMachine, TimerFired
 from tocsin.errors import ProtocolViolation, StoreFull, Trimmed
 from tocsin.model.stream import Value
 
@@ -77,6 +97,9 @@ WINDOW_MAX: Final = 1_000  # unacknowledged messages of one client, whatever it 
 
 class ClientDelivery(TableMachine):
     """Delivers durable messages and results to one connected client, and stores its session."""
+
+    timers = DeliveryTimer
+    state: DeliveryState = DeliveryState.NEW
 
     def __init__(self) -> None:
         self.subscriptions: dict[str, Subscription] = {}
@@ -97,7 +120,7 @@ class ClientDelivery(TableMachine):
     # ── beginning ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin(self, event: Began, now_us: int) -> list[Effect]:
-        self.state, self._began_us = "attending", now_us
+        self.state, self._began_us = DeliveryState.ATTENDING, now_us
         self._receive_max = min(event.receive_max, WINDOW_MAX)
         session = event.session
         self._record_ids = RecordIds(event.prefix, session)
@@ -217,7 +240,7 @@ class ClientDelivery(TableMachine):
     def room(self) -> bool:
         """Whether the client takes one more message of a group's."""
         space = self.claims is None or self.claims.space
-        return space and not self.congested and self.state == "attending"
+        return space and not self.congested and self.state is DeliveryState.ATTENDING
 
     @property
     def claims(self) -> DeliveryWindow | None:
@@ -240,6 +263,9 @@ class ClientDelivery(TableMachine):
         return self.messages.level
 
     # ── catching up ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_writable(self, event: Writable, now_us: int) -> list[Effect]:
+        return self._catch_up()
 
     def _catch_up(self) -> list[Effect]:
         if self.congested:
@@ -276,6 +302,9 @@ class ClientDelivery(TableMachine):
         return self._save_soon()
 
     # ── storing ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_awaited(self, event: AwaitSave, now_us: int) -> list[Effect]:
+        return self._await(event.ticket)
 
     def _await(self, ticket: int) -> list[Effect]:
         if self._custody is None:
@@ -315,7 +344,7 @@ class ClientDelivery(TableMachine):
         outcome, effects = self._custody.stored(event, now_us)
         if outcome == "written":
             return self._on_written(self._custody)
-        if self.state == "ending" and self._custody.missing:
+        if self.state is DeliveryState.ENDING and self._custody.missing:
             return self._vanish()  # it cannot be heard any more
         return effects if outcome == "under way" else self._lose()
 
@@ -324,9 +353,9 @@ class ClientDelivery(TableMachine):
         outcome, effects = self._custody.failed(event, now_us)
         if outcome in ("lost", "forgotten"):
             return self._lose()
-        if self.state == "ending" and self._custody.missing:
+        if self.state is DeliveryState.ENDING and self._custody.missing:
             return self._vanish()  # it cannot be heard any more
-        if outcome == "failed" and self.state == "ending":
+        if outcome == "failed" and self.state is DeliveryState.ENDING:
             self._last_failures += 1
             if self._last_failures >= LAST_TRIES:
                 return self._vanish(unstored=True)
@@ -337,7 +366,7 @@ class ClientDelivery(TableMachine):
     def _on_written(self, custody: SessionCell) -> list[Effect]:
         released = self.messages.saved()
         tickets = custody.take_tickets()
-        if self.state == "ending":
+        if self.state is DeliveryState.ENDING:
             return self._vanish() if self._leaving else self._leave(custody)
         effects: list[Effect] = [Reply(packet=PubRelPacket(each)) for each in released]
         effects += self._settle_claims()
@@ -348,24 +377,24 @@ class ClientDelivery(TableMachine):
 
     def _lose(self) -> list[Effect]:
         """Another broker has the client: nothing of its session is ours to write any more."""
-        if self.state == "ending":
+        if self.state is DeliveryState.ENDING:
             return self._vanish()
-        self.state = "lost"
+        self.state = DeliveryState.LOST
         return [Usurped()]
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         match event.name:
-            case "save soon":
+            case DeliveryTimer.SAVE_SOON:
                 return self._save_if_stale()
-            case "checkpoint":
+            case DeliveryTimer.CHECKPOINT:
                 return [checkpoint_later(), *self._save_if_stale()]
-            case "save again":
+            case DeliveryTimer.SAVE_AGAIN:
                 return self._try_again(event, now_us)
-            case "read again":
+            case DeliveryTimer.READ_AGAIN:
                 return self._catch_up()
-            case "refresh" if self._custody is not None:
+            case DeliveryTimer.REFRESH if self._custody is not None:
                 return [*self._custody.refresh_later(), *self._save()]
         return []
 
@@ -376,13 +405,13 @@ class ClientDelivery(TableMachine):
         return self._save()
 
     def _try_again(self, event: TimerFired, now_us: int) -> list[Effect]:
-        custody = self._custody if event.name == SAVE_AGAIN else None
+        custody = self._custody if event.name == DeliveryTimer.SAVE_AGAIN else None
         return [] if custody is None else custody.again(self.heard_us)
 
     # ── ending ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end(self, event: Ended, now_us: int) -> list[Effect]:
-        self.state = "ending"
+        self.state = DeliveryState.ENDING
         self._expiry_s, self._settled = event.expiry_s, event.settled
         if self._custody is None:
             return self._vanish()
@@ -391,43 +420,46 @@ class ClientDelivery(TableMachine):
             return again if not self._custody.missing else self._vanish()
         return [] if self._custody.busy else self._leave(self._custody)
 
+    def _end_at_once(self, event: Ended, now_us: int) -> list[Effect]:
+        return self._vanish()
+
     def _leave(self, custody: SessionCell) -> list[Effect]:
         """The last write: the session as nobody's, or its removal."""
         self._leaving = True
         return self._save() if self._expiry_s else [custody.forget()]
 
     def _vanish(self, *, unstored: bool = False) -> list[Effect]:
-        self.state = "ended"
+        self.state = DeliveryState.ENDED
         return [Gone(unstored=unstored)]
 
     def _ignore(self, event: Event, now_us: int) -> list[Effect]:
         return []
 
-    table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {
-        ("new", Began): _begin,
-        ("new", Writable): _ignore,
-        ("new", Ended): lambda self, event, now_us: self._vanish(),
-        ("attending", Subscribed): _subscribe,
-        ("attending", Unsubscribed): _unsubscribe,
-        ("attending", Kept): _on_kept,
-        ("attending", StreamSaid): _note_stream,
-        ("attending", AwaitSave): lambda self, event, now_us: self._await(event.ticket),
-        ("attending", ReleaseAsked): _release,
-        ("attending", Answered): _on_answer,
-        ("attending", ClaimsForgotten): _forget_claims,
-        ("attending", BatchRead): _on_batch,
-        ("attending", ReadFailed): _on_read_failure,
-        ("attending", ResultsRead): _on_batch,
-        ("attending", ResultsFailed): _on_read_failure,
-        ("attending", Writable): lambda self, event, now_us: self._catch_up(),
-        ("attending", Stored): _on_stored,
-        ("attending", StoreFailed): _on_store_failure,
-        ("attending", TimerFired): _on_timer,
-        ("attending", Ended): _end,
-        ("ending", Stored): _on_stored,
-        ("ending", StoreFailed): _on_store_failure,
-        ("ending", TimerFired): _try_again,
-        ("lost", Ended): lambda self, event, now_us: self._vanish(),
+    table: ClassVar[Table] = {
+        (DeliveryState.NEW, Began): _begin,
+        (DeliveryState.NEW, Writable): _ignore,
+        (DeliveryState.NEW, Ended): _end_at_once,
+        (DeliveryState.ATTENDING, Subscribed): _subscribe,
+        (DeliveryState.ATTENDING, Unsubscribed): _unsubscribe,
+        (DeliveryState.ATTENDING, Kept): _on_kept,
+        (DeliveryState.ATTENDING, StreamSaid): _note_stream,
+        (DeliveryState.ATTENDING, AwaitSave): _on_awaited,
+        (DeliveryState.ATTENDING, ReleaseAsked): _release,
+        (DeliveryState.ATTENDING, Answered): _on_answer,
+        (DeliveryState.ATTENDING, ClaimsForgotten): _forget_claims,
+        (DeliveryState.ATTENDING, BatchRead): _on_batch,
+        (DeliveryState.ATTENDING, ReadFailed): _on_read_failure,
+        (DeliveryState.ATTENDING, ResultsRead): _on_batch,
+        (DeliveryState.ATTENDING, ResultsFailed): _on_read_failure,
+        (DeliveryState.ATTENDING, Writable): _on_writable,
+        (DeliveryState.ATTENDING, Stored): _on_stored,
+        (DeliveryState.ATTENDING, StoreFailed): _on_store_failure,
+        (DeliveryState.ATTENDING, TimerFired): _on_timer,
+        (DeliveryState.ATTENDING, Ended): _end,
+        (DeliveryState.ENDING, Stored): _on_stored,
+        (DeliveryState.ENDING, StoreFailed): _on_store_failure,
+        (DeliveryState.ENDING, TimerFired): _try_again,
+        (DeliveryState.LOST, Ended): _end_at_once,
         **dict.fromkeys(AFTERWARDS, _ignore),
-        ("ended", Ended): _ignore,
+        (DeliveryState.ENDED, Ended): _ignore,
     }

@@ -26,18 +26,18 @@ from typing import Final
 import msgspec
 
 from tocsin.core.delivery.catch_up import CatchingUp
+from tocsin.core.delivery.signals import DeliveryTimer
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.tracks import Track
 from tocsin.core.delivery.window import CRITICAL, RESULTS, DeliveryWindow, Progress
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import Effect, SetTimer
 
-CHECKPOINT: Final = "checkpoint"
 CHECKPOINT_US: Final = 900_000_000  # a write a minute for each fifteen clients; results are kept for days
 
 
 def checkpoint_later() -> Effect:
-    return SetTimer(name=CHECKPOINT, delay_us=CHECKPOINT_US)
+    return SetTimer(name=DeliveryTimer.CHECKPOINT, delay_us=CHECKPOINT_US)
 
 
 class ResultsTrack:

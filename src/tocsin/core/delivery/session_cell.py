@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from tocsin.core.cells import CellRules, CellWriter, Step
+from tocsin.core.delivery.signals import DeliveryTimer
 from tocsin.core.delivery.stored_session import StoredSession, encode_session, kept_s, session_key
 from tocsin.core.machine import Effect, Say, SetTimer, Stored, StoreFailed
 
@@ -25,15 +26,18 @@ SESSIONS: Final = "sessions"  # the table
 SAVE: Final = "save"
 CHECK: Final = "check"
 FORGET: Final = "forget"
-SAVE_AGAIN: Final = "save again"
-SAVE_SOON: Final = "save soon"
-REFRESH: Final = "refresh"
 SAVE_AFTER_US: Final = 1_000_000  # progress that nobody waits for is written at most so often
 REFRESH_MIN_US: Final = 60_000_000  # between refreshes: ten thousand quiet clients are 170 writes a second
 AGAIN_US: Final = 1_000_000  # before a failed request is tried once more: no burden on a store in trouble
 
 RULES: Final = CellRules(
-    SESSIONS, "session is not stored yet", SAVE_AGAIN, AGAIN_US, put=SAVE, delete=FORGET, read=CHECK
+    SESSIONS,
+    "session is not stored yet",
+    DeliveryTimer.SAVE_AGAIN,
+    AGAIN_US,
+    put=SAVE,
+    delete=FORGET,
+    read=CHECK,
 )
 
 Outcome = Literal["written", "lost", "forgotten", "failed", "under way"]
@@ -89,7 +93,7 @@ class SessionCell:
         if self._soon:
             return []
         self._soon = True
-        return [SetTimer(name=SAVE_SOON, delay_us=SAVE_AFTER_US)]
+        return [SetTimer(name=DeliveryTimer.SAVE_SOON, delay_us=SAVE_AFTER_US)]
 
     def due(self) -> bool:
         """SAVE_SOON ran out: whether to write now; if a write is under way, the next is overdue."""
@@ -104,7 +108,7 @@ class SessionCell:
         if kept_us is None:
             return []
         delay_us = min(kept_us, max(3 * REFRESH_MIN_US, self.session.expiry_s * 1_000_000)) // 3
-        return [SetTimer(name=REFRESH, delay_us=delay_us)]
+        return [SetTimer(name=DeliveryTimer.REFRESH, delay_us=delay_us)]
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -124,7 +128,7 @@ class SessionCell:
         """What failed, once more; what is missing anew, if its client was heard since."""
         if self._missing_us is not None:
             if heard_us <= self._missing_us:
-                return [SetTimer(name=SAVE_AGAIN, delay_us=AGAIN_US)]
+                return [SetTimer(name=DeliveryTimer.SAVE_AGAIN, delay_us=AGAIN_US)]
             self._missing_us = None
             text = "a connected client's session had expired in the store, and is written anew"
             return [Say(text=text, level="warning"), self._cell.anew()]
@@ -156,7 +160,7 @@ class SessionCell:
                 return "forgotten" if self._forgetting else "lost", []
             case "missing":
                 self._missing_us = now_us
-                return "under way", [SetTimer(name=SAVE_AGAIN, delay_us=AGAIN_US)]
+                return "under way", [SetTimer(name=DeliveryTimer.SAVE_AGAIN, delay_us=AGAIN_US)]
             case "failed":
                 return "failed", [*step.effects]
             case _:

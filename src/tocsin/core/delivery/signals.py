@@ -6,6 +6,7 @@ Beside these it uses the kernel's: timers, and the requests of one table's keys.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,26 @@ from tocsin.model.stream import Value
 from tocsin.ports import Entry
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class DeliveryState(StrEnum):
+    """Where one client's durable side is."""
+
+    NEW = "new"
+    ATTENDING = "attending"
+    ENDING = "ending"
+    LOST = "lost"
+    ENDED = "ended"
+
+
+class DeliveryTimer(StrEnum):
+    """The timers of one client's durable side."""
+
+    SAVE_SOON = "save soon"  # what nobody waits for is written
+    SAVE_AGAIN = "save again"  # what the store did not take is tried again
+    REFRESH = "refresh"  # the cell is written anew before it expires
+    CHECKPOINT = "checkpoint"  # how far results are must not lag far behind
+    READ_AGAIN = "read again"  # the log and the results, of which a read has failed
 
 
 class Began(Event, frozen=True, kw_only=True):
@@ -167,9 +188,17 @@ OF_THE_CONNECTION: Final[tuple[type[Event], ...]] = (
     *(BatchRead, ReadFailed, ResultsRead, ResultsFailed, Writable, ClaimsForgotten),
 )
 # What may still come when nothing is done about it any more.
-AFTERWARDS: Final[list[tuple[str, type[Event]]]] = [
-    *((state, kind) for state in ("ending", "lost", "ended") for kind in OF_THE_CONNECTION),
-    *((state, kind) for state in ("lost", "ended") for kind in (Stored, StoreFailed, TimerFired)),
+AFTERWARDS: Final[list[tuple[DeliveryState, type[Event]]]] = [
+    *(
+        (state, kind)
+        for state in (DeliveryState.ENDING, DeliveryState.LOST, DeliveryState.ENDED)
+        for kind in OF_THE_CONNECTION
+    ),
+    *(
+        (state, kind)
+        for state in (DeliveryState.LOST, DeliveryState.ENDED)
+        for kind in (Stored, StoreFailed, TimerFired)
+    ),
 ]
 
 # ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,5 +1,22 @@
 """Taking a client's session: one broker makes the cell its own, whoever has it now.
 
+Transitions of ``SessionTaking``:
+
+    new         TakeAsked → reading, over
+    reading     Stored → asking, confirming, counting, holding, writing, over
+                StoreFailed → over
+    asking      HandOverEnded → rereading
+                ClientGone → over
+    rereading   Stored → asking, confirming, counting, holding, writing, over
+                StoreFailed → over
+    confirming  Stored → asking, confirming, counting, holding, writing, over
+                StoreFailed → over
+    counting    RoomCounted → writing, over
+    holding     ChannelsHeld → writing, over
+                ClientGone → over
+    writing     Stored, ClientGone → over
+                StoreFailed → reading, over
+
 A session is one cell, and its **epoch** fences it: who writes the cell with the next epoch serves the client, and the
 broker before can write nothing more. One machine takes one session for one connection.
 
@@ -30,6 +47,7 @@ know of it.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import ClassVar, Final
 
 import msgspec
@@ -45,7 +63,7 @@ from tocsin.core.delivery.stored_session import (
     session_key,
 )
 from tocsin.core.delivery.window import Progress
-from tocsin.core.machine import Effect, Event, GetKey, PutKey, Say, Stored, StoreFailed, TableMachine
+from tocsin.core.machine import Effect, Event, GetKey, PutKey, Say, Stored, StoreFailed, Table, TableMachine
 from tocsin.errors import Conflict, StoreFull, TocsinError
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Cell
@@ -196,11 +214,26 @@ class TakeFailed(Effect, frozen=True, kw_only=True):
 # ── the machine ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class TakingState(StrEnum):
+    """How far the taking of a session is."""
+
+    NEW = "new"
+    READING = "reading"
+    ASKING = "asking"
+    REREADING = "rereading"
+    CONFIRMING = "confirming"
+    COUNTING = "counting"
+    HOLDING = "holding"
+    WRITING = "writing"
+    OVER = "over"
+
+
 class SessionTaking(TableMachine):
     """Takes one client's session for one broker."""
 
+    state: TakingState = TakingState.NEW
+
     def __init__(self, client: str, broker: str) -> None:
-        self.state = "new"
         self._client = client
         self._broker = broker
         self._asked: TakeAsked
@@ -224,9 +257,9 @@ class SessionTaking(TableMachine):
         if self._attempts == ATTEMPTS:
             return self._fail(Lost(self._client))
         self._attempts += 1
-        return self._read("reading")
+        return self._read(TakingState.READING)
 
-    def _read(self, state: str, *, fresh: bool = False) -> list[Effect]:
+    def _read(self, state: TakingState, *, fresh: bool = False) -> list[Effect]:
         self.state = state
         key, cause = session_key(self._client), self._asked.cause
         return [GetKey(request=READ, table=SESSIONS, key=key, fresh=fresh, cause=cause)]
@@ -245,23 +278,27 @@ class SessionTaking(TableMachine):
         self._cell, self._before = cell, before
         if before is not None and not may_take(before.owner, self._asked.owner):
             return self._fail(NotYours(self._client))
-        if before is not None and before.broker not in ("", self._broker) and self.state != "rereading":
-            self.state = "asking"
+        if (
+            before is not None
+            and before.broker not in ("", self._broker)
+            and self.state is not TakingState.REREADING
+        ):
+            self.state = TakingState.ASKING
             return [AskHandOver(session=before, cause=self._asked.cause)]
         if before is not None:
             return self._hold()
         if not self._asked.expiry_s:
-            return self._read("confirming", fresh=True)
-        self.state = "counting"
+            return self._read(TakingState.CONFIRMING, fresh=True)
+        self.state = TakingState.COUNTING
         return [CountRoom(owner=self._asked.owner, cause=self._asked.cause)]
 
     def _on_let_go(self, event: HandOverEnded, now_us: int) -> list[Effect]:
-        return self._read("rereading")
+        return self._read(TakingState.REREADING)
 
     def _on_confirmed(self, event: Stored, now_us: int) -> list[Effect]:
         """A fresh read: there is none indeed, or the plain read was old news."""
         if event.value is None:
-            self.state = "over"
+            self.state = TakingState.OVER
             return [NoSession(cause=self._asked.cause)]
         if self._attempts == ATTEMPTS:
             return self._fail(Lost(self._client))
@@ -278,7 +315,7 @@ class SessionTaking(TableMachine):
         if not self._resumes:
             return self._write()
         assert self._before is not None
-        self.state, self._holds = "holding", True
+        self.state, self._holds = TakingState.HOLDING, True
         return [HoldChannels(session=self._before, cause=self._asked.cause)]
 
     def _on_held(self, event: ChannelsHeld, now_us: int) -> list[Effect]:
@@ -286,7 +323,7 @@ class SessionTaking(TableMachine):
 
     def _write(self) -> list[Effect]:
         asked, before = self._asked, self._before
-        self.state = "writing"
+        self.state = TakingState.WRITING
         if self._resumes:
             assert before is not None
             self._session = msgspec.structs.replace(
@@ -329,7 +366,7 @@ class SessionTaking(TableMachine):
             effects.append(KeepChannels(session=before, cause=cause))
         elif before is not None:
             effects.append(SessionReplaced(session=before, cause=cause))
-        self.state, self._holds = "over", False
+        self.state, self._holds = TakingState.OVER, False
         size = len(self._cell.value) if self._cell is not None and resumed else FRESH_BYTES
         taken = SessionTaken(
             session=self._session,
@@ -355,7 +392,7 @@ class SessionTaking(TableMachine):
         return self._fail(Abandoned(self._client))
 
     def _fail(self, error: TocsinError) -> list[Effect]:
-        self.state = "over"
+        self.state = TakingState.OVER
         return [*self._give_up(), TakeFailed(error=error, cause=self._asked.cause)]
 
     def _give_up(self) -> list[Effect]:
@@ -364,20 +401,20 @@ class SessionTaking(TableMachine):
         self._holds = False
         return [GiveUpChannels(session=self._before, cause=self._asked.cause)]
 
-    table: ClassVar = {
-        ("new", TakeAsked): _begin,
-        ("reading", Stored): _on_read,
-        ("reading", StoreFailed): _on_failed,
-        ("asking", HandOverEnded): _on_let_go,
-        ("rereading", Stored): _on_read,
-        ("rereading", StoreFailed): _on_failed,
-        ("confirming", Stored): _on_confirmed,
-        ("confirming", StoreFailed): _on_failed,
-        ("counting", RoomCounted): _on_counted,
-        ("holding", ChannelsHeld): _on_held,
-        ("writing", Stored): _on_written,
-        ("writing", StoreFailed): _on_refused,
-        ("asking", ClientGone): _on_gone,
-        ("holding", ClientGone): _on_gone,
-        ("writing", ClientGone): _on_gone,
+    table: ClassVar[Table] = {
+        (TakingState.NEW, TakeAsked): _begin,
+        (TakingState.READING, Stored): _on_read,
+        (TakingState.READING, StoreFailed): _on_failed,
+        (TakingState.ASKING, HandOverEnded): _on_let_go,
+        (TakingState.REREADING, Stored): _on_read,
+        (TakingState.REREADING, StoreFailed): _on_failed,
+        (TakingState.CONFIRMING, Stored): _on_confirmed,
+        (TakingState.CONFIRMING, StoreFailed): _on_failed,
+        (TakingState.COUNTING, RoomCounted): _on_counted,
+        (TakingState.HOLDING, ChannelsHeld): _on_held,
+        (TakingState.WRITING, Stored): _on_written,
+        (TakingState.WRITING, StoreFailed): _on_refused,
+        (TakingState.ASKING, ClientGone): _on_gone,
+        (TakingState.HOLDING, ClientGone): _on_gone,
+        (TakingState.WRITING, ClientGone): _on_gone,
     }

@@ -9,6 +9,21 @@ States::
                 ▲  └─────────┴────────┴──► waiting ──► dialling      (redial: with back-off, for ever)
                 └── Closing, from anywhere ──► closed ◄── the first failure, if it does not redial
 
+Transitions of ``Dialler``:
+
+    new       Started → dialling
+    dialling  Dialled → greeting
+              TimerFired, Lost → dialling, waiting, closed
+    greeting  Heard → dialling, up, waiting, closed
+              TimerFired, Lost → dialling, waiting, closed
+    up        Heard, TimerFired, Lost → dialling, waiting, closed
+              Pinging
+    waiting   TimerFired → dialling
+              Heard → nothing
+    closed    Heard, Lost, Dialled, TimerFired, Closing → nothing
+    *         Pinging → nothing
+              Closing → closed
+
 There may be several servers, tried in order: the first, then the servers that the last broker named (its backups
 lead them, and have the client's state), then the others. At a failure the dialler dials the next one at once; after
 the last server it waits (or ends). After a connection that was up and broke it begins at the first server again. But
@@ -38,6 +53,7 @@ and loses that too must not wait for what went wrong before. Up to a quarter of 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from itertools import islice
 from typing import ClassVar, Final
 
@@ -55,9 +71,9 @@ from tocsin.core.machine import (
     CancelTimer,
     Effect,
     Event,
-    Handler,
     SetTimer,
     Started,
+    Table,
     TableMachine,
     TimerFired,
 )
@@ -87,9 +103,6 @@ FORGIVE_US = 60_000_000
 FORGIVEN_MAX = 3
 TAKEN_OVER, USE_ANOTHER_SERVER, SERVER_MOVED = 0x8E, 0x9C, 0x9D
 
-RETRY = "retry"
-DEADLINE = "deadline"
-PING = "ping"
 
 _GREETING_FIELDS: Final = (
     "client_id",
@@ -110,8 +123,30 @@ _GREETING_FIELDS: Final = (
 )
 
 
+class DiallerState(StrEnum):
+    """Where a dialler is."""
+
+    NEW = "new"
+    DIALLING = "dialling"
+    GREETING = "greeting"
+    UP = "up"
+    WAITING = "waiting"
+    CLOSED = "closed"
+
+
+class DiallerTimer(StrEnum):
+    """The timers of a dialler."""
+
+    RETRY = "retry"  # the back-off is over
+    DEADLINE = "deadline"  # to be connected, or answered
+    PING = "ping"  # every half keep-alive
+
+
 class Dialler(TableMachine):
     """Dials one MQTT 5 connection, keeps it alive and redials it."""
+
+    timers = DiallerTimer
+    state: DiallerState = DiallerState.NEW
 
     def __init__(
         self,
@@ -163,17 +198,17 @@ class Dialler(TableMachine):
         return self._dial_at(None if self._turn else self._usual)
 
     def _dial_at(self, server: Server | None) -> list[Effect]:
-        self.state = "dialling"
+        self.state = DiallerState.DIALLING
         return [Dial(server=server, turn=self._own), self._deadline(self._patience_us())]
 
     def _patience_us(self) -> int:
         return HURRY_US if self._turn + 1 < self._servers + len(self.told) else GREETING_DEADLINE_US
 
     def _deadline(self, delay_us: int) -> Effect:
-        return SetTimer(name=DEADLINE, delay_us=delay_us)
+        return SetTimer(name=DiallerTimer.DEADLINE, delay_us=delay_us)
 
     def _greet(self, event: Dialled, now_us: int) -> list[Effect]:
-        self.state = "greeting"
+        self.state = DiallerState.GREETING
         greeting = self._greeting
         if self._home:
             greeting = _introduced(self._greeting, self._home, stays=self._stays)
@@ -189,16 +224,16 @@ class Dialler(TableMachine):
         if (refusal := refusal_of(answer)) is not None:
             code, server = int(answer.reason_code), server_of(answer.server_reference)
             return self._drop(now_us, f"refused: {refusal}", code, server)
-        self.state = "up"
+        self.state = DiallerState.UP
         self._referrals = 0
         self._up_since_us = now_us
         self._unanswered = self._stays = False
         self._learn(answer)
         keep_alive_s = answer.server_keep_alive
         self._ping_us = (self._greeting.keep_alive if keep_alive_s is None else keep_alive_s) * 500_000
-        effects: list[Effect] = [CancelTimer(name=DEADLINE)]
+        effects: list[Effect] = [CancelTimer(name=DiallerTimer.DEADLINE)]
         if self._ping_us:
-            effects.append(SetTimer(name=PING, delay_us=self._ping_us))
+            effects.append(SetTimer(name=DiallerTimer.PING, delay_us=self._ping_us))
         return [*effects, Up(answer=answer)]
 
     def _learn(self, answer: ConnAckPacket) -> None:
@@ -230,7 +265,7 @@ class Dialler(TableMachine):
         return []
 
     def _on_ping_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
-        if event.name != PING:
+        if event.name != DiallerTimer.PING:
             return []
         if self._unanswered:
             passes = self._redial and self._turn == 0 and not self._abroad
@@ -242,16 +277,16 @@ class Dialler(TableMachine):
         self._unanswered, self._asked_us = True, now_us
         return [
             SendPacket(packet=PingReqPacket()),
-            SetTimer(name=PING, delay_us=self._ping_us),
+            SetTimer(name=DiallerTimer.PING, delay_us=self._ping_us),
         ]
 
     def _on_pinging(self, event: Pinging, now_us: int) -> list[Effect]:
         return [] if self._unanswered or not self._ping_us else self._ask(now_us)
 
     def _on_deadline(self, event: TimerFired, now_us: int) -> list[Effect]:
-        if event.name != DEADLINE:
+        if event.name != DiallerTimer.DEADLINE:
             return []
-        waited_us = GREETING_DEADLINE_US if self.state == "greeting" else self._patience_us()
+        waited_us = GREETING_DEADLINE_US if self.state is DiallerState.GREETING else self._patience_us()
         return self._drop(now_us, f"no answer within {waited_us // 1_000_000} s")
 
     def _on_lost(self, event: Lost, now_us: int) -> list[Effect]:
@@ -268,33 +303,33 @@ class Dialler(TableMachine):
         passes: bool = False,
     ) -> list[Effect]:
         """``passes``: from a connection that was up, too, to the server behind."""
-        self._stays = self._stays or (self._abroad and self.state == "dialling")
-        if self.state == "up" and now_us - self._up_since_us > max(STEADY_US, self._waited_us):
+        self._stays = self._stays or (self._abroad and self.state is DiallerState.DIALLING)
+        if self.state is DiallerState.UP and now_us - self._up_since_us > max(STEADY_US, self._waited_us):
             self._failures = 0
         own = reason_code == TAKEN_OVER and self._forgives(now_us)
-        if self.state in ("greeting", "up"):
+        if self.state in (DiallerState.GREETING, DiallerState.UP):
             self._said_us = now_us
         effects: list[Effect] = [
-            CancelTimer(name=DEADLINE),
-            CancelTimer(name=PING),
+            CancelTimer(name=DiallerTimer.DEADLINE),
+            CancelTimer(name=DiallerTimer.PING),
             HangUp(abrupt=abrupt),
         ]
         if server is not None and self._goes_to(server, reason_code):
             self._abroad = reason_code == USE_ANOTHER_SERVER
             down = Down(reason=reason, reason_code=reason_code, retry_us=0)
             return [*effects, down, *self._dial_at(server)]
-        if (self.state != "up" or passes) and self._turn + 1 < self._servers + len(self.told):
+        if (self.state is not DiallerState.UP or passes) and self._turn + 1 < self._servers + len(self.told):
             self._turn += 1
             down = Down(reason=reason, reason_code=reason_code, retry_us=0, own=own)
             return [*effects, down, *self._dial_in_turn()]
         if not self._redial:
-            self.state = "closed"
+            self.state = DiallerState.CLOSED
             return [*effects, Down(reason=reason, reason_code=reason_code)]
-        self.state = "waiting"
+        self.state = DiallerState.WAITING
         delay_us = self._backoff_us()
         return [
             *effects,
-            SetTimer(name=RETRY, delay_us=delay_us),
+            SetTimer(name=DiallerTimer.RETRY, delay_us=delay_us),
             Down(reason=reason, reason_code=reason_code, retry_us=delay_us, own=own),
         ]
 
@@ -326,39 +361,39 @@ class Dialler(TableMachine):
         return self._waited_us
 
     def _on_retry(self, event: TimerFired, now_us: int) -> list[Effect]:
-        return self._dial(event, now_us) if event.name == RETRY else []
+        return self._dial(event, now_us) if event.name == DiallerTimer.RETRY else []
 
     def _close(self, event: Closing, now_us: int) -> list[Effect]:
         packet = event.farewell or DisconnectPacket()
-        farewell: list[Effect] = [SendPacket(packet=packet)] if self.state == "up" else []
-        self.state = "closed"
-        timers = [CancelTimer(name=name) for name in (RETRY, DEADLINE, PING)]
+        farewell: list[Effect] = [SendPacket(packet=packet)] if self.state is DiallerState.UP else []
+        self.state = DiallerState.CLOSED
+        timers = [CancelTimer(name=name) for name in DiallerTimer]
         return [*farewell, *timers, HangUp()]
 
     def _ignore(self, event: Event, now_us: int) -> list[Effect]:
         return []
 
-    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
-        ("new", Started): _start,
-        ("dialling", Dialled): _greet,
-        ("dialling", TimerFired): _on_deadline,
-        ("dialling", Lost): _on_lost,
-        ("greeting", Heard): _on_answer,
-        ("greeting", TimerFired): _on_deadline,
-        ("greeting", Lost): _on_lost,
-        ("up", Heard): _on_packet,
-        ("up", TimerFired): _on_ping_timer,
-        ("up", Pinging): _on_pinging,
-        ("up", Lost): _on_lost,
-        ("waiting", TimerFired): _on_retry,
-        ("waiting", Heard): _ignore,
+    table: ClassVar[Table] = {
+        (DiallerState.NEW, Started): _start,
+        (DiallerState.DIALLING, Dialled): _greet,
+        (DiallerState.DIALLING, TimerFired): _on_deadline,
+        (DiallerState.DIALLING, Lost): _on_lost,
+        (DiallerState.GREETING, Heard): _on_answer,
+        (DiallerState.GREETING, TimerFired): _on_deadline,
+        (DiallerState.GREETING, Lost): _on_lost,
+        (DiallerState.UP, Heard): _on_packet,
+        (DiallerState.UP, TimerFired): _on_ping_timer,
+        (DiallerState.UP, Pinging): _on_pinging,
+        (DiallerState.UP, Lost): _on_lost,
+        (DiallerState.WAITING, TimerFired): _on_retry,
+        (DiallerState.WAITING, Heard): _ignore,
         ("*", Pinging): _ignore,
         ("*", Closing): _close,
-        ("closed", Heard): _ignore,
-        ("closed", Lost): _ignore,
-        ("closed", Dialled): _ignore,
-        ("closed", TimerFired): _ignore,
-        ("closed", Closing): _ignore,
+        (DiallerState.CLOSED, Heard): _ignore,
+        (DiallerState.CLOSED, Lost): _ignore,
+        (DiallerState.CLOSED, Dialled): _ignore,
+        (DiallerState.CLOSED, TimerFired): _ignore,
+        (DiallerState.CLOSED, Closing): _ignore,
     }
 
 

@@ -15,10 +15,18 @@ Messages are on topics of clients, and on those that brokers use among themselve
 link's client id is ``$link/`` and the name in the peer's certificate: nobody speaks for another.
 
 States: new -> greeting -> up -> closed. ``Close`` is the last effect; after it every event gives [].
+
+Transitions of ``IncomingLink``:
+
+    new       Opened → greeting
+    greeting  PacketArrived → up, closed
+    up        PacketArrived → closed
+    *         TimerFired, WireFailed, PeerClosed, TakenOver, ServerStopping → closed
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import ClassVar, Final
 
 from mqtt5 import (
@@ -32,9 +40,9 @@ from mqtt5 import (
     QoS,
 )
 
-from tocsin.core.machine import Effect, Event, Handler, SetTimer, TableMachine, TimerFired
-from tocsin.core.session import handshake
-from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.machine import Effect, Event, SetTimer, Table, TableMachine, TimerFired
+from tocsin.core.session import connect
+from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.publish_rules import Publishing
 from tocsin.core.session.signals import (
     Close,
@@ -53,8 +61,6 @@ from tocsin.wire.connect import V5
 LINK_PREFIX: Final = "$link/"  # of a link's client id; the rest is the name in its broker's certificate
 PROPERTY_CLUSTER: Final = "cluster"
 PROPERTY_LEVELS: Final = "levels"  # of the protocol that the peer speaks
-CONNECT_DEADLINE: Final = "connect-deadline"
-KEEP_ALIVE: Final = "keep-alive"
 KEEP_ALIVE_MAX_S: Final = 60  # a link that wants to be silent for longer, or for ever, may not
 CLUSTER_MAX_CHARS: Final = 300
 _PATIENCE_US: Final = 1_500_000  # of silence for each second of keep-alive, as MQTT has it
@@ -73,8 +79,27 @@ class LinkUp(Effect, frozen=True, kw_only=True):
     cluster: str
 
 
+class LinkState(StrEnum):
+    """Where a link is."""
+
+    NEW = "new"
+    GREETING = "greeting"
+    UP = "up"
+    CLOSED = "closed"
+
+
+class LinkTimer(StrEnum):
+    """The timers of a link."""
+
+    CONNECT_DEADLINE = "connect-deadline"
+    KEEP_ALIVE = "keep-alive"
+
+
 class IncomingLink(TableMachine):
     """One connection of a peer's, from ``Opened`` to ``Close``."""
+
+    timers = LinkTimer
+    state: LinkState = LinkState.NEW
 
     def __init__(self, peer: str, limits: SessionLimits) -> None:
         self.peer = peer
@@ -86,15 +111,15 @@ class IncomingLink(TableMachine):
         self._heard_us = 0
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
-        return [] if self.state == "closed" else super().handle(event, now_us)
+        return [] if self.state is LinkState.CLOSED else super().handle(event, now_us)
 
     def heard(self, now_us: int) -> None:
         """The peer gave a sign of life."""
         self._heard_us = now_us
 
     def _open(self, event: Opened, now_us: int) -> list[Effect]:
-        self.state = "greeting"
-        return [SetTimer(name=CONNECT_DEADLINE, delay_us=self._limits.connect_deadline_us)]
+        self.state = LinkState.GREETING
+        return [SetTimer(name=LinkTimer.CONNECT_DEADLINE, delay_us=self._limits.connect_deadline_us)]
 
     def _greet(self, event: PacketArrived, now_us: int) -> list[Effect]:
         packet = event.packet
@@ -118,7 +143,7 @@ class IncomingLink(TableMachine):
         keep_alive_s = min(packet.keep_alive or KEEP_ALIVE_MAX_S, KEEP_ALIVE_MAX_S)
         self._patience_us = keep_alive_s * _PATIENCE_US
         self._heard_us = now_us
-        self.state = "up"
+        self.state = LinkState.UP
         welcome = ConnAckPacket(
             reason_code=ConnAckReasonCode.SUCCESS,
             max_packet_size=self._limits.packet_max_bytes,
@@ -128,7 +153,7 @@ class IncomingLink(TableMachine):
         return [
             SendPacket(packet=welcome),
             LinkUp(cluster=cluster),
-            SetTimer(name=KEEP_ALIVE, delay_us=self._patience_us),
+            SetTimer(name=LinkTimer.KEEP_ALIVE, delay_us=self._patience_us),
         ]
 
     def _on_packet(self, event: PacketArrived, now_us: int) -> list[Effect]:
@@ -145,13 +170,13 @@ class IncomingLink(TableMachine):
                 return self._disconnect(PROTOCOL_ERROR, f"a link may not send {name}")
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
-        if event.name == CONNECT_DEADLINE and self.state == "greeting":
+        if event.name == LinkTimer.CONNECT_DEADLINE and self.state is LinkState.GREETING:
             return self._close(KEEP_ALIVE_TIMEOUT, "no CONNECT came in time")
-        if event.name != KEEP_ALIVE or self.state != "up":
+        if event.name != LinkTimer.KEEP_ALIVE or self.state is not LinkState.UP:
             return []
         silent_us = now_us - self._heard_us
         if silent_us < self._patience_us:
-            return [SetTimer(name=KEEP_ALIVE, delay_us=self._patience_us - silent_us)]
+            return [SetTimer(name=LinkTimer.KEEP_ALIVE, delay_us=self._patience_us - silent_us)]
         return self._disconnect(KEEP_ALIVE_TIMEOUT, f"nothing came for {silent_us / 1e6:g} s")
 
     def _on_wire_failure(self, event: WireFailed, now_us: int) -> list[Effect]:
@@ -167,25 +192,25 @@ class IncomingLink(TableMachine):
         return self._disconnect(SHUTTING_DOWN, "this broker stops, or wants certificates to be shown anew")
 
     def _fail(self, error: WireError) -> list[Effect]:
-        if self.state == "up":
+        if self.state is LinkState.UP:
             return self._disconnect(error.reason_code, error.problem)
         return self._close(error.reason_code, error.problem)
 
     def _refuse(self, code: int, reason: str) -> list[Effect]:
-        return [SendPacket(packet=handshake.refusal(code, reason)), *self._close(code, reason)]
+        return [SendPacket(packet=connect.refusal(code, reason)), *self._close(code, reason)]
 
     def _disconnect(self, code: int, reason: str) -> list[Effect]:
-        words = [SendPacket(packet=handshake.dismissal(code, reason))] if self.state == "up" else []
+        words = [SendPacket(packet=connect.dismissal(code, reason))] if self.state is LinkState.UP else []
         return [*words, *self._close(code, reason)]
 
     def _close(self, code: int, reason: str) -> list[Effect]:
-        self.state = "closed"
+        self.state = LinkState.CLOSED
         return [Close(reason_code=code, reason=reason, fault="peer" if code >= 0x80 else "none")]
 
-    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
-        ("new", Opened): _open,
-        ("greeting", PacketArrived): _greet,
-        ("up", PacketArrived): _on_packet,
+    table: ClassVar[Table] = {
+        (LinkState.NEW, Opened): _open,
+        (LinkState.GREETING, PacketArrived): _greet,
+        (LinkState.UP, PacketArrived): _on_packet,
         ("*", TimerFired): _on_timer,
         ("*", WireFailed): _on_wire_failure,
         ("*", PeerClosed): _on_peer_closed,

@@ -2,6 +2,10 @@
 
     (REAPS, section IV: Algorithm 3, ``on lsync``, ``on rsync``)
 
+Transitions of ``Backup``:
+
+    *  Received, PrimariesSet, Kept, Forgotten, TimerFired
+
 A copy belongs to one broker and to its newest run of updates (``core.replication.copy``). The backup applies updates
 in their order. It answers an update again that it has applied before. If something is missing before an update it
 answers ``Behind``, and the broker sends everything. It declines a run that is older than the known one: that comes
@@ -42,17 +46,18 @@ one update.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from enum import StrEnum
 from typing import ClassVar, Final
 
 from tocsin.core.machine import (
     Effect,
-    Event,
-    Handler,
+    OneState,
     Received,
     Say,
     Send,
     SetTimer,
+    Table,
     TableMachine,
     TimerFired,
 )
@@ -74,7 +79,6 @@ from tocsin.wire.replication import (
     Update,
 )
 
-DROP: Final = "drop"
 DROP_AFTER_US: Final = (
     60_000_000  # for another backup to have everything, and for the word of a failure to come
 )
@@ -83,10 +87,17 @@ VOID_MAX: Final = 50_000  # wills that are known to be settled: some 150 B each
 COPIES_MAX_BYTES: Final = 256 << 20  # of all copies, about: some 125 000 clients with two subscriptions each
 
 
+class BackupTimer(StrEnum):
+    """The timers of a backup."""
+
+    DROP = "drop"  # copies that are needed no longer
+
+
 class Backup(TableMachine):
     """Keeps copies of the brokers that this broker backs."""
 
-    state = "keeping"
+    timers = BackupTimer
+    state = OneState.ONLY
 
     def __init__(
         self, broker: str, *, copies_max: int = COPIES_MAX, bytes_max: int = COPIES_MAX_BYTES
@@ -334,10 +345,11 @@ class Backup(TableMachine):
 
     def _condemn(self, primary: str, copy: Copy, now_us: int) -> list[Effect]:
         copy.condemned_us = now_us + DROP_AFTER_US
-        timer = SetTimer(name=DROP, delay_us=DROP_AFTER_US)
+        timer = SetTimer(name=BackupTimer.DROP, delay_us=DROP_AFTER_US)
         return [timer, *self._give_out(primary, copy)]
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        assert event.name == BackupTimer.DROP
         effects: list[Effect] = []
         later: list[int] = []
         for primary, copy in tuple(self.copies.items()):
@@ -347,7 +359,7 @@ class Backup(TableMachine):
                 later.append(copy.condemned_us - now_us)
             else:
                 effects += self._drop(primary)
-        return [*effects, SetTimer(name=DROP, delay_us=min(later))] if later else effects
+        return [*effects, SetTimer(name=BackupTimer.DROP, delay_us=min(later))] if later else effects
 
     def _drop(self, primary: str) -> list[Effect]:
         self._bytes -= self.copies.pop(primary).bytes
@@ -365,7 +377,7 @@ class Backup(TableMachine):
         copy.kept = False
         return self._condemn(event.primary, copy, now_us)
 
-    table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {
+    table: ClassVar[Table] = {
         ("*", Received): _on_message,
         ("*", PrimariesSet): _set_primaries,
         ("*", Kept): _keep,

@@ -2,6 +2,11 @@
 
     (REAPS, section IV: Algorithm 3, ``sync-routine``, *on new subscriber*, *on new subscription*)
 
+Transitions of ``Primary``:
+
+    new      Started → running
+    running  BackupsSet, Came, Altered, Awaited, Received, TimerFired
+
 **Clients, subscriptions and wills** go at once: what changed in one turn of the shell's loop is one update for each
 backup, and the next follows when that is answered (``core.replication.recipient``). Whoever must not be told before the
 backups know leaves a ticket (``Awaited``), and is released when every one of them has it.
@@ -28,18 +33,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import ClassVar, Final
 
 from tocsin.core.machine import (
     CancelTimer,
     Effect,
-    Event,
-    Handler,
     Received,
     Say,
     Send,
     SetTimer,
     Started,
+    Table,
     TableMachine,
     TimerFired,
 )
@@ -61,13 +66,7 @@ from tocsin.wire.replication import (
     Stream,
 )
 
-FLUSH: Final = "flush"
-WAIT: Final = "wait"
-SCAN: Final = "scan"
-PROBE: Final = "probe"
-BEGUN: Final = "begun"
 BEGUN_MAX_S: Final = 32  # between the last two times: longer than a former backup keeps its copy
-RESEND: Final = "resend "  # before the role
 FLUSH_US: Final = 0  # in the next turn of the loop: what this one brings goes together
 PROBE_US: Final = 2_000_000
 RESEND_US: Final = 100_000  # some fifty round trips
@@ -81,8 +80,35 @@ LOOK_US: Final = 100_000
 LOOK_CLIENT_US: Final = 100
 
 
+class PrimaryState(StrEnum):
+    """Whether a primary has started."""
+
+    NEW = "new"
+    RUNNING = "running"
+
+
+class PrimaryTimer(StrEnum):
+    """The timers of a primary."""
+
+    BEGUN = "begun"  # this process says again that it began
+    FLUSH = "flush"  # what this turn of the loop brought goes to the backups
+    WAIT = "wait"  # the next ticket's patience is over
+    PROBE = "probe"  # whether backups are there, and have everything
+    SCAN = "scan"  # of positions
+    RESEND_LOCAL = "resend local"  # an answer of a backup is missing
+    RESEND_REMOTE = "resend remote"
+
+
+def resend_timer(role: Role) -> PrimaryTimer:
+    """The timer for the answer of one of the two backups."""
+    return PrimaryTimer.RESEND_LOCAL if role == LOCAL else PrimaryTimer.RESEND_REMOTE
+
+
 class Primary(TableMachine):
     """Sends a broker's client state to its two backups."""
+
+    timers = PrimaryTimer
+    state: PrimaryState = PrimaryState.NEW
 
     def __init__(self, broker: str, gamma: CopiedState, policy: Policy, others: Iterable[str] = ()) -> None:
         """``others``: the names that other brokers may have."""
@@ -124,7 +150,7 @@ class Primary(TableMachine):
     # ── backups ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, event: Started, now_us: int) -> list[Effect]:
-        self.state, self._incarnation = "running", event.incarnation
+        self.state, self._incarnation = PrimaryState.RUNNING, event.incarnation
         return self._tell_begun()
 
     def _tell_begun(self) -> list[Effect]:
@@ -132,7 +158,7 @@ class Primary(TableMachine):
             return []
         word = Begun(self._broker, self._incarnation)
         told: list[Effect] = [Send(to=broker_address(each), message=word) for each in self._others]
-        timer = SetTimer(name=BEGUN, delay_us=self._begun_s * 1_000_000)
+        timer = SetTimer(name=PrimaryTimer.BEGUN, delay_us=self._begun_s * 1_000_000)
         self._begun_s *= 2
         return [*told, timer]
 
@@ -156,8 +182,8 @@ class Primary(TableMachine):
             return []
         if not self.recipients:
             self._scan.clear()
-            return [*effects, *(CancelTimer(name=name) for name in (SCAN, PROBE))]
-        probe = SetTimer(name=PROBE, delay_us=PROBE_US)
+            return [*effects, *(CancelTimer(name=name) for name in (PrimaryTimer.SCAN, PrimaryTimer.PROBE))]
+        probe = SetTimer(name=PrimaryTimer.PROBE, delay_us=PROBE_US)
         return [*effects, probe, self._scan_later(), *self._flush_later()]
 
     def _recruit(self, backup: str, role: Role, waiting: Mapping[int, str]) -> Recipient:
@@ -171,7 +197,7 @@ class Primary(TableMachine):
     def _part(self, before: Recipient) -> list[Effect]:
         """A backup is one no longer, and nobody waits for it."""
         dismissed = self._send(before, Dismiss(self._broker, before.stream))
-        timer = CancelTimer(name=RESEND + before.role)
+        timer = CancelTimer(name=resend_timer(before.role))
         return [dismissed, timer, *self._done(before.release())]
 
     def _known(self) -> Iterable[str]:
@@ -204,7 +230,7 @@ class Primary(TableMachine):
         if self._flushing or not self.recipients:
             return []
         self._flushing = True
-        return [SetTimer(name=FLUSH, delay_us=FLUSH_US)]
+        return [SetTimer(name=PrimaryTimer.FLUSH, delay_us=FLUSH_US)]
 
     def _flush(self, now_us: int) -> list[Effect]:
         self._flushing = False
@@ -221,7 +247,7 @@ class Primary(TableMachine):
         if to.silent_since_us is None:
             to.silent_since_us = now_us
         to.sent_us, to.delay_us = now_us, RESEND_US
-        resend = SetTimer(name=RESEND + to.role, delay_us=to.delay_us)
+        resend = SetTimer(name=resend_timer(to.role), delay_us=to.delay_us)
         return [self._send(to, update), resend]
 
     # ── tickets ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -238,7 +264,7 @@ class Primary(TableMachine):
             return self._done((event.ticket,))
         self._deadlines.append((now_us + self._policy.wait_us, event.ticket))
         first = len(self._deadlines) == 1
-        timer = SetTimer(name=WAIT, delay_us=self._policy.wait_us)
+        timer = SetTimer(name=PrimaryTimer.WAIT, delay_us=self._policy.wait_us)
         return [*([timer] if first else []), *self._flush_later()]
 
     def _done(self, tickets: Iterable[int]) -> list[Effect]:
@@ -267,7 +293,7 @@ class Primary(TableMachine):
             self._deadlines.popleft()
         if self._deadlines:
             delay_us = max(1, self._deadlines[0][0] - now_us)
-            effects.append(SetTimer(name=WAIT, delay_us=delay_us))
+            effects.append(SetTimer(name=PrimaryTimer.WAIT, delay_us=delay_us))
         return effects
 
     def _degrade(self, backup: Recipient) -> list[Effect]:
@@ -313,7 +339,7 @@ class Primary(TableMachine):
         by.silent_since_us = None
         effects: list[Effect] = []
         if by.flight is not None:
-            effects = [CancelTimer(name=RESEND + by.role), *self._done(by.landed())]
+            effects = [CancelTimer(name=resend_timer(by.role)), *self._done(by.landed())]
         has_all = by.whole  # of the stream's beginning; the rest is what changed since
         effects += self._update(by, now_us)
         if by.degraded and has_all and by.level and in_time:
@@ -337,28 +363,32 @@ class Primary(TableMachine):
         words = "a backup has no room" if known is None else "a backup knows a younger process of this broker"
         said = Say(text=words, level="warning", facts={"backup": by.backup})
         delay_us = DECLINED_US if known is None else YOUNGER_US
-        resend = SetTimer(name=RESEND + by.role, delay_us=delay_us)
+        resend = SetTimer(name=resend_timer(by.role), delay_us=delay_us)
         return [said, resend, *self._degrade(by)]
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         match event.name:
-            case "flush":
+            case PrimaryTimer.FLUSH:
                 return self._flush(now_us)
-            case "wait":
+            case PrimaryTimer.WAIT:
                 return self._on_deadline(now_us)
-            case "scan":
+            case PrimaryTimer.SCAN:
                 return self._look(now_us)
-            case "probe":
+            case PrimaryTimer.PROBE:
                 return self._probe(now_us)
-            case "begun":
+            case PrimaryTimer.BEGUN:
                 return self._tell_begun()
-        role: Role = REMOTE if event.name == RESEND + REMOTE else LOCAL
-        to = self.recipients.get(role)
-        return [] if to is None else self._resend(to, now_us)
+            case PrimaryTimer.RESEND_LOCAL:
+                return self._resend(self.recipients.get(LOCAL), now_us)
+            case PrimaryTimer.RESEND_REMOTE:
+                return self._resend(self.recipients.get(REMOTE), now_us)
+        return []
 
-    def _resend(self, to: Recipient, now_us: int) -> list[Effect]:
+    def _resend(self, to: Recipient | None, now_us: int) -> list[Effect]:
+        if to is None:
+            return []
         if to.declined:
             return self._begin_anew(to, now_us)
         if to.flight is None:
@@ -366,12 +396,12 @@ class Primary(TableMachine):
         to.delay_us = min(2 * to.delay_us, RESEND_MAX_US)
         again = [
             self._send(to, to.flight),
-            SetTimer(name=RESEND + to.role, delay_us=to.delay_us),
+            SetTimer(name=resend_timer(to.role), delay_us=to.delay_us),
         ]
         return [*again, *self._judge(to, now_us)]
 
     def _probe(self, now_us: int) -> list[Effect]:
-        effects: list[Effect] = [SetTimer(name=PROBE, delay_us=PROBE_US)]
+        effects: list[Effect] = [SetTimer(name=PrimaryTimer.PROBE, delay_us=PROBE_US)]
         for each in self.recipients.values():
             if each.flight is None and not each.declined:
                 if each.silent_since_us is None:
@@ -391,12 +421,12 @@ class Primary(TableMachine):
         policy = self._policy
         by_threshold = LOOK_US + LOOK_CLIENT_US * len(self._scan.told)
         delay_us = policy.period_us if policy.mode == "periodic" else by_threshold
-        return SetTimer(name=SCAN, delay_us=delay_us)
+        return SetTimer(name=PrimaryTimer.SCAN, delay_us=delay_us)
 
     def _look(self, now_us: int) -> list[Effect]:
         """Look at the positions of the next few clients."""
         if not self._scan.look():
-            return [SetTimer(name=SCAN, delay_us=SLICE_US)]
+            return [SetTimer(name=PrimaryTimer.SCAN, delay_us=SLICE_US)]
         found = len(self._scan.found)
         enough = found > 0 and (self._policy.mode == "periodic" or found >= self._policy.threshold)
         return [self._scan_later(), *(self._give_out() if enough else [])]
@@ -408,12 +438,12 @@ class Primary(TableMachine):
                 each.moved(client)
         return self._flush_later()
 
-    table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {
-        ("new", Started): _start,
-        ("running", BackupsSet): _set_backups,
-        ("running", Came): _on_came,
-        ("running", Altered): _on_altered,
-        ("running", Awaited): _await,
-        ("running", Received): _on_message,
-        ("running", TimerFired): _on_timer,
+    table: ClassVar[Table] = {
+        (PrimaryState.NEW, Started): _start,
+        (PrimaryState.RUNNING, BackupsSet): _set_backups,
+        (PrimaryState.RUNNING, Came): _on_came,
+        (PrimaryState.RUNNING, Altered): _on_altered,
+        (PrimaryState.RUNNING, Awaited): _await,
+        (PrimaryState.RUNNING, Received): _on_message,
+        (PrimaryState.RUNNING, TimerFired): _on_timer,
     }

@@ -31,8 +31,9 @@ from mqtt5 import (
 )
 
 from tocsin.core.machine import Effect, IllegalEvent
-from tocsin.core.session.handshake import REASON_MAX_CHARS, SessionLimits
+from tocsin.core.session.connect import REASON_MAX_CHARS
 from tocsin.core.session.inbound import Inbound
+from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.publish_rules import Permission, Publishing
 from tocsin.core.session.signals import (
     Acknowledged,

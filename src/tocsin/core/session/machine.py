@@ -21,6 +21,19 @@ Hot path, for QoS 0 and in state "connected" only (no effects, no events):
 
 States: new -> connecting -> authenticating -> resuming -> connected -> closed. session.version: to encode with.
 
+Transitions of ``Session``:
+
+    new             Opened → connecting
+    connecting      PacketArrived → authenticating, closed
+                    WireFailed, TimerFired, PeerClosed, ServerStopping → closed
+    authenticating  PacketArrived, WireFailed, TimerFired, PeerClosed, ServerStopping, Rejected → closed
+                    Authenticated → resuming, closed
+    resuming        PacketArrived, WireFailed, TimerFired, PeerClosed, ServerStopping, TakenOver, ResumeFailed → closed
+                    Resumed → connected, closed
+    connected       PacketArrived, WireFailed, TimerFired, PeerClosed, ServerStopping, TakenOver, CommitFailed → closed
+                    Committed, Released
+    *               Moving → closed
+
 Packets that a client sends behind its CONNECT without waiting for the answer are kept (at most ``early_max_bytes``)
 and handled, in order, right after the CONNACK. What a connected client says is the affair of ``core.session.dialogue``:
 a message at QoS 1 or 2 is answered when it is durable. What the client answers to our own messages goes to the shell as
@@ -40,6 +53,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import StrEnum
 from typing import ClassVar
 
 from mqtt5 import (
@@ -52,11 +66,19 @@ from mqtt5 import (
     Will,
 )
 
-from tocsin.core.machine import Effect, Event, Handler, IllegalEvent, SetTimer, TableMachine, TimerFired
-from tocsin.core.session import handshake
-from tocsin.core.session.arrival import Arrival
+from tocsin.core.machine import (
+    Effect,
+    Event,
+    IllegalEvent,
+    SetTimer,
+    Table,
+    TableMachine,
+    TimerFired,
+)
+from tocsin.core.session import connect
+from tocsin.core.session.connect import REASON_MAX_CHARS, Arrival, ConnectRefused
 from tocsin.core.session.dialogue import Conversation, fitting
-from tocsin.core.session.handshake import REASON_MAX_CHARS, ConnectRefused, SessionLimits
+from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.publish_rules import Permission
 from tocsin.core.session.signals import (
     Authenticated,
@@ -80,14 +102,32 @@ from tocsin.core.session.subscribe import Refused
 from tocsin.errors import ProtocolViolation, UnsupportedVersion, WireError
 from tocsin.wire.connect import V5, Version
 
-CONNECT_DEADLINE = "connect-deadline"
-KEEP_ALIVE = "keep-alive"
-
 _PATIENCE_US = 1_500_000  # of silence for each second of keep-alive: one and a half times (MQTT 5, 3.1.2.10)
+
+
+class SessionState(StrEnum):
+    """Where a connection is."""
+
+    NEW = "new"
+    CONNECTING = "connecting"
+    AUTHENTICATING = "authenticating"
+    RESUMING = "resuming"
+    CONNECTED = "connected"
+    CLOSED = "closed"
+
+
+class SessionTimer(StrEnum):
+    """The timers of a connection."""
+
+    CONNECT_DEADLINE = "connect-deadline"  # for CONNECT, and again until the client is welcomed
+    KEEP_ALIVE = "keep-alive"
 
 
 class Session(TableMachine):
     """One connection, from ``Opened`` to ``Close``."""
+
+    timers = SessionTimer
+    state: SessionState = SessionState.NEW
 
     # Once the client is accepted: as the module says.
     check_publish: Callable[[PublishPacket], str | None]
@@ -110,7 +150,7 @@ class Session(TableMachine):
         self.spoke_us = 0  # when the client said something last, after CONNACK
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
-        if self.state == "closed":
+        if self.state is SessionState.CLOSED:
             return []
         return super().handle(event, now_us)
 
@@ -145,7 +185,7 @@ class Session(TableMachine):
 
     def permit(self, *, publish: Permission | None = None, subscribe: Permission | None = None) -> None:
         """Ask these of every topic and filter; None: all are allowed. Also while connected, as rights may change."""
-        if self._conversation is None or self.state == "closed":
+        if self._conversation is None or self.state is SessionState.CLOSED:
             raise IllegalEvent("Session", self.state, "permit")
         self._conversation.permit(publish, subscribe)
 
@@ -164,7 +204,7 @@ class Session(TableMachine):
         return packet if self._conversation is None else self._conversation.noted(packet, note)
 
     def _resuming(self, call: str) -> Conversation:
-        if self.state != "resuming" or self._conversation is None:
+        if self.state is not SessionState.RESUMING or self._conversation is None:
             raise IllegalEvent("Session", self.state, call)
         return self._conversation
 
@@ -172,8 +212,8 @@ class Session(TableMachine):
 
     def _open(self, event: Opened, now_us: int) -> list[Effect]:
         self._assigned_client_id = event.assigned_client_id
-        self.state = "connecting"
-        return [SetTimer(name=CONNECT_DEADLINE, delay_us=self.limits.connect_deadline_us)]
+        self.state = SessionState.CONNECTING
+        return [SetTimer(name=SessionTimer.CONNECT_DEADLINE, delay_us=self.limits.connect_deadline_us)]
 
     def _first(self, event: PacketArrived, now_us: int) -> list[Effect]:
         self.version = event.version
@@ -187,7 +227,7 @@ class Session(TableMachine):
             return self._refuse(error.reason_code, error.problem, "peer")
         self._arrival = arrival
         self.client_id = arrival.granted.client_id
-        self.state = "authenticating"
+        self.state = SessionState.AUTHENTICATING
         return [arrival.credentials()]
 
     def _keep_early(self, event: PacketArrived, now_us: int) -> list[Effect]:
@@ -200,7 +240,7 @@ class Session(TableMachine):
     def _accept(self, event: Authenticated, now_us: int) -> list[Effect]:
         arrival = self._arrival
         assert arrival is not None, "it is there while coming in"
-        if self._fitting(*arrival.welcomes(self.limits)) is None:
+        if self._fitting(*arrival.welcomes()) is None:
             return self._close(0x95, f"the client takes no packet over {self._send_max_bytes} bytes", "peer")
         self._session_expiry_s = arrival.granted.session_expiry_s
         self._conversation = Conversation(
@@ -208,11 +248,11 @@ class Session(TableMachine):
         )
         self.check_publish = self._conversation.publishing.topic_of
         self.takes = self._conversation.publishing.takes
-        self.state = "resuming"
+        self.state = SessionState.RESUMING
         return [arrival.acceptance()]
 
     def _reject(self, event: Rejected, now_us: int) -> list[Effect]:
-        fault = handshake.fault_of(event.reason_code, otherwise="peer")
+        fault = connect.fault_of(event.reason_code, otherwise="peer")
         return self._refuse(event.reason_code, event.reason, fault, event.server_reference)
 
     def _resume(self, event: Resumed, now_us: int) -> list[Effect]:
@@ -225,18 +265,18 @@ class Session(TableMachine):
         self._outlives = arrival.packet.session_expiry_interval > 0
         self._patience_us = arrival.granted.keep_alive_s * _PATIENCE_US
         self._heard_us = now_us
-        self.state = "connected"
-        welcomes = arrival.welcomes(self.limits, present=event.present, told=event.user_properties)
+        self.state = SessionState.CONNECTED
+        welcomes = arrival.welcomes(present=event.present, told=event.user_properties)
         effects: list[Effect] = [SendPacket(packet=self._fitting(*welcomes) or welcomes[-1])]
         if self._patience_us:
-            effects.append(SetTimer(name=KEEP_ALIVE, delay_us=self._patience_us))
+            effects.append(SetTimer(name=SessionTimer.KEEP_ALIVE, delay_us=self._patience_us))
         for each in arrival.early.take():
-            if self.state == "connected":
+            if self.state is SessionState.CONNECTED:
                 effects += self._take(each)
         return effects
 
     def _fail_to_resume(self, event: ResumeFailed, now_us: int) -> list[Effect]:
-        fault = handshake.fault_of(event.reason_code, otherwise="ours")
+        fault = connect.fault_of(event.reason_code, otherwise="ours")
         return self._refuse(event.reason_code, event.reason, fault)
 
     # ── connected ───────────────────────────────────────────────────────────────────────────────────────────
@@ -261,7 +301,7 @@ class Session(TableMachine):
                 raise ProtocolViolation("a DISCONNECT wants the session kept, but the CONNECT did not")
             self._session_expiry_s = min(expiry_s, self.limits.session_expiry_max_s)
         code = int(packet.reason_code)
-        if code not in handshake.LEAVING_CODES:
+        if code not in connect.LEAVING_CODES:
             raise ProtocolViolation(
                 f"a DISCONNECT of a client has the reason {code:#04x}, which is a server's"
             )
@@ -289,30 +329,30 @@ class Session(TableMachine):
     # ── going ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
-        if event.name == CONNECT_DEADLINE and self.state == "connecting":
+        if event.name == SessionTimer.CONNECT_DEADLINE and self.state is SessionState.CONNECTING:
             seconds = self.limits.connect_deadline_us / 1e6
             return self._close(0xA0, f"no CONNECT came within {seconds:g} s", "peer")
-        if event.name == CONNECT_DEADLINE and self.state != "connected":
-            todo = "authenticated" if self.state == "authenticating" else "given its session"
+        if event.name == SessionTimer.CONNECT_DEADLINE and self.state is not SessionState.CONNECTED:
+            todo = "authenticated" if self.state is SessionState.AUTHENTICATING else "given its session"
             return self._refuse(0x88, f"the client could not be {todo} in time", "ours")
-        if event.name != KEEP_ALIVE or self.state != "connected":
+        if event.name != SessionTimer.KEEP_ALIVE or self.state is not SessionState.CONNECTED:
             return []  # it ran out when it no longer mattered
         silent_us = now_us - self._heard_us
         if silent_us < self._patience_us:
-            return [SetTimer(name=KEEP_ALIVE, delay_us=self._patience_us - silent_us)]
+            return [SetTimer(name=SessionTimer.KEEP_ALIVE, delay_us=self._patience_us - silent_us)]
         reason = f"nothing came for {silent_us / 1e6:g} s, more than one and a half times the keep-alive"
         return self._disconnect(0x8D, reason, "peer")
 
     def _on_wire_failure(self, event: WireFailed, now_us: int) -> list[Effect]:
         error = event.error
-        if self.state == "connected":
+        if self.state is SessionState.CONNECTED:
             return self._disconnect(error.reason_code, error.problem, "peer")
-        version = event.version if self.state == "connecting" else self.version
+        version = event.version if self.state is SessionState.CONNECTING else self.version
         if isinstance(error, UnsupportedVersion):
-            version = handshake.answer_version(error)
+            version = connect.answer_version(error)
         if version is not None:
             self.version = version
-        if version == V5 or (version is not None and error.reason_code in handshake.ANSWERED_IN_311):
+        if version == V5 or (version is not None and error.reason_code in connect.ANSWERED_IN_311):
             return self._refuse(error.reason_code, error.problem, "peer")
         return self._close(error.reason_code, error.problem, "peer")
 
@@ -321,7 +361,7 @@ class Session(TableMachine):
 
     def _on_taken_over(self, event: TakenOver, now_us: int) -> list[Effect]:
         reason = "another connection came with this client id"
-        if self.state == "resuming":
+        if self.state is SessionState.RESUMING:
             return self._refuse(0x8E, reason, "none")
         if event.clean_start:
             self._session_expiry_s = 0  # the session ends here, and with it any delay of the will
@@ -331,28 +371,28 @@ class Session(TableMachine):
 
     def _on_stopping(self, event: ServerStopping, now_us: int) -> list[Effect]:
         reason, reference = "the server is shutting down", event.server_reference
-        if self.state in ("authenticating", "resuming"):
+        if self.state in (SessionState.AUTHENTICATING, SessionState.RESUMING):
             return self._refuse(0x9C if reference else 0x88, reason, "none", reference)
         return self._disconnect(0x9C if reference else 0x8B, reason, "none", reference)
 
     def _on_moving(self, event: Moving, now_us: int) -> list[Effect]:
-        if self.state != "connected" or (self.version != V5 and not event.compulsory):
+        if self.state is not SessionState.CONNECTED or (self.version != V5 and not event.compulsory):
             return []  # that was meant for the connection before this one; or it could not be told where to go
         self._moves, reference = True, event.server_reference
         return self._disconnect(0x9C if reference else 0x8B, event.reason, "none", reference)
 
     def _refuse(self, code: int, reason: str, fault: str, reference: str | None = None) -> list[Effect]:
         """Say no to a CONNECT."""
-        full = handshake.refusal(code, reason, reference)
-        last_word = self._fitting(full, handshake.refusal(code, None, reference))
+        full = connect.refusal(code, reason, reference)
+        last_word = self._fitting(full, connect.refusal(code, None, reference))
         return self._close(code, reason, fault, last_word)
 
     def _disconnect(self, code: int, reason: str, fault: str, reference: str | None = None) -> list[Effect]:
         """Tell a connected client why it has to go, if its version has words for it; then close."""
         last_word = None
-        if self.version == V5 and self.state == "connected":
+        if self.version == V5 and self.state is SessionState.CONNECTED:
             last_word = self._fitting(
-                handshake.dismissal(code, reason, reference), handshake.dismissal(code, None, reference)
+                connect.dismissal(code, reason, reference), connect.dismissal(code, None, reference)
             )
         return self._close(code, reason, fault, last_word)
 
@@ -361,43 +401,43 @@ class Session(TableMachine):
         if self._will is not None and self._conversation is not None:
             effects += self._conversation.farewell(self._will, self._session_expiry_s, moving=self._moves)
         self._will = self._arrival = None
-        self.state = "closed"
+        self.state = SessionState.CLOSED
         kept_s = self._session_expiry_s
         return [*effects, Close(reason_code=code, reason=reason, fault=fault, session_expiry_s=kept_s)]
 
     def _fitting(self, *candidates: Packet) -> Packet | None:
         return fitting(candidates, self.version, self._send_max_bytes)
 
-    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
-        ("new", Opened): _open,
-        ("connecting", PacketArrived): _first,
-        ("connecting", WireFailed): _on_wire_failure,
-        ("connecting", TimerFired): _on_timer,
-        ("connecting", PeerClosed): _on_peer_closed,
-        ("connecting", ServerStopping): _on_stopping,
-        ("authenticating", PacketArrived): _keep_early,
-        ("authenticating", WireFailed): _on_wire_failure,
-        ("authenticating", TimerFired): _on_timer,
-        ("authenticating", PeerClosed): _on_peer_closed,
-        ("authenticating", ServerStopping): _on_stopping,
-        ("authenticating", Authenticated): _accept,
-        ("authenticating", Rejected): _reject,
-        ("resuming", PacketArrived): _keep_early,
-        ("resuming", WireFailed): _on_wire_failure,
-        ("resuming", TimerFired): _on_timer,
-        ("resuming", PeerClosed): _on_peer_closed,
-        ("resuming", ServerStopping): _on_stopping,
-        ("resuming", TakenOver): _on_taken_over,
-        ("resuming", Resumed): _resume,
-        ("resuming", ResumeFailed): _fail_to_resume,
-        ("connected", PacketArrived): _on_packet,
-        ("connected", WireFailed): _on_wire_failure,
-        ("connected", TimerFired): _on_timer,
-        ("connected", PeerClosed): _on_peer_closed,
-        ("connected", ServerStopping): _on_stopping,
+    table: ClassVar[Table] = {
+        (SessionState.NEW, Opened): _open,
+        (SessionState.CONNECTING, PacketArrived): _first,
+        (SessionState.CONNECTING, WireFailed): _on_wire_failure,
+        (SessionState.CONNECTING, TimerFired): _on_timer,
+        (SessionState.CONNECTING, PeerClosed): _on_peer_closed,
+        (SessionState.CONNECTING, ServerStopping): _on_stopping,
+        (SessionState.AUTHENTICATING, PacketArrived): _keep_early,
+        (SessionState.AUTHENTICATING, WireFailed): _on_wire_failure,
+        (SessionState.AUTHENTICATING, TimerFired): _on_timer,
+        (SessionState.AUTHENTICATING, PeerClosed): _on_peer_closed,
+        (SessionState.AUTHENTICATING, ServerStopping): _on_stopping,
+        (SessionState.AUTHENTICATING, Authenticated): _accept,
+        (SessionState.AUTHENTICATING, Rejected): _reject,
+        (SessionState.RESUMING, PacketArrived): _keep_early,
+        (SessionState.RESUMING, WireFailed): _on_wire_failure,
+        (SessionState.RESUMING, TimerFired): _on_timer,
+        (SessionState.RESUMING, PeerClosed): _on_peer_closed,
+        (SessionState.RESUMING, ServerStopping): _on_stopping,
+        (SessionState.RESUMING, TakenOver): _on_taken_over,
+        (SessionState.RESUMING, Resumed): _resume,
+        (SessionState.RESUMING, ResumeFailed): _fail_to_resume,
+        (SessionState.CONNECTED, PacketArrived): _on_packet,
+        (SessionState.CONNECTED, WireFailed): _on_wire_failure,
+        (SessionState.CONNECTED, TimerFired): _on_timer,
+        (SessionState.CONNECTED, PeerClosed): _on_peer_closed,
+        (SessionState.CONNECTED, ServerStopping): _on_stopping,
         ("*", Moving): _on_moving,
-        ("connected", TakenOver): _on_taken_over,
-        ("connected", Committed): _on_committed,
-        ("connected", CommitFailed): _on_commit_failed,
-        ("connected", Released): _on_released,
+        (SessionState.CONNECTED, TakenOver): _on_taken_over,
+        (SessionState.CONNECTED, Committed): _on_committed,
+        (SessionState.CONNECTED, CommitFailed): _on_commit_failed,
+        (SessionState.CONNECTED, Released): _on_released,
     }

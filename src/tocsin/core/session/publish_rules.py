@@ -23,7 +23,7 @@ from typing import Final
 
 from mqtt5 import PublishPacket
 
-from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session.limits import SessionLimits
 from tocsin.errors import ProtocolViolation
 from tocsin.wire.topics import META_PREFIX, ONE_PREFIX, TopicInvalid, between_brokers, topic_size
 

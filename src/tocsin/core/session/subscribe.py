@@ -20,7 +20,7 @@ from mqtt5 import QoS, SubAckReasonCode, SubscribePacket, UnsubAckReasonCode, Un
 
 from tocsin.core.channels.request import ChannelFilter
 from tocsin.core.filters import Filter, SharedFilter, StoredFilter, TopicFilter, read_filter, stored_filter
-from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.publish_rules import Permission
 from tocsin.core.session.signals import Subscribe, Unsubscribe
 from tocsin.core.streams.query_filter import ListingFilter

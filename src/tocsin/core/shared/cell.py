@@ -15,20 +15,20 @@ from typing import Final
 
 from tocsin.core.cells import CellRules, CellWriter
 from tocsin.core.machine import Effect, Say, SetTimer, Stored, StoreFailed
+from tocsin.core.shared.signals import SharingTimer
 from tocsin.core.shared.stored_group import GROUPS, StoredGroup, decode_group, encode_group, group_key
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Cell, Change
 
 GET: Final = "get"
 PUT: Final = "put"
-CELL_AGAIN: Final = "cell again"
 UNREADABLE_US: Final = 30_000_000  # before a cell that cannot be read is looked at again: a person has to act
 AGAIN_US: Final = 500_000  # before a failed request is tried once more: no burden on a store in trouble
 
 RULES: Final = CellRules(
     GROUPS,
     "group is not stored yet",
-    CELL_AGAIN,
+    SharingTimer.CELL_AGAIN,
     AGAIN_US,
     put=PUT,
     delete=PUT,
@@ -133,5 +133,5 @@ class GroupCell:
         facts = {"problem": problem}
         return [
             Say(text="a group cannot be read, and stays as it is", level="error", facts=facts),
-            SetTimer(name=CELL_AGAIN, delay_us=UNREADABLE_US),
+            SetTimer(name=SharingTimer.CELL_AGAIN, delay_us=UNREADABLE_US),
         ]

@@ -8,6 +8,15 @@ broker reads the cell, and its contents count.
 States: ``new`` → ``here`` → ``vanished``. The machine begins with the first member. It vanishes when no member is
 left here and the cell says so.
 
+Transitions of ``Sharing``:
+
+    new       Join, SessionOver → here
+    here      Join, Leave, Quit, SessionOver, Settle, Crowded, RoomMade, Arrived, PartRead, PartFailed, EndFound,
+              Watched, Stored, StoreFailed, TimerFired → vanished
+              EndUnknown, OutOfSight
+    vanished  Leave, Quit, Settle, RoomMade, Arrived, PartRead, PartFailed, EndFound, EndUnknown, OutOfSight, Watched,
+              Stored, StoreFailed, TimerFired → nothing
+
 **Where a new group begins** is decided by ``core.shared.start``. Members whose group ends before they leave (it was
 taken for dead here, or the cell has expired) have missed something, and are sent away (``Bereft``).
 
@@ -30,17 +39,16 @@ reserved is in the write under way; one request for the cell at a time; after ``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from tocsin.core.machine import (
     Effect,
     Event,
-    Handler,
     Say,
     SetTimer,
     Stored,
     StoreFailed,
+    Table,
     TableMachine,
     TimerFired,
     Watched,
@@ -68,6 +76,8 @@ from tocsin.core.shared.signals import (
     RoomMade,
     SessionOver,
     Settle,
+    SharingState,
+    SharingTimer,
     Turned,
     Unwanted,
     Vanished,
@@ -76,10 +86,6 @@ from tocsin.core.shared.start import Beginning
 from tocsin.core.shared.stored_group import MEMBERS_MAX_BYTES, StoredGroup, ttl_us
 from tocsin.errors import StoreFull, Trimmed
 
-GRACE: Final = "grace"
-SETTLE_SOON: Final = "settle soon"
-READ_AGAIN: Final = "read again"
-LOOK: Final = "look"
 NO_ROOM: Final = "the store has no room for groups (shares.groups_bytes, or its disk)"
 GRACE_US: Final = 30_000  # a few writes to the store: time enough for whose turn it is
 SETTLE_AFTER_US: Final = 1_000_000  # how long settled messages wait for a claim to be written with
@@ -89,6 +95,9 @@ LOOK_US: Final = 1_000_000  # how often it is seen to whether lives are over, an
 
 class Sharing(TableMachine):
     """One broker's part in one shared subscription: claims messages and gives them to members."""
+
+    timers = SharingTimer
+    state: SharingState = SharingState.NEW
 
     def __init__(self, name: str, life: str, hands: MemberPorts, members_max: int) -> None:
         self._name = name
@@ -115,8 +124,8 @@ class Sharing(TableMachine):
     # ── members ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, event: Join | SessionOver, now_us: int) -> list[Effect]:
-        self.state = "here"
-        effects = [SetTimer(name=LOOK, delay_us=LOOK_US), *self._cell.look()]
+        self.state = SharingState.HERE
+        effects = [SetTimer(name=SharingTimer.LOOK, delay_us=LOOK_US), *self._cell.look()]
         return [*effects, *self.handle(event, now_us)]
 
     def _join(self, event: Join, now_us: int) -> list[Effect]:
@@ -185,7 +194,7 @@ class Sharing(TableMachine):
             return []
         if not isinstance(event.error, Trimmed):
             self._backlog.failed()
-            return [SetTimer(name=READ_AGAIN, delay_us=READ_AGAIN_US)]
+            return [SetTimer(name=SharingTimer.READ_AGAIN, delay_us=READ_AGAIN_US)]
         effects: list[Effect] = []
         if self._backlog.trimmed(event.error.oldest):
             words = "messages were trimmed before a group got them"
@@ -197,6 +206,9 @@ class Sharing(TableMachine):
         if not self._has_room:
             self._backlog.drop()
             self._dropped = True
+        return self._go_on(now_us)
+
+    def _on_room(self, event: RoomMade, now_us: int) -> list[Effect]:
         return self._go_on(now_us)
 
     @property
@@ -211,7 +223,7 @@ class Sharing(TableMachine):
     def _on_no_end(self, event: EndUnknown, now_us: int) -> list[Effect]:
         if not self._beginning.failed(event):
             return []
-        return [SetTimer(name=READ_AGAIN, delay_us=READ_AGAIN_US)]
+        return [SetTimer(name=SharingTimer.READ_AGAIN, delay_us=READ_AGAIN_US)]
 
     # ── what the cell says ──────────────────────────────────────────────────────────────────────────────────
 
@@ -350,14 +362,14 @@ class Sharing(TableMachine):
         if self._cell.busy:
             return effects
         if not self._holders and not self._over:
-            self.state = "vanished"
+            self.state = SharingState.VANISHED
             return [Vanished()]
         if not self._soon and any(holder.settled for holder in self._holders.values()):
             self._soon = True
-            effects.append(SetTimer(name=SETTLE_SOON, delay_us=SETTLE_AFTER_US))
+            effects.append(SetTimer(name=SharingTimer.SETTLE_SOON, delay_us=SETTLE_AFTER_US))
         if first and first not in (self._waiting_for, self._patience_for):
             self._waiting_for = first
-            effects.append(SetTimer(name=GRACE, delay_us=GRACE_US))
+            effects.append(SetTimer(name=SharingTimer.GRACE, delay_us=GRACE_US))
         return effects
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -416,15 +428,17 @@ class Sharing(TableMachine):
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         match event.name:
-            case "cell again":
+            case SharingTimer.CELL_AGAIN:
                 return self._cell.again()
-            case "grace":
+            case SharingTimer.GRACE:
                 self._patience_for, self._waiting_for = self._waiting_for, 0
-            case "settle soon":
+            case SharingTimer.SETTLE_SOON:
                 self._soon, self._overdue = False, True
-            case "look":
-                look = SetTimer(name=LOOK, delay_us=LOOK_US)
+            case SharingTimer.LOOK:
+                look = SetTimer(name=SharingTimer.LOOK, delay_us=LOOK_US)
                 return [look, *self._look(now_us), *self._go_on(now_us)]
+            case SharingTimer.READ_AGAIN:
+                pass  # what could not be read is asked for again
         return self._go_on(now_us)
 
     def _look(self, now_us: int) -> list[Effect]:
@@ -447,25 +461,28 @@ class Sharing(TableMachine):
     def _on_lost_sight(self, event: OutOfSight, now_us: int) -> list[Effect]:
         return self._cell.look()
 
-    table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {
-        ("new", Join): _start,
-        ("new", SessionOver): _start,
-        ("here", Join): _join,
-        ("here", Leave): _leave,
-        ("here", Quit): _quit,
-        ("here", SessionOver): _on_session_over,
-        ("here", Settle): _settle,
-        ("here", Crowded): _on_crowd,
-        ("here", RoomMade): lambda self, event, now_us: self._go_on(now_us),
-        ("here", Arrived): _on_arrival,
-        ("here", PartRead): _on_part,
-        ("here", PartFailed): _on_part_failure,
-        ("here", EndFound): _on_end,
-        ("here", EndUnknown): _on_no_end,
-        ("here", Watched): _on_change,
-        ("here", OutOfSight): _on_lost_sight,
-        ("here", Stored): _on_stored,
-        ("here", StoreFailed): _on_store_failure,
-        ("here", TimerFired): _on_timer,
-        **dict.fromkeys(AFTERWARDS, lambda self, event, now_us: []),
+    def _ignore(self, event: Event, now_us: int) -> list[Effect]:
+        return []
+
+    table: ClassVar[Table] = {
+        (SharingState.NEW, Join): _start,
+        (SharingState.NEW, SessionOver): _start,
+        (SharingState.HERE, Join): _join,
+        (SharingState.HERE, Leave): _leave,
+        (SharingState.HERE, Quit): _quit,
+        (SharingState.HERE, SessionOver): _on_session_over,
+        (SharingState.HERE, Settle): _settle,
+        (SharingState.HERE, Crowded): _on_crowd,
+        (SharingState.HERE, RoomMade): _on_room,
+        (SharingState.HERE, Arrived): _on_arrival,
+        (SharingState.HERE, PartRead): _on_part,
+        (SharingState.HERE, PartFailed): _on_part_failure,
+        (SharingState.HERE, EndFound): _on_end,
+        (SharingState.HERE, EndUnknown): _on_no_end,
+        (SharingState.HERE, Watched): _on_change,
+        (SharingState.HERE, OutOfSight): _on_lost_sight,
+        (SharingState.HERE, Stored): _on_stored,
+        (SharingState.HERE, StoreFailed): _on_store_failure,
+        (SharingState.HERE, TimerFired): _on_timer,
+        **dict.fromkeys(AFTERWARDS, _ignore),
     }

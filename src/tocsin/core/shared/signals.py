@@ -6,6 +6,7 @@ Beside these it uses the kernel's: timers, the requests of one table's keys, and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Final, Protocol
 
 import msgspec
@@ -19,6 +20,24 @@ from tocsin.ports import Entry
 CANNOT: Final = (
     -1
 )  # what ``MemberPorts.takes`` says of a member that may not receive a message, or takes none so large
+
+
+class SharingState(StrEnum):
+    """Where a group is at one broker."""
+
+    NEW = "new"
+    HERE = "here"
+    VANISHED = "vanished"
+
+
+class SharingTimer(StrEnum):
+    """The timers of a group."""
+
+    CELL_AGAIN = "cell again"  # a request for the cell has failed, or cannot be read
+    GRACE = "grace"  # the broker whose turn it is has not claimed
+    SETTLE_SOON = "settle soon"  # what nobody waits for is written
+    READ_AGAIN = "read again"  # a part of the log could not be read
+    LOOK = "look"  # at incarnations that may have ended, and at the age of the cell
 
 
 class Matched(msgspec.Struct, frozen=True):
@@ -160,8 +179,8 @@ class OutOfSight(Event, frozen=True, kw_only=True):
 
 
 # What may still come when there is nothing of the group here any more.
-AFTERWARDS: Final[list[tuple[str, type[Event]]]] = [
-    ("vanished", kind)
+AFTERWARDS: Final[list[tuple[SharingState, type[Event]]]] = [
+    (SharingState.VANISHED, kind)
     for kind in (
         *(Leave, Quit, Settle, RoomMade, Arrived, PartRead, PartFailed),
         *(EndFound, EndUnknown, OutOfSight),

@@ -2,6 +2,12 @@
 
     serving  --ClientLeft-->  leaving
 
+Transitions of ``ClientStreams``:
+
+    serving  SessionResumed, MessageTaken, MetadataTaken
+             ClientLeft → leaving
+    *        WillTaken, MessageSettled, Cleared
+
 A message goes on when its stream is known to everybody whom it concerns. ``core.streams.publish_gate`` keeps what waits
 in order; this machine decides what enters it:
 
@@ -24,10 +30,11 @@ Invariants: what ``PassOn`` gives is in the order in which it was taken; every i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any, ClassVar, Final
 
-from tocsin.core.machine import Effect, Event, Handler, TableMachine
+from tocsin.core.machine import Effect, Table, TableMachine
 from tocsin.core.streams.metadata import StreamMetadata
 from tocsin.core.streams.metadata_payload import DescriptionInvalid, read_payload, read_properties
 from tocsin.core.streams.publish_gate import Action, Declare, PublishGate
@@ -63,6 +70,13 @@ class MetadataTooLarge(DescriptionInvalid):
     reason_code = QUOTA_EXCEEDED
 
 
+class StreamsState(StrEnum):
+    """Whether the client is there."""
+
+    SERVING = "serving"
+    LEAVING = "leaving"
+
+
 class ClientStreams(TableMachine):
     """Decides what becomes of what one client publishes.
 
@@ -70,7 +84,7 @@ class ClientStreams(TableMachine):
     what is said of one stream.
     """
 
-    state = "serving"
+    state: StreamsState = StreamsState.SERVING
 
     def __init__(
         self, metadata: StreamMetadata, tickets: Tickets, *, streams_max: int, metadata_max_bytes: int
@@ -153,7 +167,7 @@ class ClientStreams(TableMachine):
         return self._do(self.gate.take(event.item, topic=None, size=event.size, commits=False))
 
     def _leave(self, event: ClientLeft, now_us: int) -> list[Effect]:
-        self.state = "leaving"
+        self.state = StreamsState.LEAVING
         return self._do(self.gate.end(_END))
 
     # ── what the shell says ─────────────────────────────────────────────────────────────────────────────────
@@ -189,11 +203,11 @@ class ClientStreams(TableMachine):
             effects.append(HoldClient(waits=self._held_back))
         return effects
 
-    table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {
-        ("serving", SessionResumed): _resume,
-        ("serving", MessageTaken): _take,
-        ("serving", MetadataTaken): _describe,
-        ("serving", ClientLeft): _leave,
+    table: ClassVar[Table] = {
+        (StreamsState.SERVING, SessionResumed): _resume,
+        (StreamsState.SERVING, MessageTaken): _take,
+        (StreamsState.SERVING, MetadataTaken): _describe,
+        (StreamsState.SERVING, ClientLeft): _leave,
         ("*", WillTaken): _bequeath,
         ("*", MessageSettled): _settle,
         ("*", Cleared): _clear,

@@ -15,6 +15,19 @@ A child (``health``)::
                    ▲            └───────────┴── ends ──► backing off ──► starting
                                     parent stops ──► stopping ──► stopped
 
+Transitions of ``Supervision``:
+
+    new       Started → starting, running
+              StopAsked → stopping, stopped
+    starting  ChildStarted, TimerFired
+              ChildReported → running
+              ChildEnded, StopAsked → stopping, stopped
+    running   ChildStarted, ChildReported, ChildEnded, TimerFired
+              StopAsked → stopping, stopped
+    stopping  ChildStarted, ChildReported, TimerFired, StopAsked
+              ChildEnded → stopped
+    stopped   ChildStarted, ChildReported, ChildEnded, TimerFired, StopAsked → nothing
+
 Invariants: a child has at most one process; each start has a new ``run`` number, and what is said about an older run
 is ignored; no child is started while the parent stops; once everything was ready, the parent never gives up.
 """
@@ -22,7 +35,8 @@ is ignored; no child is started while the parent stops; once everything was read
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from enum import StrEnum
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -30,11 +44,11 @@ from tocsin.core.machine import (
     CancelTimer,
     Effect,
     Event,
-    Handler,
     Say,
     SetTimer,
     Started,
     Stop,
+    Table,
     TableMachine,
     TimerFired,
 )
@@ -125,8 +139,34 @@ class _Ward:
         )
 
 
+class SupervisionState(StrEnum):
+    """Where the parent is."""
+
+    NEW = "new"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+class SupervisionTimer(StrEnum):
+    """The timers of the parent. All but GRACE are of one child, whose name follows (``of``)."""
+
+    SLOW = "slow"  # it starts, and is not ready
+    SILENT = "silent"  # it has not reported
+    HEALTHY = "healthy"  # its next crash is a new one
+    RESTART = "restart"  # its back-off is over
+    GRACE = "grace"  # for a stage to end
+
+    def of(self, child: str) -> str:
+        return f"{self}/{child}"
+
+
 class Supervision(TableMachine):
     """The parent's side of its children."""
+
+    timers = SupervisionTimer
+    state: SupervisionState = SupervisionState.NEW
 
     def __init__(self, children: tuple[Child, ...]) -> None:
         assert len({child.name for child in children}) == len(children), "names of children are unique"
@@ -142,7 +182,7 @@ class Supervision(TableMachine):
     # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_started(self, event: Started, now_us: int) -> list[Effect]:
-        self.state = "starting"
+        self.state = SupervisionState.STARTING
         return self._advance(now_us)
 
     def _advance(self, now_us: int) -> list[Effect]:
@@ -152,7 +192,7 @@ class Supervision(TableMachine):
             ward.health == "ready" or not ward.child.awaited for ward in self._of_stages(0, self._stage)
         ):
             if self._stage == self._last_stage:
-                self.state = "running"
+                self.state = SupervisionState.RUNNING
                 return [*effects, AllReady()]
             self._stage += 1
             for ward in self._of_stages(self._stage, self._stage):
@@ -168,7 +208,7 @@ class Supervision(TableMachine):
         name = ward.child.name
         return [
             StartChild(child=name, run=ward.run),
-            SetTimer(name=f"slow/{name}", delay_us=SLOW_AFTER_US),
+            SetTimer(name=SupervisionTimer.SLOW.of(name), delay_us=SLOW_AFTER_US),
         ]
 
     # ── what children do ─────────────────────────────────────────────────────────────────────────────────────
@@ -191,25 +231,26 @@ class Supervision(TableMachine):
         ward.health, ward.facts, ward.problem = event.state, event.facts, event.problem
         effects: list[Effect] = []
         if ward.child.reports:
-            effects.append(SetTimer(name=f"silent/{name}", delay_us=SILENT_AFTER_US))
+            effects.append(SetTimer(name=SupervisionTimer.SILENT.of(name), delay_us=SILENT_AFTER_US))
         if ward.health != before:
             effects += self._health_changed(ward)
-        if self.state == "starting" and ward.health == "ready":
-            effects += self._advance(now_us)
         return effects
+
+    def _on_report_in_start(self, event: ChildReported, now_us: int) -> list[Effect]:
+        return [*self._on_report(event, now_us), *self._advance(now_us)]
 
     def _health_changed(self, ward: _Ward) -> list[Effect]:
         name = ward.child.name
         facts: dict[str, object] = {"child": name, "pid": ward.pid}
         if ward.health == "ready":
             return [
-                CancelTimer(name=f"slow/{name}"),
-                SetTimer(name=f"healthy/{name}", delay_us=HEALTHY_AFTER_US),
+                CancelTimer(name=SupervisionTimer.SLOW.of(name)),
+                SetTimer(name=SupervisionTimer.HEALTHY.of(name), delay_us=HEALTHY_AFTER_US),
                 Say(text="child is ready", facts=facts),
             ]
         level, facts["problem"] = "warning" if ward.health == "degraded" else "info", ward.problem
         said = Say(text=f"child is {ward.health}", level=level, facts=facts)
-        return [CancelTimer(name=f"healthy/{name}"), said]
+        return [CancelTimer(name=SupervisionTimer.HEALTHY.of(name)), said]
 
     def _on_child_ended(self, event: ChildEnded, now_us: int) -> list[Effect]:
         ward = self._current(event.child, event.run)
@@ -220,36 +261,47 @@ class Supervision(TableMachine):
         ward.problem = event.words or describe_exit(event.code)
         facts: dict[str, object] = {"child": event.child, "code": event.code, "problem": ward.problem}
         effects: list[Effect] = [*self._without_timers(ward)]
-        if self.state == "starting" and ward.child.awaited and ward.failures >= START_ATTEMPTS:
-            self.failure = Failure(event.child, event.code, ward.problem)
-            ward.health = "stopped"
-            said = Say(text="child does not start; giving up", level="error", facts=facts)
-            return [*effects, said, *self._begin_stop()]
         delay_us = min(BACKOFF_MAX_US, BACKOFF_FIRST_US << min(ward.failures - 1, 20))
         ward.health, ward.retry_at_us = "backing off", now_us + delay_us
         facts |= {"retry_s": delay_us / SECOND_US, "failures": ward.failures}
         return [
             *effects,
-            SetTimer(name=f"restart/{event.child}", delay_us=delay_us),
+            SetTimer(name=SupervisionTimer.RESTART.of(event.child), delay_us=delay_us),
             Say(text="child ended; it will be restarted", level="warning", facts=facts),
         ]
 
+    def _on_ended_in_start(self, event: ChildEnded, now_us: int) -> list[Effect]:
+        ward = self._current(event.child, event.run)
+        if ward is None or not ward.child.awaited or ward.failures + 1 < START_ATTEMPTS:
+            return self._on_child_ended(event, now_us)
+        ward.pid, ward.health = None, "stopped"
+        ward.problem = event.words or describe_exit(event.code)
+        self.failure = Failure(event.child, event.code, ward.problem)
+        facts = {"child": event.child, "code": event.code, "problem": ward.problem}
+        said = Say(text="child does not start; giving up", level="error", facts=facts)
+        return [*self._without_timers(ward), said, *self._begin_stop()]
+
     def _without_timers(self, ward: _Ward) -> list[Effect]:
-        kinds = ("slow", "silent", "healthy", "restart")
-        return [CancelTimer(name=f"{kind}/{ward.child.name}") for kind in kinds]
+        kinds = (
+            SupervisionTimer.SLOW,
+            SupervisionTimer.SILENT,
+            SupervisionTimer.HEALTHY,
+            SupervisionTimer.RESTART,
+        )
+        return [CancelTimer(name=kind.of(ward.child.name)) for kind in kinds]
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         kind, _, name = event.name.partition("/")
         ward = self._wards[name]
-        if kind == "restart" and ward.health == "backing off":
+        if kind == SupervisionTimer.RESTART and ward.health == "backing off":
             return self._start(ward, now_us)
-        if kind == "healthy" and ward.health == "ready":
+        if kind == SupervisionTimer.HEALTHY and ward.health == "ready":
             ward.failures = 0
-        elif kind == "silent" and ward.health in ("ready", "starting"):
+        elif kind == SupervisionTimer.SILENT and ward.health in ("ready", "starting"):
             ward.health = "degraded"
             ward.problem = f"no report for {SILENT_AFTER_US // SECOND_US} s"
             return self._health_changed(ward)
-        elif kind == "slow" and ward.health == "starting":
+        elif kind == SupervisionTimer.SLOW and ward.health == "starting":
             ward.problem = ward.problem or f"not ready after {SLOW_AFTER_US // SECOND_US} s"
             facts = {"child": name, "pid": ward.pid, "problem": ward.problem}
             return [Say(text="child is slow to start", level="warning", facts=facts)]
@@ -261,7 +313,7 @@ class Supervision(TableMachine):
         return self._begin_stop()
 
     def _begin_stop(self) -> list[Effect]:
-        self.state, self._stage = "stopping", self._last_stage + 1
+        self.state, self._stage = SupervisionState.STOPPING, self._last_stage + 1
         effects: list[Effect] = []
         for ward in self._wards.values():
             effects += self._without_timers(ward)
@@ -271,10 +323,10 @@ class Supervision(TableMachine):
 
     def _retreat(self) -> list[Effect]:
         """End stages, highest first, each when nobody of those above it is left."""
-        effects: list[Effect] = [CancelTimer(name="grace")]
+        effects: list[Effect] = [CancelTimer(name=SupervisionTimer.GRACE)]
         while not any(ward.alive for ward in self._of_stages(self._stage, self._last_stage)):
             if self._stage <= 0:
-                self.state = "stopped"
+                self.state = SupervisionState.STOPPED
                 failed = self.failure
                 reason = "stopped as asked" if failed is None else f"{failed.child} does not start"
                 return [*effects, Stop(reason=reason)]
@@ -285,7 +337,7 @@ class Supervision(TableMachine):
                 name = ward.child.name
                 effects.append(SignalChild(child=name, run=ward.run, signal="terminate"))
             if ending:
-                effects.append(SetTimer(name="grace", delay_us=GRACE_US))
+                effects.append(SetTimer(name=SupervisionTimer.GRACE, delay_us=GRACE_US))
         return effects
 
     def _on_ended_in_stop(self, event: ChildEnded, now_us: int) -> list[Effect]:
@@ -300,7 +352,7 @@ class Supervision(TableMachine):
         return [said, *self._retreat()]
 
     def _on_timer_in_stop(self, event: TimerFired, now_us: int) -> list[Effect]:
-        return self._kill(self._stage) if event.name == "grace" else []
+        return self._kill(self._stage) if event.name == SupervisionTimer.GRACE else []
 
     def _on_stop_asked_again(self, event: StopAsked, now_us: int) -> list[Effect]:
         return self._kill(0)
@@ -317,30 +369,29 @@ class Supervision(TableMachine):
     def _ignore(self, event: Event, now_us: int) -> list[Effect]:
         return []
 
-    table: Mapping[tuple[str, type[Event]], Handler] = {  # type: ignore[misc]
-        ("new", Started): _on_started,
-        ("new", StopAsked): _on_stop_asked,
-        **{
-            (state, kind): handler
-            for kind, handler in (
-                (ChildStarted, _on_child_started),
-                (ChildReported, _on_report),
-                (ChildEnded, _on_child_ended),
-                (TimerFired, _on_timer),
-                (StopAsked, _on_stop_asked),
-            )
-            for state in ("starting", "running")
-        },
-        ("stopping", ChildStarted): _on_child_started,
-        ("stopping", ChildReported): _on_report,
-        ("stopping", ChildEnded): _on_ended_in_stop,
-        ("stopping", TimerFired): _on_timer_in_stop,
-        ("stopping", StopAsked): _on_stop_asked_again,
-        ("stopped", ChildStarted): _ignore,  # the last words of the last run
-        ("stopped", ChildReported): _ignore,
-        ("stopped", ChildEnded): _ignore,
-        ("stopped", TimerFired): _ignore,
-        ("stopped", StopAsked): _ignore,
+    table: ClassVar[Table] = {
+        (SupervisionState.NEW, Started): _on_started,
+        (SupervisionState.NEW, StopAsked): _on_stop_asked,
+        (SupervisionState.STARTING, ChildStarted): _on_child_started,
+        (SupervisionState.STARTING, ChildReported): _on_report_in_start,
+        (SupervisionState.STARTING, ChildEnded): _on_ended_in_start,
+        (SupervisionState.STARTING, TimerFired): _on_timer,
+        (SupervisionState.STARTING, StopAsked): _on_stop_asked,
+        (SupervisionState.RUNNING, ChildStarted): _on_child_started,
+        (SupervisionState.RUNNING, ChildReported): _on_report,
+        (SupervisionState.RUNNING, ChildEnded): _on_child_ended,
+        (SupervisionState.RUNNING, TimerFired): _on_timer,
+        (SupervisionState.RUNNING, StopAsked): _on_stop_asked,
+        (SupervisionState.STOPPING, ChildStarted): _on_child_started,
+        (SupervisionState.STOPPING, ChildReported): _on_report,
+        (SupervisionState.STOPPING, ChildEnded): _on_ended_in_stop,
+        (SupervisionState.STOPPING, TimerFired): _on_timer_in_stop,
+        (SupervisionState.STOPPING, StopAsked): _on_stop_asked_again,
+        (SupervisionState.STOPPED, ChildStarted): _ignore,  # the last words of the last run
+        (SupervisionState.STOPPED, ChildReported): _ignore,
+        (SupervisionState.STOPPED, ChildEnded): _ignore,
+        (SupervisionState.STOPPED, TimerFired): _ignore,
+        (SupervisionState.STOPPED, StopAsked): _ignore,
     }
 
 

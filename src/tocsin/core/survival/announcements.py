@@ -1,5 +1,9 @@
 """Announcing clients that come: who is told of whom, when, and which old sessions are forgotten first.
 
+Transitions of ``Announcements``:
+
+    *  ClientCame, ClientLetIn, BeganAnew, ClientWent, ForgetNow, LotForgotten, TimerFired
+
 A client id is one over the whole network: whoever else has it lets it go. A clean start ends the session that is
 stored, whichever broker stored it. Both are messages to the store for which no client waits, and in a rush of thousands
 the messages one by one are most of the work. So the other brokers are told at once of the client that comes first, and
@@ -21,16 +25,24 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import ClassVar, Final
 
 import msgspec
 
 from tocsin.core.access.ownership import Claim
-from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, TableMachine, TimerFired
+from tocsin.core.machine import (
+    CancelTimer,
+    Effect,
+    Event,
+    OneState,
+    SetTimer,
+    Table,
+    TableMachine,
+    TimerFired,
+)
 from tocsin.core.survival.arrival_times import ArrivalTimes
 
-TELL: Final = "tell"
-FORGET: Final = "forget"
 TELL_US: Final = 2_000  # shorter than most clients take to another broker
 FORGET_US: Final = 10_000  # an old session that nobody takes does no harm
 
@@ -101,11 +113,20 @@ class ForgetLot(Effect, frozen=True, kw_only=True):
 # ── the machine ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class AnnouncementTimer(StrEnum):
+    """The timers of announcements."""
+
+    TELL = "tell"  # the others of who has come
+    FORGET = "forget"  # the old sessions of clients that began anew
+
+
 class Announcements(TableMachine):
     """The clients that come to one broker."""
 
+    timers = AnnouncementTimer
+    state = OneState.ONLY
+
     def __init__(self, broker: str) -> None:
-        self.state = "open"
         self.times = ArrivalTimes()
         self._broker = broker
         self._fresh: dict[str, Arrival] = {}  # of whom the others are to be told
@@ -144,12 +165,12 @@ class Announcements(TableMachine):
         self._fresh[event.arrival.claim.client] = event.arrival
         if not first:
             return []
-        return [SetTimer(name=TELL, delay_us=max(0, self._told_us + TELL_US - now_us))]
+        return [SetTimer(name=AnnouncementTimer.TELL, delay_us=max(0, self._told_us + TELL_US - now_us))]
 
     def _on_began_anew(self, event: BeganAnew, now_us: int) -> list[Effect]:
         first = not self._clean
         self._clean[event.client] = event.owner
-        return [SetTimer(name=FORGET, delay_us=FORGET_US)] if first else []
+        return [SetTimer(name=AnnouncementTimer.FORGET, delay_us=FORGET_US)] if first else []
 
     def _on_went(self, event: ClientWent, now_us: int) -> list[Effect]:
         self._fresh.pop(event.client, None)
@@ -157,13 +178,14 @@ class Announcements(TableMachine):
         return []
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
-        if event.name == FORGET:
+        if event.name == AnnouncementTimer.FORGET:
             return self._forget()
+        assert event.name == AnnouncementTimer.TELL
         fresh, self._fresh, self._told_us = self._fresh, {}, now_us
         return [TellOthers(arrivals=tuple(fresh.values()))] if fresh else []
 
     def _on_hurry(self, event: ForgetNow, now_us: int) -> list[Effect]:
-        return [CancelTimer(name=FORGET), *self._forget()]
+        return [CancelTimer(name=AnnouncementTimer.FORGET), *self._forget()]
 
     def _forget(self) -> list[Effect]:
         clean, self._clean = self._clean, {}
@@ -179,12 +201,12 @@ class Announcements(TableMachine):
             del self._forgetting[client]
         return []
 
-    table: ClassVar = {
-        ("open", ClientCame): _on_came,
-        ("open", ClientLetIn): _on_let_in,
-        ("open", BeganAnew): _on_began_anew,
-        ("open", ClientWent): _on_went,
-        ("open", ForgetNow): _on_hurry,
-        ("open", LotForgotten): _on_forgotten,
-        ("open", TimerFired): _on_timer,
+    table: ClassVar[Table] = {
+        ("*", ClientCame): _on_came,
+        ("*", ClientLetIn): _on_let_in,
+        ("*", BeganAnew): _on_began_anew,
+        ("*", ClientWent): _on_went,
+        ("*", ForgetNow): _on_hurry,
+        ("*", LotForgotten): _on_forgotten,
+        ("*", TimerFired): _on_timer,
     }

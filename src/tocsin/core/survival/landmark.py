@@ -4,6 +4,14 @@
 
     joined (a leader hears this broker) ◄──Restored── Severed ──► severed
 
+Transitions of ``Landmark``:
+
+    joined   Severed → severed
+             Restored → nothing
+    severed  Severed → nothing
+             Restored → joined
+    *        RosterKnown, BacksKnown, WantsChanged, Received, TimerFired
+
 Brokers that are **severed** gossip over their links (``wire.words``), whatever routes there are. A broker that is not
 severed answers each message and sends none by itself. From these messages alone every broker derives, in the same
 way:
@@ -29,17 +37,18 @@ whether these may be forgotten (FORGET), whichever broker's messages it took.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from enum import StrEnum
 from typing import ClassVar, Final
 
 from tocsin.core.machine import (
     CancelTimer,
     Effect,
     Event,
-    Handler,
     Received,
     Say,
     Send,
     SetTimer,
+    Table,
     TableMachine,
     TimerFired,
 )
@@ -61,9 +70,6 @@ from tocsin.model.message import broker_address
 from tocsin.model.network import BrokerInfo, Route, Scope
 from tocsin.wire.words import BROKERS_MAX, Word
 
-WORD: Final = "word"
-LOOK: Final = "look"
-FORGET: Final = "forget"
 WORD_US: Final = 500_000  # between two words to one broker, as between heartbeats
 LINGER_US: Final = 10_000_000  # for the leader's routes to be there, and for a severed broker to speak again
 MOST_US: Final = 5_000_000  # no longer silence is borne: as settings have it for leaders
@@ -79,6 +85,21 @@ class _Peer:
         self.number = 0  # of our last word to it
 
 
+class LandmarkState(StrEnum):
+    """Whether a leader hears this broker."""
+
+    JOINED = "joined"
+    SEVERED = "severed"
+
+
+class LandmarkTimer(StrEnum):
+    """The timers of a landmark."""
+
+    WORD = "word"  # the next message to every broker
+    LOOK = "look"  # who is not heard any more
+    FORGET = "forget"  # what severed brokers said
+
+
 class Landmark(TableMachine):
     """Decides for one broker what its cluster does while no leader can be reached.
 
@@ -86,7 +107,8 @@ class Landmark(TableMachine):
     before: when this one started, say.
     """
 
-    state = "joined"
+    timers = LandmarkTimer
+    state: LandmarkState = LandmarkState.JOINED
 
     def __init__(
         self, own: str, interests: Callable[[], Collection[str]], run: int = 0, word_us: int = WORD_US
@@ -110,7 +132,7 @@ class Landmark(TableMachine):
 
     @property
     def severed(self) -> bool:
-        return self.state == "severed"
+        return self.state is LandmarkState.SEVERED
 
     def hears(self) -> tuple[str, ...]:
         """Whose words come, in order."""
@@ -169,7 +191,7 @@ class Landmark(TableMachine):
     # ── alone, and back ─────────────────────────────────────────────────────────────────────────────────────
 
     def _sever(self, event: Severed, now_us: int) -> list[Effect]:
-        self.state = "severed"
+        self.state = LandmarkState.SEVERED
         self._since_us = now_us
         self._detector = Detector(
             Tuning(phi=6.0, least_us=2 * self._word_us, most_us=MOST_US, heartbeat_us=self._word_us), now_us
@@ -183,13 +205,13 @@ class Landmark(TableMachine):
         ]
 
     def _restore(self, event: Restored, now_us: int) -> list[Effect]:
-        self.state = "joined"
+        self.state = LandmarkState.JOINED
         self._detector = None
         self._ended_us = now_us
         return [
             *(self._speak(peer) for peer in self._listeners(now_us)),
-            CancelTimer(name=WORD),
-            CancelTimer(name=LOOK),
+            CancelTimer(name=LandmarkTimer.WORD),
+            CancelTimer(name=LandmarkTimer.LOOK),
             *self._decide(),
             *self._forget_later(),
         ]
@@ -198,7 +220,7 @@ class Landmark(TableMachine):
         if self._looking:
             return []
         self._looking = True
-        return [SetTimer(name=FORGET, delay_us=LINGER_US)]
+        return [SetTimer(name=LandmarkTimer.FORGET, delay_us=LINGER_US)]
 
     def _forget(self, now_us: int) -> list[Effect]:
         """What severed brokers said, and what this one said when it was, counts for a while only."""
@@ -250,7 +272,7 @@ class Landmark(TableMachine):
         return [NeighboursWanted(peers=wanted)]
 
     def _speak_to_all(self, now_us: int) -> list[Effect]:
-        timer = SetTimer(name=WORD, delay_us=self._word_us)
+        timer = SetTimer(name=LandmarkTimer.WORD, delay_us=self._word_us)
         return [timer, *(self._speak(peer) for peer in self.roster)]
 
     def _speak(self, peer: str) -> Effect:
@@ -318,7 +340,7 @@ class Landmark(TableMachine):
             )
             for each in detector.look(self.roster, now_us)
         ]
-        timer = SetTimer(name=LOOK, delay_us=max(0, detector.next_us - now_us))
+        timer = SetTimer(name=LandmarkTimer.LOOK, delay_us=max(0, detector.next_us - now_us))
         return [*said, timer, *self._decide()]
 
     def _verdict(self) -> tuple[str, dict[str, str]]:
@@ -362,25 +384,25 @@ class Landmark(TableMachine):
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         match event.name:
-            case "word" if self.severed:
+            case LandmarkTimer.WORD if self.severed:
                 return [*self._speak_to_all(now_us), *self._decide()]
-            case "look" if self.severed:
+            case LandmarkTimer.LOOK if self.severed:
                 return self._look(now_us)
-            case "forget":
+            case LandmarkTimer.FORGET:
                 return self._forget(now_us)
         return []
 
     def _ignore(self, event: Event, now_us: int) -> list[Effect]:
         return []
 
-    table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {
+    table: ClassVar[Table] = {
         ("*", RosterKnown): _on_roster,
         ("*", BacksKnown): _on_backs,
         ("*", WantsChanged): _on_wants,
-        ("joined", Severed): _sever,
-        ("severed", Severed): _ignore,
-        ("severed", Restored): _restore,
-        ("joined", Restored): _ignore,
+        (LandmarkState.JOINED, Severed): _sever,
+        (LandmarkState.SEVERED, Severed): _ignore,
+        (LandmarkState.SEVERED, Restored): _restore,
+        (LandmarkState.JOINED, Restored): _ignore,
         ("*", Received): _on_word,
         ("*", TimerFired): _on_timer,
     }

@@ -1,4 +1,21 @@
-"""Provisional service without the store: which clients are served, and what is written afterwards.
+"""Provisional service without the store: when it begins and ends, which clients are served, and what is written after.
+
+Transitions of ``ProvisionalService``:
+
+    joined     LeaderLost → severed
+               StoreLooked
+    severed    LeaderHeard → joined
+               StoreLooked → cut off
+    cut off    LeaderHeard → returning
+               StoreLooked → severed
+    returning  LeaderLost → cut off
+               StoreLooked → joined
+    *          LeaderLost, LeaderHeard → nothing
+               SessionServed, ClientCame, ClientWent, AskedAnew, SessionSettled, TimerFired
+
+While no leader hears this broker (``severed``) it looks at the store every LOOK_US. If the store does not answer, the
+broker is ``cut off``: whoever comes is served provisionally, and SUBACK and UNSUBACK wait for the store no longer. It
+stays so until the store answers, also if a leader is heard before that (``returning``).
 
 A broker that cannot reach the store cannot take a session: nobody would know whose it is. It serves the client all the
 same, **provisionally**: its subscriptions are those that are known here, from an earlier connection or a copy
@@ -9,25 +26,39 @@ same, **provisionally**: its subscriptions are those that are known here, from a
     known, comes for its session         served with its subscriptions (``Record``), as its session
     begins anew                          served with a new session (``Record``, ``fresh``)
 
-When the store is back, each record is held against the cell (``settle``): if nobody has taken the session since, what
-was subscribed and unsubscribed meanwhile is written into it, with a new epoch; and the session is nobody's, until the
-client comes for it. If somebody has, the record is dropped. Positions are those of the cell: nobody has moved them.
+When the store is back, clients that are here provisionally are asked to come anew, and each record is held against its
+cell (``settle``): if nobody has taken the session since, what was subscribed and unsubscribed meanwhile is written into
+it, with a new epoch; and the session is nobody's, until the client comes for it. If somebody has, the record is
+dropped. Positions are those of the cell: nobody has moved them.
 
-Invariant: what is written follows from a cell that has the epoch that was known, or from none.
+Records are settled AT_ONCE at a time. A client that is here is asked to come anew first: its record has what it leaves.
+A record that the store does not take, TRIES times, waits until the store is back once more.
+
+Invariants: what is written follows from a cell that has the epoch that was known, or from none; whenever a client
+leaves that is served provisionally, what it has changed is in its record, unless that is being written; whoever waits
+for a client's record to be settled is told when it is, or when it waits for the store again.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from enum import StrEnum
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.window import Progress
 from tocsin.core.forwarding.table import Subscription
+from tocsin.core.machine import Effect, Event, Say, SetTimer, Table, TableMachine, TimerFired
 from tocsin.core.replication.gamma import ClientSnapshot
 
+LOOK_US: Final = 500_000  # between two looks at the store, and before a record is tried again
+TRIES: Final = 10
+AT_ONCE: Final = 32  # sessions that are settled at a time
+RECORDS_MAX: Final = 100_000  # some kilobyte each; those that came first go first
+
 Refusal = Literal["not yours", "unknown"]
+Outcome = Literal["written", "forget", "let go", "as it is", "failed"]  # of settling
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -110,3 +141,306 @@ def settle(
         subscriptions=record.subscriptions,
         expiry_s=record.expiry_s,
     )
+
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class LeaderLost(Event, frozen=True, kw_only=True):
+    """No leader is heard. Harmless when repeated."""
+
+
+class LeaderHeard(Event, frozen=True, kw_only=True):
+    """A leader is heard again. Harmless when repeated."""
+
+
+class StoreLooked(Event, frozen=True, kw_only=True):
+    """Whether the store has answered."""
+
+    reached: bool
+
+
+class SessionServed(Event, frozen=True, kw_only=True):
+    """A client is served as this session."""
+
+    record: Record
+
+
+class ClientCame(Event, frozen=True, kw_only=True):
+    """A client is here, and is served provisionally; ``delivery`` stands for its connection."""
+
+    client: str
+    delivery: object
+
+
+class ClientWent(Event, frozen=True, kw_only=True):
+    """A client's connection is over. ``record`` is its session as it leaves it; ``provisional``: as it was served."""
+
+    delivery: object
+    record: Record
+    provisional: bool
+
+
+class AskedAnew(Event, frozen=True, kw_only=True):
+    """A client was asked to come anew; if it has gone for that, ``ClientWent`` came before."""
+
+    client: str
+
+
+class SessionSettled(Event, frozen=True, kw_only=True):
+    """What became of a record; ``failed``: the store did not say."""
+
+    client: str
+    outcome: Outcome
+
+
+# ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class LookAtStore(Effect, frozen=True, kw_only=True):
+    """See whether the store answers → ``StoreLooked``."""
+
+
+class HurryClients(Effect, frozen=True, kw_only=True):
+    """Nobody need wait for the store any longer to hear of subscriptions."""
+
+
+class AskAnew(Effect, frozen=True, kw_only=True):
+    """Have a client that is here come anew → ``AskedAnew``."""
+
+    client: str
+
+
+class SettleSession(Effect, frozen=True, kw_only=True):
+    """Hold a record against its cell (``settle``) → ``SessionSettled``."""
+
+    record: Record
+    here: bool
+
+
+class SettlingOver(Effect, frozen=True, kw_only=True):
+    """Nothing of a client's record is left to be held against its cell just now."""
+
+    client: str
+
+
+# ── the machine ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ProvisionalState(StrEnum):
+    """Whether this broker has a leader and the store."""
+
+    JOINED = "joined"
+    SEVERED = "severed"
+    CUT_OFF = "cut off"
+    RETURNING = "returning"
+
+
+class ProvisionalTimer(StrEnum):
+    """The timers of provisional service. AGAIN is of one client, whose id follows (``of``)."""
+
+    LOOK = "look"
+    AGAIN = "again"
+
+    def of(self, client: str) -> str:
+        return f"{self}/{client}"
+
+
+class _Settling(msgspec.Struct):
+    """A record that is being settled."""
+
+    record: Record
+    here: bool
+    tries: int = 0
+
+
+class ProvisionalService(TableMachine):
+    """Whether one broker is cut off, and the sessions that it serves then."""
+
+    timers = ProvisionalTimer
+    state: ProvisionalState = ProvisionalState.JOINED
+
+    def __init__(self) -> None:
+        self.records: dict[str, Record] = {}
+        self.here: dict[str, object] = {}  # client → the delivery of its connection
+        self.settled = 0  # sessions that were written
+        self.let_go = 0  # that somebody else had taken, or nobody knew any more
+        self._looking = False  # a look at the store is under way, or its timer runs
+        self._pending: dict[str, Record] = {}  # to be settled, in order
+        self._settling: dict[str, _Settling] = {}
+
+    # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def cut_off(self) -> bool:
+        """The store did not answer when it was asked last."""
+        return self.state in (ProvisionalState.CUT_OFF, ProvisionalState.RETURNING)
+
+    def settles(self, client: str) -> bool:
+        """Whether something of a client is left to be held against its cell."""
+        return client in self._settling or client in self._pending
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is."""
+        return bool(self._settling or self._pending)
+
+    # ── the store ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _sever(self, event: LeaderLost, now_us: int) -> list[Effect]:
+        self.state = ProvisionalState.SEVERED
+        if self._looking:
+            return []
+        self._looking = True
+        return [LookAtStore()]
+
+    def _sever_again(self, event: LeaderLost, now_us: int) -> list[Effect]:
+        self.state = ProvisionalState.CUT_OFF
+        return []
+
+    def _restore(self, event: LeaderHeard, now_us: int) -> list[Effect]:
+        self.state = ProvisionalState.JOINED
+        return []
+
+    def _return(self, event: LeaderHeard, now_us: int) -> list[Effect]:
+        self.state = ProvisionalState.RETURNING
+        return []
+
+    def _look_later(self) -> Effect:
+        return SetTimer(name=ProvisionalTimer.LOOK, delay_us=LOOK_US)
+
+    def _on_look(self, event: StoreLooked, now_us: int) -> list[Effect]:
+        return [self._look_later()]
+
+    def _on_look_severed(self, event: StoreLooked, now_us: int) -> list[Effect]:
+        if event.reached:
+            return [self._look_later()]
+        self.state = ProvisionalState.CUT_OFF
+        words = "cut off from the store: clients are served provisionally"
+        cut = [Say(text=words, level="warning"), HurryClients()]
+        return [*cut, *self._postpone(), self._look_later()]
+
+    def _postpone(self) -> list[Effect]:
+        """What nobody has begun to settle waits until the store is back once more."""
+        pending, self._pending = self._pending, {}
+        for client, record in pending.items():
+            self.records.setdefault(client, record)
+        return [SettlingOver(client=client) for client in pending if client not in self._settling]
+
+    def _on_look_cut_off(self, event: StoreLooked, now_us: int) -> list[Effect]:
+        if not event.reached:
+            return [self._look_later()]
+        self.state = ProvisionalState.SEVERED
+        return self._heal()
+
+    def _on_look_returning(self, event: StoreLooked, now_us: int) -> list[Effect]:
+        if not event.reached:
+            return [self._look_later()]
+        self.state = ProvisionalState.JOINED
+        return self._heal()
+
+    def _heal(self) -> list[Effect]:
+        records, self.records = self.records, {}
+        facts = {"clients": len(self.here), "sessions": len(records)}
+        words = "the store is back: provisional sessions are settled"
+        self._pending.update(records)
+        others = [AskAnew(client=each) for each in self.here if each not in records]
+        return [Say(text=words, level="warning", facts=facts), *self._go_on(), *others, self._look_later()]
+
+    def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        kind, _, client = event.name.partition("/")
+        if kind == ProvisionalTimer.AGAIN:
+            settling = self._settling[client]
+            return [SettleSession(record=settling.record, here=settling.here)]
+        assert kind == ProvisionalTimer.LOOK
+        if self.state is not ProvisionalState.JOINED:
+            return [LookAtStore()]
+        self._looking = False
+        self.records.clear()  # the store was there all the time, or has everything
+        return []
+
+    # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_served(self, event: SessionServed, now_us: int) -> list[Effect]:
+        self._keep(event.record)
+        return []
+
+    def _keep(self, record: Record) -> None:
+        self.records.pop(record.client, None)
+        self.records[record.client] = record
+        if len(self.records) > RECORDS_MAX:
+            del self.records[next(iter(self.records))]
+
+    def _on_came(self, event: ClientCame, now_us: int) -> list[Effect]:
+        self.here[event.client] = event.delivery
+        return []
+
+    def _on_went(self, event: ClientWent, now_us: int) -> list[Effect]:
+        client, left = event.record.client, event.record
+        if self.here.get(client) is event.delivery:
+            del self.here[client]
+        if not event.provisional:
+            if self.state in (ProvisionalState.SEVERED, ProvisionalState.CUT_OFF) and left.uid:
+                self._keep(left)
+            return []
+        changes = {"subscriptions": left.subscriptions, "expiry_s": left.expiry_s}
+        if client in self.records:
+            self._keep(msgspec.structs.replace(self.records[client], **changes))
+        elif client in self._pending:
+            self._pending[client] = msgspec.structs.replace(self._pending[client], **changes)
+        elif client in self._settling:
+            settling = self._settling[client]
+            settling.record = msgspec.structs.replace(settling.record, **changes)
+        return []
+
+    # ── settling ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _go_on(self) -> list[Effect]:
+        """Begin to settle what waits, as long as there is room."""
+        effects: list[Effect] = []
+        for client in [each for each in self._pending if each not in self._settling]:
+            if len(self._settling) >= AT_ONCE:
+                break
+            record, here = self._pending.pop(client), client in self.here
+            self._settling[client] = _Settling(record, here)
+            effects.append(AskAnew(client=client) if here else SettleSession(record=record, here=False))
+        return effects
+
+    def _on_asked(self, event: AskedAnew, now_us: int) -> list[Effect]:
+        settling = self._settling.get(event.client)
+        return [] if settling is None else [SettleSession(record=settling.record, here=settling.here)]
+
+    def _on_settled(self, event: SessionSettled, now_us: int) -> list[Effect]:
+        settling = self._settling[event.client]
+        if event.outcome == "failed" and settling.tries + 1 < TRIES:
+            settling.tries += 1
+            return [SetTimer(name=ProvisionalTimer.AGAIN.of(event.client), delay_us=LOOK_US)]
+        if event.outcome == "failed":
+            self.records.setdefault(event.client, settling.record)
+        self.settled += event.outcome == "written"
+        self.let_go += event.outcome == "let go"
+        del self._settling[event.client]
+        over = [] if event.client in self._pending else [SettlingOver(client=event.client)]
+        return [*over, *self._go_on()]
+
+    def _ignore(self, event: Event, now_us: int) -> list[Effect]:
+        return []
+
+    table: ClassVar[Table] = {
+        (ProvisionalState.JOINED, LeaderLost): _sever,
+        (ProvisionalState.JOINED, StoreLooked): _on_look,
+        (ProvisionalState.SEVERED, LeaderHeard): _restore,
+        (ProvisionalState.SEVERED, StoreLooked): _on_look_severed,
+        (ProvisionalState.CUT_OFF, LeaderHeard): _return,
+        (ProvisionalState.CUT_OFF, StoreLooked): _on_look_cut_off,
+        (ProvisionalState.RETURNING, LeaderLost): _sever_again,
+        (ProvisionalState.RETURNING, StoreLooked): _on_look_returning,
+        ("*", LeaderLost): _ignore,
+        ("*", LeaderHeard): _ignore,
+        ("*", SessionServed): _on_served,
+        ("*", ClientCame): _on_came,
+        ("*", ClientWent): _on_went,
+        ("*", AskedAnew): _on_asked,
+        ("*", SessionSettled): _on_settled,
+        ("*", TimerFired): _on_timer,
+    }

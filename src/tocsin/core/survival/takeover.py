@@ -1,5 +1,9 @@
 """Takeover: what a backup does with its copy of a broker that is lost.
 
+Transitions of ``TakeoverMachine``:
+
+    *  StoodIn, StoodDown, Restarted, ClientCame
+
 Sessions need no copy: they are in the store, and a broker takes each when its client comes (decision 030). The copy has
 what was only in the lost broker's memory:
 
@@ -31,11 +35,11 @@ a copy is kept while there is a place for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import ClassVar, Final, Protocol
 
 from tocsin.core.access.ownership import may_take
-from tocsin.core.machine import Effect, Event, Handler, Say, TableMachine
+from tocsin.core.machine import Effect, Event, OneState, Say, Table, TableMachine
 from tocsin.core.replication.gamma import ClientSnapshot, Left
 from tocsin.wire.replication import Bequest
 
@@ -118,7 +122,7 @@ class _Place:
 class TakeoverMachine(TableMachine):
     """The takeovers of one broker. ``grace_s``: how long a client takes to notice that its broker is gone."""
 
-    state = "ready"
+    state = OneState.ONLY
 
     def __init__(self, copies: Copies, grace_s: int) -> None:
         self._copies = copies
@@ -240,7 +244,7 @@ class TakeoverMachine(TableMachine):
             Say(text="a broker is back that forgot its clients", facts=facts),
         ]
 
-    table: ClassVar[Mapping[tuple[str, type[Event]], Handler]] = {
+    table: ClassVar[Table] = {
         ("*", StoodIn): _stand_in,
         ("*", StoodDown): _stand_down,
         ("*", Restarted): _restart,

@@ -1,5 +1,9 @@
 """Wills that are not settled yet.
 
+Transitions of ``WaitingWills``:
+
+    *  WillLeft, WillDue, ClientLives, RoomReserved, LifeKnown, WillInquired, WillPublished, TimerFired
+
 A will waits for its delay, or for a redirected client to arrive at the other broker; or it is on its way into the log.
 
 A client that resumes its session, at any broker, is alive: its will is dropped. A client that comes without its session
@@ -9,56 +13,195 @@ has moved: however it comes, its will is dropped.
 A will from a copy may be out of date. If its client has connected since, or left in order, the stored session says so.
 So a broker that has a copy's will to publish looks at the stored session first (``came_since``).
 
-A will that is due is **given out** to be published, and nothing stops it then. Its client's backups keep it until it is
-in the log, or was sent if it goes into no log: if this broker ends before that, they publish it.
+A will that is due is published, and nothing stops it then. Its client's backups keep it until it is in the log, or was
+sent if it goes into no log: if this broker ends before that, they publish it.
 
 **Room.** A will outlives its connection. It counts against the budgets of its user and its broker until it is settled
-(``Reserve``). A will that finds no room to wait is published at once: early is better than lost. A will that is due
+(``ReserveRoom``). A will that finds no room to wait is published at once: early is better than lost. A will that is due
 goes on its way, with or without room. A will from a copy always waits: its own broker had room for it, the copy holds
 it already, and its client is most likely alive.
 
-The shell owns time: this class tells it what to call later. Invariants: one will waits for each client; each will is
-given out once, or dropped; a client is settled when none of its wills waits or is on its way; the bytes reserved for a
-will are given back once, when it is published or dropped.
+The steps of one will::
+
+    waiting ──its time──► under way ──WillPublished──► settled                         a will of this broker's own
+    waiting ──its time──► asking ──nobody knows──► waiting, for ASK_AGAIN_US, at most ASKS_MAX times   … of a copy
+                             ├──it lives──► settled
+                             └──else──► inquiring ──settled──► settled
+                                            └──else──► judging ──it lives──► settled; else under way
+
+In ``asking`` and ``judging`` this broker's copies are looked at; in ``inquiring`` the store and the other brokers are
+asked, which takes a while: what nobody knew before may be known then. A will that is only said **aloud**, in a cluster
+that is cut off, is not inquired about.
+
+Invariants: one will waits for each client; each will is published once, or dropped; a client is settled when none of
+its wills waits or is under way; the room that is reserved for a will is given back once, when it is published or
+dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from enum import StrEnum
+from typing import Any, ClassVar, Final
 
 import msgspec
 
 from tocsin.core.access.ownership import may_take
 from tocsin.core.delivery.stored_session import StoredSession
+from tocsin.core.machine import (
+    CancelTimer,
+    Effect,
+    Event,
+    OneState,
+    SetTimer,
+    Table,
+    TableMachine,
+    TimerFired,
+)
 from tocsin.wire.replication import Bequest
 
-ASK_AGAIN_S: Final = 2  # whether a client lives, if nobody knows: about as soon as its return is heard of
+ASK_AGAIN_US: Final = 2_000_000  # if nobody knows whether a client lives: until its return is heard of
 ASKS_MAX: Final = 15  # after that the broker that should say so is taken to be gone
 
 WILL_BYTES: Final = 2_048  # of a will that waits, beside its own bytes: objects, a timer, an account
 
-Cancel = Callable[[], None]
-Later = Callable[[int, Callable[[], None]], Cancel]  # so many seconds later, what; how to have it not happen
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-# Counts so many bytes for a user: how to give them back, or None if there is no room.
-Reserve = Callable[[str, int], Cancel | None]
-Told = Callable[[], None]  # called once, when the will is logged, sent or permanently dropped
-Publish = Callable[[Bequest, Told], None]
-Verdict = Callable[[bool], None]  # is told whether a client lives
-Doubt = Callable[[str, Bequest, Verdict], None]  # finds out, of the client whose will that is
+class WillLeft(Event, frozen=True, kw_only=True):
+    """A client left a will, which is due after a while. ``moving``: the client was sent elsewhere. ``of``: the will was
+    found in the copy of that broker; ``aloud``: it goes to those who listen now, and into no log."""
 
-
-class _Waiting(NamedTuple):
-    cancel: Cancel
+    client: str
     will: Bequest
-    moving: bool
-    unless: Callable[[], bool | None]  # asked when its time has come, and again if it does not know …
-    doubt: Doubt | None  # … and then this, which takes a while
-    publish: Publish
-    of: str
-    release: Cancel  # gives back what is reserved for it
+    delay_s: int
+    moving: bool = False
+    of: str = ""
+    aloud: bool = False
+
+
+class WillDue(Event, frozen=True, kw_only=True):
+    """A client left a will that is due now. ``way``: how the shell is to publish it, in another way than the others."""
+
+    client: str
+    will: Bequest
+    way: Any = None
+
+
+class ClientLives(Event, frozen=True, kw_only=True):
+    """A client of this user has come, here or elsewhere; ``back``: for its session."""
+
+    client: str
+    owner: str
+    back: bool
+
+
+class RoomReserved(Event, frozen=True, kw_only=True):
+    """Whether there is room for a will."""
+
+    number: int
+    fits: bool
+
+
+class LifeKnown(Event, frozen=True, kw_only=True):
+    """Whether the client of a will lives, as this broker's copies say. None: ask again later."""
+
+    number: int
+    lives: bool | None
+
+
+class WillInquired(Event, frozen=True, kw_only=True):
+    """Whether a will is settled, as the store and the other brokers say."""
+
+    number: int
+    settled: bool
+
+
+class WillPublished(Event, frozen=True, kw_only=True):
+    """A will is logged, was sent, or is refused for good."""
+
+    number: int
+
+
+# ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ReserveRoom(Effect, frozen=True, kw_only=True):
+    """Count so many bytes for a user → ``RoomReserved``."""
+
+    number: int
+    user: str
+    size: int
+
+
+class ReleaseRoom(Effect, frozen=True, kw_only=True):
+    """Give back what was reserved for a will, if anything was."""
+
+    number: int
+
+
+class AskLife(Effect, frozen=True, kw_only=True):
+    """Look at the copies: does a client of that broker live? → ``LifeKnown``."""
+
+    number: int
+    broker: str
+    client: str
+
+
+class InquireWill(Effect, frozen=True, kw_only=True):
+    """Ask the store and the other brokers whether a will is settled → ``WillInquired``."""
+
+    number: int
+    client: str
+    will: Bequest
+
+
+class PublishWill(Effect, frozen=True, kw_only=True):
+    """Publish a will → ``WillPublished``."""
+
+    number: int
+    will: Bequest
+    aloud: bool
+    way: Any
+
+
+class WillsSettled(Effect, frozen=True, kw_only=True):
+    """Each will of a client is logged, sent or permanently dropped."""
+
+    client: str
+
+
+# ── the machine ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class WillTimer(StrEnum):
+    """The timer of one will, whose number follows (``of``)."""
+
+    DUE = "due"
+
+    def of(self, number: int) -> str:
+        return f"{self}/{number}"
+
+
+class WillStep(StrEnum):
+    """How far a will is, as the module says."""
+
+    WAITING = "waiting"
+    ASKING = "asking"
+    INQUIRING = "inquiring"
+    JUDGING = "judging"
+    UNDER_WAY = "under way"
+
+
+class _Will(msgspec.Struct):
+    number: int
+    client: str
+    will: Bequest
+    moving: bool = False
+    of: str = ""
+    aloud: bool = False
+    way: Any = None
+    step: WillStep = WillStep.WAITING
     asks: int = 0  # that were answered with "nobody knows yet"
 
 
@@ -81,140 +224,148 @@ def _weight(will: Bequest) -> int:
     return WILL_BYTES + len(publication.topic) + len(publication.payload) + properties
 
 
-def _nothing() -> None:
-    """Nothing was reserved."""
+class WaitingWills(TableMachine):
+    """The unsettled wills of the clients that one broker had last."""
 
+    timers = WillTimer
+    state = OneState.ONLY
 
-class WaitingWills:
-    """The unsettled wills of the clients that one broker had last.
+    def __init__(self) -> None:
+        self._count = 0  # so far
+        self._wills: dict[int, _Will] = {}  # by number
+        self._waiting: dict[str, _Will] = {}  # by client: not under way
+        self._under_way: dict[str, list[_Will]] = {}  # by client, oldest first
 
-    ``settled`` is called with a client once each of its wills is logged, sent or permanently dropped.
-    """
-
-    def __init__(
-        self,
-        publish: Publish,
-        later: Later,
-        settled: Callable[[str], None] = lambda client: None,
-        reserve: Reserve = lambda user, size: _nothing,
-    ) -> None:
-        self._reserve = reserve
-        self._publish = publish
-        self._later = later
-        self._settled = settled
-        self._waiting: dict[str, _Waiting] = {}  # by client
-        # By client: given out, not in the log; oldest first, with how to give back what is reserved for each.
-        self._under_way: dict[str, list[tuple[Bequest, Cancel]]] = {}
+    # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
 
     def __len__(self) -> int:
         """How many wait."""
         return len(self._waiting)
 
-    def delay(
-        self,
-        client: str,
-        will: Bequest,
-        delay_s: int,
-        *,
-        moving: bool = False,
-        unless: Callable[[], bool | None] = lambda: False,
-        doubt: Doubt | None = None,
-        publish: Publish | None = None,
-        of: str = "",
-    ) -> None:
-        """Publish a will after a while, unless the client comes back, or ``unless`` or ``doubt`` say then that it is
-        alive. ``unless`` may say None: nobody knows yet. ``publish``: in another way than the others. ``of``: it was
-        found in the copy of that broker. Without room it is published now.
-        """
-        before = self._waiting.get(client)
-        if before is not None and _is_later(before.will, will):
-            return  # its client came since, and left the one that waits
-        if before is not None and ((of and before.of == of) or _is_later(will, before.will)):
-            before.cancel()  # the same one, found once more; or its client came since
-            self._remove(client)
-        self._end(client)
-        publish = publish or self._publish
-        release = self._reserve(will.owner, _weight(will))
-        if release is None and not of:
-            self.give_out(client, will, publish)
-            return
-        cancel = self._later(delay_s, lambda: self._fall_due(client))
-        waits = msgspec.structs.replace(will, delay_s=delay_s)
-        self._waiting[client] = _Waiting(
-            cancel, waits, moving, unless, doubt, publish, of, release or _nothing
-        )
-
-    def give_out(self, client: str, will: Bequest, publish: Publish | None = None) -> None:
-        """Publish a will now; ``publish``: in another way than the others."""
-        release = self._reserve(will.owner, _weight(will)) or _nothing
-        self._send(client, will, publish or self._publish, release)
-
-    def _send(self, client: str, will: Bequest, publish: Publish, release: Cancel) -> None:
-        under_way = (will, release)
-        self._under_way.setdefault(client, []).append(under_way)
-        publish(will, lambda: self._told(client, under_way))
-
     def unsettled(self, client: str) -> Bequest | None:
         """The will of a client that waits, or else the newest that is on its way."""
         waiting = self._waiting.get(client)
         under_way = self._under_way.get(client)
-        return waiting.will if waiting is not None else under_way[-1][0] if under_way else None
+        return waiting.will if waiting is not None else under_way[-1].will if under_way else None
 
-    def came(self, client: str, owner: str = "", *, back: bool) -> None:
-        """A client of this user has come, here or elsewhere; ``back``: for its session. A will that another user's
-        client left under the same id is not its affair."""
-        waiting = self._waiting.get(client)
-        if waiting is None or not may_take(waiting.will.owner, owner):
-            return
-        if back or waiting.moving:
-            waiting.cancel()
-            self._remove(client)
-            self._settle(client)
-        else:
-            self._end(client)
+    # ── wills that come ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _fall_due(self, client: str) -> None:
-        waiting = self._waiting[client]
-        lives = waiting.unless()
-        if lives is None and waiting.asks < ASKS_MAX:
-            cancel = self._later(ASK_AGAIN_S, lambda: self._fall_due(client))
-            self._waiting[client] = waiting._replace(cancel=cancel, asks=waiting.asks + 1)
-        elif lives or waiting.doubt is None:
-            self._judge(client, waiting, bool(lives))
-        else:
-            # What nobody knew when it was asked may be known when the answer comes.
-            waiting.doubt(
-                client,
-                waiting.will,
-                lambda lives: self._judge(client, waiting, lives or bool(waiting.unless())),
-            )
+    def _on_left(self, event: WillLeft, now_us: int) -> list[Effect]:
+        client, will = event.client, event.will
+        before = self._waiting.get(client)
+        effects: list[Effect] = []
+        if before is not None:
+            if _is_later(before.will, will):
+                return []  # its client came since, and left the one that waits
+            found_again = bool(event.of) and before.of == event.of
+            outdated = found_again or _is_later(will, before.will)
+            effects = self._drop(before) if outdated else self._send(before)
+        waits = msgspec.structs.replace(will, delay_s=event.delay_s)
+        new = self._add(_Will(0, client, waits, event.moving, event.of, event.aloud))
+        self._waiting[client] = new
+        due = SetTimer(name=WillTimer.DUE.of(new.number), delay_us=event.delay_s * 1_000_000)
+        return [*effects, due, self._reserve(new)]
 
-    def _judge(self, client: str, waiting: _Waiting, lives: bool) -> None:
-        if self._waiting.get(client) is not waiting:
-            return  # it came while somebody was asked
-        if lives:
-            self._remove(client)
-            self._settle(client)
-        else:
-            self._end(client)
+    def _on_due(self, event: WillDue, now_us: int) -> list[Effect]:
+        new = self._add(_Will(0, event.client, event.will, way=event.way))
+        return [self._reserve(new), *self._send(new)]
 
-    def _end(self, client: str) -> None:
-        waiting = self._waiting.pop(client, None)
-        if waiting is not None:
-            waiting.cancel()
-            self._send(client, waiting.will, waiting.publish, waiting.release)
+    def _add(self, will: _Will) -> _Will:
+        self._count += 1
+        will.number = self._count
+        self._wills[will.number] = will
+        return will
 
-    def _remove(self, client: str) -> None:
-        self._waiting.pop(client).release()
+    def _reserve(self, will: _Will) -> Effect:
+        return ReserveRoom(number=will.number, user=will.will.owner, size=_weight(will.will))
 
-    def _told(self, client: str, told: tuple[Bequest, Cancel]) -> None:
-        told[1]()
-        under_way = self._under_way[client]
-        under_way.remove(told)
+    def _on_reserved(self, event: RoomReserved, now_us: int) -> list[Effect]:
+        will = self._wills.get(event.number)
+        if event.fits or will is None or will.of or will.step is not WillStep.WAITING:
+            return []
+        will.will = msgspec.structs.replace(will.will, delay_s=0)
+        return self._send(will)  # early is better than lost
+
+    # ── clients that come ───────────────────────────────────────────────────────────────────────────────────
+
+    def _on_client(self, event: ClientLives, now_us: int) -> list[Effect]:
+        will = self._waiting.get(event.client)
+        if will is None or not may_take(will.will.owner, event.owner):
+            return []
+        return self._judge(will, lives=event.back or will.moving)
+
+    # ── wills whose time has come ───────────────────────────────────────────────────────────────────────────
+
+    def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        kind, _, number = event.name.partition("/")
+        assert kind == WillTimer.DUE
+        will = self._wills.get(int(number))
+        if will is None or will.step is not WillStep.WAITING:
+            return []
+        return self._ask(will, WillStep.ASKING) if will.of else self._send(will)
+
+    def _ask(self, will: _Will, step: WillStep) -> list[Effect]:
+        will.step = step
+        return [AskLife(number=will.number, broker=will.of, client=will.client)]
+
+    def _on_life(self, event: LifeKnown, now_us: int) -> list[Effect]:
+        will, lives = self._wills.get(event.number), event.lives
+        if will is None or will.step not in (WillStep.ASKING, WillStep.JUDGING):
+            return []
+        if will.step is WillStep.JUDGING or lives:
+            return self._judge(will, lives=bool(lives))
+        if lives is None and will.asks < ASKS_MAX:
+            will.step, will.asks = WillStep.WAITING, will.asks + 1
+            return [SetTimer(name=WillTimer.DUE.of(will.number), delay_us=ASK_AGAIN_US)]
+        if will.aloud:
+            return self._send(will)
+        will.step = WillStep.INQUIRING
+        return [InquireWill(number=will.number, client=will.client, will=will.will)]
+
+    def _on_inquired(self, event: WillInquired, now_us: int) -> list[Effect]:
+        will = self._wills.get(event.number)
+        if will is None or will.step is not WillStep.INQUIRING:
+            return []
+        return self._judge(will, lives=True) if event.settled else self._ask(will, WillStep.JUDGING)
+
+    def _judge(self, will: _Will, *, lives: bool) -> list[Effect]:
+        return [*self._drop(will), *self._settle(will.client)] if lives else self._send(will)
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _stop_waiting(self, will: _Will) -> list[Effect]:
+        self._waiting.pop(will.client, None)
+        return [CancelTimer(name=WillTimer.DUE.of(will.number))] if will.step is WillStep.WAITING else []
+
+    def _drop(self, will: _Will) -> list[Effect]:
+        del self._wills[will.number]
+        return [*self._stop_waiting(will), ReleaseRoom(number=will.number)]
+
+    def _send(self, will: _Will) -> list[Effect]:
+        effects = self._stop_waiting(will) if self._waiting.get(will.client) is will else []
+        will.step = WillStep.UNDER_WAY
+        self._under_way.setdefault(will.client, []).append(will)
+        return [*effects, PublishWill(number=will.number, will=will.will, aloud=will.aloud, way=will.way)]
+
+    def _on_published(self, event: WillPublished, now_us: int) -> list[Effect]:
+        will = self._wills.pop(event.number)
+        under_way = self._under_way[will.client]
+        under_way.remove(will)
         if not under_way:
-            del self._under_way[client]
-        self._settle(client)
+            del self._under_way[will.client]
+        return [ReleaseRoom(number=will.number), *self._settle(will.client)]
 
-    def _settle(self, client: str) -> None:
-        if client not in self._waiting and client not in self._under_way:
-            self._settled(client)
+    def _settle(self, client: str) -> list[Effect]:
+        unsettled = client in self._waiting or client in self._under_way
+        return [] if unsettled else [WillsSettled(client=client)]
+
+    table: ClassVar[Table] = {
+        ("*", WillLeft): _on_left,
+        ("*", WillDue): _on_due,
+        ("*", ClientLives): _on_client,
+        ("*", RoomReserved): _on_reserved,
+        ("*", LifeKnown): _on_life,
+        ("*", WillInquired): _on_inquired,
+        ("*", WillPublished): _on_published,
+        ("*", TimerFired): _on_timer,
+    }

@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 import msgspec
 from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, Packet
 
-from tocsin.core.links.dialler import Dialler
+from tocsin.core.links.dialler import Dialler, DiallerState
 from tocsin.core.links.signals import Closing, Dial, Dialled, Down, HangUp, Heard, Lost, Pinging, Up
 from tocsin.core.machine import Effect, Started
 from tocsin.core.session.signals import SendPacket
@@ -88,7 +88,7 @@ class Line:
 
     @property
     def up(self) -> bool:
-        return self._machine.state == "up"
+        return self._machine.state is DiallerState.UP
 
     @property
     def others(self) -> tuple[tuple[str, int], ...]:

@@ -14,10 +14,14 @@ from tocsin.wire.replication import Bequest
 WILL = Bequest(Publication("gone", b"x", 0, "c"), record_id="b.1.will")
 
 
+def broken(error: BaseException) -> None:
+    raise error
+
+
 class Told:
     def __init__(self) -> None:
         self.published: list[Bequest] = []
-        self.wills = Wills(self._publish)
+        self.wills = Wills(self._publish, failed=broken)
 
     def _publish(self, will: Bequest, told: Callable[[], None]) -> None:
         self.published.append(will)
@@ -62,7 +66,7 @@ async def test_a_second_will_of_a_client_does_not_swallow_the_first() -> None:
 
 async def test_whoever_asks_sees_the_will_that_waits_and_is_told_when_it_does_not_any_more() -> None:
     settled: list[str] = []
-    wills = Wills(lambda will, told: told(), settled.append)
+    wills = Wills(lambda will, told: told(), failed=broken, settled=settled.append)
     for client, delay_s in (("back", 1_000), ("anew", 1_000), ("due", 0)):
         wills.delay(client, WILL, delay_s)
     assert (

@@ -26,6 +26,7 @@ from tests.unit.broker.harness import Door, Peer, until
 from tocsin.broker.survival.replication import Replicating
 from tocsin.config import Limits
 from tocsin.core.delivery.stored_session import StoredSession, decode_session, encode_session, session_key
+from tocsin.core.survival.provisional import StoreLooked
 from tocsin.errors import StoreUnavailable
 from tocsin.ports import Table
 from tocsin.wire.connect import V5, V311, Version
@@ -74,7 +75,7 @@ class Broker:
 
     async def heal(self) -> None:
         self.table.cut = False
-        await until(lambda: not self.provisional.cut_off and not self.provisional._settling)
+        await until(lambda: not self.provisional.cut_off and not self.provisional.settling)
         self.provisional.restore()
 
     async def cell(self, client: str = "c") -> StoredSession:
@@ -94,9 +95,8 @@ class Broker:
 async def broker() -> AsyncIterator[Broker]:
     async with Door(Limits()) as door:
         broker = Broker(door)
-        running = asyncio.create_task(broker.provisional.run())
         yield broker
-        running.cancel()
+        broker.provisional.close()
         broker.table.cut = False
 
 
@@ -210,7 +210,7 @@ async def test_a_client_that_goes_before_it_is_known_that_the_store_is_cut_off_i
     await leave(broker, peer)
     broker.table.cut = True
     broker.provisional.sever()
-    broker.provisional._cut()
+    broker.provisional._post(StoreLooked(reached=False))
     broker.table.hangs.set()
     coming_in = connection._coming_in
     assert coming_in is not None
@@ -271,7 +271,7 @@ async def test_where_the_store_answers_all_the_time_nothing_is_provisional(broke
     assert int(answer.reason_code) == 0 and not broker.provisional.cut_off
     peer.close()
     broker.provisional.restore()
-    await until(lambda: not broker.provisional._records)
+    await until(lambda: not broker.provisional._machine.records)
 
 
 async def test_one_that_begins_anew_without_a_session_ends_the_one_that_is_known(broker: Broker) -> None:
@@ -281,3 +281,17 @@ async def test_one_that_begins_anew_without_a_session_ends_the_one_that_is_known
     await broker.come(clean=True, expiry_s=0)
     await broker.heal()
     assert await broker.table.table.get(session_key("c")) is None
+
+
+async def test_changes_are_kept_also_if_a_leader_is_heard_before_the_store_answers(broker: Broker) -> None:
+    peer, _ = await broker.come()
+    await subscribe(peer, "old")
+    await broker.cut()
+    await leave(broker, peer)
+    peer, _ = await broker.come()
+    await subscribe(peer, "new")
+    broker.provisional.restore()
+    await broker.heal()
+    await peer.receive(DisconnectPacket)
+    assert set((await broker.cell()).subscriptions) == {"old", "new"}
+    assert broker.provisional.statistics()["provisional"] == 0, "nobody is here provisionally any more"

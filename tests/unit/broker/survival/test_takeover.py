@@ -10,7 +10,7 @@ import pytest
 from tocsin.broker.delivery.wills import Wills
 from tocsin.broker.survival.takeover import Takeovers
 from tocsin.core.replication.gamma import ClientSnapshot, Left
-from tocsin.core.survival.takeover import AWAITED_US
+from tocsin.core.survival.takeover import AWAITED_US, TakeoverMachine
 from tocsin.model.publication import Publication
 from tocsin.wire.replication import Bequest, Head, Positions
 
@@ -35,14 +35,17 @@ class Broker:
         self.kept: set[str] = set()
         self.mourned: list[str] = []
         self._copy = copy
-        self.wills = Wills(self._publish)
         self.aloud: list[Publication] = []
-        self.standing = Takeovers(
-            self, self.wills, grace_s, failed=broken, clock=lambda: self.now, aloud=self.aloud.append
-        )
+        machine = TakeoverMachine(self, grace_s)
+        self.wills = Wills(self._publish, failed=broken, aloud=self._say_aloud, lives=machine.lives)
+        self.standing = Takeovers(machine, self, self.wills, failed=broken, clock=lambda: self.now)
 
     def _publish(self, will: Bequest, told: Callable[[], None]) -> None:
         self.published.append(will.publication)
+        told()
+
+    def _say_aloud(self, will: Bequest, told: Callable[[], None]) -> None:
+        self.aloud.append(will.publication)
         told()
 
     def take_over(self, primary: str, *, meanwhile: bool) -> tuple[ClientSnapshot, ...]:
@@ -119,14 +122,14 @@ async def test_a_will_is_published_unless_its_client_lives(fate: str) -> None:
     if fate == "was cut off":
         broker.connected.add(("gone", "a"))
     async with asyncio.timeout(10):
-        while broker.wills._waiting:
+        while len(broker.wills):
             await asyncio.sleep(0)
     assert broker.published == ([WILL] if fate in ("nobody comes", "restarted") else [])
 
 
 async def settled(broker: Broker) -> None:
     async with asyncio.timeout(10):
-        while broker.wills._waiting:
+        while len(broker.wills):
             await asyncio.sleep(0)
 
 

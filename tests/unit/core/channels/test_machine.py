@@ -7,13 +7,11 @@ from typing import TypeVar
 
 import pytest
 
-from tocsin.core.channels.cells import AGAIN, AGAIN_US
+from tocsin.core.channels.cells import AGAIN_US
 from tocsin.core.channels.machine import (
-    EXPIRY,
     EXPIRY_MARGIN_US,
     LOOK_AGAIN_US,
     OURS_US,
-    SCAN,
     SCAN_AGAIN_US,
     SCAN_EVERY_US,
     ChannelHoldings,
@@ -25,6 +23,7 @@ from tocsin.core.channels.signals import (
     Defined,
     Doubted,
     Held,
+    HoldingsTimer,
     Left,
     LookAt,
     Looked,
@@ -132,7 +131,7 @@ def test_a_session_that_is_away_still_holds_it() -> None:
     held.want()
     held.stored()
     assert of(held.tell(Left(session="s", expiry_s=60)), DeleteKey) == []
-    (look,) = of(held.tell(TimerFired(name=EXPIRY), 60_000_000 + EXPIRY_MARGIN_US), LookAt)
+    (look,) = of(held.tell(TimerFired(name=HoldingsTimer.EXPIRY), 60_000_000 + EXPIRY_MARGIN_US), LookAt)
     assert (look.session, look.client) == ("s", "c-s")
     assert held.tell(Looked(session="s", client="c-s", visits=look.visits, home="here", names=(FIVE,))) == []
     (gone,) = held.tell(Looked(session="s", client="c-s", visits=look.visits, home="nowhere"))
@@ -146,8 +145,8 @@ def test_an_expiry_that_was_moved_is_waited_for() -> None:
     held.tell(Left(session="s", expiry_s=60))
     held.want()
     assert of(held.tell(Left(session="s", expiry_s=100), 1_000_000), SetTimer) == []
-    (again,) = held.tell(TimerFired(name=EXPIRY), 60_000_000 + EXPIRY_MARGIN_US)
-    assert again == SetTimer(name=EXPIRY, delay_us=41_000_000)
+    (again,) = held.tell(TimerFired(name=HoldingsTimer.EXPIRY), 60_000_000 + EXPIRY_MARGIN_US)
+    assert again == SetTimer(name=HoldingsTimer.EXPIRY, delay_us=41_000_000)
 
 
 def test_what_was_seen_of_a_session_before_it_came_back_does_not_count() -> None:
@@ -180,8 +179,8 @@ def test_a_home_lets_go_only_when_the_new_one_holds_what_it_should() -> None:
         session="s", client="c-s", visits=look.visits, home="elsewhere", ready=False, names=(FIVE,)
     )
     (later,) = held.tell(elsewhere)
-    assert later == SetTimer(name=EXPIRY, delay_us=LOOK_AGAIN_US)
-    (again,) = of(held.tell(TimerFired(name=EXPIRY), LOOK_AGAIN_US), LookAt)
+    assert later == SetTimer(name=HoldingsTimer.EXPIRY, delay_us=LOOK_AGAIN_US)
+    (again,) = of(held.tell(TimerFired(name=HoldingsTimer.EXPIRY), LOOK_AGAIN_US), LookAt)
     ready = Looked(session="s", client="c-s", visits=again.visits, home="elsewhere", names=(FIVE,))
     assert len(of(held.tell(ready), DeleteKey)) == 1
 
@@ -200,13 +199,13 @@ def test_nothing_is_deleted_before_a_whole_scan() -> None:
     held.want()
     held.stored(7)
     assert held.unwant() == []
-    assert held.tell(Scanned(whole=False)) == [SetTimer(name=SCAN, delay_us=SCAN_AGAIN_US)]
-    assert of(held.tell(TimerFired(name=SCAN)), Scan)
+    assert held.tell(Scanned(whole=False)) == [SetTimer(name=HoldingsTimer.SCAN, delay_us=SCAN_AGAIN_US)]
+    assert of(held.tell(TimerFired(name=HoldingsTimer.SCAN)), Scan)
     held.tell(CellFound(key=KEY5, revision=7))
     held.tell(CellFound(key=f"near.{K6}.b", revision=3))
     effects = held.tell(Scanned(whole=True))
     assert {(each.key, each.revision) for each in of(effects, DeleteKey)} == {(KEY5, 7), (f"near.{K6}.b", 3)}
-    assert SetTimer(name=SCAN, delay_us=SCAN_EVERY_US) in effects
+    assert SetTimer(name=HoldingsTimer.SCAN, delay_us=SCAN_EVERY_US) in effects
 
 
 def test_under_a_borrowed_name_nothing_is_deleted_and_what_is_found_is_put_once_more() -> None:
@@ -231,8 +230,8 @@ def test_while_no_leader_counts_on_the_process_nothing_is_deleted_for_its_name_m
     held.stored(9)
     assert of(held.tell(Scanned(whole=True)), DeleteKey) == []
     assert of(held.unwant(), DeleteKey) == []
-    assert held.tell(Counted(counted=True)) == [SetTimer(name=SCAN, delay_us=OURS_US)]
-    assert of(held.tell(TimerFired(name=SCAN)), Scan)
+    assert held.tell(Counted(counted=True)) == [SetTimer(name=HoldingsTimer.SCAN, delay_us=OURS_US)]
+    assert of(held.tell(TimerFired(name=HoldingsTimer.SCAN)), Scan)
     held.tell(CellFound(key=f"near.{K6}.b", revision=3))
     held.tell(CellFound(key=KEY5, revision=9))
     found = of(held.tell(Scanned(whole=True)), DeleteKey)
@@ -257,7 +256,7 @@ def test_a_scan_during_which_the_process_was_not_counted_on_is_made_again() -> N
     held.tell(Counted(counted=True))
     effects = held.tell(Scanned(whole=True))
     assert of(effects, DeleteKey) == []
-    assert SetTimer(name=SCAN, delay_us=OURS_US) in effects
+    assert SetTimer(name=HoldingsTimer.SCAN, delay_us=OURS_US) in effects
 
 
 def test_who_is_counted_on_again_deletes_what_was_given_up_meanwhile() -> None:
@@ -289,7 +288,7 @@ def test_a_session_that_a_later_scan_does_not_find_is_looked_at() -> None:
     held.want(SIX, "t")
     held.tell(Left(session="s", expiry_s=60))
     held.tell(Left(session="t", expiry_s=60))
-    held.tell(TimerFired(name=SCAN))
+    held.tell(TimerFired(name=HoldingsTimer.SCAN))
     held.tell(SessionFound(session="t", client="c-t", names=(SIX,), expiry_s=60))
     assert [each.session for each in of(held.tell(Scanned(whole=True)), LookAt)] == ["s"]
 
@@ -298,7 +297,7 @@ def test_a_cell_that_a_scan_saw_before_it_was_deleted_is_not_believed() -> None:
     held = Held5()
     held.want()
     held.stored(7)
-    held.tell(TimerFired(name=SCAN))
+    held.tell(TimerFired(name=HoldingsTimer.SCAN))
     held.unwant()
     held.stored(None)
     held.tell(CellFound(key=KEY5, revision=7))
@@ -339,10 +338,10 @@ def test_a_put_of_which_no_answer_came_is_made_again_before_the_cell_is_deleted(
     held = Held5()
     held.want()
     assert of(held.tell(StoreFailed(request=KEY5, error=UNKNOWN)), SetTimer) == [
-        SetTimer(name=AGAIN, delay_us=AGAIN_US)
+        SetTimer(name=HoldingsTimer.AGAIN, delay_us=AGAIN_US)
     ]
     held.unwant()
-    assert len(of(held.tell(TimerFired(name=AGAIN)), PutKey)) == 1
+    assert len(of(held.tell(TimerFired(name=HoldingsTimer.AGAIN)), PutKey)) == 1
     assert [each.revision for each in of(held.stored(9), DeleteKey)] == [9]
 
 
@@ -352,7 +351,7 @@ def test_a_cell_that_is_gone_though_it_was_stored_is_written_again_after_a_scan(
     held.stored(7)
     held.want(SIX, "t")
     held.stored(8, f"near.{K6}.b")
-    held.tell(TimerFired(name=SCAN))
+    held.tell(TimerFired(name=HoldingsTimer.SCAN))
     held.tell(CellFound(key=KEY5, revision=7))
     (put,) = of(held.tell(Scanned(whole=True)), PutKey)
     assert put.key == f"near.{K6}.b"
@@ -376,9 +375,11 @@ def test_who_waits_for_a_cell_that_the_store_has_no_room_for_is_told_so_once() -
     some.want(FIVE, "t", 2)
     full = some.tell(StoreFailed(request=KEY5, error=StoreFull("put", "full")))
     assert [each.tickets for each in of(full, Unheld)] == [(1, 2)]
-    assert [each.name for each in of(full, SetTimer)] == [AGAIN], "it is tried for as long as it is wanted"
+    assert [each.name for each in of(full, SetTimer)] == [HoldingsTimer.AGAIN], (
+        "it is tried for as long as it is wanted"
+    )
     assert of(some.stored(8, key6), Held) == [], "the ticket for both was told already"
     assert of(some.tell(StoreFailed(request=KEY5, error=StoreFull("put", "full"))), Unheld) == []
     for session in ("s", "t"):
         some.unwant(FIVE, session)
-    assert of(some.tell(TimerFired(name=AGAIN)), PutKey) == [], "nobody wants it any more"
+    assert of(some.tell(TimerFired(name=HoldingsTimer.AGAIN)), PutKey) == [], "nobody wants it any more"

@@ -18,10 +18,8 @@ from tests.unit.core.coordination.histories import NORTH
 from tocsin.core.coordination.coordinator import Resigning
 from tocsin.core.coordination.leader import lease
 from tocsin.core.coordination.leader import snapshot_writer as archivist
-from tocsin.core.coordination.leader.backup_planning import PLAN
-from tocsin.core.coordination.leader.leader import CHECK
-from tocsin.core.coordination.leader.snapshot_reader import REBUILD
 from tocsin.core.coordination.leader.snapshot_writer import Manifest
+from tocsin.core.coordination.leader.timers import CoordinatorTimer
 from tocsin.core.coordination.state import snapshot
 from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import (
@@ -139,9 +137,9 @@ def begin_rebuilding(desk: Desk, pieces: list[bytes]) -> list[Effect]:
 def slices_until_it_follows(desk: Desk, effects: list[Effect]) -> int:
     count = 0
     while not of(FollowLog, effects):
-        assert [each.name for each in of(SetTimer, effects)] == [REBUILD]
+        assert [each.name for each in of(SetTimer, effects)] == [CoordinatorTimer.REBUILD]
         assert desk.machine.state == "restoring"
-        effects = desk.fire(REBUILD)
+        effects = desk.fire(CoordinatorTimer.REBUILD)
         count += 1
     return count
 
@@ -158,15 +156,15 @@ def test_a_large_state_is_worked_out_in_slices_between_which_others_have_their_t
     assert slices_until_it_follows(desk, effects) >= 100 // 5, "clients and streams"
     assert snapshot.take(desk.machine.replica) == pieces
     assert desk.machine.position == 40
-    assert desk.fire(REBUILD) == [], "that is over"
+    assert desk.fire(CoordinatorTimer.REBUILD) == [], "that is over"
 
 
 def test_a_large_state_that_turns_out_to_be_broken_is_looked_for_again() -> None:
     desk = Desk(msgspec.structs.replace(OPTIONS, slice_size=5))
     *pieces, last = snapshot.take(many())
     effects = begin_rebuilding(desk, [*pieces, last, b"\xff"])
-    while [each.name for each in of(SetTimer, effects)] == [REBUILD]:
-        effects = desk.fire(REBUILD)
+    while [each.name for each in of(SetTimer, effects)] == [CoordinatorTimer.REBUILD]:
+        effects = desk.fire(CoordinatorTimer.REBUILD)
     assert [each.name for each in of(SetTimer, effects)] == ["again"]
     assert [each.level for each in of(Say, effects)] == ["error"]
     assert of(ReadLog, desk.fire("again"))
@@ -188,7 +186,7 @@ def test_it_leads_once_the_log_has_taken_its_election_at_the_end_that_it_read() 
     effects = desk.lead()
     (batch,) = desk.batches
     assert (batch.epoch, batch.previous, batch.commands) == (1, 0, (Elected("c1", Limits(), 1, speaks()),))
-    assert [each.name for each in of(SetTimer, effects)] == [CHECK, PLAN]
+    assert [each.name for each in of(SetTimer, effects)] == [CoordinatorTimer.CHECK, CoordinatorTimer.PLAN]
 
 
 def test_what_the_last_leader_still_wrote_is_read_before_it_is_asked_again() -> None:
@@ -301,8 +299,8 @@ def full(desk: Desk) -> list[Effect]:
 def test_a_follower_writes_a_snapshot_records_it_and_trims_behind_it() -> None:
     desk = Desk()
     desk.start()
-    assert [each.name for each in of(SetTimer, full(desk))] == [archivist.SNAPSHOT]
-    (write,) = of(Append, desk.fire(archivist.SNAPSHOT))
+    assert [each.name for each in of(SetTimer, full(desk))] == [CoordinatorTimer.SNAPSHOT]
+    (write,) = of(Append, desk.fire(CoordinatorTimer.SNAPSHOT))
     assert write.log == "net-snapshots" and write.expected is None
     (record,) = of(PutKey, desk.handle(Stored(request=write.request, value=(5,))))
     manifest = archivist.decode_manifest(record.value)
@@ -322,10 +320,10 @@ def test_a_snapshot_that_cannot_be_recorded_is_tried_again_or_was_recorded_by_so
     desk = Desk()
     desk.start()
     full(desk)
-    (write,) = of(Append, desk.fire(archivist.SNAPSHOT))
+    (write,) = of(Append, desk.fire(CoordinatorTimer.SNAPSHOT))
     (record,) = of(PutKey, desk.handle(Stored(request=write.request, value=(5,))))
     desk.handle(StoreFailed(request=record.request, error=error))
-    assert len(of(PutKey, desk.fire(archivist.ARCHIVE))) == (error is UNKNOWN)
+    assert len(of(PutKey, desk.fire(CoordinatorTimer.ARCHIVE))) == (error is UNKNOWN)
 
 
 def test_nobody_writes_a_snapshot_that_somebody_else_has_written_meanwhile() -> None:
@@ -333,7 +331,7 @@ def test_nobody_writes_a_snapshot_that_somebody_else_has_written_meanwhile() -> 
     desk.start()
     full(desk)
     desk.watch("put", archivist.KEY, msgspec.json.encode(Manifest(9, 9, "net.s.y", 1, 1)), 4)
-    assert desk.fire(archivist.SNAPSHOT) == []
+    assert desk.fire(CoordinatorTimer.SNAPSHOT) == []
 
 
 def test_a_snapshot_is_due_after_so_many_bytes_as_well_and_less_is_kept_before_it() -> None:
@@ -347,7 +345,7 @@ def test_a_snapshot_is_due_after_so_many_bytes_as_well_and_less_is_kept_before_i
         effects = desk.follow(Batch(1, 0, number, (Refreshed("north", 7),)))
         number += 1
     assert desk.machine.replica.told >= 2_000
-    (write,) = of(Append, desk.fire(archivist.SNAPSHOT))
+    (write,) = of(Append, desk.fire(CoordinatorTimer.SNAPSHOT))
     (record,) = of(PutKey, desk.handle(Stored(request=write.request, value=(5,))))
     assert archivist.decode_manifest(record.value).told == desk.machine.replica.told
 
@@ -356,7 +354,7 @@ def test_what_a_full_log_of_snapshots_has_of_a_snapshot_is_forgotten() -> None:
     desk = Desk()
     desk.start()
     full(desk)
-    (write,) = of(Append, desk.fire(archivist.SNAPSHOT))
+    (write,) = of(Append, desk.fire(CoordinatorTimer.SNAPSHOT))
     effects = desk.handle(StoreFailed(request=write.request, error=StoreFull("append", "no room")))
     (trim,) = of(TrimLog, effects)
     assert (trim.log, trim.before, trim.subject) == ("net-snapshots", None, write.records[0].subject)
@@ -370,7 +368,7 @@ def test_brokers_wait_while_no_snapshot_covers_the_log_and_the_leader_has_one_wr
     assert desk.machine.replica.told > 1
     assert desk.submit(Interests(("a",)), first=2) == [], "it is sent again"
     desk.now_us += 1_000
-    assert of(Append, desk.fire(archivist.SNAPSHOT))
+    assert of(Append, desk.fire(CoordinatorTimer.SNAPSHOT))
     told = desk.machine.replica.told
     value = msgspec.json.encode(Manifest(2, 2, "net.s.y", 1, 1, told))
     desk.watch("put", archivist.KEY, value, 9)

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.core.attended import of, one
-from tocsin.core.delivery.catch_up import READ_AGAIN, CatchingUp
+from tocsin.core.delivery.catch_up import CatchingUp
 from tocsin.core.delivery.session_cell import AGAIN_US
-from tocsin.core.delivery.signals import BatchRead, Deliver, Offered, ReadBatch
+from tocsin.core.delivery.signals import BatchRead, Deliver, DeliveryTimer, Offered, ReadBatch
 from tocsin.core.delivery.window import DeliveryWindow, Progress
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import Say, SetTimer
@@ -32,7 +32,7 @@ def test_one_batch_at_a_time_for_the_filters_above_qos_0() -> None:
     catching_up, _ = behind()
     assert catching_up.ask(ONE) == [ReadBatch(filters=("a",), start=1)]
     assert catching_up.ask(ONE) == []
-    again = SetTimer(name=READ_AGAIN, delay_us=AGAIN_US)
+    again = SetTimer(name=DeliveryTimer.READ_AGAIN, delay_us=AGAIN_US)
     assert catching_up.failed(StoreUnavailable("read", "no leader")) == [again]
     assert len(catching_up.ask(ONE)) == 1
 

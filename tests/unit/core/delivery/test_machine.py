@@ -27,19 +27,11 @@ from tests.unit.core.attended import (
     session_of,
 )
 from tocsin.core.delivery.machine import LAST_TRIES, ClientDelivery
-from tocsin.core.delivery.session_cell import (
-    CHECK,
-    FORGET,
-    REFRESH,
-    SAVE,
-    SAVE_AFTER_US,
-    SAVE_AGAIN,
-    SAVE_SOON,
-    SESSIONS,
-)
+from tocsin.core.delivery.session_cell import CHECK, FORGET, SAVE, SAVE_AFTER_US, SESSIONS
 from tocsin.core.delivery.signals import (
     AwaitSave,
     BatchRead,
+    DeliveryTimer,
     Durable,
     Ended,
     Gone,
@@ -135,10 +127,10 @@ def test_a_client_without_subscriptions_reads_nothing_and_is_offered_what_comes_
 def test_a_session_that_expires_is_refreshed_in_time() -> None:
     some = Attended(msgspec.structs.replace(SESSION, expiry_s=60))
     timer = one(some.first, SetTimer)
-    assert timer.name == REFRESH
+    assert timer.name == DeliveryTimer.REFRESH
     kept_us = (60 + SERVED_S) * 1_000_000
     assert timer.delay_us == 60_000_000
-    again = some.fire(REFRESH)
+    again = some.fire(DeliveryTimer.REFRESH)
     assert one(again, SetTimer) == timer
     assert one(again, PutKey).ttl_us == kept_us
 
@@ -165,13 +157,13 @@ def test_whoever_waits_is_told_after_the_write_that_contains_what_it_stands_for(
 
 def test_what_nobody_waits_for_is_written_once_within_a_second() -> None:
     some = Attended()
-    assert some.subscribe("a") == [SetTimer(name=SAVE_SOON, delay_us=SAVE_AFTER_US)]
+    assert some.subscribe("a") == [SetTimer(name=DeliveryTimer.SAVE_SOON, delay_us=SAVE_AFTER_US)]
     assert some.subscribe("b") == []
-    assert list(session_of(some.fire(SAVE_SOON)).subscriptions) == ["a", "b"]
+    assert list(session_of(some.fire(DeliveryTimer.SAVE_SOON)).subscriptions) == ["a", "b"]
     assert some.stored() == []
     some.tell(Unsubscribed(topic_filter="b"))
     some.subscribe("b")
-    assert some.fire(SAVE_SOON) == [], "it is as it was"
+    assert some.fire(DeliveryTimer.SAVE_SOON) == [], "it is as it was"
 
 
 def test_what_changed_during_a_write_is_written_after_it_if_its_time_has_come() -> None:
@@ -179,7 +171,7 @@ def test_what_changed_during_a_write_is_written_after_it_if_its_time_has_come() 
     some.subscribe("a")
     some.tell(AwaitSave(ticket=1))
     some.subscribe("b")
-    assert some.fire(SAVE_SOON) == []
+    assert some.fire(DeliveryTimer.SAVE_SOON) == []
     assert list(session_of(some.stored()).subscriptions) == ["a", "b"]
     assert some.stored(9) == []
 
@@ -189,17 +181,17 @@ def test_a_write_that_was_refused_is_tried_again_as_it_was() -> None:
     first = one(some.tell(AwaitSave(ticket=1)), PutKey)
     effects = some.failed(UNAVAILABLE)
     assert one(effects, Say).level == "warning"
-    assert one(effects, SetTimer).name == SAVE_AGAIN
+    assert one(effects, SetTimer).name == DeliveryTimer.SAVE_AGAIN
     some.subscribe("later")
-    assert some.fire(SAVE_AGAIN) == [first]
+    assert some.fire(DeliveryTimer.SAVE_AGAIN) == [first]
     assert one(some.stored(), Durable).tickets == (1,)
 
 
 def test_a_write_without_an_answer_is_looked_for() -> None:
     some = Attended()
     put = one(some.tell(AwaitSave(ticket=1)), PutKey)
-    assert one(some.failed(UNKNOWN), SetTimer).name == SAVE_AGAIN
-    assert one(some.fire(SAVE_AGAIN), GetKey).request == CHECK
+    assert one(some.failed(UNKNOWN), SetTimer).name == DeliveryTimer.SAVE_AGAIN
+    assert one(some.fire(DeliveryTimer.SAVE_AGAIN), GetKey).request == CHECK
     effects = some.tell(Stored(request=CHECK, value=Cell(put.key, put.value, 8)))
     assert one(effects, Durable).tickets == (1,)
     assert one(some.tell(AwaitSave(ticket=2)), PutKey).revision == 8
@@ -209,7 +201,7 @@ def test_a_write_that_takes_effect_late_is_not_taken_for_a_rivals() -> None:
     some = Attended()
     put = one(some.tell(AwaitSave(ticket=1)), PutKey)
     some.failed(UNKNOWN)
-    some.fire(SAVE_AGAIN)
+    some.fire(DeliveryTimer.SAVE_AGAIN)
     assert some.tell(Stored(request=CHECK, value=Cell(put.key, b"before", 7))) == [put]
     assert one(some.failed(CONFLICT), GetKey).request == CHECK, "the first try came in between"
     effects = some.tell(Stored(request=CHECK, value=Cell(put.key, put.value, 8)))
@@ -220,9 +212,9 @@ def test_a_check_that_fails_is_tried_again() -> None:
     some = Attended()
     some.tell(AwaitSave(ticket=1))
     some.failed(UNKNOWN)
-    some.fire(SAVE_AGAIN)
-    assert one(some.failed(UNAVAILABLE, CHECK), SetTimer).name == SAVE_AGAIN
-    assert one(some.fire(SAVE_AGAIN), GetKey).request == CHECK
+    some.fire(DeliveryTimer.SAVE_AGAIN)
+    assert one(some.failed(UNAVAILABLE, CHECK), SetTimer).name == DeliveryTimer.SAVE_AGAIN
+    assert one(some.fire(DeliveryTimer.SAVE_AGAIN), GetKey).request == CHECK
 
 
 def without_a_cell() -> tuple[Attended, PutKey]:
@@ -230,16 +222,16 @@ def without_a_cell() -> tuple[Attended, PutKey]:
     some = Attended(msgspec.structs.replace(SESSION, expiry_s=5))
     put = one(some.tell(AwaitSave(ticket=1)), PutKey)
     some.failed(UNKNOWN)
-    some.fire(SAVE_AGAIN)
-    assert one(some.tell(Stored(request=CHECK, value=None)), SetTimer).name == SAVE_AGAIN
+    some.fire(DeliveryTimer.SAVE_AGAIN)
+    assert one(some.tell(Stored(request=CHECK, value=None)), SetTimer).name == DeliveryTimer.SAVE_AGAIN
     return some, put
 
 
 def test_a_cell_that_has_expired_under_a_connected_client_is_written_anew() -> None:
     some, put = without_a_cell()
-    assert of(some.fire(SAVE_AGAIN), PutKey) == [], "it was not heard since"
+    assert of(some.fire(DeliveryTimer.SAVE_AGAIN), PutKey) == [], "it was not heard since"
     some.machine.heard_us = 1
-    anew = one(some.fire(SAVE_AGAIN), PutKey)
+    anew = one(some.fire(DeliveryTimer.SAVE_AGAIN), PutKey)
     assert (anew.value, anew.revision) == (put.value, 0)
     assert one(some.stored(9), Durable).tickets == (1,)
 
@@ -257,7 +249,7 @@ def test_a_client_that_has_ended_cannot_be_heard_any_more(unsure: bool) -> None:
         some.failed(UNKNOWN)
     assert some.tell(Ended(expiry_s=5)) == []
     if unsure:
-        some.fire(SAVE_AGAIN)
+        some.fire(DeliveryTimer.SAVE_AGAIN)
         assert some.tell(Stored(request=CHECK, value=None)) == [Gone()]
     else:
         assert some.failed(Conflict("put", 7, 0)) == [Gone()]
@@ -276,7 +268,7 @@ def test_a_cell_that_is_anothers_ends_everything() -> None:
     some = Attended()
     some.tell(AwaitSave(ticket=1))
     some.failed(UNKNOWN)
-    some.fire(SAVE_AGAIN)
+    some.fire(DeliveryTimer.SAVE_AGAIN)
     assert some.tell(Stored(request=CHECK, value=Cell("k", b"a rival's", 9))) == [Usurped()]
     for event in (*OF_THE_CLIENT, *OF_THE_LOG, *OF_THE_STORE):
         assert some.tell(event) == [], "nothing is promised any more"
@@ -294,7 +286,7 @@ def test_answers_to_nothing_change_nothing() -> None:
     some = Attended()
     assert some.stored() == []
     assert some.failed(CONFLICT) == []
-    assert some.fire(SAVE_AGAIN) == []
+    assert some.fire(DeliveryTimer.SAVE_AGAIN) == []
     assert some.fire("no such timer") == []
     assert some.tell(BatchRead(entries=(), next=2, tail=1)) == []
     assert some.tell(ReadFailed(error=UNAVAILABLE)) == []
@@ -343,7 +335,7 @@ def test_the_last_write_comes_after_the_one_under_way_and_nothing_is_promised_in
     some.tell(AwaitSave(ticket=1))
     assert some.tell(Ended(expiry_s=60)) == []
     some.failed(UNAVAILABLE)
-    assert one(some.fire(SAVE_AGAIN), PutKey).revision == 7
+    assert one(some.fire(DeliveryTimer.SAVE_AGAIN), PutKey).revision == 7
     effects = some.stored(8)
     assert [type(each) for each in effects] == [PutKey]
     assert session_of(effects).broker == ""
@@ -355,10 +347,10 @@ def test_a_removal_also_comes_after_the_write_under_way_even_if_that_failed_at_f
     some.tell(AwaitSave(ticket=1))
     some.tell(Ended(expiry_s=0))
     some.failed(UNAVAILABLE)
-    some.fire(SAVE_AGAIN)
+    some.fire(DeliveryTimer.SAVE_AGAIN)
     assert one(some.stored(8), DeleteKey).revision == 8
-    assert one(some.failed(UNAVAILABLE, FORGET), SetTimer).name == SAVE_AGAIN
-    assert one(some.fire(SAVE_AGAIN), DeleteKey).revision == 8
+    assert one(some.failed(UNAVAILABLE, FORGET), SetTimer).name == DeliveryTimer.SAVE_AGAIN
+    assert one(some.fire(DeliveryTimer.SAVE_AGAIN), DeleteKey).revision == 8
     assert some.tell(Stored(request=FORGET)) == [Gone()]
 
 
@@ -369,7 +361,7 @@ def test_what_cannot_be_stored_is_left_as_it_was_after_some_tries(error: StoreUn
     asked = SAVE
     for _ in range(LAST_TRIES - 1):
         assert not of(some.failed(error, asked), Gone)
-        (again,) = some.fire(SAVE_AGAIN)
+        (again,) = some.fire(DeliveryTimer.SAVE_AGAIN)
         assert isinstance(again, PutKey | GetKey)
         asked = again.request
     assert some.failed(error, asked) == [Gone(unstored=True)]
@@ -384,7 +376,12 @@ def test_a_client_that_another_broker_has_is_gone_at_once() -> None:
 def test_whatever_comes_after_the_end_changes_nothing() -> None:
     some = Attended()
     some.tell(Ended(expiry_s=60))
-    for event in (*OF_THE_CLIENT, *OF_THE_LOG, TimerFired(name=REFRESH), TimerFired(name=SAVE_SOON)):
+    for event in (
+        *OF_THE_CLIENT,
+        *OF_THE_LOG,
+        TimerFired(name=DeliveryTimer.REFRESH),
+        TimerFired(name=DeliveryTimer.SAVE_SOON),
+    ):
         assert some.tell(event) == []
     some.stored()
     for event in (*OF_THE_CLIENT, *OF_THE_LOG, *OF_THE_STORE, Ended(expiry_s=0)):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket
 
 from tests.unit.core.attended import SESSION, UNAVAILABLE, Attended, of, one, session_of
-from tocsin.core.delivery.catch_up import READ_AGAIN
 from tocsin.core.delivery.signals import (
     BatchRead,
     Deliver,
+    DeliveryTimer,
     Ended,
     Offered,
     ReadBatch,
@@ -226,8 +226,8 @@ def test_the_first_critical_message_may_come_while_the_session_is_being_stored()
 def test_a_read_that_fails_is_made_again_and_the_others_wait_for_it() -> None:
     attended = Attended(SUBSCRIBED, tail=9, critical_tail=9)
     effects = attended.tell(ReadFailed(error=UNAVAILABLE, critical=True))
-    assert one(effects, SetTimer).name == READ_AGAIN and not of(effects, ReadBatch)
-    assert one(attended.fire(READ_AGAIN), ReadBatch).critical
+    assert one(effects, SetTimer).name == DeliveryTimer.READ_AGAIN and not of(effects, ReadBatch)
+    assert one(attended.fire(DeliveryTimer.READ_AGAIN), ReadBatch).critical
 
 
 def test_what_was_trimmed_is_passed_over_in_both() -> None:
@@ -332,7 +332,7 @@ class Life:
                 if critical in self.reads:
                     self.read(self.reads.pop(critical), failing=detail % 5 == 4)
             case "again":
-                self.take(self.attended.fire(READ_AGAIN))
+                self.take(self.attended.fire(DeliveryTimer.READ_AGAIN))
             case "answer" if self.unanswered:
                 packet_id = [*self.unanswered][detail % len(self.unanswered)]
                 qos = self.unanswered.pop(packet_id)

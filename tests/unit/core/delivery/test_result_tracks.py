@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from mqtt5 import PubAckPacket, PubRecPacket
 
 from tests.unit.core.attended import SESSION, Attended, batch, of, one, session_of
-from tocsin.core.delivery.catch_up import READ_AGAIN
-from tocsin.core.delivery.result_tracks import CHECKPOINT, CHECKPOINT_US
+from tocsin.core.delivery.result_tracks import CHECKPOINT_US
 from tocsin.core.delivery.signals import (
     BatchRead,
     DeliverResult,
+    DeliveryTimer,
     Ended,
     ReadBatch,
     ReadResults,
@@ -196,14 +196,14 @@ def test_who_comes_back_level_is_live_at_once() -> None:
 
 def test_how_far_it_is_is_stored_now_and_then_also_of_a_quiet_client() -> None:
     attended = Attended()
-    later = SetTimer(name=CHECKPOINT, delay_us=CHECKPOINT_US)
+    later = SetTimer(name=DeliveryTimer.CHECKPOINT, delay_us=CHECKPOINT_US)
     assert later in subscribe(attended)
     attended.machine.results.passed(place(9, 0) - 1)
-    effects = attended.fire(CHECKPOINT)
+    effects = attended.fire(DeliveryTimer.CHECKPOINT)
     assert later in effects
     assert session_of(effects).results == session_of(effects).critical == Progress(place(9, 0))
     attended.stored()
-    assert of(attended.fire(CHECKPOINT), PutKey) == [], "nothing is new"
+    assert of(attended.fire(DeliveryTimer.CHECKPOINT), PutKey) == [], "nothing is new"
 
 
 def test_a_read_that_fails_is_made_again_and_what_is_trimmed_is_lost_in_words() -> None:
@@ -213,8 +213,8 @@ def test_a_read_that_fails_is_made_again_and_what_is_trimmed_is_lost_in_words() 
     offer(attended, FIRST + 1)
     attended.answer(PubAckPacket(identifier))
     failed = attended.tell(ResultsFailed(error=StoreUnavailable("read", "x")))
-    assert [each.name for each in of(failed, SetTimer)] == [READ_AGAIN]
-    assert one(attended.fire(READ_AGAIN), ReadResults).start == FIRST + 1
+    assert [each.name for each in of(failed, SetTimer)] == [DeliveryTimer.READ_AGAIN]
+    assert one(attended.fire(DeliveryTimer.READ_AGAIN), ReadResults).start == FIRST + 1
     lost = attended.tell(ResultsFailed(error=Trimmed("notices", FIRST + 1, place(7, 0))))
     assert "results were trimmed" in one(lost, Say).text
     assert one(lost, ReadResults).start == place(7, 0)

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tocsin.core.delivery.session_cell import (
-    CHECK,
-    FORGET,
-    REFRESH,
-    SAVE,
-    SAVE_AFTER_US,
-    SAVE_AGAIN,
-    SAVE_SOON,
-    SessionCell,
-)
+from tocsin.core.delivery.session_cell import CHECK, FORGET, SAVE, SAVE_AFTER_US, SessionCell
+from tocsin.core.delivery.signals import DeliveryTimer
 from tocsin.core.delivery.stored_session import FOREVER_S, SERVED_S, StoredSession, encode_session
 from tocsin.core.machine import DeleteKey, GetKey, PutKey, SetTimer, Stored, StoreFailed
 from tocsin.errors import Conflict, OutcomeUnknown, Refused, StoreFull, StoreUnavailable, TocsinError
@@ -62,7 +54,7 @@ def test_a_write_that_happened_frees_the_way_and_its_tickets() -> None:
 
 def test_a_change_that_nobody_waits_for_is_due_in_a_while_and_once() -> None:
     custody = SessionCell(AFTER, 7)
-    assert custody.soon() == [SetTimer(name=SAVE_SOON, delay_us=SAVE_AFTER_US)]
+    assert custody.soon() == [SetTimer(name=DeliveryTimer.SAVE_SOON, delay_us=SAVE_AFTER_US)]
     assert custody.soon() == []
     assert custody.due()
     assert not custody.awaited
@@ -83,7 +75,9 @@ def test_a_cell_that_expires_is_refreshed_in_time() -> None:
     for expiry_s, after_s in ((0, 60), (60, 60), (180, 60), (600, 200), (7 * 86_400, (8 * 86_400) // 3)):
         session = StoredSession("me", uid="u", expiry_s=expiry_s, broker="here")
         (timer,) = SessionCell(session, 7).refresh_later()
-        assert timer == SetTimer(name=REFRESH, delay_us=min(after_s, max(60, expiry_s // 3)) * 1_000_000)
+        assert timer == SetTimer(
+            name=DeliveryTimer.REFRESH, delay_us=min(after_s, max(60, expiry_s // 3)) * 1_000_000
+        )
     assert SessionCell(BEFORE, 7).refresh_later() == [], "it is kept for ever"
 
 
@@ -100,7 +94,7 @@ def test_two_writes_at_a_time_are_a_mistake() -> None:
 def test_a_failure_is_told_and_tried_again_later(error: TocsinError) -> None:
     outcome, effects = writing().failed(failed(error), 0)
     assert outcome == "failed"
-    assert [each.name for each in effects if isinstance(each, SetTimer)] == [SAVE_AGAIN]
+    assert [each.name for each in effects if isinstance(each, SetTimer)] == [DeliveryTimer.SAVE_AGAIN]
 
 
 def test_the_next_try_puts_the_same_or_looks_first_if_something_may_have_happened() -> None:

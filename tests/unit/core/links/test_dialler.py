@@ -23,14 +23,12 @@ from tests.unit.core.diallers import (
 from tocsin.core.links.dialler import (
     BACKOFF_FIRST_US,
     BACKOFF_MAX_US,
-    DEADLINE,
     FORGIVE_US,
     FORGIVEN_MAX,
     OWN_US,
-    PING,
-    RETRY,
     STEADY_US,
     Dialler,
+    DiallerTimer,
 )
 from tocsin.core.links.signals import Closing, Dial, Dialled, Down, HangUp, Heard, Lost, Up
 from tocsin.core.machine import Effect, Event, SetTimer, Started, TimerFired
@@ -44,14 +42,17 @@ def test_it_dials_greets_and_is_up_when_accepted() -> None:
     assert isinstance(greeting[0], SendPacket) and greeting[0].packet is GREETING
     effects = dialler.handle(Heard(packet=ConnAckPacket()), 0)
     assert isinstance(effects[-1], Up)
-    assert timer(effects, PING) == 5_000_000
+    assert timer(effects, DiallerTimer.PING) == 5_000_000
 
 
 def test_the_servers_keep_alive_counts() -> None:
     dialler = Dialler(GREETING, redial=True)
     dialler.handle(Started(incarnation=1), 0)
     dialler.handle(Dialled(), 0)
-    assert timer(dialler.handle(Heard(packet=ConnAckPacket(server_keep_alive=4)), 0), PING) == 2_000_000
+    assert (
+        timer(dialler.handle(Heard(packet=ConnAckPacket(server_keep_alive=4)), 0), DiallerTimer.PING)
+        == 2_000_000
+    )
 
 
 def test_a_refusal_is_a_failure_with_the_peers_code() -> None:
@@ -66,18 +67,21 @@ def test_a_refusal_is_a_failure_with_the_peers_code() -> None:
 
 def test_a_peer_that_does_not_answer_pings_is_given_up() -> None:
     dialler = dialler_up()
-    first = dialler.handle(TimerFired(name=PING), 5_000_000)
+    first = dialler.handle(TimerFired(name=DiallerTimer.PING), 5_000_000)
     assert isinstance(first[0], SendPacket) and isinstance(first[0].packet, PingReqPacket)
     dialler.handle(Heard(packet=PingRespPacket()), 5_100_000)
-    assert dialler.handle(TimerFired(name=PING), 10_000_000), "answered, so it goes on"
-    assert down(dialler.handle(TimerFired(name=PING), 15_000_000)).reason == "the peer no longer answers"
+    assert dialler.handle(TimerFired(name=DiallerTimer.PING), 10_000_000), "answered, so it goes on"
+    assert (
+        down(dialler.handle(TimerFired(name=DiallerTimer.PING), 15_000_000)).reason
+        == "the peer no longer answers"
+    )
 
 
 def test_silence_after_the_greeting_is_a_failure() -> None:
     dialler = Dialler(GREETING, redial=True)
     dialler.handle(Started(incarnation=1), 0)
     dialler.handle(Dialled(), 0)
-    effects = dialler.handle(TimerFired(name=DEADLINE), 10_000_000)
+    effects = dialler.handle(TimerFired(name=DiallerTimer.DEADLINE), 10_000_000)
     assert HangUp in kinds(effects)
     assert down(effects).reason == "no answer within 10 s"
 
@@ -88,7 +92,7 @@ def test_back_off_grows_to_its_bound_and_starts_anew_after_a_good_while() -> Non
     delays = []
     for _ in range(12):
         delays.append(down(dialler.handle(Lost(reason="no"), 0)).retry_us or 0)
-        dialler.handle(TimerFired(name=RETRY), 0)
+        dialler.handle(TimerFired(name=DiallerTimer.RETRY), 0)
     for count, delay_us in enumerate(delays):
         longest_us = min(BACKOFF_MAX_US, BACKOFF_FIRST_US << count)
         assert longest_us * 3 // 4 <= delay_us <= longest_us
@@ -104,7 +108,7 @@ def lost_after(up_us: int, failures: int) -> int:
     dialler.handle(Started(incarnation=3), 0)
     for _ in range(failures):
         dialler.handle(Lost(reason="no"), 0)
-        dialler.handle(TimerFired(name=RETRY), 0)
+        dialler.handle(TimerFired(name=DiallerTimer.RETRY), 0)
     dialler.handle(Dialled(), 0)
     dialler.handle(Heard(packet=ConnAckPacket()), 0)
     return down(dialler.handle(Lost(reason="no"), up_us)).retry_us or 0
@@ -142,7 +146,12 @@ def test_closing_says_goodbye_and_ignores_what_follows() -> None:
     effects = dialler.handle(Closing(), 1)
     assert isinstance(effects[0], SendPacket) and isinstance(effects[0].packet, DisconnectPacket)
     assert kinds(effects)[-1] is HangUp
-    for event in (Lost(reason="x"), Heard(packet=PingRespPacket()), TimerFired(name=RETRY), Closing()):
+    for event in (
+        Lost(reason="x"),
+        Heard(packet=PingRespPacket()),
+        TimerFired(name=DiallerTimer.RETRY),
+        Closing(),
+    ):
         assert dialler.handle(event, 2) == []
 
 
@@ -158,9 +167,9 @@ happenings: st.SearchStrategy[Event] = st.sampled_from(
                 reason_code=DisconnectReasonCode.USE_ANOTHER_SERVER, server_reference="other"
             )
         ),
-        TimerFired(name=DEADLINE),
-        TimerFired(name=PING),
-        TimerFired(name=RETRY),
+        TimerFired(name=DiallerTimer.DEADLINE),
+        TimerFired(name=DiallerTimer.PING),
+        TimerFired(name=DiallerTimer.RETRY),
     ]
 )
 
@@ -202,7 +211,7 @@ def test_a_shell_that_obeys_always_has_a_way_forward(story: list[Event]) -> None
         elif call != "made":
             continue
         do(dialler.handle(event, 0))
-        assert call != "none" or RETRY in timers, "no connection, and no plan to make one"
+        assert call != "none" or DiallerTimer.RETRY in timers, "no connection, and no plan to make one"
 
 
 def taken_over(dialler: Dialler, now_us: int) -> Down:
@@ -214,7 +223,7 @@ def taken_over(dialler: Dialler, now_us: int) -> Down:
 
 
 def back_up(dialler: Dialler, now_us: int) -> None:
-    dialler.handle(TimerFired(name=RETRY), now_us)
+    dialler.handle(TimerFired(name=DiallerTimer.RETRY), now_us)
     dialler.handle(Dialled(), now_us)
     dialler.handle(Heard(packet=ConnAckPacket()), now_us)
 
@@ -250,7 +259,7 @@ def test_a_greeting_that_was_given_up_counts_as_an_earlier_connection_and_a_fail
     for dialler in (dialled, refused):
         dialler.handle(Started(incarnation=1), 0)
     dialled.handle(Dialled(), 0)
-    dialled.handle(TimerFired(name=DEADLINE), 0)
+    dialled.handle(TimerFired(name=DiallerTimer.DEADLINE), 0)
     refused.handle(Lost(reason="nobody listens"), 0)
     for dialler in (dialled, refused):
         back_up(dialler, 1)

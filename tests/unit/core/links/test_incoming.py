@@ -20,15 +20,9 @@ from mqtt5 import (
     Will,
 )
 
-from tocsin.core.links.incoming import (
-    CONNECT_DEADLINE,
-    KEEP_ALIVE,
-    KEEP_ALIVE_MAX_S,
-    IncomingLink,
-    LinkUp,
-)
+from tocsin.core.links.incoming import KEEP_ALIVE_MAX_S, IncomingLink, LinkTimer, LinkUp
 from tocsin.core.machine import Effect, SetTimer, TimerFired
-from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.signals import (
     Close,
     Opened,
@@ -78,7 +72,7 @@ def test_a_broker_that_says_who_it_is_is_welcome() -> None:
     assert isinstance(welcome, SendPacket) and isinstance(welcome.packet, ConnAckPacket)
     assert welcome.packet.max_packet_size == SessionLimits().packet_max_bytes
     assert told == LinkUp(cluster="north")
-    assert timer == SetTimer(name=KEEP_ALIVE, delay_us=6 * S)
+    assert timer == SetTimer(name=LinkTimer.KEEP_ALIVE, delay_us=6 * S)
 
 
 @pytest.mark.parametrize(
@@ -152,8 +146,10 @@ def test_a_sign_of_life_is_answered() -> None:
 def test_a_peer_that_is_silent_is_given_up() -> None:
     link = up()
     link.heard(4 * S)
-    assert link.handle(TimerFired(name=KEEP_ALIVE), 6 * S) == [SetTimer(name=KEEP_ALIVE, delay_us=4 * S)]
-    assert int(words(link.handle(TimerFired(name=KEEP_ALIVE), 10 * S)).reason_code) == 0x8D
+    assert link.handle(TimerFired(name=LinkTimer.KEEP_ALIVE), 6 * S) == [
+        SetTimer(name=LinkTimer.KEEP_ALIVE, delay_us=4 * S)
+    ]
+    assert int(words(link.handle(TimerFired(name=LinkTimer.KEEP_ALIVE), 10 * S)).reason_code) == 0x8D
 
 
 def test_nobody_is_silent_for_ever() -> None:
@@ -165,8 +161,8 @@ def test_nobody_is_silent_for_ever() -> None:
 
 
 def test_who_does_not_greet_is_given_up() -> None:
-    assert words(opened().handle(TimerFired(name=CONNECT_DEADLINE), 10 * S)) is None
-    assert up().handle(TimerFired(name=CONNECT_DEADLINE), 10 * S) == []
+    assert words(opened().handle(TimerFired(name=LinkTimer.CONNECT_DEADLINE), 10 * S)) is None
+    assert up().handle(TimerFired(name=LinkTimer.CONNECT_DEADLINE), 10 * S) == []
 
 
 def test_how_it_ends() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tocsin.core.machine import Effect, Received, Send, SetTimer, TimerFired
 from tocsin.core.replication import backup as module
-from tocsin.core.replication.backup import DROP, DROP_AFTER_US, Backup
+from tocsin.core.replication.backup import DROP_AFTER_US, Backup, BackupTimer
 from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare, WillsLeft
 from tocsin.model.publication import Publication
 from tocsin.wire.replication import (
@@ -197,12 +197,12 @@ def test_a_copy_is_dropped_some_time_after_nobody_needs_it() -> None:
     backing = Backing()
     backing.update(1, begin("a", NEAR))
     assert backing.hear(Dismiss("p", (0, 0, 1))) == [], "an older word than the copy"
-    assert backing.hear(Dismiss("p", FIRST)) == [SetTimer(name=DROP, delay_us=DROP_AFTER_US)]
+    assert backing.hear(Dismiss("p", FIRST)) == [SetTimer(name=BackupTimer.DROP, delay_us=DROP_AFTER_US)]
     backing.now_us = DROP_AFTER_US - 1
-    (again,) = backing.machine.handle(TimerFired(name=DROP), backing.now_us)
-    assert again == SetTimer(name=DROP, delay_us=1) and backing.clients() == {"a"}
+    (again,) = backing.machine.handle(TimerFired(name=BackupTimer.DROP), backing.now_us)
+    assert again == SetTimer(name=BackupTimer.DROP, delay_us=1) and backing.clients() == {"a"}
     backing.now_us += 1
-    assert backing.machine.handle(TimerFired(name=DROP), backing.now_us) == [
+    assert backing.machine.handle(TimerFired(name=BackupTimer.DROP), backing.now_us) == [
         Unprepare(primary="p", names=(NEAR,))
     ]
     assert backing.clients() == set() and backing.machine.statistics()["copied_bytes"] == 0
@@ -218,9 +218,9 @@ def test_a_copy_lasts_while_its_broker_goes_on_though_no_plan_is_known_that_want
             backing.update(number, begin("b"))
         else:
             backing.hear(Probe("p", FIRST, number))
-        backing.machine.handle(TimerFired(name=DROP), backing.now_us + 2)
+        backing.machine.handle(TimerFired(name=BackupTimer.DROP), backing.now_us + 2)
         assert backing.clients() == {"a", "b"}, heard
-    backing.machine.handle(TimerFired(name=DROP), backing.now_us + DROP_AFTER_US)
+    backing.machine.handle(TimerFired(name=BackupTimer.DROP), backing.now_us + DROP_AFTER_US)
     assert backing.clients() == set(), "nothing more was heard"
 
 
@@ -229,10 +229,10 @@ def test_a_copy_is_kept_while_this_broker_stands_in() -> None:
     backing.update(1, begin("a"))
     backing.machine.handle(Kept(primary="p"), 0)
     backing.machine.handle(PrimariesSet(primaries=()), 0)
-    assert backing.machine.handle(TimerFired(name=DROP), DROP_AFTER_US) == []
+    assert backing.machine.handle(TimerFired(name=BackupTimer.DROP), DROP_AFTER_US) == []
     assert backing.clients() == {"a"}
     backing.machine.handle(Forgotten(primary="p"), DROP_AFTER_US)
-    backing.machine.handle(TimerFired(name=DROP), 2 * DROP_AFTER_US)
+    backing.machine.handle(TimerFired(name=BackupTimer.DROP), 2 * DROP_AFTER_US)
     assert backing.clients() == set()
     assert backing.machine.handle(Forgotten(primary="p"), 0) == []
 

@@ -11,17 +11,12 @@ from tocsin.core.machine import CancelTimer, Effect, Event, Received, Say, Send,
 from tocsin.core.replication.backup import DROP_AFTER_US
 from tocsin.core.replication.position_scan import SCAN_SLICE
 from tocsin.core.replication.primary import (
-    BEGUN,
-    FLUSH,
     LOOK_US,
-    PROBE,
-    RESEND,
     RESEND_MAX_US,
     RESEND_US,
-    SCAN,
-    WAIT,
     YOUNGER_US,
     Primary,
+    PrimaryTimer,
 )
 from tocsin.core.replication.recipient import NAMES_MAX, UPDATE_MAX_BYTES, WILL_MAX_BYTES
 from tocsin.core.replication.signals import Altered, Awaited, BackupsSet, Came, Policy, Released
@@ -76,7 +71,7 @@ class Told:
 
     def update(self) -> Update:
         """The one that is sent now."""
-        self.fire(FLUSH)
+        self.fire(PrimaryTimer.FLUSH)
         (update,) = self.sent(Update)
         return update
 
@@ -94,7 +89,7 @@ class Told:
     def settled(self) -> None:
         """Everything that is known is at the backup."""
         while True:
-            self.fire(FLUSH)
+            self.fire(PrimaryTimer.FLUSH)
             updates = self.sent(Update)
             if not updates:
                 return
@@ -142,7 +137,7 @@ def test_what_changes_while_an_update_is_under_way_is_one_delta_of_the_next() ->
     for number in range(50):
         told.state.options["a"][f"t{number % 5}"] = Option(since=number)
         told.tell(Altered(client="a", names=(f"t{number % 5}",)))
-    told.fire(FLUSH)
+    told.fire(PrimaryTimer.FLUSH)
     assert told.sent(Update) == []
     told.answer(first)
     (second,) = told.sent(Update)
@@ -156,7 +151,7 @@ def test_an_update_is_bounded_and_a_client_with_more_is_sent_in_several() -> Non
     told.state.options["a"] = {f"{number:0>200}": Option() for number in range(2_000)}
     known: dict[str, Option | None] = {}
     updates = 0
-    told.fire(FLUSH)
+    told.fire(PrimaryTimer.FLUSH)
     while sent := told.sent(Update):
         (update,) = sent
         updates += 1
@@ -194,18 +189,18 @@ def test_an_update_is_repeated_ever_more_seldom_until_it_is_answered() -> None:
     update = told.update()
     delays = []
     for _ in range(8):
-        effects = told.fire(RESEND + "local")
+        effects = told.fire(PrimaryTimer.RESEND_LOCAL)
         assert told.sent(Update) == [update]
         delays += [each.delay_us for each in effects if isinstance(each, SetTimer)]
     assert delays[0] == 2 * RESEND_US and delays[-1] == RESEND_MAX_US
-    assert CancelTimer(name=RESEND + "local") in told.answer(update)
+    assert CancelTimer(name=PrimaryTimer.RESEND_LOCAL) in told.answer(update)
 
 
 def test_who_waits_is_released_when_both_have_it() -> None:
     told = Told(remote="s")
     told.come("a")
     told.tell(Awaited(client="a", ticket=1))
-    told.fire(FLUSH)
+    told.fire(PrimaryTimer.FLUSH)
     to_local, to_remote = told.sent(Update)
     assert released(told.answer(to_local)) == []
     assert released(told.answer(to_local)) == []  # a repeated answer counts once
@@ -230,11 +225,11 @@ def test_a_backup_that_is_late_is_degraded_and_nobody_waits_for_it_until_it_has_
     told.settled()
     told.come("a")
     told.tell(Awaited(client="a", ticket=1))
-    told.fire(FLUSH)
+    told.fire(PrimaryTimer.FLUSH)
     to_local, _ = told.sent(Update)
     told.answer(to_local)
     told.now_us = POLICY.wait_us
-    effects = told.fire(WAIT)
+    effects = told.fire(PrimaryTimer.WAIT)
     assert released(effects) == [Released(tickets=(1,), synced=False)]
     assert [each.level for each in effects if isinstance(each, Say)] == ["warning"]
     assert told.machine.problems() == ["remote backup s"]
@@ -246,10 +241,10 @@ def test_a_backup_that_is_late_is_degraded_and_nobody_waits_for_it_until_it_has_
     told.state.options["a"]["x"] = Option()
     told.tell(Altered(client="a", names=("x",)))
     told.tell(Awaited(client="a", ticket=2))
-    (update,) = told.fire(FLUSH)[:1]
+    (update,) = told.fire(PrimaryTimer.FLUSH)[:1]
     assert isinstance(update, Send) and isinstance(update.message, Update)
     assert released(told.answer(update.message)) == [Released(tickets=(2,), synced=False)]
-    told.fire(RESEND + "remote")
+    told.fire(PrimaryTimer.RESEND_REMOTE)
     while late := told.sent(Update):
         told.answer(late[-1], "s")
     assert told.machine.problems() == []
@@ -258,13 +253,13 @@ def test_a_backup_that_is_late_is_degraded_and_nobody_waits_for_it_until_it_has_
 def test_a_silent_backup_is_found_though_nothing_happens() -> None:
     told = Told()
     told.settled()
-    told.fire(PROBE)
+    told.fire(PrimaryTimer.PROBE)
     (probe,) = told.sent(Probe)
     told.hear(Applied("n", probe.stream, probe.number))
-    told.fire(PROBE)
+    told.fire(PrimaryTimer.PROBE)
     told.now_us += POLICY.wait_us
     assert told.machine.problems() == []
-    told.fire(PROBE)
+    told.fire(PrimaryTimer.PROBE)
     assert told.machine.problems() == ["local backup n"]
     told.hear(Applied("n", probe.stream, probe.number))
     assert told.machine.problems() == []
@@ -294,12 +289,12 @@ def test_one_that_knows_a_younger_process_is_written_to_later_by_a_younger_one()
     told.come("a")
     update = told.update()
     effects = told.hear(Declined("n", update.stream, (3, 9, 4)))
-    assert SetTimer(name=RESEND + "local", delay_us=YOUNGER_US) in effects
+    assert SetTimer(name=PrimaryTimer.RESEND_LOCAL, delay_us=YOUNGER_US) in effects
     assert told.machine.problems() == ["local backup n"]
     told.come("b")
-    told.fire(FLUSH)
+    told.fire(PrimaryTimer.FLUSH)
     assert told.sent(Update) == []
-    told.fire(RESEND + "local")
+    told.fire(PrimaryTimer.RESEND_LOCAL)
     (anew,) = told.sent(Update)
     assert anew.stream[:2] == (3, 10) and len(anew.deltas) == 2
 
@@ -314,7 +309,10 @@ def test_a_plan_that_is_repeated_changes_nothing_and_another_dismisses() -> None
     assert dismissed.stream == (0, 5, 1)
     assert told.update().stream[0] == 3
     effects = told.tell(BackupsSet(local=None, remote=None, epoch=4))
-    assert {each.name for each in effects if isinstance(each, CancelTimer)} >= {SCAN, PROBE}
+    assert {each.name for each in effects if isinstance(each, CancelTimer)} >= {
+        PrimaryTimer.SCAN,
+        PrimaryTimer.PROBE,
+    }
     assert len(told.sent(Dismiss)) == 2
 
 
@@ -330,15 +328,15 @@ def test_positions_go_with_every_period() -> None:
     told.come("b")
     told.settled()
     moved(told, "a")
-    assert SetTimer(name=SCAN, delay_us=POLICY.period_us) in told.fire(SCAN)
+    assert SetTimer(name=PrimaryTimer.SCAN, delay_us=POLICY.period_us) in told.fire(PrimaryTimer.SCAN)
     assert told.machine.statistics()["positions_out_of_sync"] == 1
     update = told.update()
     assert update.deltas == (Delta("a", positions=Positions(1)),)
     assert told.machine.statistics()["positions_out_of_sync"] == 1
     told.answer(update)
     assert told.machine.statistics()["positions_out_of_sync"] == 0
-    told.fire(SCAN)
-    told.fire(FLUSH)
+    told.fire(PrimaryTimer.SCAN)
+    told.fire(PrimaryTimer.FLUSH)
     assert told.sent(Update) == []
 
 
@@ -348,13 +346,13 @@ def test_by_threshold_positions_go_when_enough_differ() -> None:
         told.come(client)
     told.settled()
     moved(told, "a", "b")
-    effects = told.fire(SCAN)
+    effects = told.fire(PrimaryTimer.SCAN)
     assert [each.delay_us for each in effects if isinstance(each, SetTimer)] == [LOOK_US]
     assert told.machine.statistics()["positions_out_of_sync"] == 2
-    told.fire(FLUSH)
+    told.fire(PrimaryTimer.FLUSH)
     assert told.sent(Update) == []
     moved(told, "b", "c")
-    told.fire(SCAN)
+    told.fire(PrimaryTimer.SCAN)
     assert {each.client: each.positions for each in told.update().deltas} == {
         "a": Positions(1),
         "b": Positions(2),
@@ -368,9 +366,9 @@ def test_many_clients_are_looked_at_a_slice_at_a_time() -> None:
         told.state.heads[f"c{number}"] = Head(True)
         told.state.options[f"c{number}"] = {}
         moved(told, f"c{number}")
-    told.fire(SCAN)
+    told.fire(PrimaryTimer.SCAN)
     assert told.machine.statistics()["positions_out_of_sync"] == SCAN_SLICE
-    told.fire(SCAN)
+    told.fire(PrimaryTimer.SCAN)
     assert len(told.machine._scan.told) == SCAN_SLICE + 1
     for client in tuple(told.state.heads):
         del told.state.heads[client]
@@ -385,7 +383,7 @@ def test_a_backup_that_keeps_up_with_what_never_ends_is_degraded_no_longer() -> 
     told.tell(Altered(client="a"))
     late = told.update()
     told.now_us += POLICY.wait_us
-    told.fire(RESEND + "local")
+    told.fire(PrimaryTimer.RESEND_LOCAL)
     assert told.machine.problems() == ["local backup n"]
     told.tell(Altered(client="a"))
     told.answer(late)
@@ -413,10 +411,12 @@ def test_a_process_that_begins_says_so_to_all_for_longer_than_former_backups_kee
     machine = Primary(PRIMARY, State(), POLICY, ("x", PRIMARY, "y"))
     effects = machine.handle(Started(incarnation=5), 0)
     said = waited_us = 0
-    while timers := [each for each in effects if isinstance(each, SetTimer) and each.name == BEGUN]:
+    while timers := [
+        each for each in effects if isinstance(each, SetTimer) and each.name == PrimaryTimer.BEGUN
+    ]:
         assert begun(effects) == [("broker/x", 5), ("broker/y", 5)]
         said, waited_us = said + 1, waited_us + timers[0].delay_us
-        effects = machine.handle(TimerFired(name=BEGUN), waited_us)
+        effects = machine.handle(TimerFired(name=PrimaryTimer.BEGUN), waited_us)
     assert said == 6 and waited_us >= DROP_AFTER_US
 
 

@@ -34,7 +34,7 @@ from tests.unit.core.sessions import (
 )
 from tocsin.core.filters import SharedFilter
 from tocsin.core.filters import TopicFilter as Topics
-from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.signals import (
     Close,
     Commit,

@@ -36,7 +36,7 @@ from tests.unit.core.sessions import (
     sent,
 )
 from tocsin.core.machine import Effect, Event, IllegalEvent, SetTimer, TimerFired
-from tocsin.core.session.machine import KEEP_ALIVE, Session
+from tocsin.core.session.machine import Session, SessionTimer
 from tocsin.core.session.signals import (
     Authenticated,
     Close,
@@ -70,12 +70,12 @@ def test_a_ping_is_answered(version: Version) -> None:
 def test_a_client_may_be_silent_for_one_and_a_half_keep_alives() -> None:
     session = connected(keep_alive=10, will=WILL)
     session.heard(4 * S)
-    again = session.handle(TimerFired(name=KEEP_ALIVE), 15 * S)
-    assert again == [SetTimer(name=KEEP_ALIVE, delay_us=4 * S)]
+    again = session.handle(TimerFired(name=SessionTimer.KEEP_ALIVE), 15 * S)
+    assert again == [SetTimer(name=SessionTimer.KEEP_ALIVE, delay_us=4 * S)]
     assert arrive(session, PingReqPacket(), now_us=18 * S)
-    again = session.handle(TimerFired(name=KEEP_ALIVE), 19 * S)
-    assert again == [SetTimer(name=KEEP_ALIVE, delay_us=14 * S)]
-    effects = session.handle(TimerFired(name=KEEP_ALIVE), 33 * S)
+    again = session.handle(TimerFired(name=SessionTimer.KEEP_ALIVE), 19 * S)
+    assert again == [SetTimer(name=SessionTimer.KEEP_ALIVE, delay_us=14 * S)]
+    effects = session.handle(TimerFired(name=SessionTimer.KEEP_ALIVE), 33 * S)
     assert kinds(effects) == [SendPacket, Publish, Close]
     assert int(sent(effects).reason_code) == 0x8D
 

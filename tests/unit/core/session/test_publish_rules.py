@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mqtt5 import PublishPacket
 
 from tocsin.core.session import publish_rules as module
-from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.publish_rules import Publishing
 from tocsin.errors import WireError
 from tocsin.wire.topics import ONE_PREFIX, TopicInvalid, check_topic

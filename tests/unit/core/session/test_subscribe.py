@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mqtt5 import QoS, SubscribePacket, TopicFilter, UnsubscribePacket
 
 from tocsin.core.filters import SharedFilter
-from tocsin.core.session.handshake import SessionLimits
+from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.signals import Unsubscribe
 from tocsin.core.session.subscribe import STORED_BYTES, Subscriptions
 

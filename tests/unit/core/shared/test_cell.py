@@ -6,7 +6,8 @@ import pytest
 
 from tests.unit.core.attended import one
 from tocsin.core.machine import DeleteKey, Effect, GetKey, PutKey, Say, SetTimer, Stored, StoreFailed
-from tocsin.core.shared.cell import CELL_AGAIN, GET, PUT, GroupCell
+from tocsin.core.shared.cell import GET, PUT, GroupCell
+from tocsin.core.shared.signals import SharingTimer
 from tocsin.core.shared.stored_group import Member, StoredGroup, encode_group, group_key
 from tocsin.errors import Conflict, OutcomeUnknown, StoreUnavailable, TocsinError
 from tocsin.ports import Cell, Change
@@ -95,7 +96,7 @@ def test_a_write_that_failed_is_looked_for_after_a_while_and_repeated_with_the_s
     cell = known_at(7)
     first = cell.write(group(2), TTL_US)
     effects = failed(cell, error)
-    assert one(effects, SetTimer).name == CELL_AGAIN
+    assert one(effects, SetTimer).name == SharingTimer.CELL_AGAIN
     assert one(effects, Say).level == "warning"
     assert cell.busy
     one(cell.again(), GetKey)
@@ -165,7 +166,7 @@ def test_what_cannot_be_read_stays_as_it_is_and_is_looked_at_again(value: bytes)
     known, effects = cell.stored(Stored(request=GET, value=Cell(KEY, value, 7)))
     assert not known and not cell.known and cell.busy, "so that nobody writes it"
     assert one(effects, Say).level == "error" and cell.problem
-    assert one(effects, SetTimer).name == CELL_AGAIN
+    assert one(effects, SetTimer).name == SharingTimer.CELL_AGAIN
     (asked,) = cell.again()
     assert isinstance(asked, GetKey)
     assert cell.stored(Stored(request=GET, value=cell_of(1, 8))) == (True, [])

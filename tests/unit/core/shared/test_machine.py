@@ -28,12 +28,7 @@ from tocsin.core.machine import (
     TimerFired,
 )
 from tocsin.core.shared.broker_runs import LIFE
-from tocsin.core.shared.cell import CELL_AGAIN, GET
-from tocsin.core.shared.machine import (
-    GRACE,
-    LOOK,
-    SETTLE_SOON,
-)
+from tocsin.core.shared.cell import GET
 from tocsin.core.shared.signals import (
     Arrived,
     Forget,
@@ -46,6 +41,7 @@ from tocsin.core.shared.signals import (
     RoomMade,
     SessionOver,
     Settle,
+    SharingTimer,
     Turned,
     Vanished,
 )
@@ -186,14 +182,14 @@ def test_who_unsubscribes_and_subscribes_again_stays_a_member() -> None:
 def test_members_of_a_broker_that_is_gone_are_away_when_the_store_says_so() -> None:
     group = with_other(claims={"far": (Claim(1, 9, 1), Claim(2, 8, 2))}, next_=3)
     broker = joined(group=group, tail=2)
-    assert not of(broker.tell(TimerFired(name=LOOK)), GetKey)
+    assert not of(broker.tell(TimerFired(name=SharingTimer.LOOK)), GetKey)
     broker.dead.add(OTHER)
-    asked = one(broker.tell(TimerFired(name=LOOK)), GetKey)
+    asked = one(broker.tell(TimerFired(name=SharingTimer.LOOK)), GetKey)
     assert asked.key == "life.o"
-    assert not of(broker.tell(TimerFired(name=LOOK)), GetKey), "it is being asked"
+    assert not of(broker.tell(TimerFired(name=SharingTimer.LOOK)), GetKey), "it is being asked"
     alive = Cell("life.o", OTHER.encode(), 3)
     assert broker.tell(Stored(request=LIFE + OTHER, value=alive)) == []
-    broker.tell(TimerFired(name=LOOK))
+    broker.tell(TimerFired(name=SharingTimer.LOOK))
     broker.answer(broker.tell(Stored(request=LIFE + OTHER, value=None)))
     assert not broker.group.members["far"].life
     assert (broker.group.free, broker.group.claims) == ({1: ()}, {"far": (Claim(2, 8, 2),)})
@@ -202,15 +198,17 @@ def test_members_of_a_broker_that_is_gone_are_away_when_the_store_says_so() -> N
 def test_a_broker_that_began_a_new_life_has_ended_the_last() -> None:
     broker = joined(group=with_other())
     broker.dead.add(OTHER)
-    broker.tell(TimerFired(name=LOOK))
+    broker.tell(TimerFired(name=SharingTimer.LOOK))
     broker.answer(broker.tell(Stored(request=LIFE + OTHER, value=Cell("life.o", b"o.2", 3))))
     assert not broker.group.members["far"].life
 
 
 def test_who_was_taken_for_dead_and_is_not_joins_again_and_keeps_what_is_at_qos_2() -> None:
     broker = joined(group=with_other(), tail=0)
-    broker.answer([*arrive(broker, matched(1), matched(2, 2)), *broker.tell(TimerFired(name=GRACE))])
-    broker.answer(broker.tell(TimerFired(name=GRACE)))
+    broker.answer(
+        [*arrive(broker, matched(1), matched(2, 2)), *broker.tell(TimerFired(name=SharingTimer.GRACE))]
+    )
+    broker.answer(broker.tell(TimerFired(name=SharingTimer.GRACE)))
     assert len(broker.group.claims["c"]) == 2
     away = Member("s", 1, "", 60, 1 << 40)
     held = tuple(claim for claim in broker.group.claims["c"] if claim.qos == 2)
@@ -221,7 +219,7 @@ def test_who_was_taken_for_dead_and_is_not_joins_again_and_keeps_what_is_at_qos_
     assert not of(said, Joined), "the client knows that it is a member"
     assert one(said, Forget).packet_ids == (freed.packet_id,)
     broker.tell(Settle(client="c", position=held[0].position))
-    broker.answer(broker.tell(TimerFired(name=SETTLE_SOON)))
+    broker.answer(broker.tell(TimerFired(name=SharingTimer.SETTLE_SOON)))
     assert all(claim.qos == 1 for claim in broker.group.claims.get("c", ()))
 
 
@@ -230,9 +228,9 @@ def test_who_was_taken_for_dead_and_is_not_joins_again_and_keeps_what_is_at_qos_
 
 def test_the_cell_is_refreshed_before_it_expires() -> None:
     broker = joined()
-    assert not of(broker.tell(TimerFired(name=LOOK)), PutKey)
+    assert not of(broker.tell(TimerFired(name=SharingTimer.LOOK)), PutKey)
     broker.now_us += (90_000_000 + KEEP_US) // 3 + 1
-    assert of(broker.tell(TimerFired(name=LOOK)), PutKey)
+    assert of(broker.tell(TimerFired(name=SharingTimer.LOOK)), PutKey)
 
 
 def test_after_a_gap_in_the_watch_the_cell_is_read() -> None:
@@ -249,7 +247,7 @@ def test_nothing_is_asked_for_when_it_has_vanished() -> None:
         RoomMade(),
         Arrived(matched=matched(1)),
         OutOfSight(),
-        TimerFired(name=LOOK),
+        TimerFired(name=SharingTimer.LOOK),
         Stored(request=GET),
         PartRead(matched=[], next=1, tail=1),
     ):
@@ -282,15 +280,15 @@ def test_members_that_there_are_stay_when_the_store_has_no_room_for_another() ->
     assert not of(said, Vanished) and sorted(broker.group.members) == ["c"]
     claimed = arrive(broker, matched(1))
     again = broker.tell(full(claimed))
-    assert not of(again, Turned) and one(again, SetTimer).name == CELL_AGAIN  # the message waits
-    assert of(broker.answer(broker.tell(TimerFired(name=CELL_AGAIN))), Give)
+    assert not of(again, Turned) and one(again, SetTimer).name == SharingTimer.CELL_AGAIN  # the message waits
+    assert of(broker.answer(broker.tell(TimerFired(name=SharingTimer.CELL_AGAIN))), Give)
 
 
 def test_a_member_whose_write_may_have_happened_before_the_store_was_full_is_no_member_in_the_end() -> None:
     broker = joined("c")
     put = one(broker.join("d"), PutKey)
     broker.tell(StoreFailed(request=put.request, error=OutcomeUnknown("put", 1.0)))
-    looked = broker.tell(TimerFired(name=CELL_AGAIN))
+    looked = broker.tell(TimerFired(name=SharingTimer.CELL_AGAIN))
     tried = broker.tell(Stored(request=one(looked, GetKey).request, value=broker.cell))
     assert one(broker.tell(full(tried)), Turned).client == "d"
     broker.answer([put])  # the first try takes effect after all

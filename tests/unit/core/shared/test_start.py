@@ -9,7 +9,6 @@ from tests.unit.core.attended import of, one
 from tests.unit.core.one_sharer import NAME, OTHER, OWN, Broker, arrive, joined, matched
 from tocsin.core.machine import DeleteKey, GetKey, PutKey, SetTimer, Stored, TimerFired, Watched
 from tocsin.core.shared.cell import PUT
-from tocsin.core.shared.machine import READ_AGAIN
 from tocsin.core.shared.signals import (
     Bereft,
     EndFound,
@@ -19,6 +18,7 @@ from tocsin.core.shared.signals import (
     Joined,
     Leave,
     Quit,
+    SharingTimer,
     Vanished,
 )
 from tocsin.core.shared.start import Beginning
@@ -110,9 +110,9 @@ def test_what_was_asked_for_an_earlier_cell_does_not_count() -> None:
 def test_a_log_that_does_not_say_where_it_ends_is_asked_again() -> None:
     broker, asked = made()
     effects = broker.tell(EndUnknown(revision=asked.revision))
-    assert one(effects, SetTimer).name == READ_AGAIN
+    assert one(effects, SetTimer).name == SharingTimer.READ_AGAIN
     assert broker.tell(EndUnknown(revision=asked.revision)) == [], "of a question that was given up"
-    effects = broker.tell(TimerFired(name=READ_AGAIN))
+    effects = broker.tell(TimerFired(name=SharingTimer.READ_AGAIN))
     assert of(broker.answer(effects), Joined)
 
 

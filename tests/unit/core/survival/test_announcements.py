@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from tocsin.core.access.ownership import Claim
 from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, TimerFired
 from tocsin.core.survival.announcements import (
-    FORGET,
     FORGET_US,
-    TELL,
     TELL_US,
     Announcements,
+    AnnouncementTimer,
     Arrival,
     BeganAnew,
     ClientCame,
@@ -46,12 +45,12 @@ class Broker:
 
 def test_the_first_client_is_told_of_at_once_and_the_next_ones_together_a_moment_later() -> None:
     broker = Broker()
-    assert broker.lets_in("a") == [SetTimer(name=TELL, delay_us=0)]
-    assert broker.fires(TELL) == [TellOthers(arrivals=(arrival("a"),))]
+    assert broker.lets_in("a") == [SetTimer(name=AnnouncementTimer.TELL, delay_us=0)]
+    assert broker.fires(AnnouncementTimer.TELL) == [TellOthers(arrivals=(arrival("a"),))]
     broker.now_us += 500
-    assert broker.lets_in("b") == [SetTimer(name=TELL, delay_us=TELL_US - 500)]
+    assert broker.lets_in("b") == [SetTimer(name=AnnouncementTimer.TELL, delay_us=TELL_US - 500)]
     assert broker.lets_in("c") == [], "the timer runs"
-    assert broker.fires(TELL) == [TellOthers(arrivals=(arrival("b"), arrival("c")))]
+    assert broker.fires(AnnouncementTimer.TELL) == [TellOthers(arrivals=(arrival("b"), arrival("c")))]
 
 
 def test_nobody_is_told_of_a_client_that_only_knocked_or_has_gone_again() -> None:
@@ -59,7 +58,7 @@ def test_nobody_is_told_of_a_client_that_only_knocked_or_has_gone_again() -> Non
     broker.post(ClientCame(client="knocks", at_us=5))
     broker.lets_in("goes")
     broker.post(ClientWent(client="goes"))
-    assert broker.fires(TELL) == []
+    assert broker.fires(AnnouncementTimer.TELL) == []
 
 
 def test_a_word_counts_if_its_client_came_there_after_it_came_here() -> None:
@@ -74,10 +73,14 @@ def test_a_word_counts_if_its_client_came_there_after_it_came_here() -> None:
 
 def test_old_sessions_of_the_same_moment_are_one_lot() -> None:
     broker = Broker()
-    assert broker.post(BeganAnew(client="a", owner="ann")) == [SetTimer(name=FORGET, delay_us=FORGET_US)]
+    assert broker.post(BeganAnew(client="a", owner="ann")) == [
+        SetTimer(name=AnnouncementTimer.FORGET, delay_us=FORGET_US)
+    ]
     assert broker.post(BeganAnew(client="b", owner="")) == []
     assert broker.machine.is_waiting("a") and broker.machine.lot_of("a") is None
-    assert broker.fires(FORGET) == [ForgetLot(number=1, owners={"a": "ann", "b": ""}, after=())]
+    assert broker.fires(AnnouncementTimer.FORGET) == [
+        ForgetLot(number=1, owners={"a": "ann", "b": ""}, after=())
+    ]
     assert not broker.machine.is_waiting("a") and broker.machine.lot_of("a") == 1
     broker.post(LotForgotten(number=1))
     assert broker.machine.lot_of("a") is None
@@ -89,7 +92,7 @@ def test_a_client_that_begins_anew_twice_is_settled_with_its_second_lot_and_that
     broker = Broker()
     broker.post(BeganAnew(client="a", owner=""))
     assert broker.post(ForgetNow()) == [
-        CancelTimer(name=FORGET),
+        CancelTimer(name=AnnouncementTimer.FORGET),
         ForgetLot(number=1, owners={"a": ""}, after=()),
     ]
     broker.post(BeganAnew(client="a", owner=""))
@@ -99,7 +102,7 @@ def test_a_client_that_begins_anew_twice_is_settled_with_its_second_lot_and_that
     assert broker.machine.lot_of("a") == 2, "the first one is not enough"
     broker.post(LotForgotten(number=2))
     assert broker.machine.lot_of("a") is None
-    assert broker.post(ForgetNow()) == [CancelTimer(name=FORGET)], "nothing is left"
+    assert broker.post(ForgetNow()) == [CancelTimer(name=AnnouncementTimer.FORGET)], "nothing is left"
 
 
 clients = st.sampled_from("abc")
@@ -135,7 +138,7 @@ def test_in_any_order_who_is_here_is_told_of_once_and_lots_with_a_client_in_comm
             case "anew":
                 effects = broker.post(BeganAnew(client=client, owner=""))
             case "tell":
-                effects = broker.fires(TELL)
+                effects = broker.fires(AnnouncementTimer.TELL)
                 told = [each.claim.client for one in effects for each in one.arrivals]  # type: ignore[attr-defined]
                 assert told == untold
                 untold = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -10,8 +12,33 @@ from hypothesis import strategies as st
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.window import Progress
 from tocsin.core.forwarding.table import Subscription
+from tocsin.core.machine import Effect, Event, SetTimer, TimerFired
 from tocsin.core.replication.gamma import ClientSnapshot
-from tocsin.core.survival.provisional import Record, admit, recorded, settle
+from tocsin.core.survival.provisional import (
+    AT_ONCE,
+    TRIES,
+    AskAnew,
+    AskedAnew,
+    ClientCame,
+    ClientWent,
+    HurryClients,
+    LeaderHeard,
+    LeaderLost,
+    LookAtStore,
+    Outcome,
+    ProvisionalService,
+    ProvisionalState,
+    ProvisionalTimer,
+    Record,
+    SessionServed,
+    SessionSettled,
+    SettleSession,
+    SettlingOver,
+    StoreLooked,
+    admit,
+    recorded,
+    settle,
+)
 from tocsin.wire.replication import Head, Positions
 
 OLD, NEW = {"old": Subscription(qos=1)}, {"new": Subscription(qos=1)}
@@ -130,3 +157,189 @@ def test_nothing_is_written_over_a_cell_that_was_taken_since(
     if isinstance(found, StoredSession):
         assert found.epoch == (1 if cell is None else cell.epoch + 1)
         assert found.broker == "" and found.subscriptions == NEW
+
+
+# ── when it begins and ends ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Service:
+    """One broker's provisional service, and what it asks for."""
+
+    def __init__(self) -> None:
+        self.machine = ProvisionalService()
+        self.timers: set[str] = set()
+
+    def tell(self, *events: Event) -> list[Effect]:
+        effects: list[Effect] = []
+        for event in events:
+            effects += self.machine.handle(event, 0)
+        self.timers.update(each.name for each in effects if isinstance(each, SetTimer))
+        return effects
+
+    def fire(self, name: str) -> list[Effect]:
+        self.timers.remove(name)
+        return self.tell(TimerFired(name=name))
+
+    def cut(self) -> list[Effect]:
+        return self.tell(LeaderLost(), StoreLooked(reached=False))
+
+    def heal(self) -> list[Effect]:
+        self.fire(ProvisionalTimer.LOOK)
+        return self.tell(StoreLooked(reached=True))
+
+    def serve(self, client: str, *, here: bool = False) -> Record:
+        record = msgspec.structs.replace(KNOWN, client=client)
+        self.tell(SessionServed(record=record))
+        if here:
+            self.tell(ClientCame(client=client, delivery=client))
+        return record
+
+    def leave(self, record: Record) -> Record:
+        """The client of a record goes, and leaves another subscription."""
+        left = msgspec.structs.replace(record, subscriptions=NEW)
+        self.tell(ClientWent(delivery=record.client, record=left, provisional=True))
+        return left
+
+    @property
+    def again(self) -> list[str]:
+        """The timers of records that are to be tried again."""
+        return [each for each in self.timers if each != ProvisionalTimer.LOOK]
+
+    def answer(self, effects: list[Effect]) -> list[Effect]:
+        """Clients that are to come anew are asked, and stay."""
+        asked = [AskedAnew(client=each.client) for each in effects if isinstance(each, AskAnew)]
+        return [*effects, *self.tell(*asked)]
+
+    def settled(self, client: str, outcome: Outcome = "written") -> list[Effect]:
+        return self.tell(SessionSettled(client=client, outcome=outcome))
+
+
+Kind = TypeVar("Kind", bound=Effect)
+
+
+def of(effects: list[Effect], kind: type[Kind]) -> list[Kind]:
+    return [each for each in effects if isinstance(each, kind)]
+
+
+def test_the_store_is_looked_at_while_no_leader_is_heard_and_clients_are_hurried_when_it_is_away() -> None:
+    service = Service()
+    assert of(service.tell(LeaderLost()), LookAtStore)
+    assert not of(service.tell(StoreLooked(reached=True)), HurryClients)
+    assert of(service.fire(ProvisionalTimer.LOOK), LookAtStore)
+    assert of(service.tell(StoreLooked(reached=False)), HurryClients)
+    service.tell(LeaderHeard())
+    assert service.machine.cut_off, "the store has not answered"
+    assert of(service.heal(), SetTimer)
+    assert service.machine.state == ProvisionalState.JOINED
+    assert service.fire(ProvisionalTimer.LOOK) == [], "it is looked at no longer"
+
+
+def test_a_client_that_is_here_comes_anew_before_its_record_is_settled_with_what_it_leaves() -> None:
+    for leader_first in (True, False):
+        service = Service()
+        service.cut()
+        record = service.serve("c", here=True)
+        if leader_first:
+            service.tell(LeaderHeard())
+        effects = service.heal()
+        assert of(effects, AskAnew) == [AskAnew(client="c")] and not of(effects, SettleSession)
+        left = service.leave(record)
+        assert service.tell(AskedAnew(client="c")) == [SettleSession(record=left, here=True)]
+        assert service.machine.settles("c") and not service.machine.here
+        assert of(service.settled("c"), SettlingOver) and not service.machine.busy
+
+
+def test_records_are_settled_a_few_at_a_time_and_change_while_they_wait() -> None:
+    service = Service()
+    service.cut()
+    records = [service.serve(f"c{number}", here=number == AT_ONCE) for number in range(AT_ONCE + 1)]
+    assert len(of(service.heal(), SettleSession)) == AT_ONCE
+    left = service.leave(records[-1])
+    effects = service.settled("c0")
+    assert of(effects, SettleSession) == [SettleSession(record=left, here=False)]
+
+
+def test_a_record_that_the_store_does_not_take_waits_until_it_is_back_once_more() -> None:
+    service = Service()
+    service.cut()
+    record = service.serve("c")
+    service.heal()
+    for _ in range(TRIES - 1):
+        service.settled("c", "failed")
+        assert of(service.fire(ProvisionalTimer.AGAIN.of("c")), SettleSession)
+    assert of(service.settled("c", "failed"), SettlingOver)
+    assert service.machine.records == {"c": record} and not service.machine.busy
+    assert (service.machine.settled, service.machine.let_go) == (0, 0)
+
+
+def test_what_is_not_begun_when_the_store_goes_away_again_waits_for_its_return() -> None:
+    service = Service()
+    service.cut()
+    for number in range(AT_ONCE + 1):
+        service.serve(f"c{number}")
+    service.heal()
+    service.fire(ProvisionalTimer.LOOK)
+    effects = service.tell(StoreLooked(reached=False))
+    assert of(effects, SettlingOver) == [SettlingOver(client=f"c{AT_ONCE}")]
+    assert set(service.machine.records) == {f"c{AT_ONCE}"}
+
+
+def test_a_stored_session_of_a_client_that_leaves_is_known_only_while_no_leader_is_heard() -> None:
+    service = Service()
+    went = ClientWent(delivery="c", record=KNOWN, provisional=False)
+    service.tell(went)
+    assert not service.machine.records
+    service.tell(LeaderLost(), went)
+    assert service.machine.records == {"c": KNOWN}
+    service.tell(LeaderHeard(), StoreLooked(reached=True))
+    service.fire(ProvisionalTimer.LOOK)
+    assert not service.machine.records, "the store was there all the time"
+
+
+happenings = st.lists(
+    st.sampled_from(
+        ["lost", "heard", "reached", "missed", "fire", "serve", "come", "go", "settled", "failed"]
+    ),
+    max_size=60,
+)
+
+
+@given(happenings)
+def test_two_flags_say_the_same_and_nobody_waits_for_ever(script: list[str]) -> None:
+    service, severed, cut_off, asked = Service(), False, False, list[SettleSession]()
+    looking = False
+    for number, what in enumerate(script):
+        client = f"c{number % 3}"
+        record, effects = msgspec.structs.replace(KNOWN, client=client), list[Effect]()
+        match what:
+            case "lost":
+                severed, effects = True, service.tell(LeaderLost())
+            case "heard":
+                severed, effects = False, service.tell(LeaderHeard())
+            case "reached" | "missed" if looking:
+                looking = False
+                cut_off = what == "missed" and (severed or cut_off)
+                effects = service.tell(StoreLooked(reached=what == "reached"))
+            case "fire" if service.timers:
+                effects = service.fire(min(service.timers))
+            case "serve" if cut_off:
+                effects = service.tell(SessionServed(record=record))
+            case "come" if cut_off:
+                effects = service.tell(ClientCame(client=client, delivery=client))
+            case "go":
+                effects = service.tell(ClientWent(delivery=client, record=record, provisional=True))
+            case "settled" | "failed" if asked:
+                outcome: Outcome = "written" if what == "settled" else "failed"
+                effects = service.settled(asked.pop(0).record.client, outcome)
+        effects = service.answer(effects)
+        looking = looking or bool(of(effects, LookAtStore))
+        asked += of(effects, SettleSession)
+        assert service.machine.cut_off == cut_off
+        assert severed == (service.machine.state in (ProvisionalState.SEVERED, ProvisionalState.CUT_OFF))
+    while asked or service.again:
+        for name in service.again:
+            asked += of(service.fire(name), SettleSession)
+        for each in asked:
+            effects = service.settled(each.record.client)
+            asked = [*asked[1:], *of(service.answer(effects), SettleSession)]
+    assert not service.machine.busy

@@ -16,7 +16,7 @@ from tocsin.pipeline.ingest.progress import ChannelProgress, Progress
 from tocsin.ports import Table
 from tocsin.store import process_lease as module
 from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.store.process_lease import KEY, Holder, Lease, LeaseLost, this_process
+from tocsin.store.process_lease import KEY, Holder, LeaseLost, ProcessLease, this_process
 
 PLACES = ChannelNames("net")
 
@@ -72,7 +72,7 @@ async def test_a_lease_is_one_processs_and_another_waits_for_its_end(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "POLL_S", 0.0)
-    first, second = Lease(table, "one"), Lease(table, "two")
+    first, second = ProcessLease(table, "one"), ProcessLease(table, "two")
     await first.acquire()
     waiting: list[str] = []
     task = asyncio.create_task(second.acquire(waiting.append))
@@ -86,13 +86,13 @@ async def test_a_lease_is_one_processs_and_another_waits_for_its_end(
 async def test_a_holder_on_this_machine_that_is_gone_is_not_waited_for(table: Table) -> None:
     gone = Holder("old", socket.gethostname(), os.getpid(), this_process("x").started_us - 1)
     await table.put(KEY, msgspec.json.encode(gone))
-    lease = Lease(table, "new")
+    lease = ProcessLease(table, "new")
     await asyncio.wait_for(lease.acquire(), 10)
 
 
 async def test_whoever_finds_anothers_name_in_it_stops(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RENEW_S", 0.0)
-    lease = Lease(table, "one")
+    lease = ProcessLease(table, "one")
     await lease.acquire()
     keeping = asyncio.create_task(lease.keep())
     for _ in range(10):
@@ -107,7 +107,7 @@ async def test_a_lease_that_ran_out_unnoticed_is_taken_again(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RENEW_S", 0.0)
-    lease = Lease(table, "one")
+    lease = ProcessLease(table, "one")
     await lease.acquire()
     await table.delete(KEY)
     keeping = asyncio.create_task(lease.keep())

@@ -18,7 +18,6 @@ from tocsin.core.machine import Effect, Event
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.wire.commands import Promoted
 
-PLAN: Final = "plan"  # the timer's name
 LOOK_US: Final = 500_000
 SETTLE_US: Final = 1_000_000
 AGAIN_US: Final = 60_000_000

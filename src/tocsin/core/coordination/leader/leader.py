@@ -21,18 +21,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tocsin.core.coordination.leader.backup_planning import (
-    LOOK_US,
-    PLAN,
-    PlanClock,
-    PlanMade,
-    Promotions,
-    WantPlan,
-)
+from tocsin.core.coordination.leader.backup_planning import LOOK_US, PlanClock, PlanMade, Promotions, WantPlan
 from tocsin.core.coordination.leader.broker_watch import Attention
 from tocsin.core.coordination.leader.drafting import Draft, Drafter
 from tocsin.core.coordination.leader.levels import ANY, fits
 from tocsin.core.coordination.leader.rerouting import Rerouting
+from tocsin.core.coordination.leader.timers import CoordinatorTimer
 from tocsin.core.coordination.leader.waits import Clear as Cleared
 from tocsin.core.coordination.leader.waits import ClearanceWaits
 from tocsin.core.coordination.names import Options, StoreNames
@@ -58,8 +52,6 @@ from tocsin.wire.commands import (
 )
 from tocsin.wire.control import Beat, Clear, Expected, Links, Refresh, Seen, Submit, Unknown, Unspoken
 
-CHECK: Final = "check"
-APPEND: Final = "append"
 COMMANDS_MAX_BYTES: Final = 256 << 10  # of one batch, before the run that passes it
 PENDING_MAX: Final = 10_000  # commands of one broker that wait here; it sends the rest again
 TICK_US: Final = 10_000_000  # the network's time is written down so often while anything depends on it
@@ -122,7 +114,7 @@ class Leader:
     def begin(self, now_us: int) -> list[Effect]:
         """Tell all brokers who leads, so that they repeat what nobody has answered."""
         pulses = self.attention.greet()
-        return [*pulses, self._set_check(now_us), SetTimer(name=PLAN, delay_us=LOOK_US)]
+        return [*pulses, self._set_check(now_us), SetTimer(name=CoordinatorTimer.PLAN, delay_us=LOOK_US)]
 
     # ── what brokers say ────────────────────────────────────────────────────────────────────────────────────
 
@@ -253,7 +245,7 @@ class Leader:
                 records=self._appends[0],
                 expected=self._expected(),
             ),
-            SetTimer(name=APPEND, delay_us=ANSWER_US),
+            SetTimer(name=CoordinatorTimer.APPEND, delay_us=ANSWER_US),
         ]
 
     def _expected(self) -> int | None:
@@ -268,7 +260,7 @@ class Leader:
         delay_us = min(RETRY_MAX_US, RETRY_FIRST_US << min(self._failures, 10))
         self._failures += 1
         self.asked = ""
-        effects: list[Effect] = [SetTimer(name=APPEND, delay_us=delay_us)]
+        effects: list[Effect] = [SetTimer(name=CoordinatorTimer.APPEND, delay_us=delay_us)]
         if isinstance(error, StoreFull):
             effects.append(Say(level="error", text=str(error)))
         return effects
@@ -327,7 +319,7 @@ class Leader:
             self.attention.detector.slow(now_us)
 
     def _set_check(self, now_us: int) -> Effect:
-        return SetTimer(name=CHECK, delay_us=self.attention.delay_us(now_us))
+        return SetTimer(name=CoordinatorTimer.CHECK, delay_us=self.attention.delay_us(now_us))
 
     # ── links ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -342,7 +334,7 @@ class Leader:
     # ── backups ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def look_at_plan(self, now_us: int) -> list[Effect]:
-        effects: list[Effect] = [SetTimer(name=PLAN, delay_us=LOOK_US)]
+        effects: list[Effect] = [SetTimer(name=CoordinatorTimer.PLAN, delay_us=LOOK_US)]
         brokers = tuple(m.info for m in self.state.members.values() if able(m.info))
         alone = len(brokers) < 2 and not self.state.survival.plan
         if self._plans.is_due(now_us) and not alone:

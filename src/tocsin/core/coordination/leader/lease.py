@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tocsin.core.coordination.leader.timers import CoordinatorTimer
 from tocsin.core.machine import DeleteKey, Effect, PutKey, SetTimer, Stored, StoreFailed
 from tocsin.errors import Conflict
 from tocsin.model.versions import Format
@@ -18,8 +19,6 @@ from tocsin.ports import Change
 
 KEY: Final = "core.leader"
 OWNER: Final = Format("the lease of the leader")
-RENEW: Final = "renew"  # timers: to ask for longer
-LAPSE: Final = "lapse"  # … and when it ends; any event at that time would do
 RENEWALS: Final = 3  # in one lease's time: one may be lost
 MARGIN: Final = 10  # a tenth of it: clocks that drift so far are broken
 
@@ -73,14 +72,14 @@ class Lease:
 
     def held(self, now_us: int) -> list[Effect]:
         """It is ours: when to ask for longer, and when it ends if nobody answers."""
-        return [SetTimer(name=RENEW, delay_us=self.renew_us), self._set_lapse(now_us)]
+        return [SetTimer(name=CoordinatorTimer.RENEW, delay_us=self.renew_us), self._set_lapse(now_us)]
 
     def renew(self, request: str, now_us: int) -> list[Effect]:
         """Take it for longer."""
         self.renewal = request
         return [
             self.ask(request, now_us, renew=True),
-            SetTimer(name=RENEW, delay_us=self.renew_us),
+            SetTimer(name=CoordinatorTimer.RENEW, delay_us=self.renew_us),
         ]
 
     def renewed(self, event: Stored | StoreFailed, now_us: int) -> list[Effect] | None:
@@ -92,7 +91,7 @@ class Lease:
         return [self._set_lapse(now_us)]
 
     def _set_lapse(self, now_us: int) -> Effect:
-        return SetTimer(name=LAPSE, delay_us=max(0, self.until_us - now_us))
+        return SetTimer(name=CoordinatorTimer.LAPSE, delay_us=max(0, self.until_us - now_us))
 
     def resign(self, request: str) -> Effect:
         """Give it back, so that nobody has to wait for its end."""

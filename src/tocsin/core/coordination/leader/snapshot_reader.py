@@ -15,14 +15,13 @@ from collections.abc import Callable, Generator
 from typing import Final, NamedTuple
 
 from tocsin.core.coordination.leader.snapshot_writer import Manifest
+from tocsin.core.coordination.leader.timers import CoordinatorTimer
 from tocsin.core.coordination.state import snapshot
 from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import CancelTimer, Effect, ReadLog, Say, SetTimer, Stored, StoreFailed
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import READ_MAX, Page
 
-AGAIN: Final = "again"  # timers: to ask again
-REBUILD: Final = "rebuild"  # … and for the next slice
 AGAIN_US: Final = 300_000  # before the store is asked again after a failure
 UNREADABLE_US: Final = 30_000_000  # before what cannot be read is read again: a person has to act
 REST_US: Final = 100  # between two slices, for whatever else there is to do
@@ -66,7 +65,7 @@ class Restorer:
     def later(self, delay_us: int = AGAIN_US) -> list[Effect]:
         """Let it be, and have it begun again in a while."""
         self.stop()
-        return [SetTimer(name=AGAIN, delay_us=delay_us)]
+        return [SetTimer(name=CoordinatorTimer.AGAIN, delay_us=delay_us)]
 
     def answered(self, event: Stored | StoreFailed) -> Restored | list[Effect]:
         """The store has answered somebody, perhaps us."""
@@ -84,7 +83,7 @@ class Restorer:
         next_slice = self.go_on()
         if isinstance(next_slice, Restored):
             return next_slice
-        return [CancelTimer(name=AGAIN), *next_slice]
+        return [CancelTimer(name=CoordinatorTimer.AGAIN), *next_slice]
 
     def go_on(self) -> Restored | list[Effect]:
         """Work out a slice more."""
@@ -98,7 +97,7 @@ class Restorer:
         except UNREADABLE as error:
             self.problem = str(error)
             return [Say(level="error", text=self.problem), *self.later(UNREADABLE_US)]
-        return [SetTimer(name=REBUILD, delay_us=REST_US)]
+        return [SetTimer(name=CoordinatorTimer.REBUILD, delay_us=REST_US)]
 
     def _read(self, start: int) -> list[Effect]:
         assert self._manifest is not None
@@ -110,4 +109,4 @@ class Restorer:
             start=start,
             limit=READ_MAX,
         )
-        return [read, SetTimer(name=AGAIN, delay_us=ANSWER_US)]
+        return [read, SetTimer(name=CoordinatorTimer.AGAIN, delay_us=ANSWER_US)]

@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from tocsin.core.coordination.leader.timers import CoordinatorTimer
 from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.coordination.state import snapshot
 from tocsin.core.coordination.state.state import State
@@ -26,8 +27,6 @@ from tocsin.model.versions import UNREADABLE, Document
 from tocsin.ports import Change, Record
 
 KEY: Final = "core.snapshot"
-ARCHIVE: Final = "archive"  # timers: to ask again
-SNAPSHOT: Final = "snapshot"  # … and to begin
 BUSY_US: Final = 1_000  # before a leader looks again for a moment in which nothing is under way
 PIECES_MAX: Final = 8  # in one append: 4 MiB
 ANSWER_US: Final = 6_000_000
@@ -92,7 +91,7 @@ class Archivist:
         if self._coming or not self._is_due(state):
             return []
         self._coming = True
-        return [SetTimer(name=SNAPSHOT, delay_us=patience_us)]
+        return [SetTimer(name=CoordinatorTimer.SNAPSHOT, delay_us=patience_us)]
 
     def _is_due(self, state: State) -> bool:
         if self._step != "idle" or self.problem:
@@ -109,7 +108,7 @@ class Archivist:
         """The while has passed: begin, unless nobody needs it any more, or the state is just now ahead of the log."""
         self._coming = self._is_due(state) and not clean
         if self._coming:
-            return [SetTimer(name=SNAPSHOT, delay_us=BUSY_US)]
+            return [SetTimer(name=CoordinatorTimer.SNAPSHOT, delay_us=BUSY_US)]
         return self._begin(state, position) if self._is_due(state) else []
 
     def _begin(self, state: State, position: int) -> list[Effect]:
@@ -144,7 +143,7 @@ class Archivist:
             not event.error.retryable
         ):  # somebody else has recorded a snapshot, or the log of snapshots is full
             return [*self._discard(event), *self.stop()]
-        return [SetTimer(name=ARCHIVE, delay_us=ANSWER_US // 6)]
+        return [SetTimer(name=CoordinatorTimer.ARCHIVE, delay_us=ANSWER_US // 6)]
 
     def _discard(self, event: StoreFailed) -> list[Effect]:
         """Forget pieces that nobody will record: with them the log of snapshots might stay full for good."""
@@ -201,4 +200,4 @@ class Archivist:
             effect = TrimLog(request=self.asked, log=self._places.commands.name, before=before)
         else:
             effect = TrimLog(request=self.asked, log=self._places.snapshots.name, before=self._pending.first)
-        return [effect, SetTimer(name=ARCHIVE, delay_us=ANSWER_US)]
+        return [effect, SetTimer(name=CoordinatorTimer.ARCHIVE, delay_us=ANSWER_US)]

@@ -2,6 +2,14 @@
 
     new ──► joining (no notice yet) ──► member ──► left
 
+Transitions of ``Participant``:
+
+    new  Started → joining
+    *    InterestsChanged, QueriesChanged, ClientsChanged, Loaded, GuestCame, GuestWent, LinksSeen, Received, Stored,
+         StoreFailed
+         Dispatched, TimerFired, Followed → member
+         Leaving → left
+
 Commands go to the leader over the bus, whoever that is, and again until a notice acknowledges them. Notices come
 from the log, in order. Whatever was missed (a gap in the numbers) is healed by asking for everything. A leader that
 has counted this broker as lost says so; then it joins anew, with a new incarnation, and says all that it has again.
@@ -13,10 +21,10 @@ on it. Nor does a publisher wait for a coordinator that has not answered lately,
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from enum import StrEnum
 from typing import ClassVar, Final
 
 from tocsin.core.coordination.names import StoreNames
-from tocsin.core.coordination.participant import submission
 from tocsin.core.coordination.participant.heartbeat import Heartbeat
 from tocsin.core.coordination.participant.inbox import Inbox
 from tocsin.core.coordination.participant.link_reports import Linkage
@@ -35,6 +43,7 @@ from tocsin.core.coordination.participant.signals import (
     LinksSeen,
     Loaded,
     MeasureLinks,
+    ParticipantTimer,
     QueriesChanged,
     Settled,
 )
@@ -45,7 +54,6 @@ from tocsin.core.machine import (
     Event,
     Followed,
     FollowLog,
-    Handler,
     ReadLog,
     Received,
     Send,
@@ -53,6 +61,7 @@ from tocsin.core.machine import (
     Started,
     Stored,
     StoreFailed,
+    Table,
     TableMachine,
     TimerFired,
     stamp,
@@ -74,9 +83,20 @@ BEHIND_US: Final = 2_000_000  # that a notice of which the leader knows may take
 SUSPECT_AFTER_US: Final = 5_000_000  # the longest silence that a leader bears, as settings have it
 
 
+class ParticipantState(StrEnum):
+    """Where a broker is on its way into the network."""
+
+    NEW = "new"
+    JOINING = "joining"
+    MEMBER = "member"
+    LEFT = "left"
+
+
 class Participant(TableMachine):
     """One broker's side of coordination."""
 
+    timers = ParticipantTimer
+    state: ParticipantState = ParticipantState.NEW
     receiving: type[Inbox] = Inbox  # so that a variant can be tried
 
     def __init__(
@@ -110,7 +130,7 @@ class Participant(TableMachine):
         self._effective = 0  # … and of the last whose consequences were applied here
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
-        return [] if self.state == "left" else super().handle(event, now_us)
+        return [] if self.state is ParticipantState.LEFT else super().handle(event, now_us)
 
     # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -156,7 +176,7 @@ class Participant(TableMachine):
 
     def _start(self, event: Started, now_us: int) -> list[Effect]:
         self._chance = event.incarnation
-        self.state = "joining"
+        self.state = ParticipantState.JOINING
         return [*self._find_end(), *self._beat(now_us)]
 
     def _find_end(self) -> list[Effect]:
@@ -165,7 +185,7 @@ class Participant(TableMachine):
         self._asked = f"end#{self._requests}"
         return [
             ReadLog(request=self._asked, log=self._log, subject=self._subject, start=0, limit=1),
-            SetTimer(name="again", delay_us=ANSWER_US),
+            SetTimer(name=ParticipantTimer.AGAIN, delay_us=ANSWER_US),
         ]
 
     def _on_end(self, event: Stored, now_us: int) -> list[Effect]:
@@ -180,7 +200,7 @@ class Participant(TableMachine):
         self._applied, self._behind_us = 0, None
         self._clear_to = self._effective = 0
         return [
-            CancelTimer(name="again"),
+            CancelTimer(name=ParticipantTimer.AGAIN),
             FollowLog(log=self._log, subject=self._subject, start=end + 1),
             *self._clear(self._clearing.all()),
             *said,
@@ -189,7 +209,7 @@ class Participant(TableMachine):
     def _no_end(self, event: StoreFailed, now_us: int) -> list[Effect]:
         if event.request != self._asked:
             return []
-        return [SetTimer(name="again", delay_us=AGAIN_US)]
+        return [SetTimer(name=ParticipantTimer.AGAIN, delay_us=AGAIN_US)]
 
     # ── what is said ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -209,18 +229,18 @@ class Participant(TableMachine):
         if not self._heartbeat.is_led(now_us):
             return [*effects, *self._clear(self._clearing.all(event.ticket))]
         if not len(self._clearing):
-            effects.append(SetTimer(name="clear", delay_us=CLEAR_US))
+            effects.append(SetTimer(name=ParticipantTimer.CLEAR, delay_us=CLEAR_US))
         self._clearing.wait(number, event.ticket, now_us)
         return effects
 
     def _tell(self) -> list[Effect]:
-        return [] if self.state == "new" else self._submission.tell()
+        return [] if self.state is ParticipantState.NEW else self._submission.tell()
 
     def _to_leader(self, message: Message) -> Effect:
         return Send(to=COORDINATOR, message=message)
 
     def _beat(self, now_us: int) -> list[Effect]:
-        timer = SetTimer(name="beat", delay_us=self._heartbeat.interval_us)
+        timer = SetTimer(name=ParticipantTimer.BEAT, delay_us=self._heartbeat.interval_us)
         return [timer, *self._heartbeat.look(now_us), *self._show_life(now_us)]
 
     def _show_life(self, now_us: int) -> list[Effect]:
@@ -334,11 +354,11 @@ class Participant(TableMachine):
         while (notice := self._inbox.next()) is not None:
             if isinstance(notice, int):
                 wait = AwaitDispatch(position=notice)
-                effects += [wait, SetTimer(name="hold", delay_us=HOLD_US)]
+                effects += [wait, SetTimer(name=ParticipantTimer.HOLD, delay_us=HOLD_US)]
                 break
             self._applied = notice.number
             self._effective = max(self._effective, notice.applied)
-            self.state = "member"
+            self.state = ParticipantState.MEMBER
             effects += stamp(self.picture.apply(notice.items, self.queries, fresh=notice.fresh), notice.cause)
             if notice.ask:
                 seen = Seen(self._info.id, self.incarnation, notice.number)
@@ -360,31 +380,31 @@ class Participant(TableMachine):
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         match event.name:
-            case "beat":
+            case ParticipantTimer.BEAT:
                 return self._beat(now_us)
-            case submission.TELL:
+            case ParticipantTimer.TELL:
                 return self._submission.told()
-            case submission.RESEND:
+            case ParticipantTimer.RESEND:
                 return self._submission.resend()
-            case "again" if self._asked:
+            case ParticipantTimer.AGAIN if self._asked:
                 return self._find_end()
-            case "clear":
+            case ParticipantTimer.CLEAR:
                 cleared = self._clear(self._clearing.late(now_us))
                 if not len(self._clearing):
                     return cleared
                 patience_us = self._clearing.patience_us(now_us)
-                return [*cleared, SetTimer(name="clear", delay_us=patience_us)]
-            case "hold":
+                return [*cleared, SetTimer(name=ParticipantTimer.CLEAR, delay_us=patience_us)]
+            case ParticipantTimer.HOLD:
                 self._inbox.give_up()
                 return self._apply()
         return []
 
     def _leave(self, event: Leaving, now_us: int) -> list[Effect]:
-        self.state = "left"
+        self.state = ParticipantState.LEFT
         return self._submission.leave()
 
-    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
-        ("new", Started): _start,
+    table: ClassVar[Table] = {
+        (ParticipantState.NEW, Started): _start,
         ("*", InterestsChanged): _on_interests,
         ("*", QueriesChanged): _on_queries,
         ("*", ClientsChanged): _on_clients,

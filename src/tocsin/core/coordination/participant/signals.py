@@ -6,6 +6,7 @@ A **ticket** is a number that the shell gives to a change so as to hear of it ag
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from types import MappingProxyType
 
 from tocsin.core.machine import Effect, Event
@@ -14,6 +15,17 @@ from tocsin.model.stream import Metadata
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ParticipantTimer(StrEnum):
+    """The timers of a participant."""
+
+    AGAIN = "again"  # to ask again where the log ends
+    BEAT = "beat"  # the next heartbeat
+    TELL = "tell"  # what gathered goes to the leader
+    RESEND = "resend"  # … and what was not acknowledged
+    CLEAR = "clear"  # nobody waits longer for a coordinator
+    HOLD = "hold"  # a notice waits no longer for the message log
 
 
 class InterestsChanged(Event, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import Final
 
 from tocsin.core.coordination.participant.declared import DeclaredState
 from tocsin.core.coordination.participant.outgoing import Outgoing
-from tocsin.core.coordination.participant.signals import StreamRefused
+from tocsin.core.coordination.participant.signals import ParticipantTimer, StreamRefused
 from tocsin.core.machine import CancelTimer, Effect, Send, SetTimer
 from tocsin.model.message import COORDINATOR
 from tocsin.model.network import BrokerInfo
@@ -20,8 +20,6 @@ from tocsin.model.versions import speaks
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Joined, Left, Streams
 from tocsin.wire.notices import Item, Refused
 
-TELL: Final = "tell"  # timers: what gathered goes
-RESEND: Final = "resend"  # … and what was not acknowledged
 COALESCE_US: Final = 2_000  # after what was said at once, further changes gather for so long
 RESEND_FIRST_US: Final = 300_000
 RESEND_MAX_US: Final = 3_000_000
@@ -68,7 +66,7 @@ class Submission:
         if self._telling:
             return []
         self._telling = True
-        return [*self._say(), SetTimer(name=TELL, delay_us=COALESCE_US)]
+        return [*self._say(), SetTimer(name=ParticipantTimer.TELL, delay_us=COALESCE_US)]
 
     def told(self) -> list[Effect]:
         """What gathered goes, and the next gathers; if nothing did, the next goes at once."""
@@ -87,7 +85,7 @@ class Submission:
         messages = self._outgoing.send()
         if not messages:
             return []
-        resend = SetTimer(name=RESEND, delay_us=self._resend_us)
+        resend = SetTimer(name=ParticipantTimer.RESEND, delay_us=self._resend_us)
         return [*(Send(to=COORDINATOR, message=message) for message in messages), resend]
 
     def resend(self) -> list[Effect]:
@@ -115,7 +113,7 @@ class Submission:
         ticket = self._outgoing.acknowledge(applied)
         effects: list[Effect] = []
         if not len(self._outgoing):
-            effects.append(CancelTimer(name=RESEND))
+            effects.append(CancelTimer(name=ParticipantTimer.RESEND))
         return ticket, [*effects, *self._send()]
 
     def refusals(self, items: Iterable[Item]) -> list[Effect]:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from tocsin.config import Settings
-from tocsin.core.channels.machine import SCAN
+from tocsin.core.channels.signals import HoldingsTimer
 from tocsin.core.machine import TimerFired
 from tocsin.model.catalogue import encode_definition, key_of
 from tocsin.sim.chance import MILLION
@@ -72,5 +72,5 @@ def _look_through(world: World) -> None:
     for name in BROKERS:
         broker = broker_at(world, name)
         if broker is not None:
-            hour = TimerFired(name=SCAN, cause="an hour has passed")
+            hour = TimerFired(name=HoldingsTimer.SCAN, cause="an hour has passed")
             world.post(name, Do(act=partial(broker.parts.channels.backend._post, hour)))

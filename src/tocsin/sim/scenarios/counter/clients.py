@@ -1,8 +1,29 @@
-"""Those who use the counter: clients that count, a notifier that follows the log, and a listener that is told."""
+"""Those who use the counter: clients that count, a notifier that follows the log, and a listener that is told.
+
+Transitions of ``Client``:
+
+    new       Started → counting
+    counting  TimerFired, Received
+
+Transitions of ``Listener``:
+
+    new        Started → listening
+    listening  Received
+
+Transitions of ``Notifier``:
+
+    new        Started → starting
+    starting   Stored → following
+               TimerFired
+    following  Followed, Received, TimerFired
+               Stored → nothing
+    *          Received, StoreFailed → nothing
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from enum import StrEnum
 from typing import ClassVar
 
 from tocsin.core.machine import (
@@ -11,7 +32,6 @@ from tocsin.core.machine import (
     Followed,
     FollowLog,
     GetKey,
-    Handler,
     PutKey,
     Received,
     Send,
@@ -19,6 +39,7 @@ from tocsin.core.machine import (
     Started,
     Stored,
     StoreFailed,
+    Table,
     TableMachine,
     TimerFired,
 )
@@ -41,8 +62,25 @@ THINK_MASK = 0x7FFFF  # up to half a second between an answer and the next reque
 POSITION = "notifier"
 
 
+class ClientState(StrEnum):
+    """Where a client is."""
+
+    NEW = "new"
+    COUNTING = "counting"
+
+
+class ClientTimer(StrEnum):
+    """The timers of a client."""
+
+    ASK = "ask"
+    IMPATIENT = "impatient"
+
+
 class Client(TableMachine):
     """Asks for increments one after the other, each until it is counted."""
+
+    timers = ClientTimer
+    state: ClientState = ClientState.NEW
 
     def __init__(self, address: Address, servers: tuple[Address, ...], increments: int) -> None:
         self.address = address
@@ -57,7 +95,7 @@ class Client(TableMachine):
         return self.counted == self._increments
 
     def _start(self, event: Started, now_us: int) -> list[Effect]:
-        self.state = "counting"
+        self.state = ClientState.COUNTING
         self._chance = event.incarnation
         return self._think()
 
@@ -66,22 +104,24 @@ class Client(TableMachine):
             return []
         # Knuth's multiplier: thinking times that differ, from the one number that chance gave us.
         self._chance = (self._chance * 6_364_136_223_846_793_005 + 1) & ((1 << 64) - 1)
-        return [SetTimer(name="ask", delay_us=(self._chance >> 40) & THINK_MASK)]
+        return [SetTimer(name=ClientTimer.ASK, delay_us=(self._chance >> 40) & THINK_MASK)]
 
     def _ask(self) -> list[Effect]:
         number = self.counted + 1
         cause = f"{self.address}#{number}"
         return [
             Send(cause=cause, to=self._server, message=Increment(self.address, number)),
-            SetTimer(cause=cause, name="impatient", delay_us=PATIENCE_US),
+            SetTimer(cause=cause, name=ClientTimer.IMPATIENT, delay_us=PATIENCE_US),
         ]
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         if self.done:
             return []
-        if event.name == "impatient":
+        if event.name == ClientTimer.IMPATIENT:
             place = self._servers.index(self._server) + 1
             self._server = self._servers[place % len(self._servers)]
+        else:
+            assert event.name == ClientTimer.ASK
         return self._ask()
 
     def _on_message(self, event: Received, now_us: int) -> list[Effect]:
@@ -90,17 +130,32 @@ class Client(TableMachine):
             self.counted += 1
             self._server = event.sender
             # The timer of the request that was answered must not ask for the next one.
-            return [SetTimer(name="impatient", delay_us=2 * PATIENCE_US), *self._think()]
+            return [SetTimer(name=ClientTimer.IMPATIENT, delay_us=2 * PATIENCE_US), *self._think()]
         if isinstance(message, NotHolder) and message.number == self.counted + 1 and message.holder:
             self._server = message.holder
-            return [SetTimer(cause=event.cause, name="ask", delay_us=REDIRECT_US)]
+            return [SetTimer(cause=event.cause, name=ClientTimer.ASK, delay_us=REDIRECT_US)]
         return []
 
-    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
-        ("new", Started): _start,
-        ("counting", TimerFired): _on_timer,
-        ("counting", Received): _on_message,
+    table: ClassVar[Table] = {
+        (ClientState.NEW, Started): _start,
+        (ClientState.COUNTING, TimerFired): _on_timer,
+        (ClientState.COUNTING, Received): _on_message,
     }
+
+
+class NotifierState(StrEnum):
+    """Where a notifier is."""
+
+    NEW = "new"
+    STARTING = "starting"
+    FOLLOWING = "following"
+
+
+class NotifierTimer(StrEnum):
+    """The timers of a notifier."""
+
+    GET = "get"
+    TELL = "tell"
 
 
 class Notifier(TableMachine):
@@ -110,26 +165,29 @@ class Notifier(TableMachine):
     lost.
     """
 
+    timers = NotifierTimer
+    state: NotifierState = NotifierState.NEW
+
     def __init__(self, listener: Address) -> None:
         self._listener = listener
         self._notices: deque[tuple[Notice, str]] = deque()  # the first is under way
         self._puts = 0
 
     def _start(self, event: Started, now_us: int) -> list[Effect]:
-        self.state = "starting"
+        self.state = NotifierState.STARTING
         return self._get(event.cause)
 
     def _get(self, cause: str) -> list[Effect]:
         # Asked again for as long as it takes, for an answer may never come.
         return [
             GetKey(cause=cause, request="position", table=POSITIONS.name, key=POSITION),
-            SetTimer(cause=cause, name="get", delay_us=2 * PATIENCE_US),
+            SetTimer(cause=cause, name=NotifierTimer.GET, delay_us=2 * PATIENCE_US),
         ]
 
     def _got(self, event: Stored, now_us: int) -> list[Effect]:
         if event.request != "position":
             return []
-        self.state = "following"
+        self.state = NotifierState.FOLLOWING
         position = 0 if event.value is None else int(event.value.value)
         return [FollowLog(cause=event.cause, log=LOG.name, subject=">", start=position + 1)]
 
@@ -146,7 +204,7 @@ class Notifier(TableMachine):
         notice, cause = self._notices[0]
         return [
             Send(cause=cause, to=self._listener, message=notice),
-            SetTimer(cause=cause, name="tell", delay_us=PATIENCE_US),
+            SetTimer(cause=cause, name=NotifierTimer.TELL, delay_us=PATIENCE_US),
         ]
 
     def _on_message(self, event: Received, now_us: int) -> list[Effect]:
@@ -170,31 +228,38 @@ class Notifier(TableMachine):
         )
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
-        if event.name == "get":
-            return self._get(event.cause) if self.state == "starting" else []
+        if event.name == NotifierTimer.GET:
+            return self._get(event.cause) if self.state is NotifierState.STARTING else []
+        assert event.name == NotifierTimer.TELL
         return self._tell()
 
     def _ignore(self, event: Event, now_us: int) -> list[Effect]:
         return []
 
-    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
-        ("new", Started): _start,
-        ("starting", Stored): _got,
-        ("starting", TimerFired): _on_timer,
-        ("following", Followed): lambda self, event, now_us: self._on_entry(event, now_us),
-        ("following", Received): lambda self, event, now_us: self._on_message(event, now_us),
-        ("following", Stored): lambda self, event, now_us: self._kept(event, now_us),
-        ("following", TimerFired): _on_timer,
+    table: ClassVar[Table] = {
+        (NotifierState.NEW, Started): _start,
+        (NotifierState.STARTING, Stored): _got,
+        (NotifierState.STARTING, TimerFired): _on_timer,
+        (NotifierState.FOLLOWING, Followed): _on_entry,
+        (NotifierState.FOLLOWING, Received): _on_message,
+        (NotifierState.FOLLOWING, Stored): _ignore,
+        (NotifierState.FOLLOWING, TimerFired): _on_timer,
         ("*", Received): _ignore,
         ("*", StoreFailed): _ignore,
     }
 
-    def _kept(self, event: Stored, now_us: int) -> list[Effect]:
-        return []
+
+class ListenerState(StrEnum):
+    """Where a listener is."""
+
+    NEW = "new"
+    LISTENING = "listening"
 
 
 class Listener(TableMachine):
     """Confirms what it is told."""
+
+    state: ListenerState = ListenerState.NEW
 
     def _on_message(self, event: Received, now_us: int) -> list[Effect]:
         message = event.message
@@ -203,10 +268,10 @@ class Listener(TableMachine):
         return [Send(cause=event.cause, to=event.sender, message=Noticed(message.position))]
 
     def _start(self, event: Started, now_us: int) -> list[Effect]:
-        self.state = "listening"
+        self.state = ListenerState.LISTENING
         return []
 
-    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
-        ("new", Started): _start,
-        ("listening", Received): _on_message,
+    table: ClassVar[Table] = {
+        (ListenerState.NEW, Started): _start,
+        (ListenerState.LISTENING, Received): _on_message,
     }

@@ -4,6 +4,21 @@
                ▲             │               │             │           │
                └─────────────┴── conflict, lapse or fenced ┴───────────┘
 
+Transitions of ``Server``:
+
+    new          Started → waiting
+    campaigning  Stored → catching up
+                 StoreFailed → waiting
+    catching up  Stored → waiting, opening
+                 StoreFailed → waiting, catching up
+    opening      Stored → waiting, holding
+                 StoreFailed → waiting, catching up
+    holding      Stored → waiting
+                 StoreFailed → waiting, catching up
+    *            Watched, TimerFired → waiting, campaigning
+                 Received
+                 Stored, StoreFailed → nothing
+
 What makes it right; the tests leave out most of these points, one at a time, and look whether it is found:
 
 - an increment is acknowledged when the log has it, not before;
@@ -21,14 +36,13 @@ What makes it right; the tests leave out most of these points, one at a time, an
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from tocsin.core.machine import (
     Append,
     CancelTimer,
     Effect,
-    Event,
-    Handler,
     PutKey,
     ReadLog,
     Received,
@@ -38,6 +52,7 @@ from tocsin.core.machine import (
     Started,
     Stored,
     StoreFailed,
+    Table,
     TableMachine,
     TimerFired,
     Watched,
@@ -68,11 +83,35 @@ ANSWER_US = 6_000_000  # longer than a store waits; an answer that is not there 
 PAGE = 50
 BATCH = 10  # increments in one append
 
-ACTIVE = ("catching up", "opening", "holding")
+
+class ServerState(StrEnum):
+    """Where a replica is."""
+
+    NEW = "new"
+    WAITING = "waiting"
+    CAMPAIGNING = "campaigning"
+    CATCHING_UP = "catching up"
+    OPENING = "opening"
+    HOLDING = "holding"
+
+
+class ServerTimer(StrEnum):
+    """The timers of a replica."""
+
+    CAMPAIGN = "campaign"
+    LAPSE = "lapse"
+    RENEW = "renew"
+    AGAIN = "again"
+
+
+ACTIVE = (ServerState.CATCHING_UP, ServerState.OPENING, ServerState.HOLDING)
 
 
 class Server(TableMachine):
     """One replica."""
+
+    timers = ServerTimer
+    state: ServerState = ServerState.NEW
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -100,7 +139,7 @@ class Server(TableMachine):
     # ── the lease ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, event: Started, now_us: int) -> list[Effect]:
-        self.state = "waiting"
+        self.state = ServerState.WAITING
         return [WatchTable(cause=event.cause, table=LEASES.name, prefix=LEASE)]
 
     def _on_watched(self, event: Watched, now_us: int) -> list[Effect]:
@@ -118,13 +157,13 @@ class Server(TableMachine):
         return self._campaign(event.cause, now_us)
 
     def _campaign(self, cause: str, now_us: int) -> list[Effect]:
-        if self.state != "waiting" or not self._ready or self._holder is not None:
+        if self.state is not ServerState.WAITING or not self._ready or self._holder is not None:
             return []
-        self.state = "campaigning"
+        self.state = ServerState.CAMPAIGNING
         self._asked = self._request("take")
         return [
             self._put_lease(cause, self._asked, 0, now_us),
-            SetTimer(cause=cause, name="campaign", delay_us=ANSWER_US),
+            SetTimer(cause=cause, name=ServerTimer.CAMPAIGN, delay_us=ANSWER_US),
         ]
 
     def _put_lease(self, cause: str, request: str, revision: int, now_us: int) -> Effect:
@@ -143,39 +182,42 @@ class Server(TableMachine):
         if event.request != self._asked:
             return []
         self._epoch = self._revision = event.value
-        self.state = "catching up"
+        self.state = ServerState.CATCHING_UP
         return [
-            SetTimer(cause=event.cause, name="lapse", delay_us=self._asked_us + LEASE_US - now_us),
-            SetTimer(cause=event.cause, name="renew", delay_us=RENEW_US),
+            SetTimer(cause=event.cause, name=ServerTimer.LAPSE, delay_us=self._asked_us + LEASE_US - now_us),
+            SetTimer(cause=event.cause, name=ServerTimer.RENEW, delay_us=RENEW_US),
             *self._read(event.cause),
         ]
 
     def _not_taken(self, event: StoreFailed, now_us: int) -> list[Effect]:
         if event.request != self._asked:
             return []
-        self.state = "waiting"
-        return [SetTimer(cause=event.cause, name="campaign", delay_us=AGAIN_US)]
+        self.state = ServerState.WAITING
+        return [SetTimer(cause=event.cause, name=ServerTimer.CAMPAIGN, delay_us=AGAIN_US)]
 
     def _on_renewal(self, event: Stored | StoreFailed, now_us: int) -> list[Effect]:
         self._renewal = ""
         if isinstance(event, Stored):
             self._revision = event.value
             lapse_us = self._asked_us + LEASE_US - now_us
-            return [SetTimer(cause=event.cause, name="lapse", delay_us=max(0, lapse_us))]
+            return [SetTimer(cause=event.cause, name=ServerTimer.LAPSE, delay_us=max(0, lapse_us))]
         if isinstance(event.error, Conflict):
             return self._step_down(event.cause, "the lease is no longer mine", now_us)
         return []
 
     def _step_down(self, cause: str, reason: str, now_us: int) -> list[Effect]:
-        self.state = "waiting"
+        self.state = ServerState.WAITING
         self._asked = self._renewal = ""
         self._waiting.clear()
         self._batch = self._records = ()
-        timers: list[Effect] = [CancelTimer(cause=cause, name=name) for name in ("lapse", "renew", "again")]
+        timers: list[Effect] = [
+            CancelTimer(cause=cause, name=name)
+            for name in (ServerTimer.LAPSE, ServerTimer.RENEW, ServerTimer.AGAIN)
+        ]
         return [
             Say(cause=cause, text="steps down", facts={"epoch": self._epoch, "reason": reason}),
             *timers,
-            SetTimer(cause=cause, name="campaign", delay_us=AGAIN_US),
+            SetTimer(cause=cause, name=ServerTimer.CAMPAIGN, delay_us=AGAIN_US),
         ]
 
     # ── taking over ──────────────────────────────────────────────────────────────────────────────────────────
@@ -186,7 +228,7 @@ class Server(TableMachine):
             ReadLog(
                 cause=cause, request=self._asked, log=LOG.name, subject=">", start=self._next, limit=PAGE
             ),
-            SetTimer(cause=cause, name="again", delay_us=ANSWER_US),
+            SetTimer(cause=cause, name=ServerTimer.AGAIN, delay_us=ANSWER_US),
         ]
 
     def _was_read(self, event: Stored, now_us: int) -> list[Effect]:
@@ -200,7 +242,7 @@ class Server(TableMachine):
         self._next = page.next
         if page.next <= page.last:
             return self._read(event.cause)
-        self.state = "opening"
+        self.state = ServerState.OPENING
         return self._open(event.cause)
 
     def _open(self, cause: str) -> list[Effect]:
@@ -214,7 +256,7 @@ class Server(TableMachine):
         if event.request != self._asked:
             return []
         self._next = event.value[0] + 1
-        self.state = "holding"
+        self.state = ServerState.HOLDING
         self._asked = ""
         return [Say(cause=event.cause, text="holds", facts={"epoch": self._epoch, "count": self.count})]
 
@@ -227,11 +269,11 @@ class Server(TableMachine):
 
     def _failed(self, cause: str, error: TocsinError, now_us: int) -> list[Effect]:
         if isinstance(error, Conflict):
-            if self.state == "opening":  # something of the last holder came in after we had read
-                self.state = "catching up"
+            if self.state is ServerState.OPENING:  # something of the last holder came in after we had read
+                self.state = ServerState.CATCHING_UP
                 return self._read(cause)
             return self._step_down(cause, "somebody else has written", now_us)
-        return [SetTimer(cause=cause, name="again", delay_us=AGAIN_US)]
+        return [SetTimer(cause=cause, name=ServerTimer.AGAIN, delay_us=AGAIN_US)]
 
     def _append(self, cause: str) -> list[Effect]:
         return [
@@ -242,7 +284,7 @@ class Server(TableMachine):
                 records=self._records,
                 expected=self._expected(),
             ),
-            SetTimer(cause=cause, name="again", delay_us=ANSWER_US),
+            SetTimer(cause=cause, name=ServerTimer.AGAIN, delay_us=ANSWER_US),
         ]
 
     def _expected(self) -> int | None:
@@ -259,7 +301,7 @@ class Server(TableMachine):
         message = event.message
         if not isinstance(message, Increment):
             return []
-        if self.state != "holding":
+        if self.state is not ServerState.HOLDING:
             refusal = NotHolder(message.number, self._holder)
             return [Send(cause=event.cause, to=message.client, message=refusal)]
         key = (message.client, message.number)
@@ -308,23 +350,24 @@ class Server(TableMachine):
     # ── timers ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
-        if event.name == "campaign":
-            if self.state == "campaigning":
-                self.state = "waiting"
+        if event.name == ServerTimer.CAMPAIGN:
+            if self.state is ServerState.CAMPAIGNING:
+                self.state = ServerState.WAITING
             return self._campaign(event.cause, now_us)
         if self.state not in ACTIVE:
             return []
-        if event.name == "lapse":
+        if event.name == ServerTimer.LAPSE:
             return self._step_down(event.cause, "the lease has lapsed", now_us)
-        if event.name == "renew":
-            renewal: list[Effect] = [SetTimer(cause=event.cause, name="renew", delay_us=RENEW_US)]
+        if event.name == ServerTimer.RENEW:
+            renewal: list[Effect] = [SetTimer(cause=event.cause, name=ServerTimer.RENEW, delay_us=RENEW_US)]
             if not self._renewal:
                 self._renewal = self._request("renew")
                 renewal.append(self._put_lease(event.cause, self._renewal, self._revision, now_us))
             return renewal
+        assert event.name == ServerTimer.AGAIN
         if not self._asked:
             return []
-        if self.state == "catching up":
+        if self.state is ServerState.CATCHING_UP:
             return self._read(event.cause)
         # The same records and the same expected position, so that what did happen is not done again.
         self._asked = self._request("again")
@@ -333,19 +376,19 @@ class Server(TableMachine):
     def _ignore(self, event: Any, now_us: int) -> list[Effect]:
         return []
 
-    table: ClassVar[dict[tuple[str, type[Event]], Handler]] = {
-        ("new", Started): _start,
-        ("*", Watched): lambda self, event, now_us: self._on_watched(event, now_us),
+    table: ClassVar[Table] = {
+        (ServerState.NEW, Started): _start,
+        ("*", Watched): _on_watched,
         ("*", TimerFired): _on_timer,
         ("*", Received): _on_message,
         ("*", Stored): _ignore,
         ("*", StoreFailed): _ignore,
-        ("campaigning", Stored): _taken,
-        ("campaigning", StoreFailed): _not_taken,
-        ("catching up", Stored): _was_read,
-        ("catching up", StoreFailed): _active_failed,
-        ("opening", Stored): _opened,
-        ("opening", StoreFailed): _active_failed,
-        ("holding", Stored): _counted,
-        ("holding", StoreFailed): _active_failed,
+        (ServerState.CAMPAIGNING, Stored): _taken,
+        (ServerState.CAMPAIGNING, StoreFailed): _not_taken,
+        (ServerState.CATCHING_UP, Stored): _was_read,
+        (ServerState.CATCHING_UP, StoreFailed): _active_failed,
+        (ServerState.OPENING, Stored): _opened,
+        (ServerState.OPENING, StoreFailed): _active_failed,
+        (ServerState.HOLDING, Stored): _counted,
+        (ServerState.HOLDING, StoreFailed): _active_failed,
     }

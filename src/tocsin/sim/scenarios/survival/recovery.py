@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tocsin.core.coordination.participant.participant import ParticipantState
 from tocsin.core.delivery.stored_session import session_key
 from tocsin.core.machine import Say
 from tocsin.model.message import Address
@@ -79,7 +80,7 @@ class AtHome(Invariant):
         for broker in running:
             if broker.name != broker.node:
                 self.broken(f"{broker.node} still stands in the place of {broker.name}")
-            if broker.member.state != "member" or broker.member.orphaned:
+            if broker.member.state is not ParticipantState.MEMBER or broker.member.orphaned:
                 self.broken(f"{broker.node} is no member")
             if broker.stands_in_for:
                 self.broken(f"{broker.node} still stands in for {sorted(broker.stands_in_for)}")

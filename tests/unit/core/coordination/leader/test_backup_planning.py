@@ -9,13 +9,13 @@ from tests.unit.core.coordination.histories import NORTH, SOUTH
 from tocsin.core.coordination.leader.backup_planning import (
     AGAIN_US,
     PATIENCE_US,
-    PLAN,
     SETTLE_US,
     PlanClock,
     PlanMade,
     Promotions,
     WantPlan,
 )
+from tocsin.core.coordination.leader.timers import CoordinatorTimer
 from tocsin.core.coordination.state.backups import Backups, Survival
 from tocsin.core.machine import Append
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
@@ -36,7 +36,7 @@ def with_two() -> Desk:
 
 
 def wanted(desk: Desk) -> list[tuple[BrokerInfo, ...]]:
-    return [each.brokers for each in of(WantPlan, desk.fire(PLAN))]
+    return [each.brokers for each in of(WantPlan, desk.fire(CoordinatorTimer.PLAN))]
 
 
 def test_a_plan_is_wanted_when_brokers_have_settled_and_then_it_is_in_the_log() -> None:
@@ -116,8 +116,8 @@ def test_a_promotion_is_in_the_log() -> None:
     spare = BrokerInfo("spare", "n", Role.STANDBY, "127.0.0.1", 9)
     desk.take(desk.submit(Joined(spare), broker="spare"))
     desk.take(desk.submit(Left(), first=2))
-    desk.fire(PLAN)
+    desk.fire(CoordinatorTimer.PLAN)
     desk.now_us += OPTIONS.promote_after_us
-    desk.take(desk.fire(PLAN))
+    desk.take(desk.fire(CoordinatorTimer.PLAN))
     assert desk.batches[-1].commands == (Promoted("north", "spare"),)
     assert desk.machine.replica.survival.promotions == {"spare": "north"}

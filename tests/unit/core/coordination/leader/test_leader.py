@@ -11,7 +11,8 @@ from tests.unit.core.coordination.desk import (
 )
 from tests.unit.core.coordination.histories import NORTH, SOUTH
 from tocsin.core.coordination.leader.broker_watch import PULSE_US
-from tocsin.core.coordination.leader.leader import APPEND, CHECK, PENDING_MAX, SLOW_US, TICK_US
+from tocsin.core.coordination.leader.leader import PENDING_MAX, SLOW_US, TICK_US
+from tocsin.core.coordination.leader.timers import CoordinatorTimer
 from tocsin.core.coordination.names import Options
 from tocsin.core.machine import (
     Append,
@@ -107,8 +108,8 @@ def test_an_append_whose_outcome_is_not_known_is_repeated_as_it_was() -> None:
     effects = desk.submit(Joined(NORTH))
     for error in (UNKNOWN, StoreFull("append", "disk")):
         waits = desk.handle(failed(effects, error))
-        assert APPEND in [each.name for each in of(SetTimer, waits)]
-        again = desk.fire(APPEND)
+        assert CoordinatorTimer.APPEND in [each.name for each in of(SetTimer, waits)]
+        again = desk.fire(CoordinatorTimer.APPEND)
         assert of(Append, again)[0].records == of(Append, effects)[0].records
         effects = again
     desk.take(effects)
@@ -123,7 +124,7 @@ def test_a_beat_is_answered_with_who_leads_and_where_clients_can_go() -> None:
     desk.take(desk.take(desk.submit(Joined(NORTH))) or desk.submit(Joined(two), broker="two"))
     assert sent(Pulse, desk.hear(Beat("north", 7, 1, number=1))) == [Pulse(1, 7, 1, (two,), None, 1, 1)]
     desk.hear(Beat("two", 7, 1, load=1_000))
-    desk.fire(CHECK)
+    desk.fire(CoordinatorTimer.CHECK)
     known = checksum((two,))
     told = sent(Pulse, desk.hear(Beat("north", 7, 1, refuges=known, number=2)))
     assert told == [Pulse(1, 7, 1, (), None, 2, 1)], "a full one is no refuge"
@@ -215,9 +216,9 @@ def test_a_leader_that_was_away_itself_accuses_nobody() -> None:
     desk.lead()
     desk.take(desk.submit(Joined(NORTH)))
     desk.now_us += 10_000_000
-    assert of(Append, desk.fire(CHECK)) == []
+    assert of(Append, desk.fire(CoordinatorTimer.CHECK)) == []
     desk.now_us += 250_000
-    assert of(Append, desk.fire(CHECK)) == []
+    assert of(Append, desk.fire(CoordinatorTimer.CHECK)) == []
     detector = desk.machine.leader.attention.detector  # type: ignore[union-attr]
     assert detector.doubt == 2 and detector.next_us > desk.now_us
 
@@ -268,11 +269,11 @@ def test_time_is_written_down_when_something_is_due() -> None:
     desk.take(desk.submit(Joined(NORTH), Streams("anna", 20, (("a", {}),)), ClientAway("anna", 20)))
     desk.wait(TICK_US)
     desk.hear(Beat("north", 7, 1))
-    desk.take(desk.fire(CHECK))
+    desk.take(desk.fire(CoordinatorTimer.CHECK))
     assert (desk.batches[-1].commands, desk.batches[-1].at_us) == ((), TICK_US)
     desk.wait(TICK_US)
     desk.hear(Beat("north", 7, 1))
-    desk.take(desk.fire(CHECK))
+    desk.take(desk.fire(CoordinatorTimer.CHECK))
     assert not desk.machine.replica.presence.clients, "its time has come"
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.unit.core.coordination.desk import Desk, of, sent
 from tests.unit.core.coordination.wiring import EVERYBODY, SECOND_US, WANTS, Network, info
-from tocsin.core.coordination.leader.backup_planning import PLAN
 from tocsin.core.coordination.leader.rerouting import AROUND_MAX, REFRESH_US, Rerouting, told
+from tocsin.core.coordination.leader.timers import CoordinatorTimer
 from tocsin.core.coordination.participant.network_view import NetworkView
 from tocsin.core.machine import Received, Say, Send
 from tocsin.model.message import broker_address
@@ -291,7 +291,7 @@ def test_a_leader_writes_the_detour_into_its_log() -> None:
     assert {each.to for each in of(Send, effects)} == {broker_address(each) for each in ("n-1", "n-2", "n-3")}
     assert len(sent(Measure, effects)) == 3
     desk.now_us += REFRESH_US
-    desk.take(desk.fire(PLAN))
+    desk.take(desk.fire(CoordinatorTimer.PLAN))
     assert desk.batches[-1].commands == (Rerouted("n-1", (("n-2", ("n-3",)),)),)
     assert desk.handle(Received(sender="", message=Links("n-1", 8, (), ()))) == []  # of another life
     desk.take(desk.handle(Received(sender="", message=Links("n-1", 7, (), ()))))

@@ -33,7 +33,7 @@ from tests.unit.core.sessions import (
     sent,
 )
 from tocsin.core.machine import Event, IllegalEvent, SetTimer, TimerFired
-from tocsin.core.session.machine import CONNECT_DEADLINE, KEEP_ALIVE, Session
+from tocsin.core.session.machine import Session, SessionTimer
 from tocsin.core.session.signals import (
     Accepted,
     Authenticate,
@@ -59,7 +59,7 @@ from tocsin.wire.connect import V5, V311, Version
 def test_an_open_connection_has_a_deadline_for_its_connect() -> None:
     effects = Session(LIMITS).handle(Opened(assigned_client_id="x", cause="c7"), 0)
     assert effects == [
-        SetTimer(cause="c7", name=CONNECT_DEADLINE, delay_us=LIMITS.connect_deadline_us),
+        SetTimer(cause="c7", name=SessionTimer.CONNECT_DEADLINE, delay_us=LIMITS.connect_deadline_us),
     ]
 
 
@@ -80,7 +80,7 @@ def test_a_connect_is_authenticated_given_its_session_and_then_welcomed(version:
     assert session.state == "connected"
     assert isinstance(welcome, SendPacket) and welcome.cause == "c2"
     assert isinstance(welcome.packet, ConnAckPacket) and int(welcome.packet.reason_code) == 0
-    assert timer == SetTimer(cause="c2", name=KEEP_ALIVE, delay_us=15 * S)
+    assert timer == SetTimer(cause="c2", name=SessionTimer.KEEP_ALIVE, delay_us=15 * S)
     assert session.version == version
 
 
@@ -160,7 +160,7 @@ def test_a_session_is_prepared_between_its_acceptance_and_the_answer_only() -> N
         (ResumeFailed(), 0x88, "ours"),
         (ResumeFailed(reason_code=0x97, reason="full"), 0x97, "ours"),
         (ResumeFailed(reason_code=0x9C, reason="elsewhere"), 0x9C, "none"),
-        (TimerFired(name=CONNECT_DEADLINE), 0x88, "ours"),
+        (TimerFired(name=SessionTimer.CONNECT_DEADLINE), 0x88, "ours"),
         (ServerStopping(), 0x88, "none"),
         (ServerStopping(server_reference="b:1"), 0x9C, "none"),
         (WireFailed(error=Malformed("bad"), version=V5), 0x81, "peer"),
@@ -294,21 +294,21 @@ def test_bytes_that_are_no_connect_are_answered_if_the_peer_would_understand(
 
 
 def test_a_connect_that_does_not_come_in_time_closes() -> None:
-    effects = connecting().handle(TimerFired(name=CONNECT_DEADLINE), 10 * S)
+    effects = connecting().handle(TimerFired(name=SessionTimer.CONNECT_DEADLINE), 10 * S)
     assert [type(effect) for effect in effects] == [Close]
 
 
 def test_an_authentication_that_takes_too_long_is_our_fault() -> None:
     session = connecting()
     arrive(session, ConnectPacket("c"))
-    effects = session.handle(TimerFired(name=CONNECT_DEADLINE), 10 * S)
+    effects = session.handle(TimerFired(name=SessionTimer.CONNECT_DEADLINE), 10 * S)
     assert int(sent(effects).reason_code) == 0x88
     assert closing(effects).fault == "ours"
     assert session.handle(Authenticated(), 11 * S) == []
 
 
 def test_a_deadline_that_was_met_does_nothing() -> None:
-    assert connected().handle(TimerFired(name=CONNECT_DEADLINE), 10 * S) == []
+    assert connected().handle(TimerFired(name=SessionTimer.CONNECT_DEADLINE), 10 * S) == []
 
 
 def test_packets_behind_the_connect_wait_for_its_answer() -> None:

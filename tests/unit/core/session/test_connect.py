@@ -1,12 +1,21 @@
-"""A client that is coming in."""
+"""A client that is coming in: what it is granted, and what is kept of what it sends early."""
 
 from __future__ import annotations
 
 import pytest
-from mqtt5 import ConnectPacket, PingReqPacket, Will
+from mqtt5 import (
+    ConnectPacket,
+    Packet,
+    PingReqPacket,
+    PublishPacket,
+    SubscribePacket,
+    TopicFilter,
+    UnsubscribePacket,
+    Will,
+)
 
-from tocsin.core.session.arrival import Arrival
-from tocsin.core.session.handshake import ConnectRefused, SessionLimits
+from tocsin.core.session.connect import Arrival, ConnectRefused, Early
+from tocsin.core.session.limits import SessionLimits
 from tocsin.wire.connect import V5, V311
 
 LIMITS = SessionLimits(session_expiry_max_s=60)
@@ -40,9 +49,9 @@ def test_the_shell_is_told_who_comes_and_what_it_is_granted() -> None:
 
 def test_a_welcome_with_words_can_be_said_without_them() -> None:
     coming = arrival(ConnectPacket("c"))
-    (plain,) = coming.welcomes(LIMITS)
+    (plain,) = coming.welcomes()
     assert not plain.session_present and not plain.user_properties
-    full, short = coming.welcomes(LIMITS, present=True, told=(("at", "north-1"),))
+    full, short = coming.welcomes(present=True, told=(("at", "north-1"),))
     assert full.session_present and short.session_present
     assert (list(full.user_properties), list(short.user_properties)) == ([("at", "north-1")], [])
 
@@ -52,3 +61,20 @@ def test_what_is_sent_early_is_kept_up_to_a_bound() -> None:
     assert coming.early.keep(PingReqPacket())
     assert not coming.early.keep(PingReqPacket())
     assert len(coming.early.take()) == 1
+
+
+def test_packets_are_taken_once_in_the_order_in_which_they_came() -> None:
+    early = Early(1_000)
+    packets: list[Packet] = [PingReqPacket(), PublishPacket("a", b"x"), PingReqPacket()]
+    assert all(early.keep(packet) for packet in packets)
+    assert early.take() == packets
+    assert early.take() == []
+
+
+def test_contents_and_numbers_count_against_the_bound() -> None:
+    assert not Early(1_000).keep(PublishPacket("a", bytes(1_000)))
+    assert not Early(1_000).keep(PublishPacket("a", b"", user_properties=[("k" * 500, "v" * 500)]))
+    assert not Early(1_000).keep(SubscribePacket(1, [TopicFilter("a")] * 20))
+    assert not Early(1_000).keep(UnsubscribePacket(1, ["a"] * 20))
+    pings = Early(1_000)
+    assert 10 < sum(pings.keep(PingReqPacket()) for _ in range(100)) < 20

@@ -1,0 +1,256 @@
+"""A client that is coming in: its CONNECT, the terms that it is granted, and the answer.
+
+A session has one ``Arrival`` from the CONNECT until the CONNACK. It knows whether the client can be served and on what
+terms, what the shell has to check and to know, and what the client has sent since without waiting for the answer
+(``Early``). The rest are the words of a server that ends a connection: a CONNACK that refuses, or a DISCONNECT.
+``core.session.machine`` decides when each is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from mqtt5 import (
+    ConnAckPacket,
+    ConnAckReasonCode,
+    ConnectPacket,
+    DisconnectPacket,
+    DisconnectReasonCode,
+    Packet,
+    PublishPacket,
+    QoS,
+    Will,
+)
+
+from tocsin.core.session.limits import SessionLimits
+from tocsin.core.session.signals import Accepted, Authenticate
+from tocsin.errors import ProtocolViolation, UnsupportedVersion
+from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.topics import check_topic
+
+# Of a reason string: enough for every sentence of ours, little on a small device's link.
+REASON_MAX_CHARS = 200
+BRIDGE_BIT: Final = 0x80
+# What is wrong with the bytes of a CONNECT and has a return code in 3.1.1: the version, the client id.
+ANSWERED_IN_311: Final = (0x84, 0x85)
+# With which a client may leave (MQTT 5, 3.14.2.1); the others are a server's.
+LEAVING_CODES: Final = frozenset(
+    (0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99)
+)
+# Whose fault a refusal is by its code alone: unavailable and busy, use another server and moved.
+_FAULTS: Final = {0x88: "ours", 0x89: "ours", 0x9C: "none", 0x9D: "none"}
+
+
+_OVERHEAD_BYTES: Final = 64  # what a kept packet or filter costs beside its contents, about
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What the broker grants a client in its CONNACK."""
+
+    client_id: str
+    assigned: bool  # the id is ours, and the client must be told
+    keep_alive_s: int  # in force; 0: none
+    session_expiry_s: int  # how long the session outlives its connection
+
+
+class ConnectRefused(ProtocolViolation):
+    """A CONNECT that cannot be served; its reason code is one of CONNACK's."""
+
+
+def terms(packet: ConnectPacket, version: Version, limits: SessionLimits, assigned_client_id: str) -> Terms:
+    """What this CONNECT gets, or ``ConnectRefused``."""
+    if packet.authentication_method is not None:
+        raise ConnectRefused(
+            "no extended authentication is offered; leave out the authentication method", 0x8C
+        )
+    if not packet.client_id and version == V311 and not packet.clean_start:
+        raise ConnectRefused("an empty client id needs clean session set", 0x85)
+    size = len(packet.client_id.encode())
+    if size > limits.client_id_max_bytes:
+        raise ConnectRefused(
+            f"the client id has {size} bytes; at most {limits.client_id_max_bytes} are allowed", 0x85
+        )
+    if packet.will is not None:
+        _check_will(packet.will, limits)
+    keep_alive_s = packet.keep_alive
+    if version == V5 and limits.keep_alive_max_s:
+        # Only MQTT 5 can tell a client to use another keep-alive than its own.
+        keep_alive_s = min(keep_alive_s or limits.keep_alive_max_s, limits.keep_alive_max_s)
+    return Terms(
+        client_id=packet.client_id or assigned_client_id,
+        assigned=not packet.client_id,
+        keep_alive_s=keep_alive_s,
+        session_expiry_s=_session_expiry_s(packet, version, limits),
+    )
+
+
+def _session_expiry_s(packet: ConnectPacket, version: Version, limits: SessionLimits) -> int:
+    """How long the session is kept. Without *clean session*, 3.1.1 asks for ever, and cannot ask for less."""
+    if version == V311:
+        return 0 if packet.clean_start else limits.session_expiry_max_s
+    return min(packet.session_expiry_interval, limits.session_expiry_max_s)
+
+
+def _check_will(will: Will, limits: SessionLimits) -> None:
+    if will.topic.startswith("$"):
+        raise ConnectRefused("the will's topic begins with $, and such topics belong to the server", 0x87)
+    try:
+        check_topic(will.topic, max_bytes=limits.topic_max_bytes, max_levels=limits.topic_max_levels)
+    except ProtocolViolation as error:
+        raise ConnectRefused(f"the will's {error.problem}", error.reason_code) from None
+
+
+class Early:
+    """Packets that came before the CONNACK."""
+
+    __slots__ = ("_bytes", "_max_bytes", "_packets")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._packets: list[Packet] = []
+        self._bytes = 0
+
+    def keep(self, packet: Packet) -> bool:
+        """Whether there was room for it."""
+        self._bytes += _contents_bytes(packet) + _OVERHEAD_BYTES
+        if self._bytes > self._max_bytes:
+            return False
+        self._packets.append(packet)
+        return True
+
+    def take(self) -> list[Packet]:
+        """All of them; none is kept any more."""
+        packets, self._packets = self._packets, []
+        return packets
+
+
+def _contents_bytes(packet: Any) -> int:
+    """About how much a packet holds."""
+    if isinstance(packet, PublishPacket):
+        properties = sum(len(name) + len(value) for name, value in packet.user_properties)
+        return len(packet.topic) + len(packet.payload) + properties
+    patterns = getattr(packet, "patterns", None) or [
+        each.pattern for each in getattr(packet, "topic_filters", ())
+    ]
+    return sum(len(pattern) + _OVERHEAD_BYTES for pattern in patterns)
+
+
+class Arrival:
+    """A client between its CONNECT and our CONNACK. Raises ``ConnectRefused`` if the CONNECT cannot be served."""
+
+    __slots__ = ("_limits", "_version", "early", "granted", "packet")
+
+    def __init__(
+        self, packet: ConnectPacket, version: Version, limits: SessionLimits, assigned_client_id: str
+    ) -> None:
+        self.packet = packet
+        self.granted = terms(packet, version, limits, assigned_client_id)
+        self.early = Early(limits.early_max_bytes)
+        self._limits = limits
+        self._version = version
+
+    def credentials(self) -> Authenticate:
+        """What the shell is to check."""
+        return Authenticate(
+            client_id=self.granted.client_id,
+            username=self.packet.username,
+            password=self.packet.password,
+            user_properties=tuple(self.packet.user_properties),
+            will_topic=None if self.packet.will is None else self.packet.will.topic,
+        )
+
+    def acceptance(self) -> Accepted:
+        """What the shell is to know of the client, to give it its session."""
+        packet, granted = self.packet, self.granted
+        return Accepted(
+            client_id=granted.client_id,
+            version=self._version,
+            clean_start=packet.clean_start,
+            keep_alive_s=granted.keep_alive_s,
+            session_expiry_s=granted.session_expiry_s,
+            username=packet.username,
+            user_properties=tuple(packet.user_properties),
+            send_max_bytes=packet.max_packet_size,
+            receive_max=packet.receive_max,
+            topic_alias_max=packet.topic_alias_max,
+            will_delay_s=packet.will.will_delay_interval if packet.will else 0,
+        )
+
+    def welcomes(
+        self, *, present: bool = False, told: tuple[tuple[str, str], ...] = ()
+    ) -> list[ConnAckPacket]:
+        """The CONNACK with what the client is told; then, for one that takes no packet so large, without it."""
+        words = (told, ()) if told else ((),)
+        return [self._connack(present, each) for each in words]
+
+    def _connack(self, present: bool, told: tuple[tuple[str, str], ...]) -> ConnAckPacket:
+        """What the standard takes for granted if nothing is said is offered, and left out on the wire."""
+        packet, granted, limits = self.packet, self.granted, self._limits
+        shortened = granted.session_expiry_s != packet.session_expiry_interval
+        return ConnAckPacket(
+            session_present=present,
+            session_expiry_interval=granted.session_expiry_s if shortened else None,
+            assigned_client_id=granted.client_id if granted.assigned else None,
+            server_keep_alive=granted.keep_alive_s if granted.keep_alive_s != packet.keep_alive else None,
+            receive_max=limits.receive_max,
+            topic_alias_max=limits.topic_alias_max,
+            max_qos=QoS.EXACTLY_ONCE,
+            retain_available=True,
+            max_packet_size=limits.packet_max_bytes,
+            wildcard_subscription_available=True,
+            subscription_id_available=limits.subscription_ids,
+            shared_subscription_available=limits.shared,
+            user_properties=list(told),
+        )
+
+
+# ── last words ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def refusal(reason_code: int, reason: str | None, server_reference: str | None = None) -> ConnAckPacket:
+    return ConnAckPacket(
+        reason_code=connack_code(reason_code),
+        reason_str=reason and reason[:REASON_MAX_CHARS],
+        server_reference=server_reference,
+    )
+
+
+def fault_of(reason_code: int, *, otherwise: str) -> str:
+    """Whose fault it is that a client is refused with that code."""
+    return _FAULTS.get(reason_code, otherwise)
+
+
+def dismissal(reason_code: int, reason: str | None, server_reference: str | None = None) -> DisconnectPacket:
+    """The DISCONNECT with which a server ends a connection."""
+    return DisconnectPacket(
+        reason_code=disconnect_code(reason_code),
+        reason_str=reason and reason[:REASON_MAX_CHARS],
+        server_reference=server_reference,
+    )
+
+
+def answer_version(error: UnsupportedVersion) -> Version | None:
+    """The version in which to tell a peer that its own is not spoken; None if it does not look like MQTT at all.
+
+    Bridges of mosquitto set the highest bit of the level of 3.1 and 3.1.1; told in that version, they try without.
+    """
+    if error.name not in ("MQTT", "MQIsdp"):
+        return None
+    return V311 if error.level & ~BRIDGE_BIT < V5 else V5
+
+
+def connack_code(code: int) -> ConnAckReasonCode:
+    """The CONNACK reason with this number; *unspecified error* where CONNACK has none."""
+    try:
+        return ConnAckReasonCode(code)
+    except ValueError:
+        return ConnAckReasonCode.UNSPECIFIED_ERROR
+
+
+def disconnect_code(code: int) -> DisconnectReasonCode:
+    """The DISCONNECT reason with this number; *unspecified error* where DISCONNECT has none."""
+    try:
+        return DisconnectReasonCode(code)
+    except ValueError:
+        return DisconnectReasonCode.UNSPECIFIED_ERROR
