@@ -34,7 +34,7 @@ from tocsin.core.session.signals import PeerClosed, TakenOver
 from tocsin.core.survival.arrival_times import ArrivalTimes
 from tocsin.model.publication import Publication
 from tocsin.sim.compound import Storm
-from tocsin.sim.faults import Crash, CrashTogether, Fault, Partition, Pause
+from tocsin.sim.faults import Crash, CrashTogether, Fault, Partition, Pause, Skew
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.runner import run, run_many
 from tocsin.sim.scenario import find
@@ -109,6 +109,10 @@ STORIES: dict[str, list[Fault]] = {
     "a zombie wakes up while a standby has its name": ZOMBIE,
     "a cluster is cut off from all others and heals": [
         Partition(at_us=4 * SECOND, for_us=12 * SECOND, side=(*NORTH, "anna", "ben"))
+    ],
+    "clients come from a broker that is lost, and whose clock was ahead": [
+        Skew(at_us=SECOND // 10, for_us=29 * SECOND, node="south-1", ahead_us=60 * SECOND),
+        Crash(at_us=3 * SECOND // 2, for_us=20 * SECOND, node="south-1"),
     ],
 }
 

@@ -51,6 +51,10 @@ def test_what_is_said_of_a_stream_outlives_its_broker_while_no_coordinator_answe
     assert run(find("survival-long"), 14, plan=SAID_TO_NOBODY).broken is None
 
 
+def test_a_client_that_comes_from_a_broker_whose_clock_is_ahead_keeps_its_streams() -> None:
+    assert run(find("survival-long"), 19).broken is None
+
+
 def test_a_seed_breaks_nothing_and_has_all_that_is_promised_of() -> None:
     """Who looks for nothing finds nothing wrong: so it is seen that sessions expire, that brokers are stood in for,
     and that programs die."""

@@ -67,6 +67,7 @@ from tocsin.core.delivery.stored_session import StoredSession, kept_s
 from tocsin.core.machine import Event
 from tocsin.core.replication.gamma import Left
 from tocsin.core.replication.signals import Policy
+from tocsin.core.survival.arrival_times import ArrivalClock
 from tocsin.core.survival.takeover import TakeoverMachine
 from tocsin.model.channel_places import ChannelNames
 from tocsin.model.network import BrokerInfo, Scheme
@@ -144,6 +145,7 @@ class Parts:
         self.tasks = Tasks("the broker", self._ending.fail)  # finished before the broker ends
         self.prefixes = RecordPrefixes(self._broker, ports.life)
         self.endings = Endings()
+        self._clock = ArrivalClock()
         self._make_what_is_stored()
         self._make_channels()
         self._make_sessions()
@@ -246,6 +248,7 @@ class Parts:
             self.sessions,
             network=self._network,
             broker=self._broker,
+            clock=self._clock,
             clients=self.clients,
             ended=self.endings.ended,
             spawn=self.tasks.spawn,
@@ -271,6 +274,7 @@ class Parts:
             self.message_log,
             broker=self._broker,
             cluster=ports.own.cluster,
+            clock=self._clock,
             streams_max=limits.streams_per_client,
             metadata_max_bytes=limits.metadata_max_bytes,
         )

@@ -25,8 +25,10 @@ from tocsin.core.survival.announcements import (
     ForgetLot,
     ForgetNow,
     LotForgotten,
+    OthersTold,
     TellOthers,
 )
+from tocsin.core.survival.arrival_times import ArrivalClock
 from tocsin.errors import TocsinError
 from tocsin.model.versions import UNREADABLE, Packed
 from tocsin.ports import PAYLOAD_MAX_BYTES, Bus, BusMessage
@@ -56,6 +58,7 @@ class Arrivals:
         *,
         network: str,
         broker: str,
+        clock: ArrivalClock,
         clients: ConnectedClients[Any],
         ended: Callable[[str], Awaitable[None]],
         spawn: Spawn,
@@ -70,7 +73,7 @@ class Arrivals:
         self._ended = ended
         self._spawn = spawn
         self._clock_us = clock_us  # on the wall
-        self._machine = Announcements(broker)
+        self._machine = Announcements(broker, clock)
         self._shell = Shell(self._machine, self._carry_out, failed)
         self._post = self._shell.post
         self._lots: dict[int, asyncio.Event] = {}  # that are being forgotten
@@ -79,9 +82,8 @@ class Arrivals:
 
     def came(self, client: str) -> int:
         """A client has come, and may turn out to be another's. When that was."""
-        came_us = self._clock_us()
-        self._post(ClientCame(client=client, at_us=came_us, cause=client))
-        return came_us
+        self._post(ClientCame(client=client, at_us=self._clock_us(), cause=client))
+        return self._machine.times.came_us(client)
 
     def holder(self, client: str) -> Claim | None:
         """The claim of whoever was let in here under a client id."""
@@ -128,6 +130,7 @@ class Arrivals:
         except UNREADABLE as error:
             self._log.warning("a word of clients that came is unreadable", problem=str(error))
             return []
+        self._post(OthersTold(arrivals=tuple(arrivals), cause=f"{self._broker}:arrivals"))
         return self._machine.elsewhere(arrivals)
 
     # ── the machine's effects ───────────────────────────────────────────────────────────────────────────────

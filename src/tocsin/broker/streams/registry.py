@@ -7,8 +7,9 @@ force everywhere.
 What clients say of the streams that are published here is known (``keys``), so that messages can carry it;
 ``core.streams.metadata`` decides which of those who say something is right.
 
-A client's connections have **epochs**, microseconds of the wall's clock, so that the coordinator knows which of two
-brokers has it. They grow by two at least: the number between two connections is for the end of what came before.
+A client's connections have **epochs**, the times at which it came (``core.survival.arrival_times``), so that the
+coordinator knows which of two brokers has it. They grow by two at least: the number between two connections is for the
+end of what came before.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tocsin.core.streams.machine import ClientStreams
 from tocsin.core.streams.metadata import Learned, StreamMetadata
 from tocsin.core.streams.signals import DeclareStream
 from tocsin.core.streams.tickets import Tickets
+from tocsin.core.survival.arrival_times import ArrivalClock
 from tocsin.model.publication import Publication
 from tocsin.model.stream import Metadata, Value
 from tocsin.runtime.machines.clock import wall_us
@@ -74,6 +76,7 @@ class StreamRegistry:
         *,
         broker: str,
         cluster: str,
+        clock: ArrivalClock,
         streams_max: int,
         metadata_max_bytes: int,
     ) -> None:
@@ -91,7 +94,8 @@ class StreamRegistry:
         self._cleared = 0
         self._waiting: dict[int, Done] = {}  # by ticket, the lowest first
         self._held: deque[tuple[int, Held]] = deque()  # who waits for which ticket
-        self._epoch = 0
+        self._clock = clock
+        self._epoch = 0  # of the newest connection here
         self._epochs: dict[str, int] = {}  # client → the epoch of its connection here
         self._log = structlog.get_logger()
 
@@ -140,7 +144,7 @@ class StreamRegistry:
 
     def came(self, client: str) -> int:
         """A client has connected; the epoch of its connection."""
-        self._epoch = self._epochs[client] = max(self._epoch + 2, wall_us())
+        self._epoch = self._epochs[client] = self._clock.next(wall_us())
         return self._epoch
 
     def back(self, client: Client) -> None:

@@ -17,7 +17,8 @@ Invariants:
 
 - The others are told of nobody that has gone again, and of nobody that only knocks: a client that is refused came
   nowhere.
-- Nobody is let go for a word from before it came (``core.survival.arrival_times``).
+- Nobody is let go for a word from before it came (``core.survival.arrival_times``); who comes after a word has come
+  later than it says.
 - Lots that have a client in common go one after the other (``after``), and a client is settled when its last lot is
   forgotten: a session that is taken then does not go with the old one.
 """
@@ -41,7 +42,7 @@ from tocsin.core.machine import (
     TableMachine,
     TimerFired,
 )
-from tocsin.core.survival.arrival_times import ArrivalTimes
+from tocsin.core.survival.arrival_times import ArrivalClock, ArrivalTimes
 
 TELL_US: Final = 2_000  # shorter than most clients take to another broker
 FORGET_US: Final = 10_000  # an old session that nobody takes does no harm
@@ -68,6 +69,12 @@ class ClientLetIn(Event, frozen=True, kw_only=True):
     """A client has come that is entitled to its id."""
 
     arrival: Arrival
+
+
+class OthersTold(Event, frozen=True, kw_only=True):
+    """A word of clients that have come to another broker."""
+
+    arrivals: tuple[Arrival, ...]
 
 
 class BeganAnew(Event, frozen=True, kw_only=True):
@@ -126,8 +133,9 @@ class Announcements(TableMachine):
     timers = AnnouncementTimer
     state = OneState.ONLY
 
-    def __init__(self, broker: str) -> None:
+    def __init__(self, broker: str, clock: ArrivalClock) -> None:
         self.times = ArrivalTimes()
+        self._clock = clock
         self._broker = broker
         self._fresh: dict[str, Arrival] = {}  # of whom the others are to be told
         self._told_us = -TELL_US  # when they were last
@@ -157,7 +165,12 @@ class Announcements(TableMachine):
     # ── transitions ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_came(self, event: ClientCame, now_us: int) -> list[Effect]:
-        self.times.came(event.client, event.at_us)
+        self.times.came(event.client, self._clock.next(event.at_us))
+        return []
+
+    def _on_told(self, event: OthersTold, now_us: int) -> list[Effect]:
+        for each in event.arrivals:
+            self._clock.heard(each.claim.came_us)
         return []
 
     def _on_let_in(self, event: ClientLetIn, now_us: int) -> list[Effect]:
@@ -203,6 +216,7 @@ class Announcements(TableMachine):
 
     table: ClassVar[Table] = {
         ("*", ClientCame): _on_came,
+        ("*", OthersTold): _on_told,
         ("*", ClientLetIn): _on_let_in,
         ("*", BeganAnew): _on_began_anew,
         ("*", ClientWent): _on_went,

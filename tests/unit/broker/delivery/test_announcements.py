@@ -16,6 +16,7 @@ from tocsin.broker.survival.client_state import ConnectedClients
 from tocsin.core.access.ownership import Claim
 from tocsin.core.delivery.stored_session import session_key
 from tocsin.core.survival.announcements import FORGET_US, Arrival
+from tocsin.core.survival.arrival_times import ArrivalClock
 from tocsin.ports import BusMessage, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 
@@ -34,6 +35,7 @@ class Broker:
             sessions,
             network="net",
             broker=name,
+            clock=ArrivalClock(),
             clients=cast(ConnectedClients[Any], None),  # nobody asks who is in
             ended=self._ended,
             spawn=self._spawn,

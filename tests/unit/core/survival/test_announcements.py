@@ -20,8 +20,10 @@ from tocsin.core.survival.announcements import (
     ForgetLot,
     ForgetNow,
     LotForgotten,
+    OthersTold,
     TellOthers,
 )
+from tocsin.core.survival.arrival_times import ArrivalClock
 
 
 def arrival(client: str, *, broker: str = "own", came_us: int = 7) -> Arrival:
@@ -30,7 +32,7 @@ def arrival(client: str, *, broker: str = "own", came_us: int = 7) -> Arrival:
 
 class Broker:
     def __init__(self) -> None:
-        self.machine = Announcements("own")
+        self.machine = Announcements("own", ArrivalClock())
         self.now_us = 1_000_000
 
     def post(self, event: Event) -> list[Effect]:
@@ -69,6 +71,15 @@ def test_a_word_counts_if_its_client_came_there_after_it_came_here() -> None:
     assert broker.machine.elsewhere((late, later, own)) == [later]
     broker.post(ClientWent(client="c"))
     assert broker.machine.elsewhere((late,)) == [late]
+
+
+def test_who_comes_here_after_a_word_of_it_stays_though_the_clock_there_is_ahead() -> None:
+    broker = Broker()
+    word = arrival("c", broker="south", came_us=60_000_000)
+    broker.post(OthersTold(arrivals=(word,)))
+    broker.post(ClientCame(client="c", at_us=10))
+    assert broker.machine.times.came_us("c") > 60_000_000
+    assert broker.machine.elsewhere((word,)) == []
 
 
 def test_old_sessions_of_the_same_moment_are_one_lot() -> None:
