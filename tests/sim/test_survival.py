@@ -20,6 +20,8 @@ from tocsin.broker.door.clients import Clients
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.survival.replication import Replicating
 from tocsin.core.cells import CellWriter
+from tocsin.core.coordination.participant.participant import Participant
+from tocsin.core.coordination.participant.signals import ClientsChanged
 from tocsin.core.delivery.machine import ClientDelivery
 from tocsin.core.delivery.repeats import Repeats
 from tocsin.core.delivery.session_cell import SESSIONS, SessionCell
@@ -27,11 +29,11 @@ from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.window import Progress
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.links import dialler
-from tocsin.core.machine import Effect, Event, PutKey, Say, TimerFired
+from tocsin.core.machine import Effect, Event, PutKey, Say, Table, TimerFired
 from tocsin.core.replication.backup import Backup
 from tocsin.core.session.machine import Session
 from tocsin.core.session.signals import PeerClosed, TakenOver
-from tocsin.core.survival.arrival_times import ArrivalTimes
+from tocsin.core.survival.arrival_times import ArrivalClock, ArrivalTimes
 from tocsin.model.publication import Publication
 from tocsin.sim.compound import Storm
 from tocsin.sim.faults import Crash, CrashTogether, Fault, Partition, Pause, Skew
@@ -45,6 +47,7 @@ from tocsin.wire.replication import Applied, Delta, Update
 
 ACKNOWLEDGED = "what is acknowledged is in the log"
 MESSAGES = "subscribers get everything, in order, at QoS 2 once"
+ASKED = "a query and a group get everything, at QoS 2 once"
 OWNER = "one owner per client and epoch; no position is committed by a fenced owner"
 LETS_GO = "a broker lets a client go that another has"
 STORED = "what was acknowledged of a subscription stays so, whoever has the client"
@@ -98,6 +101,11 @@ RESTARTS: list[Fault] = [
 ]
 # A client cannot reach its home any more, and goes elsewhere.
 AWAY: list[Fault] = [Partition(at_us=5 * SECOND, for_us=25 * SECOND, side=("ben",), others=("north-1",))]
+# A broker is lost whose clock was ahead, and its clients go to others.
+AHEAD: list[Fault] = [
+    Skew(at_us=SECOND // 10, for_us=29 * SECOND, node="south-1", ahead_us=60 * SECOND),
+    Crash(at_us=3 * SECOND // 2, for_us=20 * SECOND, node="south-1"),
+]
 
 STORIES: dict[str, list[Fault]] = {
     "all brokers of a cluster end at once": [CrashTogether(at_us=6 * SECOND, for_us=8 * SECOND, nodes=NORTH)],
@@ -110,10 +118,7 @@ STORIES: dict[str, list[Fault]] = {
     "a cluster is cut off from all others and heals": [
         Partition(at_us=4 * SECOND, for_us=12 * SECOND, side=(*NORTH, "anna", "ben"))
     ],
-    "clients come from a broker that is lost, and whose clock was ahead": [
-        Skew(at_us=SECOND // 10, for_us=29 * SECOND, node="south-1", ahead_us=60 * SECOND),
-        Crash(at_us=3 * SECOND // 2, for_us=20 * SECOND, node="south-1"),
-    ],
+    "a broker is lost whose clock was ahead": AHEAD,
 }
 
 
@@ -121,6 +126,12 @@ STORIES: dict[str, list[Fault]] = {
 def test_a_planned_disaster_breaks_nothing(story: str) -> None:
     for seed in range(2):
         assert run(find("survival"), seed, plan=STORIES[story]).broken is None
+
+
+def test_who_asks_may_miss_what_goes_on_before_a_coordinator_was_heard() -> None:
+    """A publisher makes a stream while its broker, just started, has heard no leader, and a query is answered
+    already."""
+    assert run(find("survival"), 244).broken is None
 
 
 class Counts(Invariant):
@@ -325,6 +336,22 @@ def heeds_every_word(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(dialler, "FORGIVEN_MAX", 0)
 
 
+def waits_for_nobody(patch: pytest.MonkeyPatch) -> None:
+    """Messages go on before others know of their stream, though a leader answers."""
+
+    def hasty(self: Participant, event: ClientsChanged, now_us: int) -> list[Effect]:
+        self._submission.add(event.command, event.ticket)
+        return [*self._tell(), *self._clear(self._clearing.all(event.ticket))]
+
+    table: Table = {**Participant.table, ("*", ClientsChanged): hasty}
+    patch.setattr(Participant, "table", table)
+
+
+def heeds_no_other_clock(patch: pytest.MonkeyPatch) -> None:
+    """A client that comes from a broker whose clock is ahead comes before it was there."""
+    patch.setattr(ArrivalClock, "heard", lambda self, came_us: None)
+
+
 PLANTED: dict[str, Planted] = {
     "acknowledged before it is durable": Planted(acknowledges_early, ACKNOWLEDGED),
     "epoch unchecked": Planted(checks_no_epoch, OWNER, ZOMBIE),
@@ -337,6 +364,8 @@ PLANTED: dict[str, Planted] = {
     "guests are not sent home": Planted(sends_nobody_home, HOME, LOST),
     "endings are never forgotten": Planted(never_ends_a_connection, BOUNDED, STORMS),
     "a lost client is served on": Planted(goes_on_regardless, LETS_GO, AWAY),
+    "messages do not wait for others": Planted(waits_for_nobody, ASKED),
+    "clocks of other brokers do not count": Planted(heeds_no_other_clock, ASKED, AHEAD),
 }
 
 RARE: dict[str, Planted] = {

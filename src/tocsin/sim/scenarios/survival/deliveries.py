@@ -9,12 +9,12 @@ from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.window import Progress
 from tocsin.core.machine import Say
 from tocsin.model.message import Address
-from tocsin.model.publication import decode_publication
+from tocsin.model.publication import Publication, decode_publication
 from tocsin.model.subjects import is_critical, said_reference
 from tocsin.ports import Entry
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.stage import LOG
-from tocsin.sim.scenarios.survival.looking import Brokers
+from tocsin.sim.scenarios.survival.looking import Brokers, Running
 from tocsin.sim.scenarios.survival.ownership import Sessions
 from tocsin.sim.scenarios.survival.programs import Listener, Resident, Subscriber, key_of
 from tocsin.sim.world import World
@@ -165,19 +165,22 @@ class Messages(Sessions):
 class Shared(Invariant):
     """Who asks with a query, or as a member of a group, gets everything that is stored since; of a group one does.
 
-    A query may miss what is stored while no coordinator knows of the stream: messages do not wait for a coordinator
-    that does not answer, and those who would have heard *joined* may miss them (the reference of streams).
+    One thing may be missed, as the reference says (``docs/reference/streams.md``, *in which order*). A broker that no
+    coordinator has answered lately, or for five seconds, lets messages go on before others know of their stream. A
+    broker that has the answer to a query, and gets such a message before it hears that the stream joined, passes the
+    client by. Who is behind, or whose query is not answered, is due the message: that is decided by what the message
+    says of its stream.
     """
 
     name = "a query and a group get everything, at QoS 2 once"
 
     def __init__(self, brokers: Brokers, written: Written, subscribers: Sequence[Subscriber]) -> None:
-        self._brokers = brokers
         self._written = written
         self._subscribers = {each.name: each for each in subscribers}
         self._since: dict[str, int] = {}  # who, or which group → what is stored behind it is due
         self._told: dict[tuple[str, Key], int] = {}
-        self._unannounced: dict[int, None] = {}  # positions of messages that did not wait for a coordinator
+        self._passed_by: dict[tuple[str, int], None] = {}  # who asks with a query, and a position
+        brokers.on_unclear.append(self._on_unclear)
 
     def attach(self, world: World) -> None:
         log = world.store.logs[LOG.name]
@@ -187,13 +190,11 @@ class Shared(Invariant):
 
         world.observers.on_say("joined", begin)
         world.observers.on_say("told", self._look)
-        world.observers.on_entry(LOG.name, self._on_entry)
 
-    def _on_entry(self, entry: Entry) -> None:
-        if said_reference(entry.subject) is None:
-            publication = decode_publication(entry.payload)
-            if self._brokers.is_unkept(publication.client, publication.topic):
-                self._unannounced[entry.position] = None
+    def _on_unclear(self, broker: Running, entry: Entry, publication: Publication) -> None:
+        for name, subscriber in self._subscribers.items():
+            if not subscriber.group and broker.passes_by(name, publication):
+                self._passed_by[name, entry.position] = None
 
     def _who(self, name: str) -> str:
         return self._subscribers[name].group or name
@@ -212,7 +213,7 @@ class Shared(Invariant):
                 if not matches(subscriber.due, topic):
                     continue
                 told = self._told.get((who, key), 0)
-                due = position > self._since[who] and (subscriber.group or position not in self._unannounced)
+                due = position > self._since[who] and (who, position) not in self._passed_by
                 if due and not told:
                     self.broken(f"{who} was never told of {key}, which is stored at {position}")
                 if qos == subscriber.qos == 2 and told > 1:

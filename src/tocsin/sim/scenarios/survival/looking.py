@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from tocsin.broker.assembly import Broker
 from tocsin.broker.delivery.message_log import Stored
 from tocsin.core.coordination.participant.participant import Participant
+from tocsin.core.coordination.participant.pending_clears import CLEAR_US
+from tocsin.core.coordination.participant.signals import ClientsChanged
 from tocsin.core.delivery.stored_session import StoredSession, decode_session, session_key
-from tocsin.core.machine import Say
+from tocsin.core.machine import Effect, Event, Say
 from tocsin.core.replication.copy import Copy
 from tocsin.core.replication.recipient import Recipient
 from tocsin.model.message import Address
 from tocsin.model.publication import Publication
+from tocsin.ports import Entry
 from tocsin.sim.invariants import InvariantBroken
 from tocsin.sim.network import STORE
 from tocsin.sim.node import Status
@@ -27,6 +30,7 @@ from tocsin.sim.process.machine import SimulatedProcess
 from tocsin.sim.process.stage import SESSIONS
 from tocsin.sim.scenarios.survival.programs import WILLS
 from tocsin.sim.world import World
+from tocsin.wire.commands import Streams
 from tocsin.wire.replication import Bequest, Role
 
 STANDS_IN: Final = "stands in for a broker that is gone"
@@ -46,6 +50,56 @@ class Life(msgspec.Struct, frozen=True):
     since_us: int  # when it was looked at
 
 
+class _Declared(NamedTuple):
+    number: int  # of the command
+    until_us: int  # by the broker's clock: then messages need not wait any longer
+
+
+class Clearance:
+    """What a broker declared of streams last, and whether their messages need not wait for others to know it.
+
+    Such a stream is **clear** when a leader has said that everybody concerned knows it. Until then messages may go on
+    if no leader was heard lately, CLEAR_US later, or when the broker joins anew.
+    """
+
+    def __init__(self, member: Participant) -> None:
+        self._member = member
+        self._declared: dict[str, _Declared] = {}  # by topic
+        self._incarnation = member.incarnation
+        self._now_us = 0
+        self._handle = member.handle
+        member.handle = self._tapped  # type: ignore[method-assign]
+
+    def _tapped(self, event: Event, now_us: int) -> list[Effect]:
+        member, outgoing = self._member, self._member._submission._outgoing
+        self._now_us = now_us
+        self._declared = {topic: each for topic, each in self._declared.items() if not self._is_clear(each)}
+        if isinstance(event, ClientsChanged) and isinstance(event.command, Streams):
+            for topic, _ in event.command.changes:
+                self._declared[topic] = _Declared(outgoing.last + 1, now_us + CLEAR_US)
+            if not member._heartbeat.is_led(now_us):
+                self._let_go(now_us)
+        effects = self._handle(event, now_us)
+        if self._incarnation != member.incarnation:
+            self._incarnation = member.incarnation
+            self._let_go(now_us, outgoing.last)  # all is said again, under other numbers
+        return effects
+
+    def _let_go(self, now_us: int, number: int | None = None) -> None:
+        self._declared = {
+            topic: _Declared(each.number if number is None else number, min(now_us, each.until_us))
+            for topic, each in self._declared.items()
+        }
+
+    def _is_clear(self, declared: _Declared) -> bool:
+        return declared.number <= min(self._member._clear_to, self._member._effective)
+
+    def is_let_go(self, topic: str) -> bool:
+        """Whether messages of a stream may go on though it is not clear."""
+        declared = self._declared.get(topic)
+        return declared is not None and not self._is_clear(declared) and self._now_us >= declared.until_us
+
+
 class Running:
     """One broker in one process. A standby that takes a place, or gives it back, is another one from then on."""
 
@@ -57,6 +111,7 @@ class Running:
         self._world = world
         self._parts = broker.parts
         self._replication = broker.parts.replication
+        self.clearance = Clearance(broker.member)
 
     @property
     def name(self) -> str:
@@ -74,6 +129,13 @@ class Running:
         delivery = here.delivery
         session, epoch, now_us = delivery.session, delivery.session_epoch, self._world.now_us
         return Life(client, self.node, self.name, session, epoch, here.will_id, now_us)
+
+    def passes_by(self, client: str, publication: Publication) -> bool:
+        """Whether a client is here that has got all of the log so far, and does not get this message next."""
+        here = self._parts.clients.present.get(client)
+        if here is None or not here.delivery.here or not here.delivery._machine.level:
+            return False
+        return all(target is not here for target, _ in self._parts.exchange.queries.wanted(publication))
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -110,11 +172,6 @@ class Running:
         """Whether clients are served provisionally: what they are told is not stored."""
         return self._parts.provisional.cut_off
 
-    def is_unkept(self, client: str, topic: str) -> bool:
-        """Whether a client that is here said something of a stream that no coordinator has, and messages go on."""
-        here = self._parts.clients.present.get(client)
-        return here is not None and here.delivery.is_unkept(topic)
-
     def is_void(self, will_id: str) -> bool:
         return self._replication.backup.is_void(will_id)
 
@@ -150,19 +207,25 @@ class Running:
 
 
 Wills = Callable[[Running, Publication, str], None]
+Dispatch = Callable[[Running, Entry, Publication], None]
 
 
 class Brokers:
-    """All brokers of a world. ``on_will`` hears of wills that a broker gives to its log, with their ids; ``on_end`` of
+    """All brokers of a world. ``on_will`` hears of wills that a broker gives to its log, with their ids; ``on_unclear``
+    of messages that were let go before their streams were clear, as a broker hands them to its clients; ``on_end`` of
     brokers whose process has ended, or is another broker from now on."""
 
     def __init__(self, world: World, nodes: tuple[Address, ...]) -> None:
         self.world = world
         self.nodes = nodes
         self.on_will: list[Wills] = []
+        self.on_unclear: list[Dispatch] = []
         self.on_end: list[Callable[[Running], None]] = []
         self.ended_us: dict[str, int] = {}  # name → when a process that had it ended last
         self._running: dict[Address, Running] = {}
+        self._unclear: dict[
+            str, None
+        ] = {}  # ids of messages that were let go before their streams were clear
         world.observers.on_life(self._on_life)
 
     def began(self, node: Address, process: SimulatedProcess, broker: Broker) -> None:
@@ -170,16 +233,25 @@ class Brokers:
         self._ended(node)
         running = self._running[node] = Running(self.world, node, process, broker)
         message_log = broker.parts.message_log
-        commit = message_log.commit
+        commit, take = message_log.commit, broker.parts.exchange.take
 
         def tapped(
             publication: Publication, record_id: str, stored: Stored, behind: int | None = None
         ) -> None:
             if publication.topic.startswith(WILLS):
                 self._give_out(running, publication, record_id)
+            if running.clearance.is_let_go(publication.topic):
+                self._unclear[record_id] = None
             commit(publication, record_id, stored, behind)
 
+        def taken(entry: Entry, publication: Publication) -> None:
+            if entry.id in self._unclear:
+                for hook in self.on_unclear:
+                    hook(running, entry, publication)
+            take(entry, publication)
+
         message_log.commit = tapped  # type: ignore[method-assign]
+        broker.parts.exchange.take = taken  # type: ignore[method-assign]
 
     def _give_out(self, running: Running, publication: Publication, record_id: str) -> None:
         """Tell of a will. Who calls is within a process, whose errors are its own: a breach is told by the world."""
@@ -232,12 +304,6 @@ class Brokers:
         store = self.world.store
         cell = store.tables[SESSIONS.name].get(session_key(client), store.clock_us)
         return None if cell is None else decode_session(cell.value)
-
-    def is_unkept(self, client: str, topic: str) -> bool:
-        """Whether a client's stream is known to no coordinator, as its broker says, or its session."""
-        session = self.session(client)
-        stored = session is not None and topic in session.unkept_streams
-        return stored or any(each.is_unkept(client, topic) for each in self.running())
 
 
 def _raise(broken: InvariantBroken) -> None:
