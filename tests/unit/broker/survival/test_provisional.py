@@ -137,6 +137,22 @@ async def test_a_client_that_was_here_has_its_subscriptions_and_its_changes_are_
     assert answer.session_present
 
 
+async def test_changes_are_kept_if_a_leader_is_heard_before_the_store_answers(broker: Broker) -> None:
+    peer, _ = await broker.come()
+    await subscribe(peer, "unwanted")
+    await broker.cut()
+    await leave(broker, peer)
+    peer, _ = await broker.come()
+    await subscribe(peer, "new")
+    peer.send(UnsubscribePacket(2, ["unwanted"]))
+    await peer.receive(UnsubAckPacket)
+    broker.provisional.restore()
+    await broker.heal()
+    await peer.receive(DisconnectPacket)
+    assert set((await broker.cell()).subscriptions) == {"new"}
+    assert broker.provisional.statistics()["provisional"] == 0
+
+
 async def test_nothing_is_written_or_acknowledged_meanwhile(broker: Broker) -> None:
     peer, _ = await broker.come()
     await subscribe(peer, "old")
