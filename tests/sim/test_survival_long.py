@@ -41,9 +41,10 @@ SAID_TO_NOBODY: list[Fault] = [
     Crash(at_us=240 * SECOND, for_us=20 * SECOND, node="south-1"),
 ]
 
-FOUND = {
-    "a publisher comes from a broker whose clock is ahead": 19,
-    "a leader is heard before the store answers": 36,
+# Seeds that broke something, and what they found.
+FOUND: dict[int, str] = {
+    19: "a publisher that came from a broker whose clock was ahead counted as being there still",
+    36: "changes of provisional clients were lost if a leader was heard before the store answered",
 }
 
 
@@ -56,8 +57,8 @@ def test_what_is_said_of_a_stream_outlives_its_broker_while_no_coordinator_answe
     assert run(find("survival-long"), 14, plan=SAID_TO_NOBODY).broken is None
 
 
-@pytest.mark.parametrize("seed", FOUND.values(), ids=FOUND)
-def test_a_seed_that_once_found_something_breaks_nothing(seed: int) -> None:
+@pytest.mark.parametrize("seed", FOUND)
+def test_a_seed_that_broke_something_breaks_nothing(seed: int) -> None:
     assert run(find("survival-long"), seed).broken is None
 
 
