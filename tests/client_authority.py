@@ -79,12 +79,12 @@ class ClientAuthority(Issued):
         made.path.write_bytes(secret + made.pem + b"".join(each.pem for each in chain))
         return made
 
-    def revoked(self, *certificates: Issued, seconds: float = 86_400) -> bytes:
+    def revoked(self, *certificates: Issued, seconds: float = 86_400, days_old: float = 3) -> bytes:
         """The list of those that are revoked, which is good for so long."""
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(self.certificate.subject)
-            .last_update(_now() - datetime.timedelta(days=3))
+            .last_update(_now() - datetime.timedelta(days=days_old))
             .next_update(_now() + datetime.timedelta(seconds=seconds))
         )
         for each in certificates:

@@ -113,6 +113,7 @@ async def test_the_setting_says_which_name_is_the_user(plant: Plant, kind: str, 
         ("email", ("a",), ()),
         ("email", ("a",), (EMAIL, x509.RFC822Name("ben@example.org"))),
         ("dns", ("a",), (x509.DNSName("*.example.org"),)),
+        ("dns", ("a",), (x509.DNSName("*.example.org"), DNS)),
         ("uri", ("a",), (DNS,)),
     ],
 )
@@ -120,8 +121,12 @@ async def test_two_names_or_none_are_none(
     plant: Plant, kind: str, common_names: tuple[str, ...], names: tuple[x509.GeneralName, ...]
 ) -> None:
     async with plant.open(client_name=kind):
-        _, code = await plant.connect(plant.one.issue(*common_names, names=names))
+        certificate = plant.one.issue(*common_names, names=names)
+        with capture_logs() as logs:
+            _, code = await plant.connect(certificate)
         assert code == 0x87
+        (refused,) = [each for each in logs if each["event"] == "client refused"]
+        assert "tls.client_name" in refused["reason"]
 
 
 async def test_a_revoked_certificate_lets_nobody_in_and_who_is_in_goes(plant: Plant) -> None:
@@ -150,6 +155,77 @@ async def test_a_list_that_cannot_be_used_changes_nothing(plant: Plant, content:
         await asyncio.to_thread(door.guard.look)
         await nothing_more(peer)
         assert await plant.refused(bad) and not await plant.refused(good)
+
+
+async def test_a_list_does_not_take_the_place_of_a_newer_one(plant: Plant) -> None:
+    bad = plant.one.issue("bad")
+    plant.revoke(bad)
+    async with plant.open(client_crl=str(plant.crl)) as door:
+        with capture_logs() as logs:
+            await asyncio.to_thread(plant.revoke, days_old=4)
+            await asyncio.to_thread(door.guard.look)
+        assert any("the one in use" in each.get("problem", "") for each in logs)
+        assert await plant.refused(bad)
+        await asyncio.to_thread(plant.revoke, days_old=2)
+        await asyncio.to_thread(door.guard.look)
+        assert not await plant.refused(bad), "the authority may take a revocation back"
+
+
+async def test_of_two_lists_of_one_authority_the_newest_counts(plant: Plant) -> None:
+    bad = plant.one.issue("bad")
+    plant.revoke()
+    async with plant.open(client_crl=str(plant.crl)):
+        goes, _ = await plant.connect(bad, "bad")
+        lists = [plant.one.revoked(bad, days_old=1), plant.two.revoked(), plant.one.revoked(days_old=2)]
+        await asyncio.to_thread(plant.crl.write_bytes, b"".join(lists))
+        assert await told(goes) == (0x87, "the client's certificate was revoked")
+        assert await plant.refused(bad)
+
+
+async def test_an_authority_that_is_revoked_vouches_for_nobody(plant: Plant, tmp_path: Path) -> None:
+    between = ClientAuthority(tmp_path, "between", above=plant.one)
+    below = ClientAuthority(tmp_path, "below", above=between)
+    plant.believe(plant.one, plant.two, between, below)
+
+    def revoke(*certificates: Issued) -> None:
+        plant.crl.write_bytes(
+            plant.one.revoked(*certificates) + plant.two.revoked() + between.revoked() + below.revoked()
+        )
+
+    revoke()
+    certificate, deep = between.issue("a", chain=[between]), below.issue("b", chain=[below, between])
+    async with plant.open(client_crl=str(plant.crl)):
+        stays, _ = await plant.connect(plant.one.issue("c"), "c")
+        goes, code = await plant.connect(certificate, "a")
+        goes_too, code_too = await plant.connect(deep, "b")
+        assert (code, code_too) == (0, 0)
+        await asyncio.to_thread(revoke, between)
+        for peer in (goes, goes_too):
+            assert (await told(peer))[0] == 0x87
+        await nothing_more(stays)
+        assert [(await plant.connect(each, "again"))[1] for each in (certificate, deep)] == [0x87, 0x87]
+
+
+async def test_an_authority_without_a_list_is_told_of(plant: Plant, tmp_path: Path) -> None:
+    between = ClientAuthority(tmp_path, "between", above=plant.one)
+    plant.believe(plant.one, between)
+    plant.crl.write_bytes(between.revoked())
+    async with plant.open(client_crl=str(plant.crl)) as door:
+        assert door.guard.problem() is None, "one may issue nothing but the authority between"
+        await asyncio.to_thread(plant.believe, plant.one, plant.two, between)
+        await asyncio.to_thread(door.guard.look)
+        assert "has no list of revoked certificates of CN=two" in (door.guard.problem() or "")
+        assert await plant.refused(plant.two.issue("b"))
+
+
+async def test_why_there_was_no_tls_is_in_the_log(plant: Plant) -> None:
+    with capture_logs() as logs:
+        async with plant.open():
+            assert await plant.refused(plant.one.issue("a", seconds=-60))
+            assert await plant.refused(plant.one.issue("a", seconds=-60))
+    said = [each for each in logs if each["event"] == "no TLS with a peer"]
+    assert [each["log_level"] for each in said] == ["info", "debug"], "one line for many"
+    assert "certificate has expired" in said[0]["problem"] and said[0]["address"] == "127.0.0.1"
 
 
 async def test_an_authority_that_is_believed_no_more_takes_its_clients_along(plant: Plant) -> None:

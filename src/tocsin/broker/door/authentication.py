@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import structlog
 
 from tocsin.broker.connection.connection import Connection
@@ -98,7 +99,8 @@ class Authenticator:
         if shown is not None:
             self._certified[connection] = shown
             self._watch(connection, shown)
-        return origin_of(transport, None if shown is None else shown.name)
+        found = origin_of(transport, None if shown is None else shown.name)
+        return msgspec.structs.replace(found, nameless=shown is not None and shown.name is None)
 
     def _watch(self, connection: Connection, certificate: ClientCertificate) -> None:
         """Look again when the certificate ends; at times before that, for the wall's clock may be put forward."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -57,6 +58,9 @@ ADDRESSES_MAX: Final = 10_000  # whose rate is remembered; at about 300 B each, 
 BURST_S: Final = 10  # an address may open as many connections at once as it may in this time
 ACCEPT_PAUSE_S: Final = 0.1  # when the process has no descriptor left
 EXHAUSTED_SAID_S: Final = 10.0  # between two lines of the log that say the same of clients
+NO_TLS_SAID_S: Final = (
+    10.0  # the same of handshakes that failed: strangers may knock thousands of times a second
+)
 TLS_CLOSE_S: Final = 5.0  # for the peer's last word in TLS
 
 Wrap = Callable[[Connection], asyncio.Protocol]
@@ -156,6 +160,8 @@ class Listener:
         self.packets = Packets(monotonic_s)
         self.unread = Unread(limits.unread_deadline_s, monotonic_s)
         self._exhausted_said = -EXHAUSTED_SAID_S
+        self._no_tls_said = -NO_TLS_SAID_S
+        self._no_tls = 0  # handshakes that failed
         self._count = 0  # connections ever made
         self.cut_short = 0  # clients that had to go for what they made us hold
         self._turned_away = 0  # of them, by the bounds
@@ -239,7 +245,7 @@ class Listener:
                     continue
                 task = loop.create_task(self._shake_hands(connection, wrap, accepted))
                 self._handshakes[connection] = task
-                task.add_done_callback(partial(self._shaken, connection, accepted))
+                task.add_done_callback(partial(self._shaken, connection, accepted, peer[0]))
 
     async def _shake_hands(self, connection: Connection, wrap: Wrap, accepted: socket.socket) -> None:
         assert self.guard.certificates is not None, "as open() has seen"
@@ -252,17 +258,35 @@ class Listener:
             ssl_shutdown_timeout=TLS_CLOSE_S,
         )
 
-    def _shaken(self, connection: Connection, accepted: socket.socket, task: asyncio.Task[None]) -> None:
-        """A handshake is over: well, badly, or because another one needed the room, perhaps before it began."""
+    def _shaken(
+        self, connection: Connection, accepted: socket.socket, address: str, task: asyncio.Task[None]
+    ) -> None:
+        """A handshake is over: well, badly, or because another one needed the room, perhaps before it began.
+
+        After a good one the socket is its transport's, also if the client was refused meanwhile: closed here, its
+        number could be another connection's while the transport still uses it.
+        """
         del self._handshakes[connection]
         if connection not in self._connections:
             self._half_open.pop(connection, None)
+        if task.cancelled():
             accepted.close()
-        if not task.cancelled() and (error := task.exception()) is not None:
+        elif (error := task.exception()) is not None:
+            accepted.close()
             self._turned_away += 1
-            # Errors of ssl, and its deadline, are OSErrors.
-            level = "debug" if isinstance(error, OSError) else "error"
-            getattr(self._log, level)("no TLS with a peer", problem=str(error))
+            self._note_no_tls(address, error)
+
+    def _note_no_tls(self, address: str, error: BaseException) -> None:
+        """A handshake failed. Only here is it said that a client's certificate has ended or is revoked."""
+        self._no_tls += 1
+        now, level = monotonic_s(), "debug"
+        if not isinstance(error, OSError):  # errors of ssl, and its deadline, are OSErrors
+            level = "error"
+        elif isinstance(error, ssl.SSLError) and now - self._no_tls_said >= NO_TLS_SAID_S:
+            self._no_tls_said, level = now, "info"
+        getattr(self._log, level)(
+            "no TLS with a peer", address=address, problem=str(error), so_far=self._no_tls
+        )
 
     # ── coming in ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol, cast
 
 import structlog
@@ -133,7 +134,7 @@ class LinkDoor:
                 continue
             task = loop.create_task(self._shake_hands(accepted))
             self._handshakes[task] = None
-            task.add_done_callback(self._shaken)
+            task.add_done_callback(partial(self._shaken, peer[0]))
 
     def _has_room(self, address: str) -> bool:
         rates = None if is_loopback(address) else self._rates
@@ -159,14 +160,16 @@ class LinkDoor:
             accepted.close()
             raise
 
-    def _shaken(self, task: asyncio.Task[None]) -> None:
+    def _shaken(self, address: str, task: asyncio.Task[None]) -> None:
         del self._handshakes[task]
         if task.cancelled():
             self.refused += not self._is_closed
         elif (error := task.exception()) is not None:
             self.refused += 1
             level = "info" if isinstance(error, OSError) else "error"  # errors of ssl are OSErrors
-            getattr(self._log, level)("no TLS with who wanted to be a link", problem=str(error))
+            getattr(self._log, level)(
+                "no TLS with who wanted to be a link", address=address, problem=str(error)
+            )
 
     async def _watch(self) -> None:
         """Take up certificates that are replaced; where one is no longer believed, have all shown anew."""

@@ -48,6 +48,7 @@ class Origin(msgspec.Struct, frozen=True):
     certificate_name: str | None = None  # the user that a client certificate names, which was checked
     scheme: Scheme = Scheme.MQTT  # of the listener that it came to
     page: str | None = None  # the origin of the web page that opened it, as a browser says; None: no page
+    nameless: bool = False  # a client certificate was shown and is good, and names nobody
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -109,6 +110,11 @@ class Admission:
             if origin.page is None or self._is_trusted(origin.page):
                 return Admitted()
             reason = f"pages of {origin.page} may not connect without proving a name (access.origins)"
+            return _rejected(asked, NOT_AUTHORIZED, reason)
+        if origin.nameless:
+            reason = (
+                "the client's certificate has no name of the kind that tls.client_name asks for, or several"
+            )
             return _rejected(asked, NOT_AUTHORIZED, reason)
         if self._policy.users:
             return _rejected(asked, NOT_AUTHORIZED, "a user name and a password are needed")

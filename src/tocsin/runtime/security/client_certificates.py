@@ -6,7 +6,11 @@ revoked certificates change, and when the certificate ends.
 
 **Lists that end.** A list of revoked certificates says until when there will be a newer one. When that time has passed
 and none came, TLS lets nobody in with a certificate of that authority: a list that is withheld must not let a revoked
-certificate pass. Those that are connected stay. ``Trust.list_problem`` says so before and after.
+certificate pass. Those that are connected stay. ``Trust.list_problem`` says so before and after. For the same reason a
+list does not take the place of a newer one of the same authority (``Trust.check_newer``).
+
+**Authorities that are revoked.** TLS asks for the list of whoever issued the client's certificate, and no further up. A
+list of the authority above may name that issuer: then it vouches for nobody, nor do those that it vouches for.
 
 The user's name is the common name, or the one alternative name of a kind, as ``tls.client_name`` has it. Two names are
 none: which would it be? A URI is percent-encoded, since a user's name has no colon and no slash.
@@ -57,7 +61,9 @@ class _List(msgspec.Struct, frozen=True):
 
     issuer: bytes  # its name, as it is encoded
     name: str  # the same, in words
+    signer: bytes  # fingerprint of the authority that signed it
     serials: frozenset[int]
+    made: datetime.datetime
     ends_s: float | None  # by the wall's clock
 
 
@@ -67,11 +73,15 @@ class Trust:
     def __init__(self, settings: Tls) -> None:
         """Read the files; ``OperatorError`` if they cannot be used."""
         self._kind: ClientName = settings.client_name
+        self._crl = settings.client_crl
         self._authorities = _authorities(settings.client_ca)
-        self._vouchers = frozenset(each.fingerprint(hashes.SHA256()) for each in self._authorities)
-        lists = _revoked(settings.client_crl, self._authorities) if settings.client_crl else ()
-        self._revoked = {each.issuer: each.serials for each in lists}
-        self._ends = [(each.ends_s, each.name) for each in lists if each.ends_s is not None]
+        self._lists = _revoked(self._crl, self._authorities) if self._crl else ()
+        self._revoked: dict[bytes, frozenset[int]] = {}  # serials by issuer; authorities may share a name
+        for each in self._lists:
+            self._revoked[each.issuer] = self._revoked.get(each.issuer, frozenset()) | each.serials
+        self._vouchers = frozenset(_fingerprint(found) for found in self._believed())
+        self._ends = [(found.ends_s, found.name) for found in self._lists if found.ends_s is not None]
+        self._unlisted = self._without_list() if self._crl else ""
 
     def certificate(self, connection: Any) -> ClientCertificate | None:
         """The certificate that a client showed and TLS believed; None if it showed none.
@@ -87,7 +97,7 @@ class Trust:
             _name(found, self._kind),
             found.serial_number,
             found.issuer.public_bytes(),
-            b"" if voucher is None else voucher.fingerprint(hashes.SHA256()),
+            b"" if voucher is None else _fingerprint(voucher),
             found.not_valid_after_utc.timestamp(),
         )
 
@@ -101,8 +111,49 @@ class Trust:
             return Problem("the authority of the client's certificate is believed no more")
         return None
 
+    def check_newer(self, before: Trust) -> None:
+        """``OperatorError`` if a list is older than the one of the same authority before."""
+        made = {each.signer: each.made for each in before._lists}
+        for each in self._lists:
+            if (newest := made.get(each.signer)) is not None and each.made < newest:
+                raise OperatorError(
+                    f"{self._crl} (tls.client_crl) cannot be used: the list of {each.name} is of "
+                    f"{each.made:%Y-%m-%d %H:%M:%S} UTC, and the one in use of {newest:%Y-%m-%d %H:%M:%S} UTC",
+                    "Give the newest list; to go back to an older one, restart the broker with it",
+                )
+
+    def _believed(self) -> list[x509.Certificate]:
+        """The authorities that no list of an authority above them names."""
+        believed = [each for each in self._authorities if not self._is_revoked(each)]
+        while True:  # who was vouched for by one that is revoked is so too, down to the last
+            bad = [each for each in self._authorities if each not in believed]
+            left = [each for each in believed if not any(_issued(above, each) for above in bad)]
+            if len(left) == len(believed):
+                return believed
+            believed = left
+
+    def _is_revoked(self, certificate: x509.Certificate) -> bool:
+        return certificate.serial_number in self._revoked.get(certificate.issuer.public_bytes(), ())
+
+    def _without_list(self) -> str:
+        """The authority whose clients TLS cannot let in for want of its list; empty: none.
+
+        One that issued others of the file need not have a list: it may issue nothing else.
+        """
+        listed = {each.signer for each in self._lists}
+        for each in self._authorities:
+            others = (other for other in self._authorities if other is not each)
+            if _fingerprint(each) not in listed and not any(_issued(each, other) for other in others):
+                return each.subject.rfc4514_string()
+        return ""
+
     def list_problem(self, within_s: float = 0) -> str | None:
-        """Which list of revoked certificates has ended, or ends within so many seconds, and what follows."""
+        """Which list of revoked certificates is missing, has ended, or ends within so many seconds; what follows."""
+        if self._unlisted:
+            return (
+                f"tls.client_crl has no list of revoked certificates of {self._unlisted}: nobody is let in with a "
+                "certificate of that authority until it has one"
+            )
         ends_s, name = min(self._ends, default=(math.inf, ""))
         if ends_s > time.time() + within_s:
             return None
@@ -136,10 +187,10 @@ def _name(certificate: x509.Certificate, kind: ClientName) -> str | None:
     if kind == "email":
         names = others.get_values_for_type(x509.RFC822Name)
     elif kind == "dns":
-        names = [each for each in others.get_values_for_type(x509.DNSName) if "*" not in each]
+        names = others.get_values_for_type(x509.DNSName)
     else:
         names = [quote(each, safe="") for each in others.get_values_for_type(x509.UniformResourceIdentifier)]
-    return names[0] if len(names) == 1 else None
+    return names[0] if len(names) == 1 and "*" not in names[0] else None
 
 
 def _authorities(path: str) -> tuple[x509.Certificate, ...]:
@@ -155,7 +206,8 @@ def _authorities(path: str) -> tuple[x509.Certificate, ...]:
 
 
 def _revoked(path: str, authorities: tuple[x509.Certificate, ...]) -> tuple[_List, ...]:
-    """The lists of a file. A list that is not an authority's own, or is out of date, would keep everybody out."""
+    """The newest list of each authority in a file. A list that is not an authority's own, or is out of date, would
+    keep everybody out."""
     data = _read(path, "tls.client_crl")
     found: list[_List] = []
     for part in data.split(_MARK)[1:]:
@@ -164,11 +216,8 @@ def _revoked(path: str, authorities: tuple[x509.Certificate, ...]) -> tuple[_Lis
             ends = listed.next_update_utc
         except ValueError:
             raise _unusable(path, "it is not a list of revoked certificates") from None
-        signed = any(
-            each.subject == listed.issuer and listed.is_signature_valid(each.public_key())  # type: ignore[arg-type]
-            for each in authorities
-        )
-        if not signed:
+        signer = next((each for each in authorities if _signed(each, listed)), None)
+        if signer is None:
             raise _unusable(
                 path, f"the list of {listed.issuer.rfc4514_string()} is not of an authority in tls.client_ca"
             )
@@ -178,13 +227,25 @@ def _revoked(path: str, authorities: tuple[x509.Certificate, ...]) -> tuple[_Lis
             _List(
                 listed.issuer.public_bytes(),
                 listed.issuer.rfc4514_string(),
+                _fingerprint(signer),
                 frozenset(each.serial_number for each in listed),
+                listed.last_update_utc,
                 None if ends is None else ends.timestamp(),
             )
         )
     if not found:
         raise _unusable(path, "there is no list of revoked certificates in it")
-    return tuple(found)
+    found.sort(key=lambda each: each.made)
+    return tuple({each.signer: each for each in found}.values())
+
+
+def _fingerprint(certificate: x509.Certificate) -> bytes:
+    return certificate.fingerprint(hashes.SHA256())
+
+
+def _signed(authority: x509.Certificate, listed: x509.CertificateRevocationList) -> bool:
+    key = authority.public_key()
+    return authority.subject == listed.issuer and listed.is_signature_valid(key)  # type: ignore[arg-type]
 
 
 def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:

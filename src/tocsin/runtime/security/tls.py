@@ -46,6 +46,8 @@ class Certificates:
             return False
         self._signatures = found  # once a change: bad files are complained about once
         current, trust = server_context(self._settings), self._read_trust()
+        if trust is not None and self._trust is not None:
+            trust.check_newer(self._trust)
         self._current, self._before, self._trust = current, self._trust, trust
         return True
 
