@@ -140,7 +140,11 @@ def test_a_damaged_or_unfinished_backup_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BackupUnusable, match="damaged"):
         verify(saved)
     manifest = saved / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"v": 1', '"v": 2', 1))
+    said = manifest.read_text()
+    manifest.write_text(said.replace('"max_bytes": ', '"max_bytes": 9', 1))
+    assert "manifest.json is not what was saved" in refused("verify", str(saved))
+    (saved / "manifest.sha256").unlink()  # as in backups of earlier releases
+    manifest.write_text(said.replace('"v": 1', '"v": 2', 1))
     with pytest.raises(FormatNewer, match="Upgrade this process"):
         verify(saved)
     manifest.unlink()

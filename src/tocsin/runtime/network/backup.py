@@ -1,6 +1,7 @@
 """A backup: everything that a network stores, as files in one directory, and a network made of it again.
 
     DIR/manifest.json        what there is, with sizes and SHA-256; written last: without it a backup is not whole
+    DIR/manifest.sha256      the SHA-256 of that, as sha256sum has it; older backups have none
     DIR/streams/NAME         each log and table, as JetStream saves it: every position stays what it is
     DIR/datasets/…           the Delta tables
 
@@ -42,7 +43,7 @@ from tocsin.config import Settings
 from tocsin.core.coordination.leader import lease
 from tocsin.core.coordination.leader import snapshot_writer as archivist
 from tocsin.core.shared.stored_group import LIVES
-from tocsin.errors import FormatNewer, Malformed, OperatorError, StoreError
+from tocsin.errors import FormatNewer, Malformed, OperatorError, Refused, StoreError
 from tocsin.model.versions import Document
 from tocsin.runtime.network import moving
 from tocsin.runtime.network import plan as network
@@ -53,6 +54,7 @@ from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.snapshots import Saved
 
 MANIFEST: Final = "manifest.json"
+CHECKSUM: Final = "manifest.sha256"
 STREAMS: Final = "streams"
 DATASETS: Final = "datasets"
 LOG: Final = "_delta_log"
@@ -61,6 +63,7 @@ TRIES: Final = 5
 FEED_TRIES: Final = 20  # of datasets and feeds, which are quick but for the first
 TABLE_TRIES: Final = 20  # of one Delta table
 READ_BYTES: Final = 1 << 20
+DAMAGED: Final = "Use another backup; this one is damaged"
 MANIFEST_MAX_BYTES: Final = 256 << 20  # a line for each file of every dataset
 PIPELINE_LEASE: Final = "lease"
 # Logs in the order in which they are taken; others come before the last.
@@ -127,9 +130,10 @@ async def create(store: JetStreamStore, settings: Settings, target: Path, say: S
             versions=maker.versions,
             doubts=tuple(maker.doubts),
         )
-        partial = target / f".{MANIFEST}"
+        partial, checksum = target / f".{MANIFEST}", target / CHECKSUM
         partial.write_bytes(msgspec.json.format(FORMAT.write(manifest), indent=1) + b"\n")
-        _sync(target, partial)
+        checksum.write_text(f"{_digest(partial)[1]}  {MANIFEST}\n")
+        _sync(target, partial, checksum)
         partial.rename(target / MANIFEST)
         _sync(target)
     return manifest
@@ -288,7 +292,12 @@ def read_manifest(source: Path) -> Manifest:
     remedy = "Name the directory that `tocsin backup create` wrote"
     try:
         with (source / MANIFEST).open("rb") as file:
-            return FORMAT.read(file.read(MANIFEST_MAX_BYTES))
+            data = file.read(MANIFEST_MAX_BYTES)
+        if (source / CHECKSUM).exists() and not _is_of(source / CHECKSUM, data):
+            raise BackupUnusable(
+                f"{source / MANIFEST} is not what was saved: its SHA-256 is another", DAMAGED
+            )
+        return FORMAT.read(data)
     except FileNotFoundError:
         problem = f"{source} has no {MANIFEST}: it is no backup, or one that was not finished"
         raise BackupUnusable(problem, remedy) from None
@@ -316,7 +325,7 @@ def verify(source: Path, say: Say = lambda what: None) -> Manifest:
                 f"{name} is not what was saved: it has {size} bytes, and {each.bytes} were written"
                 if size != each.bytes
                 else f"{name} is not what was saved: its SHA-256 is another",
-                "Use another backup; this one is damaged",
+                DAMAGED,
             )
     _check_tables(source, manifest)
     return manifest
@@ -358,6 +367,10 @@ def _newest(names: Iterable[str]) -> int | None:
     return newest if whole else None
 
 
+def _is_of(checksum: Path, data: bytes) -> bool:
+    return checksum.read_bytes().split()[:1] == [hashlib.sha256(data).hexdigest().encode()]
+
+
 def _digest(path: Path) -> tuple[int, str]:
     digest, size = hashlib.sha256(), 0
     try:
@@ -366,7 +379,7 @@ def _digest(path: Path) -> tuple[int, str]:
                 digest.update(chunk)
                 size += len(chunk)
     except OSError as error:
-        raise BackupUnusable(f"{path}: {error.strerror}", "Use another backup; this one is damaged") from None
+        raise BackupUnusable(f"{path}: {error.strerror}", DAMAGED) from None
     return size, digest.hexdigest()
 
 
@@ -405,6 +418,9 @@ async def restore(
         if isinstance(error, OSError):
             problem = f"the backup cannot be restored: {error.filename}: {error.strerror}"
             raise BackupUnusable(problem, "Nothing was left; make room, and try again") from None
+        if isinstance(error, Refused):
+            problem = f"the backup cannot be restored: {error}"
+            raise BackupUnusable(problem, "Nothing was left; use another backup") from None
         raise
 
 
