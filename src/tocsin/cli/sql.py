@@ -13,7 +13,7 @@ from tocsin.cli.answers import Form, form_of, show
 from tocsin.cli.asking import WAIT_S, WaitOption, ask, reach
 from tocsin.cli.sources import SetOption, StateOption
 from tocsin.client.sql import DEADLINE_S, Pipeline, Reply
-from tocsin.errors import OperatorError
+from tocsin.errors import DeadlineExceeded, OperatorError, Refused
 from tocsin.model.questions import ROWS_DEFAULT
 
 SCRIPT_MAX_BYTES: Final = 1 << 20  # more than the pipeline takes, which says so itself
@@ -90,7 +90,20 @@ def sql(
         return await pipeline.run(text, limit=limit, deadline_s=timeout)
 
     began = time.monotonic()
-    reply = ask(reached, run)
+    try:
+        reply = ask(reached, run)
+    except DeadlineExceeded:
+        raise OperatorError(
+            f"the pipeline has not answered within {timeout:g} s; it may still do what it was asked",
+            "See what became of it with SHOW, and give more time with --timeout",
+        ) from None
+    except Refused as error:
+        if not user:
+            raise
+        raise OperatorError(
+            f"this key does not let you ask as {user}: {error}",
+            f"Name the seed that `tocsin store user add {user}` made, with --key",
+        ) from None
     raise typer.Exit(tell(reply, text, chosen, time.monotonic() - began))
 
 

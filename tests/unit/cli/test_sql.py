@@ -9,7 +9,8 @@ import pytest
 
 from tests.unit.cli.talking import Fake, fake_in
 from tocsin.cli.main import main
-from tocsin.client.sql import Answer, Heading, Problem, Reply
+from tocsin.client.sql import Answer, Heading, Pipeline, Problem, Reply
+from tocsin.errors import DeadlineExceeded, Forbidden, TocsinError
 
 ROWS = Answer("SELECT", (Heading("kind"), Heading("n", "INT")), (("flood", 1), ("fire", 2)))
 
@@ -48,6 +49,32 @@ def test_a_file_and_standard_input_are_scripts(
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"SHOW CHANNELS;")))
         assert main(["sql", *options]) == 0
     assert fake.scripts == ["SHOW FEEDS;", "SHOW CHANNELS;", "SHOW CHANNELS;"]
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: TocsinError) -> None:
+    async def run(pipeline: Pipeline, text: str, **options: object) -> Reply:
+        raise error
+
+    monkeypatch.setattr(Pipeline, "run", run)
+
+
+def test_an_answer_that_does_not_come_may_still_be_on_its_way(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(monkeypatch, DeadlineExceeded("n.pipeline.sql.operator", 60))
+    assert main(["sql", "--timeout", "60", "-c", "CREATE DATASET A (n INT)"]) == 2
+    said = capsys.readouterr().err
+    assert "within 60 s; it may still do what it was asked" in said and "--timeout" in said
+
+
+def test_a_key_of_somebody_else_is_told_of(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(monkeypatch, Forbidden("user.ann", "publish on", "n.pipeline.sql.ann"))
+    assert main(["sql", "--user", "ann", "--key", "user-bob.nk", "-c", "SHOW FEEDS"]) == 2
+    said = capsys.readouterr().err
+    assert "does not let you ask as ann" in said and "`tocsin store user add ann`" in said
+    assert main(["sql", "-c", "SHOW FEEDS"]) == 1
 
 
 def test_a_statement_that_fails_is_marked_and_costs_exit_code_1(

@@ -7,7 +7,7 @@ fills or a channel reads cannot be dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -34,11 +34,20 @@ class InUse(TocsinError):
 
     fault = "peer"
 
-    def __init__(self, what: str, name: str, users: Iterable[str]) -> None:
+    def __init__(self, what: str, name: str, users: Iterable[Definition]) -> None:
+        self.what = what
+        self.name = name
         self.users = tuple(users)
-        self.problem = f"{what} {name} is used by {', '.join(self.users)}"
-        self.remedy = "drop those first"
+        self.problem, self.remedy = self.words(self.users)
         super().__init__(f"{self.problem}; {self.remedy}")
+
+    def words(self, visible: Collection[Definition]) -> tuple[str, str]:
+        """The problem and the remedy, for somebody who knows of these definitions."""
+        names = sorted(f"{type(each).__name__.lower()} {each.name}" for each in self.users if each in visible)
+        if len(names) == len(self.users):
+            return f"{self.what} {self.name} is used by {', '.join(names)}", "drop those first"
+        names.append("what you may not see")
+        return f"{self.what} {self.name} is used by {', '.join(names)}", "ask the operator"
 
 
 class Catalogue:
@@ -110,14 +119,14 @@ class Catalogue:
         if not isinstance(definition, Dataset):
             return
         name = definition.name.lower()
-        users = [f"feed {each.name}" for each in self.feeds.values() if each.dataset.lower() == name]
+        users: list[Definition] = [each for each in self.feeds.values() if each.dataset.lower() == name]
         users += [
-            f"channel {self.channels[channel].name}"
+            self.channels[channel]
             for channel, datasets in self.readers.items()
             if name in datasets and channel in self.channels
         ]
         if users:
-            raise InUse("dataset", definition.name, sorted(users))
+            raise InUse("dataset", definition.name, users)
 
     def named(self) -> Mapping[str, Dataset]:
         """Datasets by their names as they were written."""

@@ -11,7 +11,7 @@ statement, with how it ended.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 
 import msgspec
@@ -82,10 +82,12 @@ class StatementRunner:
     async def _note(self, user: str, action: str, name: str, what: str, error: Exception | None) -> None:
         if self._audit is not None:
             outcome = "done" if error is None else "refused" if isinstance(error, NotAllowed) else "failed"
+            if isinstance(error, NotAllowed) and isinstance(error.__cause__, NotAllowed):
+                error = error.__cause__  # what the user is not told
             problem = "" if error is None else str(getattr(error, "problem", "") or first_words(error))
             await asyncio.to_thread(self._audit.write, user, action, name, what.strip(), outcome, problem)
 
-    def _visible(self, access: SqlAccess, user: str) -> Iterable[Definition]:
+    def _visible(self, access: SqlAccess, user: str) -> list[Definition]:
         """The definitions that a user knows of: what it may not touch is not there, in error messages either."""
         actions: tuple[Action, ...] = ("query", "define", "drop")
         return [
@@ -94,15 +96,37 @@ class StatementRunner:
             if any(access.allows(user, action, each.name) for action in actions)
         ]
 
+    def _check(
+        self, access: SqlAccess, user: str, text: str, statement: said.Statement
+    ) -> Compiled | Selection | None:
+        """A statement, checked against what its user knows of.
+
+        ``NotAllowed`` in the words of any other error if it fails for want of a right: the user is not told that there
+        is something, the audit log is.
+        """
+        visible, everything = self._visible(access, user), self._shop.catalogue.all()
+        try:
+            return check(statement, visible, text)
+        except SqlInvalid as error:
+            if len(visible) == len(everything):
+                raise
+            try:
+                check_rights(access, user, text, statement, check(statement, everything, text))
+            except NotAllowed as denied:
+                raise NotAllowed(text, error.at, error.problem, error.remedy) from denied
+            except SqlInvalid:
+                pass
+            raise
+
     async def _run(self, text: str, statement: said.Statement, limit: int, user: str) -> Answer:
         access = self._rules.access
         if isinstance(statement, said.Select):  # these may take long, and change nothing
-            selection = check(statement, self._visible(access, user), text)
+            selection = self._check(access, user, text, statement)
             assert isinstance(selection, Selection)
             check_rights(access, user, text, statement, selection)
             return await self._select(text, statement, selection, limit)
         async with self._one:
-            compiled = check(statement, self._visible(access, user), text)
+            compiled = self._check(access, user, text, statement)
             assert not isinstance(compiled, Selection)
             check_rights(access, user, text, statement, compiled)
             if isinstance(statement, said.CreateFeed) and self._folders is not None:
@@ -116,7 +140,10 @@ class StatementRunner:
                     if isinstance(statement, said.Show) and not statement.of
                     else done
                 )
-            except (InUse, OperatorError) as error:
+            except InUse as error:
+                problem, remedy = error.words(self._visible(access, user))
+                raise SqlInvalid(text, statement.at, problem, remedy) from error
+            except OperatorError as error:
                 problem = str(getattr(error, "problem", error))
                 raise SqlInvalid(text, statement.at, problem, str(getattr(error, "remedy", ""))) from error
 

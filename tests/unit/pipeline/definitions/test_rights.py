@@ -85,6 +85,29 @@ async def test_what_rules_do_not_allow_is_refused_and_noted(work: Workshop, text
     assert not work.catalogue.feeds and not work.catalogue.channels
 
 
+@pytest.mark.parametrize("name", ["Secret", "Nothing"])
+async def test_the_audit_log_knows_what_a_user_is_not_told(work: Workshop, name: str) -> None:
+    for text in (f"SELECT * FROM {name}", f"DESCRIBE {name}", f"DROP DATASET {name}"):
+        reply = await work.desk.run(text, limit=10, user="ann")
+        assert reply.error is not None and reply.error.message.startswith("there is no dataset")
+        last = audited(work)[-1]
+        hidden = name == "Secret"
+        assert last["outcome"] == ("refused" if hidden else "failed")
+        assert ("may not" in last["problem"]) == hidden
+
+
+async def test_what_keeps_a_dataset_from_being_dropped_stays_hidden_too(work: Workshop) -> None:
+    own = "CREATE DATASET MineOwn (n INT NOT NULL); CREATE FEED MineWire INTO MineOwn FROM TOPIC 'a'"
+    assert (await work.desk.run(own, limit=1, user="ann")).error is None
+    hidden = await work.desk.run("CREATE FEED SecretWire INTO MineOwn FROM TOPIC 'b'", limit=1)
+    assert hidden.error is None
+    reply = await work.desk.run("DROP DATASET MineOwn", limit=1, user="ann")
+    assert reply.error is not None and "feed MineWire" in reply.error.message
+    assert "SecretWire" not in reply.error.message and "operator" in reply.error.remedy
+    reply = await work.desk.run("DROP DATASET MineOwn", limit=1)
+    assert reply.error is not None and "feed MineWire, feed SecretWire" in reply.error.message
+
+
 async def test_what_rules_allow_is_done_and_noted(work: Workshop) -> None:
     script = "CREATE DATASET MineOwn (n INT NOT NULL); CREATE FEED MineWire INTO MineOwn FROM TOPIC 'a'; SHOW DATASETS"
     reply = await work.desk.run(script, limit=10, user="ann")
