@@ -38,6 +38,16 @@ def test_a_server_takes_the_accounts_as_they_are_printed(
     assert gets == (["broker", "coordinator", "pipeline", "feeder"] if more else [])
 
 
+def test_nobody_is_told_to_delete_a_file_that_is_no_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "letter"
+    file.write_text("dear ann")
+    assert main(["store", "key", "public", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert "Delete" not in said and "Name a file with a seed" in said
+
+
 def test_public_keys_of_a_seed_are_those_that_are_added(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -183,7 +183,7 @@ class Sessions:
             self._log.error(
                 "a stored session cannot be read, and stays as it is", key=cell.key, problem=str(error)
             )
-            raise Unreadable(cell.key, str(error)) from None
+            raise Unreadable(error) from None
 
     async def _ask_for(self, session: StoredSession, came_us: int) -> None:
         try:

@@ -250,6 +250,8 @@ class Retained:
                     self._keep(change.key, KEPT.read(change.value), change.revision)
                 except UNREADABLE as error:  # it stays in the table
                     self._log.error("a retained message is unreadable", key=change.key, problem=str(error))
+                    if change.revision >= self._by_key.get(change.key, ("", 0, 0))[1]:
+                        self._forget(change.key)  # an old one in its place would be wrong
             case "delete":
                 self._forget(change.key)
             case "ready":

@@ -64,7 +64,7 @@ from tocsin.core.delivery.stored_session import (
 )
 from tocsin.core.delivery.window import Progress
 from tocsin.core.machine import Effect, Event, GetKey, PutKey, Say, Stored, StoreFailed, Table, TableMachine
-from tocsin.errors import Conflict, StoreFull, TocsinError
+from tocsin.errors import Conflict, FormatNewer, StoreFull, TocsinError
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Cell
 
@@ -105,10 +105,9 @@ class Lost(TocsinError):
 class Unreadable(TocsinError):
     """The client has a session that cannot be read here. It is not replaced: it may have messages still to come."""
 
-    def __init__(self, key: str, problem: str) -> None:
-        self.key = key
-        self.problem = problem
-        super().__init__(f"the stored session of this client id (cell {key}) cannot be read here: {problem}")
+    def __init__(self, error: Exception) -> None:
+        remedy = "" if isinstance(error, FormatNewer) else "; see `tocsin sessions list --damaged`"
+        super().__init__(f"the session of this client id cannot be read here: {error}{remedy}")
 
 
 class Abandoned(TocsinError):
@@ -274,7 +273,7 @@ class SessionTaking(TableMachine):
             text = "a stored session cannot be read, and stays as it is"
             facts = {"key": cell.key, "problem": str(error)}
             said = Say(text=text, level="error", facts=facts, cause=self._asked.cause)
-            return [said, *self._fail(Unreadable(cell.key, str(error)))]
+            return [said, *self._fail(Unreadable(error))]
         self._cell, self._before = cell, before
         if before is not None and not may_take(before.owner, self._asked.owner):
             return self._fail(NotYours(self._client))

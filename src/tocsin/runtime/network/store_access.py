@@ -132,12 +132,16 @@ def named_keys(state: str | Path) -> Iterator[tuple[Role, str, tuple[str, str]]]
         role, _, name = path.stem.partition("@")
         for known in ROLES:
             if path.suffix in (".nk", ".pub") and role == known and USER_NAME.fullmatch(name):
-                yield known, name, _public(path)
+                yield (
+                    known,
+                    name,
+                    _public(path, f"Take it back with `tocsin store key remove {known} {name}`"),
+                )
 
 
 def public_keys(path: Path) -> tuple[str, str]:
     """By which servers know the owner of a seed: in the streams' account, and in that of direct gets."""
-    return _public(path)
+    return _public(path, "Name a file with a seed, as `tocsin store key add` or `nk -gen user` makes it")
 
 
 def add_key(state: str | Path, role: str, name: str, public: str = "") -> Path:
@@ -228,17 +232,18 @@ def _users(state: str | Path) -> Iterator[tuple[str, tuple[str, str]]]:
     for path in sorted(keys_directory(state).glob("user-*.*")):
         name = path.stem.removeprefix("user-")
         if path.suffix in (".nk", ".pub") and USER_NAME.fullmatch(name):
-            yield name, _public(path)
+            yield name, _public(path, f"Take it back with `tocsin store user remove {name}`")
 
 
 def _role_keys(state: str | Path, role: str) -> tuple[str, str]:
     path = keys_directory(state) / f"{role}.nk"
     if not path.exists():
         _write(path, make_seed())
-    return _public(path)
+    return _public(path, "Delete it: a new one is made")
 
 
-def _public(path: Path) -> tuple[str, str]:
+def _public(path: Path, remedy: str) -> tuple[str, str]:
+    """The public keys of what is in a file; ``OperatorError`` with the remedy if it is no key."""
     try:
         text = path.read_text("ascii").strip()
         if path.suffix == ".pub":
@@ -247,9 +252,7 @@ def _public(path: Path) -> tuple[str, str]:
         _, seed = read_credentials(text)
         return public_key(seed), public_key(second_seed(seed))
     except (SeedInvalid, UnicodeDecodeError) as error:
-        raise OperatorError(
-            f"the key {path} cannot be used: {error}", "Delete it: a new one is made"
-        ) from None
+        raise OperatorError(f"the key {path} cannot be used: {error}", remedy) from None
     except OSError as error:
         raise DirectoryUnusable(str(path.parent), error.strerror or str(error)) from None
 

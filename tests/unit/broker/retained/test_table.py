@@ -62,6 +62,25 @@ async def test_the_newest_counts_and_an_empty_one_removes() -> None:
         await until_equal(other, [])
 
 
+async def test_what_a_newer_release_retained_takes_the_old_message_away() -> None:
+    store = MemoryStore(MemoryServer())
+    table = await store.table(TableSpec("retained"))
+    broker = Retained(table, 100)
+    watching = asyncio.create_task(broker.watch())
+    await broker.put(Publication("valve", b"shut", 1, "me"))
+    await broker.put(Publication("door", b"shut", 1, "me"))
+    cell = await table.get(tokens_of("valve"))
+    assert cell is not None
+    newer = b"\x1f" + cell.value[1:]
+    await table.put(cell.key, newer)
+    await until_equal(broker, [b"shut"])
+    assert payloads(broker, "door") == [b"shut"]
+    kept = await table.get(cell.key)
+    assert kept is not None and kept.value == newer
+    watching.cancel()
+    await store.close()
+
+
 async def test_more_topics_than_there_is_room_for_are_counted() -> None:
     async with two_brokers(topics_max=1) as (one, _):
         await one.put(Publication("a", b"1", 1, "me"))

@@ -35,6 +35,7 @@ from tocsin.core.delivery.taking import (
     Unreadable,
 )
 from tocsin.core.machine import Effect, Event, GetKey, IllegalEvent, PutKey, Stored, StoreFailed
+from tocsin.core.session.connect import REASON_MAX_CHARS
 from tocsin.errors import Conflict, StoreFull, StoreUnavailable, TocsinError
 from tocsin.ports import Cell
 
@@ -169,6 +170,13 @@ def test_a_session_that_cannot_be_read_is_not_replaced() -> None:
     take = Take(clean=True)
     take.post(Stored(request="read", value=Cell(KEY, b"\xff", 1)))
     assert isinstance(take.error, Unreadable)
+    assert "tocsin sessions list --damaged" in str(take.error)
+
+
+def test_what_to_do_about_a_newer_session_fits_into_a_reason_string() -> None:
+    take = Take()
+    take.post(Stored(request="read", value=Cell(KEY, b"\x1f\x80", 1)))
+    assert "Upgrade this process" in str(take.error)[:REASON_MAX_CHARS]
 
 
 def test_a_write_that_meets_another_one_begins_again_and_gives_up_the_channels_so_often() -> None:
