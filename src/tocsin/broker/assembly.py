@@ -306,7 +306,8 @@ class Broker:
         lacking = self.parts.replication.problem()
         problems = [f"no link to {', '.join(away)}"] if away else []
         late = self.parts.retained.problem()
-        others = (lacking, self.parts.isolation.problem(), late, self.parts.listener.guard.problem())
+        doors = (self.parts.listener.guard.problem(), self.parts.link_door.problem)
+        others = (lacking, self.parts.isolation.problem(), late, *doors)
         problems += [each for each in others if each is not None]
         if problems:
             self._host.report("degraded", problem="; ".join(problems), **facts)

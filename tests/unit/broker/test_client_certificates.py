@@ -171,6 +171,19 @@ async def test_a_list_does_not_take_the_place_of_a_newer_one(plant: Plant) -> No
         assert not await plant.refused(bad), "the authority may take a revocation back"
 
 
+async def test_a_list_of_a_time_to_come_is_told_of_and_can_be_replaced(plant: Plant) -> None:
+    good = plant.one.issue("good")
+    plant.revoke()
+    async with plant.open(client_crl=str(plant.crl)) as door:
+        await asyncio.to_thread(plant.revoke, days_old=-0.5)
+        await asyncio.to_thread(door.guard.look)
+        assert "begins on" in (door.guard.problem() or "")
+        assert await plant.refused(good)
+        await asyncio.to_thread(plant.revoke)
+        await asyncio.to_thread(door.guard.look)
+        assert door.guard.problem() is None and not await plant.refused(good)
+
+
 async def test_of_two_lists_of_one_authority_the_newest_counts(plant: Plant) -> None:
     bad = plant.one.issue("bad")
     plant.revoke()

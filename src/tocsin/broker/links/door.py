@@ -98,6 +98,11 @@ class LinkDoor:
         """Peers that have a link to us."""
         return len(self._links)
 
+    @property
+    def problem(self) -> str | None:
+        """Why peers will not believe us; None: they will."""
+        return self._tls.problem
+
     def open(self, listening: socket.socket) -> None:
         """Accept links from a socket, and take up certificates that are replaced."""
         self._listening = listening

@@ -112,8 +112,10 @@ class Trust:
         return None
 
     def check_newer(self, before: Trust) -> None:
-        """``OperatorError`` if a list is older than the one of the same authority before."""
-        made = {each.signer: each.made for each in before._lists}
+        """``OperatorError`` if a list is older than the one of the same authority before, unless that is of a time to
+        come: then a clock was wrong."""
+        now = datetime.datetime.now(datetime.UTC)
+        made = {each.signer: each.made for each in before._lists if each.made <= now}
         for each in self._lists:
             if (newest := made.get(each.signer)) is not None and each.made < newest:
                 raise OperatorError(
@@ -154,6 +156,13 @@ class Trust:
                 f"tls.client_crl has no list of revoked certificates of {self._unlisted}: nobody is let in with a "
                 "certificate of that authority until it has one"
             )
+        now = datetime.datetime.now(datetime.UTC)
+        for each in self._lists:
+            if each.made > now:
+                return (
+                    f"the list of revoked certificates of {each.name} begins on {each.made:%Y-%m-%d %H:%M} UTC only: "
+                    "until then nobody is let in with a certificate of that authority. Are the clocks right?"
+                )
         ends_s, name = min(self._ends, default=(math.inf, ""))
         if ends_s > time.time() + within_s:
             return None

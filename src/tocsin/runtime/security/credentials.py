@@ -15,6 +15,7 @@ no proof, for brokers are known by name wherever they run.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +32,8 @@ AUTHORITY: Final = "authority.key"
 ISSUED: Final = "issued"
 SCHEME: Final = "tocsin"
 LOOK_S: Final = 1.0  # how often files that are in use are looked at
+AGAIN: Final = "Issue it again with `tocsin certs`"
+FLIGHTS: Final = 8  # that a handshake takes at most
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -84,11 +87,15 @@ class PeerTls:
     """TLS between processes of one network, from files that may be replaced while it is in use."""
 
     def __init__(self, credentials: Credentials) -> None:
-        """Read the files; ``OperatorError`` if they cannot be used."""
+        """Read the files; ``OperatorError`` if they cannot be used. A certificate that has ended is no reason not to
+        serve clients: ``problem`` says so."""
         self._credentials = credentials
         self._signatures = self._signatures_now()
         self.believed: frozenset[bytes] = frozenset()  # the authorities, as they are encoded
         self._client, self._current = self._contexts()
+        self.problem = self._doubt(
+            self._client, self._current
+        )  # why peers will not believe us; None: they will
         _, self.server = self._contexts()
         self.server.sni_callback = self._hand_over
 
@@ -102,13 +109,19 @@ class PeerTls:
     def reload(self) -> bool:
         """Read the files again if one changed; whether it did.
 
-        ``OperatorError`` if they cannot be used; then all stays as it was.
+        ``OperatorError`` if they cannot be used, or the new certificate would be believed by nobody; then all stays as
+        it was. New authorities count in any case: an old one may have been stolen.
         """
         found = self._signatures_now()
         if found == self._signatures:
             return False
         self._signatures = found  # once a change: bad files are complained about once
-        self._client, self._current = self._contexts()
+        believed = self.believed
+        client, current = self._contexts()
+        problem = self._doubt(client, current)
+        if problem is not None and self.believed == believed:
+            raise OperatorError(problem, AGAIN)
+        self._client, self._current, self.problem = client, current, problem
         return True
 
     async def replaced(self) -> None:
@@ -117,6 +130,19 @@ class PeerTls:
             await asyncio.sleep(LOOK_S)
             if await asyncio.to_thread(self.reload):
                 return
+
+    def _doubt(self, client: ssl.SSLContext, server: ssl.SSLContext) -> str | None:
+        """Why a peer with the same authorities would not believe our certificate; None if it would."""
+        files = self._credentials
+        try:
+            _shake_hands(client, server)
+        except ssl.SSLError as error:
+            reason = getattr(error, "verify_message", "") or error.reason or str(error)
+            return (
+                f"the certificate {files.certificate_path} is believed by no process with {files.ca_path}: "
+                f"{reason.lower().replace('_', ' ')}"
+            )
+        return None
 
     def _hand_over(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         connection.context = self._current
@@ -141,7 +167,7 @@ class PeerTls:
                 raise OperatorError(
                     f"the certificate {files.certificate_path} with its authority {files.ca_path} "
                     f"cannot be used: {str(reason).lower().replace('_', ' ')}",
-                    "Issue it again with `tocsin certs`",
+                    AGAIN,
                 ) from None
             # A ticket would let a peer back in whose certificate is no longer believed.
             context.options |= ssl.OP_NO_TICKET
@@ -174,6 +200,18 @@ def identity_of(uri: str) -> Identity | None:
         return None
     identity = Identity(parts.netloc, role, name)
     return identity if identity.uri == uri else None
+
+
+def _shake_hands(client: ssl.SSLContext, server: ssl.SSLContext) -> None:
+    """A handshake between two contexts, without a network; ``SSLError`` if one does not believe the other."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [client.wrap_bio(back, there), server.wrap_bio(there, back, server_side=True)]
+    for _ in range(FLIGHTS):
+        for side in tuple(sides):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+                sides.remove(side)
+    assert not sides, "a handshake ends"
 
 
 def _no_passphrase() -> str:

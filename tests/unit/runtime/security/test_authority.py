@@ -263,6 +263,37 @@ def test_bad_files_leave_a_process_as_it_was(authority: Authority) -> None:
     assert north.reload()
 
 
+@pytest.mark.parametrize("days", [-10, 0])
+def test_a_certificate_that_no_peer_would_believe_is_not_taken_up(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    found = authority.ensure("north-1", role="broker")
+    north, south = PeerTls(found), PeerTls(authority.ensure("south-1", role="broker"))
+    if days:  # it has ended
+        long_ago = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
+        monkeypatch.setattr(module, "_now", lambda: long_ago)
+        bad = authority.issue("north-1", role="broker", out=tmp_path / "out", days=1)
+    else:  # it is of another authority
+        bad = Authority.open_or_make(tmp_path / "other", "tocsin").ensure("north-1", role="broker")
+    found.certificate_path.write_bytes(bad.certificate_path.read_bytes())
+    with pytest.raises(OperatorError, match="is believed by no process"):
+        north.reload()
+    shaken(north, south)
+    assert "is believed by no process" in (PeerTls(found).problem or ""), "who starts with it says so"
+
+
+def test_a_new_authority_counts_also_where_the_certificate_is_the_old_ones(
+    authority: Authority, tmp_path: Path
+) -> None:
+    found = authority.ensure("north-1", role="broker")
+    north = PeerTls(found)
+    assert north.problem is None
+    other = Authority.open_or_make(tmp_path / "other", "tocsin").ensure("south-1", role="broker")
+    found.ca_path.write_bytes(other.ca_path.read_bytes())
+    assert north.reload() and "is believed by no process" in (north.problem or "")
+    assert north.believed == PeerTls(other).believed, "the old one may have been stolen"
+
+
 # ── names ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
