@@ -241,6 +241,18 @@ async def test_why_there_was_no_tls_is_in_the_log(plant: Plant) -> None:
     assert "certificate has expired" in said[0]["problem"] and said[0]["address"] == "127.0.0.1"
 
 
+async def test_an_authority_can_be_removed_before_its_list_is(plant: Plant) -> None:
+    plant.revoke()
+    async with plant.open(client_crl=str(plant.crl)) as door:
+        stays, _ = await plant.connect(plant.one.issue("a"), "a")
+        goes, _ = await plant.connect(plant.two.issue("b"), "b")
+        await asyncio.to_thread(plant.believe, plant.one)
+        assert (await told(goes))[0] == 0x87
+        await nothing_more(stays)
+        assert await plant.refused(plant.two.issue("b")) and not await plant.refused(plant.one.issue("a"))
+        assert door.guard.problem() is None
+
+
 async def test_an_authority_that_is_believed_no_more_takes_its_clients_along(plant: Plant) -> None:
     async with plant.open():
         stays, _ = await plant.connect(plant.one.issue("a"), "a")

@@ -21,6 +21,7 @@ from __future__ import annotations
 import datetime
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -81,7 +82,7 @@ class Trust:
             self._revoked[each.issuer] = self._revoked.get(each.issuer, frozenset()) | each.serials
         self._vouchers = frozenset(_fingerprint(found) for found in self._believed())
         self._ends = [(found.ends_s, found.name) for found in self._lists if found.ends_s is not None]
-        self._unlisted = self._without_list() if self._crl else ""
+        self._unlisted = _unlisted(self._authorities, self._lists) if self._crl else ""
 
     def certificate(self, connection: Any) -> ClientCertificate | None:
         """The certificate that a client showed and TLS believed; None if it showed none.
@@ -136,18 +137,6 @@ class Trust:
 
     def _is_revoked(self, certificate: x509.Certificate) -> bool:
         return certificate.serial_number in self._revoked.get(certificate.issuer.public_bytes(), ())
-
-    def _without_list(self) -> str:
-        """The authority whose clients TLS cannot let in for want of its list; empty: none.
-
-        One that issued others of the file need not have a list: it may issue nothing else.
-        """
-        listed = {each.signer for each in self._lists}
-        for each in self._authorities:
-            others = (other for other in self._authorities if other is not each)
-            if _fingerprint(each) not in listed and not any(_issued(each, other) for other in others):
-                return each.subject.rfc4514_string()
-        return ""
 
     def list_problem(self, within_s: float = 0) -> str | None:
         """Which list of revoked certificates is missing, has ended, or ends within so many seconds; what follows."""
@@ -215,10 +204,11 @@ def _authorities(path: str) -> tuple[x509.Certificate, ...]:
 
 
 def _revoked(path: str, authorities: tuple[x509.Certificate, ...]) -> tuple[_List, ...]:
-    """The newest list of each authority in a file. A list that is not an authority's own, or is out of date, would
-    keep everybody out."""
+    """The newest list of each authority in a file. A list that is out of date, or not the authority's own, would keep
+    everybody out. Lists of strangers do no harm beside: so an authority can be removed before its list is."""
     data = _read(path, "tls.client_crl")
     found: list[_List] = []
+    stranger = ""
     for part in data.split(_MARK)[1:]:
         try:
             listed = x509.load_pem_x509_crl(_MARK + part)
@@ -227,9 +217,8 @@ def _revoked(path: str, authorities: tuple[x509.Certificate, ...]) -> tuple[_Lis
             raise _unusable(path, "it is not a list of revoked certificates") from None
         signer = next((each for each in authorities if _signed(each, listed)), None)
         if signer is None:
-            raise _unusable(
-                path, f"the list of {listed.issuer.rfc4514_string()} is not of an authority in tls.client_ca"
-            )
+            stranger = listed.issuer.rfc4514_string()
+            continue
         if ends is not None and ends.timestamp() <= time.time():
             raise _unusable(path, f"the list of {listed.issuer.rfc4514_string()} ended on {ends:%Y-%m-%d}")
         found.append(
@@ -242,10 +231,25 @@ def _revoked(path: str, authorities: tuple[x509.Certificate, ...]) -> tuple[_Lis
                 None if ends is None else ends.timestamp(),
             )
         )
+    if stranger and _unlisted(authorities, found):
+        raise _unusable(path, f"the list of {stranger} is not of an authority in tls.client_ca")
     if not found:
         raise _unusable(path, "there is no list of revoked certificates in it")
     found.sort(key=lambda each: each.made)
     return tuple({each.signer: each for each in found}.values())
+
+
+def _unlisted(authorities: Sequence[x509.Certificate], lists: Sequence[_List]) -> str:
+    """The authority whose clients TLS cannot let in for want of its list; empty: none.
+
+    One that issued others of the file need not have a list: it may issue nothing else.
+    """
+    listed = {each.signer for each in lists}
+    for each in authorities:
+        others = (other for other in authorities if other is not each)
+        if _fingerprint(each) not in listed and not any(_issued(each, other) for other in others):
+            return each.subject.rfc4514_string()
+    return ""
 
 
 def _fingerprint(certificate: x509.Certificate) -> bytes:
