@@ -12,11 +12,12 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from tocsin.broker.retained.table import KEPT, retained_table
+from tocsin.broker.retained.table import retained_table
 from tocsin.cli.auditing import audited
 from tocsin.cli.layout import console, lay_out
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
 from tocsin.config import Settings
+from tocsin.core.retained.kept import KEPT
 from tocsin.errors import Conflict, OperatorError
 from tocsin.model.subjects import topic_of
 from tocsin.model.versions import UNREADABLE

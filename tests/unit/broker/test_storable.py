@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from mqtt5 import PubAckPacket, PublishPacket, QoS
 
 from tests.unit.broker.harness import Door
-from tocsin.broker.retained.table import KEPT, Kept
 from tocsin.config import Limits
+from tocsin.core.retained.kept import KEPT, Kept
 from tocsin.core.session.limits import SessionLimits
 from tocsin.errors import Refused
 from tocsin.model.publication import Publication, encode_publication

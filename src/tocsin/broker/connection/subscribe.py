@@ -31,7 +31,6 @@ from mqtt5 import RetainHandling, SubAckPacket, SubAckReasonCode
 from tocsin.broker.client import ClientConnection
 from tocsin.broker.delivery.durable import Durable
 from tocsin.broker.forwarding.exchange import Exchange
-from tocsin.broker.retained.table import Kept
 from tocsin.broker.shared.group import NoMember
 from tocsin.core.budgets.budget import Kind, Refusal
 from tocsin.core.channels.request import ChannelFilter
@@ -46,12 +45,14 @@ from tocsin.core.filters import (
     stored_filter,
 )
 from tocsin.core.forwarding.table import Subscription
+from tocsin.core.retained.kept import Kept
 from tocsin.core.session.signals import Subscribe
 from tocsin.core.session.subscribe import REFUSED
 from tocsin.core.shared.machine import NO_ROOM
 from tocsin.core.shared.stored_group import Claim
 from tocsin.core.streams.query_filter import ListingFilter, QueryFilter
 from tocsin.errors import StoreFull
+from tocsin.runtime.machines.clock import wall_s
 
 SUBSCRIPTION_BYTES: Final = 1_400  # of a subscription in all that knows of it, beside its name: measured
 NOT_AUTHORIZED: Final = "not authorized: the rules do not let the client into this group"
@@ -465,7 +466,7 @@ class ClientSubscriber:
             if not isinstance(wanted, TopicFilter) and streams is None:
                 streams = sorted(self._exchange.queries.topics(wanted))
             for kept in retained.all(name, after) if streams is None else retained.of(streams, after):
-                may = not kept.over and (rights.open or rights.may_receive(kept.publication.topic))
+                may = not kept.over(wall_s()) and (rights.open or rights.may_receive(kept.publication.topic))
                 yield kept, grants[min(subscription.qos, kept.publication.qos)] if may else None
 
         client.delivery.replay(name, pages, retained)

@@ -29,8 +29,28 @@ from tocsin.broker.survival.provisional import CutOff, Provisional, ProvisionalD
 from tocsin.broker.survival.replication import Replicating
 from tocsin.broker.survival.takeover import Takeovers
 from tocsin.core.access.ownership import Claim, may_take
+from tocsin.core.delivery.entering import (
+    ArrivalNoted,
+    AwaitEnding,
+    AwaitForgotten,
+    AwaitSettled,
+    Entered,
+    Entering,
+    EntryAsked,
+    EntryRefused,
+    FindMessages,
+    MessagesFound,
+    NoteAlive,
+    NoteArrival,
+    NoteTaken,
+    SessionHad,
+    StepOver,
+    TakeSession,
+    TellOthers,
+)
 from tocsin.core.delivery.stored_session import StoredSession
-from tocsin.core.delivery.taking import Abandoned, NotYours
+from tocsin.core.delivery.taking import NotYours
+from tocsin.core.machine import Effect, Event
 from tocsin.core.session.signals import Accepted
 from tocsin.errors import TocsinError
 from tocsin.ports import BusMessage
@@ -177,43 +197,72 @@ class Entrance:
         is no longer ``wanted`` (``Abandoned``), or the session is another user's (``NotYours``). The other brokers are
         told after that.
         """
-        if not wanted():
-            raise Abandoned(client)
-        came_us = self._arrivals.came(client)
-        claim = Claim(client, owner, self._broker, came_us)
-        self._takeovers.lives(claim, back=not clean)
-        if self._provisional.cut_off:
-            raise CutOff(client)
-        await self._endings.ended(client)
-        await self._arrivals.settled(client)
-        await self._provisional.settled(client)
-        taken = await self._sessions.take(
-            client,
-            owner=owner,
-            clean=clean,
-            expiry_s=expiry_s,
-            tail=self._message_log.tail,
-            came_us=came_us,
-            wanted=wanted,
-        )
-        if wanted():
-            stored = taken is not None and bool(owner)
-            self._arrivals.tell(msgspec.structs.replace(claim, stored=stored, inside=True), back=not clean)
-        if taken is None:
-            return None
-        session, revision, resumed = taken
-        self._replication.backup.note_taken(session.uid, session.epoch)
-        return await self._recall(session), revision, resumed
+        machine, owned = Entering(client, self._broker), None
+        event: Event = EntryAsked(owner=owner, clean=clean, wanted=wanted(), cause=client)
+        while True:
+            *first, last = machine.handle(event, wall_us())
+            for effect in first:
+                self._carry_out(effect)
+            match last:
+                case EntryRefused(error=error):
+                    raise error
+                case Entered(session=session):
+                    return None if session is None or owned is None else (session, *owned)
+                case TakeSession(came_us=came_us):
+                    taken = await self._sessions.take(
+                        client,
+                        owner=owner,
+                        clean=clean,
+                        expiry_s=expiry_s,
+                        tail=self._message_log.tail,
+                        came_us=came_us,
+                        wanted=wanted,
+                    )
+                    owned = None if taken is None else taken[1:]
+                    had = None if taken is None else taken[0]
+                    event = SessionHad(session=had, wanted=wanted(), cause=client)
+                case _:
+                    event = await self._outcome(client, last)
 
-    async def _recall(self, session: StoredSession) -> StoredSession:
-        """Find out which of a client's QoS 2 messages the log has, where nobody lived to say so."""
+    async def _outcome(self, client: str, asked: Effect) -> Event:
+        """Do what a client's way in asks for; what came of it."""
+        match asked:
+            case NoteArrival():
+                came_us = self._arrivals.came(client)
+                cut_off = CutOff(client) if self._provisional.cut_off else None
+                return ArrivalNoted(came_us=came_us, cut_off=cut_off, cause=client)
+            case AwaitEnding():
+                await self._endings.ended(client)
+            case AwaitForgotten():
+                await self._arrivals.settled(client)
+            case AwaitSettled():
+                await self._provisional.settled(client)
+            case FindMessages(session=session):
+                return MessagesFound(packet_ids=await self._find(session), cause=client)
+            case _:
+                raise AssertionError(f"no way to carry out {asked}")
+        return StepOver(cause=client)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case NoteAlive(claim=claim, back=back):
+                self._takeovers.lives(claim, back=back)
+            case TellOthers(claim=claim, back=back):
+                self._arrivals.tell(claim, back=back)
+            case NoteTaken(session=session):
+                self._replication.backup.note_taken(session.uid, session.epoch)
+            case _:
+                raise AssertionError(f"no way to carry out {effect}")
+
+    async def _find(self, session: StoredSession) -> tuple[int, ...]:
+        """The packet ids of a client's QoS 2 messages that the log has, where nobody lived to say so."""
         found = [
             packet_id
             for packet_id, (since, topic) in session.sought.items()
             if packet_id in session.inbound
             and await self._message_log.has(session.inbound[packet_id], topic, since)
         ]
-        return msgspec.structs.replace(session, received=(*session.received, *found)) if found else session
+        return tuple(found)
 
     def client_came(self, client: str, owner: str) -> None:
         """A client came that wants no session: an old one is forgotten, by the way."""

@@ -20,10 +20,11 @@ from typing import Final, Protocol
 from tocsin.broker.client import Recipient
 from tocsin.broker.forwarding.frames import frame_of
 from tocsin.broker.links.link import NO_MAXIMUM
-from tocsin.broker.retained.table import Kept
 from tocsin.core.delivery.grant import Grant
 from tocsin.core.delivery.machine import ClientDelivery
 from tocsin.core.delivery.window import WAIT
+from tocsin.core.retained.kept import Kept
+from tocsin.runtime.machines.clock import wall_s
 
 CHUNK_BYTES: Final = 64 << 10  # joined at once
 PAGE_BYTES: Final = (
@@ -139,7 +140,7 @@ class Replay:
                 ended = False
                 break
             cursor.after = kept.publication.topic
-            frame = frame_of(kept.publication, version, granted, packet_id, waited_s=kept.waited_s)
+            frame = frame_of(kept.publication, version, granted, packet_id, waited_s=kept.waited_s(wall_s()))
             chunk.append(frame)
             size += len(frame)
             if size > CHUNK_BYTES:
@@ -153,5 +154,7 @@ class Replay:
     def _too_large(self, kept: Kept, granted: Grant) -> bool:
         """Whether the client takes no packet of that size: it is then as good as delivered (MQTT 5, 3.1.2.11.4)."""
         packet_id = 1 if granted.qos else 0
-        frame = frame_of(kept.publication, self._reader.version, granted, packet_id, waited_s=kept.waited_s)
+        frame = frame_of(
+            kept.publication, self._reader.version, granted, packet_id, waited_s=kept.waited_s(wall_s())
+        )
         return len(frame) > self._reader.send_max_bytes

@@ -1,74 +1,45 @@
-"""Retained messages: one table for the whole network, and a copy of it in every broker, kept by a watch.
+"""The shell of ``core.retained.copy``: the table of retained messages, and this broker's copy of it, kept by a watch.
 
-Each has its position in the log, or that of its time (``broker.retained.writer``): of two brokers that write the same
-topic, or remove what is there, the later in the log wins, whoever is there first. Of what was removed nothing is
-remembered: a message from before that is still to be written is written.
+Of two brokers that write the same topic, or remove what is there, the later in the log wins, whoever is there first
+(``put``). A message from before a removal that is still to be written is written.
 
-A message of the log is in the copy as soon as the log has brought it (``saw``), whatever the watch lags behind: who
-subscribes gets what comes after, and must not miss what was before. When the watch begins anew the old copy stays until
-the new one is there. A broker whose copy is not complete (``known``) lets clients in all the same: who subscribes is
-subscribed, and gets what is retained when all of it is here.
+A broker whose copy is not complete (``known``) lets clients in all the same: who subscribes is subscribed, and gets
+what is retained when all of it is here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 from weakref import WeakSet
 
-import msgspec
 import structlog
 
-from tocsin.core.retained.topics import OVERHEAD_BYTES, RetainedTopics, Room
+from tocsin.core.machine import Event, Say, Watched
+from tocsin.core.retained.copy import (
+    CopyComplete,
+    MessageRemoved,
+    MessageSeen,
+    MessageWritten,
+    OwnSaid,
+    RetainedCopy,
+)
+from tocsin.core.retained.kept import KEPT, Kept, size_of
+from tocsin.core.retained.topics import Room
 from tocsin.errors import Conflict, Malformed, StoreFull, StoreUnavailable
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import tokens_of
-from tocsin.model.versions import UNREADABLE, Packed
-from tocsin.ports import Change, Table, TableSpec
+from tocsin.ports import Table, TableSpec
 from tocsin.runtime.machines.clock import wall_s
-
-
-class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A retained message and when it was taken."""
-
-    publication: Publication
-    at_s: float
-    position: int = 0  # in the log; of one at QoS 0, of the log when it came
-    user: str = ""  # whose budget it counts against
-
-    @property
-    def size(self) -> int:
-        """What it costs a broker to keep it."""
-        return size_of(self.publication)
-
-    @property
-    def waited_s(self) -> float:
-        return max(0.0, wall_s() - self.at_s)
-
-    @property
-    def over(self) -> bool:
-        """Whether its time is over."""
-        return self.publication.expiry_s is not None and self.publication.expired(self.waited_s)
 
 
 def retained_table(network: str) -> TableSpec:
     """Where a network's retained messages are; keys are topics (``model.subjects``), values ``Kept``."""
-    return TableSpec(name=f"{network}-retained")
+    return TableSpec(name=f"{network}-{TABLE}")
 
 
-def size_of(publication: Publication) -> int:
-    """What it costs a broker to keep a message; nothing, if it removes one."""
-    if not publication.payload:
-        return 0
-    properties = sum(len(key) + len(value) for key, value in publication.user_properties)
-    others = len(publication.correlation or b"") + len(publication.response_topic or "")
-    return OVERHEAD_BYTES + len(publication.payload) + 2 * len(publication.topic) + properties + others
-
-
-KEPT: Final = Packed("a retained message", msgspec.msgpack.Decoder(Kept))
-
+TABLE: Final = "retained"
 PUT_ATTEMPTS: Final = 8  # against other brokers that write the same topic
 LATE_S: Final = 5.0  # a copy of a gigabyte is here within that; then the log says that it is not
 LATE_AGAIN_S: Final = 60.0  # how often it says so
@@ -93,37 +64,47 @@ class Retained:
     def __init__(
         self, table: Table, topics_max: int, bytes_max: int = 1 << 40, user_max: int = 1 << 40
     ) -> None:
-        self.room = Room(bytes_max, user_max)
+        self._machine = RetainedCopy(topics_max, bytes_max, user_max)
         self._table = table
-        self._topics: RetainedTopics[Kept] = RetainedTopics(topics_max)
-        self._by_key: dict[
-            str, tuple[str, int, int]
-        ] = {}  # the table's key → topic, and of what the table has the revision and the position
-        self._own: dict[str, Kept] = {}  # what is not in the table, by topic
-        self._stale: set[str] = set()  # keys that the watch, which began anew, has not named again
         self.known = asyncio.Event()  # the copy is complete
         self._waiting: WeakSet[Waiting] = WeakSet()  # for that, as long as their clients are there
         self._log = structlog.get_logger()
         self.refused = 0  # messages that were not retained for want of room
-        self.missing = 0  # messages of the network that this broker's copy has no room for
 
     def __len__(self) -> int:
-        return len(self._topics) - len(self._own)
+        return len(self._machine)
+
+    @property
+    def room(self) -> Room:
+        return self._machine.room
+
+    @property
+    def missing(self) -> int:
+        """Messages of the network that this broker's copy has no room for."""
+        return self._machine.missing
+
+    def _post(self, event: Event) -> None:
+        for effect in self._machine.handle(event, 0):
+            match effect:
+                case CopyComplete():
+                    self.all_here()
+                case Say(text=text, level=level, facts=facts):
+                    getattr(self._log, level)(text, **facts)
 
     def refusal(self, publication: Publication, user: str, reserved: int, reserver: str) -> str | None:
         """Why a user's message cannot be retained; None: it can. ``reserved``: bytes of its topic, by whom."""
         if not publication.payload:
             return None
-        there = self._topics.get(publication.topic)
-        if there is None and self._topics.full:
-            return f"the network has {len(self._topics)} retained messages already (limits.retained_max)"
+        there = self._machine.get(publication.topic)
+        if there is None and self._machine.full:
+            return f"the network has {self._machine.count} retained messages already (limits.retained_max)"
         places = [(reserved, reserver), (0, "") if there is None else (there.size, there.user)]
         own = sum(size for size, whose in places if whose == user)
         return self.room.refusal(user, size_of(publication), over=sum(size for size, _ in places), own=own)
 
     def size(self, topic: str) -> int:
         """Of what is retained of a topic."""
-        kept = self._topics.get(topic)
+        kept = self._machine.get(topic)
         return 0 if kept is None else kept.size
 
     async def put(self, publication: Publication, position: int = 0, user: str = "") -> None:
@@ -132,11 +113,11 @@ class Retained:
         ``position`` is its own. A message of a later one, of another broker, is left in its place.
         """
         topic = publication.topic
-        if publication.payload and self._topics.full and self._topics.get(topic) is None:
+        if publication.payload and self._machine.full and self._machine.get(topic) is None:
             self.refused += 1  # others were faster: the table would grow without bound
             raise StoreFull("retain", "limits.retained_max is reached")
         key, kept = tokens_of(topic), Kept(publication, wall_s(), position, user)
-        _, revision, there = self._by_key.get(key, ("", 0, 0))
+        revision, there = self._machine.stored(topic)
         for _ in range(PUT_ATTEMPTS):
             if there > position:
                 return
@@ -155,55 +136,42 @@ class Retained:
             ttl_s = None if publication.expiry_s is None else float(max(1, publication.expiry_s))
             value = KEPT.write(kept)
             revision = await self._table.compare_and_set(key, value, revision=revision, ttl_s=ttl_s)
-            self._keep(key, kept, revision)
+            self._post(MessageWritten(kept=kept, revision=revision))
         elif revision:
             await self._table.delete(key, revision=revision)
-            self._forget(key)
+            self._post(MessageRemoved(topic=publication.topic))
         elif (cell := await self._table.get(key, fresh=True)) is not None:
             raise Conflict("remove", 0, cell.revision)
         else:
-            self._forget(key)
+            self._post(MessageRemoved(topic=publication.topic))
 
     def has(self, topic: str) -> bool:
         """Whether anything is retained of a topic, as far as it is known here."""
-        return self._topics.get(topic) is not None or not self.known.is_set()
+        return self._machine.get(topic) is not None or not self.known.is_set()
 
     def position(self, topic: str) -> int:
         """Of what is retained of a topic, as far as it is known here; 0: nothing is."""
-        kept = self._topics.get(topic)
-        return max(0 if kept is None else kept.position, self._by_key.get(tokens_of(topic), ("", 0, 0))[2])
+        return self._machine.position(topic)
 
     def saw(self, publication: Publication, position: int, at_s: float) -> None:
         """The log has brought a message that is to be retained."""
-        topic, key = publication.topic, tokens_of(publication.topic)
-        current = self._topics.get(topic)
-        if current is not None and current.position >= position:
-            return
-        if not publication.payload:
-            self._forget(key)
-        elif self._hold(topic, Kept(publication, at_s, position)):  # the table has it from who took it
-            self._by_key.setdefault(key, (topic, 0, 0))
-            self._stale.discard(key)
+        self._post(MessageSeen(kept=Kept(publication, at_s, position)))
 
     def remember(self, publication: Publication) -> None:
         """Keep a message of this broker's own, here and nowhere else."""
-        self._own[publication.topic] = Kept(publication, wall_s())
-        self._topics.put(publication.topic, self._own[publication.topic])
+        self._post(OwnSaid(kept=Kept(publication, wall_s())))
 
     def matching(self, topic_filter: str) -> Iterator[Kept]:
         """What is retained of the topics that a filter matches."""
-        return (kept for kept in self._topics.matching(topic_filter) if not kept.over)
+        return (kept for kept in self._machine.matching(topic_filter) if not kept.over(wall_s()))
 
     def all(self, topic_filter: str, after: str | None) -> Iterator[Kept]:
         """What is retained of the topics that a filter matches, in order, behind one of them; also what is over."""
-        return self._topics.matching(topic_filter, after)
+        return self._machine.matching(topic_filter, after)
 
     def of(self, topics: Sequence[str], after: str | None) -> Iterator[Kept]:
         """The same of these topics, which are sorted."""
-        for i in range(0 if after is None else bisect_right(topics, after), len(topics)):
-            kept = self._topics.get(topics[i])
-            if kept is not None:
-                yield kept
+        return self._machine.of(topics, after)
 
     def await_known(self, waiting: Waiting) -> None:
         """``begin`` something when the copy is complete, if it is still there; at once, if the copy is complete."""
@@ -217,7 +185,7 @@ class Retained:
         self._say_late(LATE_S)
         try:
             async for change in self._table.watch():
-                self._apply(change)
+                self._post(Watched(table=TABLE, change=change))
         finally:
             self._late.cancel()
 
@@ -240,72 +208,9 @@ class Retained:
             "everybody else is served"
         )
 
-    def _apply(self, change: Change) -> None:
-        match change.kind:
-            case "reset":
-                self._stale = set(self._by_key)
-                self.missing = 0
-            case "put":
-                try:
-                    self._keep(change.key, KEPT.read(change.value), change.revision)
-                except UNREADABLE as error:  # it stays in the table
-                    self._log.error("a retained message is unreadable", key=change.key, problem=str(error))
-                    if change.revision >= self._by_key.get(change.key, ("", 0, 0))[1]:
-                        self._forget(change.key)  # an old one in its place would be wrong
-            case "delete":
-                self._forget(change.key)
-            case "ready":
-                for key in self._stale:
-                    self._forget(key)
-                self._stale = set()
-                self._log.debug("retained messages are known", messages=len(self._topics))
-                self.all_here()
-
     def all_here(self) -> None:
         """The copy is complete: who waits for that goes on."""
         self.known.set()
         waiting, self._waiting = list(self._waiting), WeakSet()
         for each in waiting:
             each.begin()
-
-    def _keep(self, key: str, kept: Kept, revision: int) -> None:
-        topic = kept.publication.topic
-        self._stale.discard(key)
-        if revision < self._by_key.get(key, ("", 0, 0))[1]:
-            return  # the watch is behind what we wrote ourselves
-        current = self._topics.get(topic)
-        if current is not None and current.position > kept.position:
-            self._by_key[key] = (topic, revision, kept.position)  # the table is behind the log
-        elif self._hold(topic, kept):
-            self._by_key[key] = (topic, revision, kept.position)
-
-    def _forget(self, key: str) -> None:
-        topic, *_ = self._by_key.pop(key, ("", 0, 0))
-        if topic:
-            self._let_go(topic)
-            self._topics.remove(topic)
-
-    def _hold(self, topic: str, kept: Kept) -> bool:
-        """Have a message in the copy, in the place of the one that was there; False if the copy has no room for it."""
-        before = self._topics.get(topic)
-        grown = kept.size - (0 if before is None else before.size)
-        if (grown > 0 and not self.room.fits(grown)) or (before is None and self._topics.full):
-            if not self.missing:
-                self._log.error(
-                    "this broker has no room for all retained messages",
-                    stream=topic,
-                    bytes=self.room.kept,
-                    remedy="raise budgets.retained_bytes, or remove some: tocsin retained remove FILTER",
-                )
-            self.missing += 1
-            self._let_go(topic)  # an old one in its place would be wrong
-            self._topics.remove(topic)
-            return False
-        self._let_go(topic)
-        self.room.keep(kept.user, kept.size)
-        return self._topics.put(topic, kept)
-
-    def _let_go(self, topic: str) -> None:
-        before = self._topics.get(topic)
-        if before is not None and topic not in self._own:
-            self.room.keep(before.user, -before.size)

@@ -23,7 +23,8 @@ import msgspec
 import structlog
 
 from tocsin.broker.delivery.message_log import Done, MessageLog
-from tocsin.broker.retained.table import Retained, size_of
+from tocsin.broker.retained.table import Retained
+from tocsin.core.retained.kept import size_of
 from tocsin.core.retained.topics import SLACK
 from tocsin.core.retained.write_order import RetainLines, WriteTurn
 from tocsin.errors import TocsinError

@@ -13,13 +13,13 @@ from tocsin.broker.client import Client
 from tocsin.broker.delivery.client_delivery import DurableDelivery
 from tocsin.broker.forwarding.frames import Frames
 from tocsin.broker.retained.replay import Copy, Pages
-from tocsin.broker.retained.table import Kept
 from tocsin.core.delivery.grant import Grant
 from tocsin.core.delivery.stored_session import decode_session, encode_session, kept_s, session_key
 from tocsin.core.delivery.taking import NotYours
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import Effect
 from tocsin.core.replication.gamma import ClientSnapshot
+from tocsin.core.retained.kept import Kept
 from tocsin.core.survival.provisional import (
     AskAnew,
     AskedAnew,

@@ -13,11 +13,11 @@ from tocsin.broker.client import Recipient
 from tocsin.broker.links.link import NO_MAXIMUM
 from tocsin.broker.retained import replay
 from tocsin.broker.retained.replay import Replay
-from tocsin.broker.retained.table import Kept
 from tocsin.core.delivery.grant import Grant
 from tocsin.core.delivery.machine import ClientDelivery
 from tocsin.core.delivery.signals import Began, Subscribed
 from tocsin.core.forwarding.table import Subscription
+from tocsin.core.retained.kept import Kept
 from tocsin.model.publication import Publication
 from tocsin.wire.codec import Decoder
 from tocsin.wire.connect import V5, Version

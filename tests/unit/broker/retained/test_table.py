@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from tocsin.broker.retained.table import Kept, Retained
+from tocsin.broker.retained.table import TABLE, Retained
+from tocsin.core.machine import Watched
+from tocsin.core.retained.kept import Kept
 from tocsin.errors import StoreFull
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import tokens_of
@@ -139,19 +141,19 @@ async def test_what_only_the_log_brought_is_removed_with_the_table() -> None:
 async def test_a_watch_that_begins_anew_takes_nothing_away_but_what_is_gone() -> None:
     store = MemoryStore(MemoryServer())
     retained = Retained(await store.table(TableSpec("retained")), 100)
-    retained._apply(Change("reset"))
+    retained._post(Watched(table=TABLE, change=Change("reset")))
     assert not retained.known.is_set()
     for topic in ("gone", "stays", "rewritten"):
         await retained.put(Publication(topic, topic.encode(), 1, "me"))
-    retained._apply(Change("ready"))
+    retained._post(Watched(table=TABLE, change=Change("ready")))
     assert retained.known.is_set()
-    retained._apply(Change("reset"))
+    retained._post(Watched(table=TABLE, change=Change("reset")))
     assert payloads(retained) == [b"gone", b"rewritten", b"stays"], "until the new copy is there"
     retained.saw(Publication("coming", b"coming", 1, "me"), 7, 0.0)
     again = msgspec.msgpack.encode(Kept(Publication("stays", b"stays", 1, "me"), 0.0))
-    retained._apply(Change("put", tokens_of("stays"), again, 100))
+    retained._post(Watched(table=TABLE, change=Change("put", tokens_of("stays"), again, 100)))
     await retained.put(Publication("rewritten", b"newer", 1, "me"))
-    retained._apply(Change("ready"))
+    retained._post(Watched(table=TABLE, change=Change("ready")))
     assert payloads(retained) == [b"coming", b"newer", b"stays"]
     await store.close()
 

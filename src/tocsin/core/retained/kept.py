@@ -1,0 +1,44 @@
+"""A retained message as it is stored, and what it costs to keep it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from tocsin.core.retained.topics import OVERHEAD_BYTES
+from tocsin.model.publication import Publication
+from tocsin.model.versions import Packed
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A retained message and when it was taken."""
+
+    publication: Publication
+    at_s: float
+    position: int = 0  # in the log; of one at QoS 0, of the log when it came
+    user: str = ""  # whose budget it counts against
+
+    @property
+    def size(self) -> int:
+        """What it costs a broker to keep it."""
+        return size_of(self.publication)
+
+    def waited_s(self, now_s: float) -> float:
+        return max(0.0, now_s - self.at_s)
+
+    def over(self, now_s: float) -> bool:
+        """Whether its time is over."""
+        return self.publication.expiry_s is not None and self.publication.expired(self.waited_s(now_s))
+
+
+KEPT: Final = Packed("a retained message", msgspec.msgpack.Decoder(Kept))
+
+
+def size_of(publication: Publication) -> int:
+    """What it costs a broker to keep a message; nothing, if it removes one."""
+    if not publication.payload:
+        return 0
+    properties = sum(len(key) + len(value) for key, value in publication.user_properties)
+    others = len(publication.correlation or b"") + len(publication.response_topic or "")
+    return OVERHEAD_BYTES + len(publication.payload) + 2 * len(publication.topic) + properties + others
