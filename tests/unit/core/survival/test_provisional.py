@@ -66,7 +66,7 @@ def test_a_client_that_is_known_is_served_with_its_subscriptions() -> None:
     assert (found.subscriptions, found.uid, found.epoch, found.expiry_s) == (OLD, "uid", 4, 90)
 
 
-def test_one_that_may_have_a_session_of_which_nothing_is_known_is_refused() -> None:
+def test_a_client_with_a_possibly_unknown_session_is_refused() -> None:
     assert came(None) == "unknown"
 
 
@@ -87,7 +87,7 @@ def test_another_user_does_not_get_the_session() -> None:
     assert settled(KNOWN, msgspec.structs.replace(STORED, owner="alice")) == "let go"
 
 
-def test_what_changed_meanwhile_is_written_with_a_new_epoch_and_nothing_else_is_touched() -> None:
+def test_provisional_changes_are_written_with_a_new_epoch_and_nothing_else() -> None:
     found = settled(msgspec.structs.replace(KNOWN, subscriptions=NEW), STORED)
     assert found == msgspec.structs.replace(STORED, epoch=5, broker="", subscriptions=NEW)
 
@@ -123,7 +123,7 @@ def test_a_new_session_begins_where_the_log_was_known_to_end() -> None:
     assert found.progress == Progress(10) and found.home == "own"
 
 
-def test_a_new_session_replaces_an_old_one_that_nobody_has_if_its_client_is_here() -> None:
+def test_a_new_session_replaces_an_unowned_old_one_of_a_local_client() -> None:
     began = came(None, clean=True)
     assert isinstance(began, Record)
     nobodys = msgspec.structs.replace(STORED, broker="")
