@@ -103,7 +103,7 @@ def test_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert issued["what"] == (
         f"tocsin certs issue broker south-1 --host south.example.org --days 365 --out {out}"
     )
-    assert rotated["result"] == "issued anew: broker north-1; the old authority is believed no more"
+    assert rotated["result"] == "issued again: broker north-1; the old authority is believed no more"
 
 
 def test_users_of_mqtt_with_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
