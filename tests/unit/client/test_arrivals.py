@@ -213,7 +213,7 @@ def test_nothing_is_acknowledged_while_there_is_no_connection(qos: int) -> None:
     assert made.arrive(packet(1, qos=qos, duplicate=True)) == [answer]
 
 
-def test_what_nobody_has_claimed_is_given_to_nobody_while_there_is_no_connection() -> None:
+def test_unclaimed_messages_stay_unclaimed_while_there_is_no_connection() -> None:
     made = begun(resumed=True)
     made.arrive(packet(1, "a"))
     made.interrupt()

@@ -235,7 +235,7 @@ async def test_a_client_that_leaves_before_the_cut_is_known_is_refused(
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-async def test_an_answer_that_waits_for_backups_waits_for_a_store_that_is_back(
+async def test_an_answer_that_waits_for_backups_also_waits_for_the_store(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, wanted: bool
 ) -> None:
     peer, _ = await broker.come()

@@ -157,9 +157,7 @@ def test_a_client_that_wants_no_reasons_gets_none() -> None:
     ("fields", "noted"),
     [({}, True), ({"request_problem_info": False}, False), ({"max_packet_size": 30}, False)],
 )
-def test_an_unsuback_has_a_note_if_the_client_wants_it_and_it_fits(
-    fields: dict[str, Any], noted: bool
-) -> None:
+def test_an_unsuback_carries_a_reason_if_wanted_and_if_it_fits(fields: dict[str, Any], noted: bool) -> None:
     session, note = connected(**fields), "stored later" * 3
     packet = sent(arrive(session, UnsubscribePacket(1, ["a"])))
     found = session.noted(packet, note)
