@@ -24,7 +24,7 @@ same, **provisionally**: its subscriptions are those that are known here, from a
     unknown, and may have a session      refused: a session that exists must not be denied, or its promises are broken
     unknown, and wants none to last      served, as anywhere
     known, comes for its session         served with its subscriptions (``Record``), as its session
-    starts clean                          served with a new session (``Record``, ``fresh``)
+    starts clean                         served with a new session (``Record``, ``fresh``)
 
 When the store is back, clients that are here provisionally are asked to come anew, and each record is held against its
 cell (``settle``): if nobody has taken the session since, the provisional subscriptions and unsubscriptions are written
