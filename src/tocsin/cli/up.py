@@ -178,12 +178,12 @@ async def _tend_store(settings: Settings, directory: StateDirectory, supervisor:
 
 
 def _keys(settings: Settings) -> tuple[tuple[str, Signature], ...]:
-    """The state of the files that name the keys that the store's servers admit."""
+    """The signatures of the files that name the keys that the store's servers admit."""
     return tuple((path.name, signature(path)) for path in key_files(settings.state))
 
 
 def _signatures(settings: Settings) -> tuple[Signature, ...]:
-    """The state of the certificates that the store's servers have read."""
+    """The signatures of the certificates that the store's servers have read."""
     directory = certificates_directory(settings.state)
     return tuple(map(signature, (directory / BUNDLE, *sorted(directory.glob("store-*.pem")))))
 

@@ -1,13 +1,13 @@
 """Retained messages: one table for the whole network, and a copy of it in every broker, kept by a watch.
 
-Each has its position in the log, or that of its time (``broker.retained.writer``): of two brokers that write the same
-topic, or remove what is there, the later in the log wins, whoever is there first. Of what was removed nothing is
-remembered: a message from before that is still to be written is written.
+Each has its position in the log, or that of its time (``broker.retained.writer``): if two brokers write or clear the
+same topic, the later position in the log wins, whichever write comes first. A removal leaves no tombstone: an older
+message that is still to be written is written.
 
 A message of the log is in the copy as soon as the log has brought it (``saw``), whatever the watch lags behind: who
-subscribes gets what comes after, and must not miss what was before. When the watch begins anew the old copy stays until
-the new one is there. A broker whose copy is not complete (``known``) lets clients in all the same: who subscribes is
-subscribed, and gets what is retained when all of it is here.
+subscribes gets what comes after, and must not miss what was before. When the watch starts again the old copy stays
+until the new one is there. A broker whose copy is not complete (``known``) lets clients in all the same: who subscribes
+is subscribed, and gets what is retained when all of it is here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def size(self) -> int:
-        """What it costs a broker to keep it."""
+        """The bytes that it costs a broker to keep it."""
         return size_of(self.publication)
 
     @property
@@ -59,7 +59,7 @@ def retained_table(network: str) -> TableSpec:
 
 
 def size_of(publication: Publication) -> int:
-    """What it costs a broker to keep a message; nothing, if it removes one."""
+    """The bytes that it costs a broker to keep a message; 0, if it removes one."""
     if not publication.payload:
         return 0
     properties = sum(len(key) + len(value) for key, value in publication.user_properties)
@@ -82,7 +82,7 @@ def _position(value: bytes) -> int:
 
 
 class Waiting(Protocol):
-    """Who waits for the copy."""
+    """The waiters for the copy."""
 
     def begin(self) -> None: ...
 
@@ -100,7 +100,7 @@ class Retained:
             str, tuple[str, int, int]
         ] = {}  # the table's key → topic, and of what the table has the revision and the position
         self._own: dict[str, Kept] = {}  # what is not in the table, by topic
-        self._stale: set[str] = set()  # keys that the watch, which began anew, has not named again
+        self._stale: set[str] = set()  # keys that the restarted watch has not named again
         self.known = asyncio.Event()  # the copy is complete
         self._waiting: WeakSet[Waiting] = WeakSet()  # for that, as long as their clients are there
         self._log = structlog.get_logger()
@@ -111,7 +111,7 @@ class Retained:
         return len(self._topics) - len(self._own)
 
     def refusal(self, publication: Publication, user: str, reserved: int, reserver: str) -> str | None:
-        """Why a user's message cannot be retained; None: it can. ``reserved``: bytes of its topic, by whom."""
+        """Why a user's message cannot be retained; None: it can. ``reserved``: bytes of its topic, by user."""
         if not publication.payload:
             return None
         there = self._topics.get(publication.topic)
@@ -122,7 +122,7 @@ class Retained:
         return self.room.refusal(user, size_of(publication), over=sum(size for size, _ in places), own=own)
 
     def size(self, topic: str) -> int:
-        """Of what is retained of a topic."""
+        """The bytes of a topic's retained message; 0: there is none."""
         kept = self._topics.get(topic)
         return 0 if kept is None else kept.size
 
@@ -169,7 +169,7 @@ class Retained:
         return self._topics.get(topic) is not None or not self.known.is_set()
 
     def position(self, topic: str) -> int:
-        """Of what is retained of a topic, as far as it is known here; 0: nothing is."""
+        """The position of a topic's retained message, as far as it is known here; 0: there is none."""
         kept = self._topics.get(topic)
         return max(0 if kept is None else kept.position, self._by_key.get(tokens_of(topic), ("", 0, 0))[2])
 
@@ -181,7 +181,9 @@ class Retained:
             return
         if not publication.payload:
             self._forget(key)
-        elif self._hold(topic, Kept(publication, at_s, position)):  # the table has it from who took it
+        elif self._hold(
+            topic, Kept(publication, at_s, position)
+        ):  # the broker that took it wrote it to the table
             self._by_key.setdefault(key, (topic, 0, 0))
             self._stale.discard(key)
 
@@ -191,11 +193,11 @@ class Retained:
         self._topics.put(publication.topic, self._own[publication.topic])
 
     def matching(self, topic_filter: str) -> Iterator[Kept]:
-        """What is retained of the topics that a filter matches."""
+        """The retained messages of the topics that a filter matches."""
         return (kept for kept in self._topics.matching(topic_filter) if not kept.over)
 
     def all(self, topic_filter: str, after: str | None) -> Iterator[Kept]:
-        """What is retained of the topics that a filter matches, in order, behind one of them; also what is over."""
+        """The retained messages of the topics that a filter matches, in order, behind one of them; expired ones too."""
         return self._topics.matching(topic_filter, after)
 
     def of(self, topics: Sequence[str], after: str | None) -> Iterator[Kept]:
@@ -230,14 +232,14 @@ class Retained:
         self._late = asyncio.get_running_loop().call_later(after_s, look)
 
     def problem(self) -> str | None:
-        """What keeps those waiting who ask for retained messages; None: nothing."""
+        """Why subscribers wait for retained messages; None: they do not."""
         if self.missing:
             return "there is no room for all retained messages (budgets.retained_bytes): some are not delivered here"
         if self.known.is_set():
             return None
         return (
-            f"the retained messages are not all here yet: {len(self)} so far; who asks for them waits, "
-            "everybody else is served"
+            f"the retained messages are not all here yet: {len(self)} so far; subscribers to them "
+            "wait, everybody else is served"
         )
 
     def _apply(self, change: Change) -> None:
@@ -260,7 +262,7 @@ class Retained:
                 self.all_here()
 
     def all_here(self) -> None:
-        """The copy is complete: who waits for that goes on."""
+        """The copy is complete: its waiters go on."""
         self.known.set()
         waiting, self._waiting = list(self._waiting), WeakSet()
         for each in waiting:
@@ -284,7 +286,7 @@ class Retained:
             self._topics.remove(topic)
 
     def _hold(self, topic: str, kept: Kept) -> bool:
-        """Have a message in the copy, in the place of the one that was there; False if the copy has no room for it."""
+        """Put a message into the copy, in place of the topic's old one; False if the copy has no room for it."""
         before = self._topics.get(topic)
         grown = kept.size - (0 if before is None else before.size)
         if (grown > 0 and not self.room.fits(grown)) or (before is None and self._topics.full):

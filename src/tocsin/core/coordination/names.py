@@ -36,7 +36,7 @@ class StoreNames(msgspec.Struct, frozen=True):
 
     @property
     def commands_subject(self) -> str:
-        """Of batches."""
+        """The subject of batches of commands."""
         return f"{self.network}.c"
 
     def notices_subject(self, broker: str) -> str:

@@ -37,7 +37,7 @@ class Listing:
         self._owed: dict[str, Metadata] = {}
 
     def begin(self, streams: Mapping[str, Metadata], may: Callable[[str], bool]) -> dict[str, Metadata]:
-        """Send the whole set, for the first time or again."""
+        """The whole set to send, for the first time or again."""
         self.begun = True
         self._owed.clear()
         self._withheld = {topic for topic in streams if not may(topic)}
