@@ -113,7 +113,7 @@ class Table:
         return np.concatenate([self.row(each) for each in brokers])
 
     def spread(self, columns: Ints) -> Ints:
-        """Of these columns (sorted, each once), the weight that each broker holds."""
+        """The weight that each broker holds of these columns (sorted, each once)."""
         if self.matrix is not None:
             return self.matrix.spread(self.matrix.bits(columns))
         ends = np.searchsorted(columns, self._shelf_ends).tolist()
@@ -256,7 +256,7 @@ def _read(
 
 
 def _alike(brokers: Ints, begin: Ints, held: Ints) -> tuple[Ints, Ints]:
-    """Of columns with the same list of holders the first, and how many they are: by two sums of mixed bits, and a look.
+    """The first of the columns with the same list of holders, and their number: by two sums of mixed bits, and a look.
 
     ``brokers`` has the lists one after the other; ``begin`` and ``held`` say where each is, and how long.
     """

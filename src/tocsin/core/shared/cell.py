@@ -55,7 +55,7 @@ class GroupCell:
 
     @property
     def revision(self) -> int:
-        """Of ``group``; none is ever used twice."""
+        """The revision of ``group``; none is ever used twice."""
         return self._cell.revision
 
     @property

@@ -1,4 +1,4 @@
-"""Client certificates: the user that one names, and whether it is still good while its client is connected.
+"""Client certificates: the user that a certificate names, and whether it is still valid while its client is connected.
 
 TLS checks a certificate once, at the handshake. Clients stay for months. So what a certificate was believed for is
 remembered (``ClientCertificate``), and asked again (``Trust.problem``) when the files of authorities or the list of
@@ -6,7 +6,7 @@ revoked certificates change, and when the certificate ends.
 
 **Lists that end.** A list of revoked certificates says until when there will be a newer one. When that time has passed
 and none came, TLS lets nobody in with a certificate of that authority: a list that is withheld must not let a revoked
-certificate pass. Those that are connected stay. ``Trust.list_problem`` says so before and after.
+certificate pass. Connected clients stay. ``Trust.list_problem`` says so before and after.
 
 The user's name is the common name, or the one alternative name of a kind, as ``tls.client_name`` has it. Two names are
 none: which would it be? A URI is percent-encoded, since a user's name has no colon and no slash.
@@ -36,7 +36,7 @@ ADMINISTRATIVE_ACTION: Final = 0x98
 
 
 class ClientCertificate(msgspec.Struct, frozen=True):
-    """What is remembered of a certificate that was believed."""
+    """The record of an accepted certificate."""
 
     name: str | None  # of the user; None: it names none, or several
     serial: int
@@ -56,7 +56,7 @@ class _List(msgspec.Struct, frozen=True):
     """A list of revoked certificates."""
 
     issuer: bytes  # its name, as it is encoded
-    name: str  # the same, in words
+    name: str  # the same, as text
     serials: frozenset[int]
     ends_s: float | None  # by the wall's clock
 

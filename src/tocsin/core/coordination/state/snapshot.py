@@ -127,7 +127,7 @@ class _Promotion(_Item, array_like=True, tag=12, gc=False):
 
 
 class _Epoch(_Item, array_like=True, tag=11, gc=False):
-    """Of places."""
+    """The epoch of takeovers."""
 
     epoch: int
 

@@ -339,7 +339,7 @@ def test_what_is_said_of_one_stream_is_bounded_whoever_says_it() -> None:
     talk = Talk("north", limits=Limits(metadata_max_bytes=100))
     talk.say("north", Streams("anna", 0, (("one", {"a": "x" * 60}),)))
     outcome = talk.say("north", Streams("", 0, (("one", {"b": "y" * 60}),)))
-    problem = "what is said of one stream would be 130 bytes; at most 100 are kept"
+    problem = "the metadata of one stream would be 130 bytes; at most 100 are kept"
     assert of(notices.Refused, outcome, "north") == [notices.Refused("one", problem, 3)]
     assert of(notices.Described, outcome, "north") == [notices.Described("one", {"a": "x" * 60})]
     assert talk.state.presence.streams["one"].keys == {"a": "x" * 60}
