@@ -299,7 +299,7 @@ async def test_a_clean_start_without_expiry_deletes_the_known_session(broker: Br
     assert await broker.table.table.get(session_key("c")) is None
 
 
-async def test_changes_are_kept_also_if_a_leader_is_heard_before_the_store_answers(broker: Broker) -> None:
+async def test_changes_are_kept_though_a_leader_is_heard_before_the_store(broker: Broker) -> None:
     peer, _ = await broker.come()
     await subscribe(peer, "old")
     await broker.cut()

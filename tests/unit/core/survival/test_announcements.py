@@ -73,7 +73,7 @@ def test_a_word_counts_if_its_client_came_there_after_it_came_here() -> None:
     assert broker.machine.elsewhere((late,)) == [late]
 
 
-def test_who_comes_here_after_a_word_of_it_stays_though_the_clock_there_is_ahead() -> None:
+def test_a_client_that_comes_after_its_announcement_stays_despite_clock_skew() -> None:
     broker = Broker()
     word = arrival("c", broker="south", came_us=60_000_000)
     broker.post(OthersTold(arrivals=(word,)))

@@ -284,7 +284,7 @@ def test_a_client_is_settled_when_the_last_of_its_wills_is() -> None:
     assert waits.settled == ["c"]
 
 
-def test_a_client_is_not_settled_by_its_first_will_while_its_second_waits() -> None:
+def test_a_client_is_unsettled_while_its_second_will_waits() -> None:
     waits = Waits()
     waits.delay("c", WILL, 10)
     waits.delay("c", Bequest(WILL.publication, 3, "b.2.will"), 10)
