@@ -127,7 +127,7 @@ def test_bars_stand_for_subscribers_and_dots_for_homes_that_are_empty() -> None:
 
 
 @given(st.lists(st.integers(0, 1_000), max_size=60))
-def test_a_sparkline_has_a_character_for_each_count_as_high_as_it_is(counts: list[int]) -> None:
+def test_a_sparkline_has_one_character_per_count(counts: list[int]) -> None:
     drawn = sparkline(counts)
     assert len(drawn) == len(counts)
     assert all((character == " ") == (count == 0) for character, count in zip(drawn, counts, strict=True))
@@ -165,7 +165,7 @@ def test_a_failure_of_which_nobody_noticed_anything_has_no_last() -> None:
     assert "killed: 0 subscribers; declared lost" in recovery_words(nobody)
 
 
-def test_the_account_says_what_was_delivered_lost_repeated_and_how_brokers_were_replaced() -> None:
+def test_the_account_counts_deliveries_losses_repeats_and_replaced_brokers() -> None:
     found = Account(
         400, 3_439, 3_438, 1, 2, 3, 4, 47, 1_219, ("user-7 never got emergency 3 of execution 9",)
     )

@@ -94,7 +94,7 @@ def test_who_stands_in_is_seen_while_the_other_is_down() -> None:
     assert {each.state().plain for each in look(scene(stage), 12.0, 60.0, {}).brokers} == {"serves"}
 
 
-def test_a_broker_that_is_killed_again_is_not_lost_before_it_is_declared_so() -> None:
+def test_a_broker_killed_twice_is_not_shown_lost_before_it_is_declared() -> None:
     stage = Stage()
     again = msgspec.structs.replace(NORTH, at_s=30.0)
     stage.failures, stage.down = [NORTH, again], ("north-1",)
@@ -134,7 +134,7 @@ def test_without_a_terminal_lines_come_now_and_then_and_each_recovery_once(
         assert [line[:30] for line in lines()] == ["  0:10  north-1 lost 1, north-"]
 
 
-def test_on_a_terminal_the_view_is_kept_up_to_date_and_the_last_one_stays() -> None:
+def test_on_a_terminal_the_view_refreshes_and_the_last_one_stays() -> None:
     file = io.StringIO()
     console = Console(file=file, width=118, height=40, force_terminal=True, color_system=None)
     stage, screen = Stage(), Screen(60.0, console)

@@ -94,7 +94,7 @@ def test_too_many_ids_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         list(trace)
 
 
-def test_a_file_that_is_no_text_or_not_there_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_missing_or_binary_file_is_refused_with_a_clear_message(tmp_path: Path) -> None:
     path = tmp_path / "trace.txt"
     with pytest.raises(FileUnreadable, match="No such file"):
         Trace(path)

@@ -45,7 +45,7 @@ def test_a_ratio_is_ours_over_theirs_and_absent_where_either_is() -> None:
     assert Comparison("e", "mean", "ms", 10.0, None).ratio is None
 
 
-def test_the_tables_say_what_the_paper_has_what_we_have_and_the_ratio() -> None:
+def test_the_tables_show_the_papers_figure_ours_and_the_ratio() -> None:
     rows = [Comparison("V-B", "mean", "ms", 95.5, 4.775, 15.0), Comparison("V-B", "lost", "of 10", None, 0)]
     assert markdown(rows).splitlines()[2:] == [
         "| V-B | mean (ms) | 95.5 | 4.78 | 0.05 | < 15 |",

@@ -32,7 +32,7 @@ def test_each_byte_between_two_processes_counts_once() -> None:
     assert of(found, "broker/b") == Amount()
 
 
-def test_what_clients_say_is_known_from_who_reads_it_and_is_no_talk_among_processes() -> None:
+def test_client_traffic_is_attributed_to_its_reader_and_not_to_processes() -> None:
     account = Account()
     account.note([end(10, 2, 80, 99, 500, 70), end(11, 1, 82, 98, 5, 7)], OWNERS)
     found = account.totals()
@@ -82,7 +82,7 @@ def test_the_account_is_the_plain_sum_over_connections(rows: list[tuple[int, int
     assert among(totals).bytes == sum(sent for ends, sent in model.items() if OTHERS not in ends)
 
 
-def test_a_meter_reads_the_sockets_of_the_processes_that_it_is_told_of() -> None:
+def test_a_meter_reads_only_the_sockets_of_its_processes() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_connection(server.getsockname()) as caller,

@@ -131,7 +131,7 @@ class StateInUse(OperatorError):
         self.pid = pid
         super().__init__(
             f"the state directory {path} is in use by another network (process {pid})",
-            "Stop that one first, or give this one its own directory with --state DIR",
+            "Stop the other network first, or give this network its own directory with --state DIR",
         )
 
 
@@ -253,7 +253,7 @@ class OutcomeUnknown(StoreError):
 
 
 class StoreFull(StoreError):
-    """No room. What was acknowledged is safe; what is refused now was not written."""
+    """No room. Acknowledged data are safe; refused writes were not made."""
 
     def __init__(self, operation: str, reason: str) -> None:
         self.operation = operation
@@ -354,7 +354,7 @@ class BrokerUnreachable(TocsinError):
 
 
 class ClientClosed(TocsinError):
-    """What was asked for needs a client, or a subscription, that was closed here."""
+    """The call needs a client, or a subscription, that was closed here."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -378,7 +378,7 @@ class AlreadySubscribed(TocsinError):
     def __init__(self, topic_filter: str) -> None:
         self.topic_filter = topic_filter
         super().__init__(
-            f"this client has a subscription to {topic_filter!r} already; read or close that one, "
+            f"this client has a subscription to {topic_filter!r} already; read or close that subscription, "
             "or use a second client"
         )
 
@@ -449,7 +449,7 @@ class SqlInvalid(TocsinError):
 
 
 class DemandInvalid(TocsinError):
-    """What a plan of backups is asked for makes no sense, or is beyond its bounds."""
+    """The input of a plan of backups makes no sense, or is beyond its bounds."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         self.problem = problem

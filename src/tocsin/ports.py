@@ -1,4 +1,4 @@
-"""What Tocsin needs from the world, as Protocols: a clock, chance, and a store of three small parts.
+"""Tocsin's needs from the world, as Protocols: a clock, randomness, and a store of three small parts.
 
 The store is one substrate seen three ways:
 
@@ -9,12 +9,12 @@ The store is one substrate seen three ways:
 ``store.jetstream`` implements them on NATS JetStream and ``store.memory`` in memory; one contract suite holds
 both to what is written here.
 
-**Fresh reads.** A server that was deposed as leader and does not know it yet may answer a read with old news. Whoever
-decides by a read, with no compare-and-set behind the decision, asks for a ``fresh`` one: its answer has everything that
-was acknowledged to anybody before it was asked for. It costs a write where there are several servers.
+**Fresh reads.** A server that was deposed as leader and does not know it yet may answer a read with old news. A
+decision by a read, with no compare-and-set behind it, needs a ``fresh`` read: its answer has everything that was
+acknowledged to anybody before it was asked for. It costs a write where there are several servers.
 
-Whatever goes wrong is a ``StoreError`` (or ``NoResponder``/``DeadlineExceeded``
-from the bus); exceptions of the library beneath never pass.
+Every failure is a ``StoreError`` (or ``NoResponder``/``DeadlineExceeded`` from the bus); exceptions of the library
+beneath never pass.
 
 Positions and revisions are positive and grow; 0 means "before the first". Times are integer microseconds.
 """
@@ -57,7 +57,7 @@ class Rng(Protocol):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What is appended. ``id`` makes the append idempotent: a second record with it is not written again."""
+    """One record to append. ``id`` makes the append idempotent: a second record with it is not written again."""
 
     subject: str
     payload: bytes
@@ -167,7 +167,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What a watch says.
+    """One event of a watch.
 
     ``put`` and ``delete`` (also by expiry) carry a key. ``reset`` says: forget what you know, the whole current
     state follows as puts, up to ``ready``. A watch begins with ``reset``, and sends another whenever it may
@@ -232,7 +232,7 @@ class Bus(Protocol):
     def subscribe(
         self, subject: str, *, group: str | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[BusMessage]]:
-        """Messages on a subject (wildcards allowed) from entry on. Of a ``group``, one member gets each message."""
+        """Messages on a subject (wildcards allowed) from entry on. One member of a ``group`` gets each message."""
         ...
 
     def serve(

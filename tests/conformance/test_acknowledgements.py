@@ -51,7 +51,7 @@ async def test_an_id_at_qos_1_is_free_when_it_was_acknowledged(door: Door, versi
 @pytest.mark.mqtt("4.3.3-10", "4.3.3-11", "4.3.3-12", "4.3.3-8")
 @pytest.mark.mqtt311("4.3.3-2")
 @BOTH
-async def test_a_message_at_qos_2_is_delivered_once_however_often_it_comes_before_its_release(
+async def test_a_qos_2_message_repeated_before_its_release_is_delivered_once(
     door: Door, version: Version
 ) -> None:
     subscriber, publisher = await subscribed(door, V5, TWO), await door.peer("p", version=version)
@@ -88,7 +88,7 @@ async def test_a_message_at_qos_2_is_delivered_once_over_connections(door: Door,
 @pytest.mark.mqtt("3.7.2-1", "4.3.3-11")
 @BOTH
 @pytest.mark.parametrize("lasts", [True, False])
-async def test_the_release_of_an_id_that_nobody_knows_is_completed_and_said_so(
+async def test_a_release_of_an_unknown_id_is_completed_with_a_reason(
     door: Door, version: Version, lasts: bool
 ) -> None:
     connect = session_of(version) if lasts else ConnectPacket("s", clean_start=True)
@@ -102,9 +102,7 @@ async def test_the_release_of_an_id_that_nobody_knows_is_completed_and_said_so(
 
 @pytest.mark.mqtt("4.3.3-12")
 @BOTH
-async def test_an_id_at_qos_2_is_not_free_before_its_release_was_completed(
-    door: Door, version: Version
-) -> None:
+async def test_a_qos_2_packet_id_is_taken_until_its_release_completes(door: Door, version: Version) -> None:
     peer = await door.peer(connect=session_of(version, "p"), version=version)
     peer.send(PublishPacket("a", b"x", qos=TWO, packet_id=7))
     await peer.receive(PubRecPacket)

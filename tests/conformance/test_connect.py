@@ -187,7 +187,7 @@ async def test_in_version_3_a_client_without_an_id_needs_a_clean_session(door: D
 @pytest.mark.mqtt("3.1.3-8", "3.2.2-6", "3.2.2-7", "4.13.2-1")
 @pytest.mark.mqtt311("3.1.3-9", "3.2.2-4", "3.2.2-5")
 @BOTH
-async def test_a_client_id_that_is_not_accepted_is_refused_and_the_connection_closed(
+async def test_an_unacceptable_client_id_is_refused_and_the_connection_closed(
     door: Door, version: Version
 ) -> None:
     peer = await door.peer("c" * 257, version=version, accepted=False)

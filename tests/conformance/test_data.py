@@ -54,7 +54,7 @@ async def test_text_that_is_not_utf_8_ends_the_connection(door: Door, version: V
 @pytest.mark.mqtt311("1.5.3-1", "1.5.3-2", "3.1.3-4", "3.1.3-10", "3.1.3-11")
 @BOTH
 @pytest.mark.parametrize("bad", [*ILL_FORMED, NUL])
-async def test_text_of_a_connect_that_is_not_utf_8_or_has_a_nul_ends_the_connection(
+async def test_invalid_utf_8_or_a_nul_in_a_connect_ends_the_connection(
     door: Door, version: Version, bad: bytes
 ) -> None:
     will = properties(version)
@@ -101,7 +101,7 @@ async def test_a_number_in_more_bytes_than_it_needs_is_malformed(door: Door) -> 
 
 
 @pytest.mark.mqtt("1.5.5-1", "2.2.1-2", "2.2.2-1")
-async def test_what_the_broker_sends_is_written_in_as_few_bytes_as_it_takes(door: Door) -> None:
+async def test_the_broker_encodes_lengths_in_as_few_bytes_as_possible(door: Door) -> None:
     subscriber, publisher = await door.peer("s"), await door.peer("p")
     await subscriber.subscribe(TopicFilter("a"))
     for size in (1, 123, 124, 16_379, 16_380):
@@ -112,7 +112,7 @@ async def test_what_the_broker_sends_is_written_in_as_few_bytes_as_it_takes(door
 
 @pytest.mark.mqtt("1.5.7-1", "3.3.2-13", "3.3.2-19")
 @pytest.mark.parametrize("bad", [*ILL_FORMED, NUL])
-async def test_a_property_that_is_not_utf_8_or_has_a_nul_ends_the_connection(door: Door, bad: bytes) -> None:
+async def test_invalid_utf_8_or_a_nul_in_a_property_ends_the_connection(door: Door, bad: bytes) -> None:
     pair_name = b"\x26" + text(bad) + text("v")
     pair_value = b"\x26" + text("k") + text(bad)
     response_topic, content_type = b"\x08" + text(bad), b"\x03" + text(bad)

@@ -44,9 +44,7 @@ async def test_each_member_gets_messages_at_its_own_qos(door: Door) -> None:
 
 @pytest.mark.mqtt("4.8.2-4", "4.8.2-5")
 @pytest.mark.parametrize("comes_back", [True, False])
-async def test_a_message_at_qos_2_is_completed_by_the_member_that_has_it_or_by_nobody(
-    door: Door, comes_back: bool
-) -> None:
+async def test_only_the_member_that_has_a_qos_2_message_completes_it(door: Door, comes_back: bool) -> None:
     first, publisher = await member(door, "first", TWO), await door.peer("p")
     await publish(publisher, "a", b"begun", TWO)
     begun = await first.receive(PublishPacket)

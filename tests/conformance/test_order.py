@@ -43,7 +43,7 @@ async def test_messages_of_one_client_come_to_everybody_in_their_order(
 @pytest.mark.mqtt311("4.4.0-1", "4.6.0-1", "4.6.0-6")
 @BOTH
 @pytest.mark.parametrize("qos", [ONE, TWO])
-async def test_what_is_sent_again_comes_in_the_same_order_and_with_the_same_ids(
+async def test_resent_messages_keep_their_order_and_packet_ids(
     door: Door, version: Version, qos: QoS
 ) -> None:
     connect = lasting("s") if version == V5 else ConnectPacket("s")

@@ -42,9 +42,7 @@ EVERY_QOS = pytest.mark.parametrize("qos", [ZERO, ONE, TWO])
 @pytest.mark.mqtt311("3.3.1-1", "3.3.1-3", "4.3.2-1", "4.3.3-1", "4.4.0-1")
 @BOTH
 @pytest.mark.parametrize("qos", [ONE, TWO])
-async def test_a_message_is_marked_as_a_repeat_when_it_is_one_and_only_then(
-    door: Door, version: Version, qos: QoS
-) -> None:
+async def test_the_dup_flag_is_set_on_repeats_only(door: Door, version: Version, qos: QoS) -> None:
     connect = lasting("s") if version == V5 else ConnectPacket("s")
     subscriber, publisher = await door.peer(connect=connect, version=version), await door.peer("p")
     await subscriber.subscribe(TopicFilter("a", max_qos=qos))
@@ -140,7 +138,7 @@ async def test_the_properties_of_a_message_arrive_as_they_were_sent(door: Door, 
 
 @pytest.mark.mqtt("3.3.2-5", "3.3.2-6", "4.3.3-13")
 @pytest.mark.parametrize("qos", [ONE, TWO])
-async def test_a_message_that_waited_too_long_is_not_delivered_and_another_says_how_long_it_has_left(
+async def test_an_expired_message_is_dropped_and_others_carry_their_remaining_lifetime(
     door: Door, qos: QoS
 ) -> None:
     subscriber, publisher = await door.peer(connect=lasting("s")), await door.peer("p")
@@ -234,7 +232,7 @@ async def test_a_message_is_answered_as_its_qos_asks(door: Door, version: Versio
 @pytest.mark.mqtt("3.3.4-2", "3.3.4-3", "3.3.4-4", "3.3.4-5")
 @pytest.mark.mqtt311("3.3.5-1")
 @BOTH
-async def test_overlapping_subscriptions_bring_one_copy_at_the_highest_qos_that_names_them_all(
+async def test_overlapping_subscriptions_yield_one_copy_at_the_highest_qos_with_all_ids(
     door: Door, version: Version
 ) -> None:
     subscriber, publisher = await door.peer("s", version=version), await door.peer("p")
@@ -263,9 +261,7 @@ async def test_a_client_cannot_name_a_subscription(door: Door, qos: QoS) -> None
 
 @pytest.mark.mqtt311("3.3.5-2")
 @pytest.mark.parametrize("qos", [ONE, TWO])
-async def test_in_version_3_a_message_that_may_not_be_published_is_acknowledged_and_goes_nowhere(
-    door: Door, qos: QoS
-) -> None:
+async def test_in_version_3_a_forbidden_publish_is_acknowledged_and_dropped(door: Door, qos: QoS) -> None:
     watcher, peer = await door.peer("w"), await door.peer("p", version=V311)
     await watcher.subscribe(TopicFilter("$mine/#"))
     await publish(peer, "$mine/x", b"x", qos)
@@ -273,7 +269,7 @@ async def test_in_version_3_a_message_that_may_not_be_published_is_acknowledged_
 
 
 @pytest.mark.mqtt("3.4.2-1", "3.5.2-1", "4.3.3-9")
-async def test_in_version_5_a_message_that_may_not_be_published_is_refused_and_its_id_free(
+async def test_in_version_5_a_forbidden_publish_is_refused_and_frees_its_id(
     door: Door,
 ) -> None:
     peer = await door.peer("p")

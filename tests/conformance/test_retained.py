@@ -45,7 +45,7 @@ async def kept(door: Door, topic_filter: str = "a") -> list[bytes]:
 @pytest.mark.mqtt311("3.3.1-5", "3.3.1-6", "3.3.1-7", "3.3.1-8", "3.3.1-10", "3.3.1-11", "3.3.1-12")
 @BOTH
 @EVERY_QOS
-async def test_the_last_retained_message_of_a_topic_is_kept_until_an_empty_one_comes(
+async def test_a_retained_message_stays_until_an_empty_one_clears_it(
     door: Door, version: Version, qos: QoS
 ) -> None:
     live, publisher = await door.peer("live", version=version), await door.peer("p", version=version)
@@ -109,7 +109,7 @@ async def test_retained_messages_come_as_the_subscription_asks(
 
 @pytest.mark.mqtt("3.3.1-12", "3.3.1-13")
 @EVERY_QOS
-async def test_the_flag_of_a_live_message_is_kept_for_who_asks_for_that(door: Door, qos: QoS) -> None:
+async def test_retain_as_published_keeps_the_flag_of_a_live_message(door: Door, qos: QoS) -> None:
     publisher, plain, exact = await door.peer("p"), await door.peer("s"), await door.peer("r")
     await plain.subscribe(TopicFilter("a", retain_as_published=False))
     await exact.subscribe(TopicFilter("a", retain_as_published=True))

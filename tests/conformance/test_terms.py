@@ -46,7 +46,7 @@ async def test_a_client_without_keep_alive_or_one_that_pings_stays(door: Door, v
 
 
 @pytest.mark.mqtt("3.1.2-22", "3.2.2-22")
-async def test_a_keep_alive_that_is_too_long_is_replaced_and_the_client_told() -> None:
+async def test_the_server_replaces_a_keep_alive_that_is_too_long() -> None:
     async with Door(Limits(keep_alive_max_s=1)) as door:
         for asked, told in ((1, None), (60, 1), (0, 1)):
             peer = await door.peer(connect=ConnectPacket("c", keep_alive=asked), accepted=False)

@@ -155,7 +155,7 @@ def test_a_client_certificate_is_a_user(plant: Plant) -> None:
         heard.stop()
 
 
-def test_a_removed_user_is_out_and_a_new_one_in_without_a_restart(plant: Plant) -> None:
+def test_users_are_removed_and_added_without_a_restart(plant: Plant) -> None:
     plant.user("add", "guest", "--password-stdin", password="guest's password")
     until(lambda: plant.publish("a", "guest", "plant/guest/x") == 0, lambda: None, "the new user to come in")
     staying = plant.subscribe("a", "watcher", "plant/#")

@@ -140,7 +140,7 @@ class Client:
             await asyncio.sleep(AGAIN_S)
 
 
-async def test_a_cluster_that_is_cut_off_recovers_a_broker_and_heals_with_one_owner(
+async def test_a_cut_off_cluster_recovers_a_broker_and_heals_with_one_owner(
     network: dict[str, Any],
 ) -> None:
     subscriber = Client(network)
@@ -217,7 +217,7 @@ async def _until_heard(subscriber: Client, publisher: AsyncClient, topic: str) -
 
 
 @pytest.mark.slow
-async def test_where_only_the_coordinators_are_gone_new_filters_are_served_and_sessions_are_taken(
+async def test_without_coordinators_new_filters_are_served_and_sessions_are_taken(
     network: dict[str, Any],
 ) -> None:
     up_pid = json.loads((Path(network["state"]) / "network.json").read_text())["pid"]

@@ -112,7 +112,9 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict
         yield {broker["id"]: broker for broker in ready["brokers"]}
 
 
-def test_a_group_is_its_makers_and_open_to_whom_a_rule_lets_in(brokers: dict[str, dict[str, Any]]) -> None:
+def test_a_group_belongs_to_its_creator_and_to_users_that_rules_admit(
+    brokers: dict[str, dict[str, Any]],
+) -> None:
     alice = Client(brokers["one"], "alice", "worker")
     assert alice.subscribe(GROUP)[0] == 1
     mallory, bob = Client(brokers["two"], "mallory", "thief"), Client(brokers["two"], "bob", "helper")

@@ -64,7 +64,7 @@ async def reference_of_full(line: dict[str, Any], broker: str) -> str | None:
             await asyncio.sleep(AGAIN_S)
 
 
-async def test_a_full_broker_names_another_of_its_cluster_and_one_that_stops_does_too(
+async def test_full_and_stopping_brokers_redirect_clients_within_their_cluster(
     network: dict[str, Any],
 ) -> None:
     host, port = address(network, "north-2")

@@ -65,7 +65,7 @@ def test_a_storm_of_clients_that_come_back_costs_nothing() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-def test_twice_as_much_as_can_be_taken_for_half_a_minute_costs_nothing_and_no_memory() -> None:
+def test_half_a_minute_of_double_load_loses_nothing_and_keeps_memory_bounded() -> None:
     """Brokers and a store run a fifth of the time. How much they can take then is up to the machine.
 
     Publishers already publish at the highest rate that the load allows, so each round doubles the work of a message

@@ -108,7 +108,7 @@ async def forget_soon(servers: LocalServers, window_s: int) -> None:
         pytest.param(WINDOW_S, 130, id="real", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
     ],
 )
-def test_a_store_that_is_away_for_longer_than_it_remembers_costs_time_and_nothing_else(
+def test_a_store_outage_beyond_the_duplicate_window_costs_only_time(
     tmp_path: Path, window_s: int, away_s: int
 ) -> None:
     """QoS 2 comes once; and a client that stays connected keeps its session of some seconds, and its backlog."""

@@ -87,7 +87,7 @@ def post(address: str, body: object, key: str) -> int:
         return int(reply.status)
 
 
-async def test_http_is_taken_while_no_pipeline_runs_and_a_repeat_after_a_kill_is_none(
+async def test_the_feeder_takes_http_without_a_pipeline_and_drops_repeats_after_kills(
     servers: LocalServers, town: Town, tmp_path: Path
 ) -> None:
     await town.define(Feed("Web", "Data", HttpSource()))
@@ -105,7 +105,7 @@ async def test_http_is_taken_while_no_pipeline_runs_and_a_repeat_after_a_kill_is
         assert await town.records("Web") == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
-async def test_a_repeat_after_a_kill_is_none_when_the_store_has_forgotten_its_ids(
+async def test_a_repeat_after_a_kill_is_dropped_beyond_the_stores_duplicate_window(
     servers: LocalServers, town: Town, tmp_path: Path
 ) -> None:
     await town.remember_ids_for(WINDOW_S)
@@ -207,7 +207,7 @@ async def test_a_second_feeder_waits_for_the_first(servers: LocalServers, town: 
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
-async def test_what_came_while_no_pipeline_ran_is_in_the_dataset_once_it_does(
+async def test_records_taken_while_no_pipeline_ran_reach_the_dataset_later(
     servers: LocalServers, town: Town, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyspark", reason="the extra spark is not installed")

@@ -214,7 +214,7 @@ async def test_everything_acknowledged_reaches_the_group_when_a_broker_is_killed
         assert sum(bool(member.taken) for member in members) == len(members), "all have a part in it"
 
 
-async def test_what_members_had_that_were_at_a_killed_broker_and_stay_away_goes_to_others() -> None:
+async def test_messages_of_members_lost_with_their_broker_go_to_other_members() -> None:
     with up(level="error") as network:
         where = addresses(network)
         lost = Member([where[KILLED]], "lost", "$share/g/l", 1, lasting=False)

@@ -32,7 +32,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(AGAIN_S)
 
 
-async def test_it_knows_where_to_go_takes_all_that_it_has_along_and_comes_home(
+async def test_a_client_finds_its_backup_keeps_its_session_and_comes_home(
     network: dict[str, Any],
 ) -> None:
     home, other = (Server(*address(network, name)) for name in ("north-1", "north-2"))

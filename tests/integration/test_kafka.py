@@ -34,7 +34,7 @@ async def say(address: str, numbers: range) -> None:
         await producer.stop()
 
 
-async def test_messages_of_all_partitions_are_taken_once_though_the_feeder_and_kafka_are_killed(
+async def test_messages_of_all_partitions_are_taken_once_despite_kills(
     servers: LocalServers, town: Town, tmp_path: Path
 ) -> None:
     port, quorum = free_ports(2)

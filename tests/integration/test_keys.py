@@ -73,7 +73,7 @@ async def until_let_in(state: Path, seed: Path, role: str, wanted: bool) -> None
             await asyncio.sleep(0.2)
 
 
-async def test_users_of_sql_and_keys_of_others_come_and_go_without_a_restart(tmp_path: Path) -> None:
+async def test_sql_users_and_foreign_keys_come_and_go_without_a_restart(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with up(*BROKERS, state=state, level="error") as ready:
         for words, file, role in (

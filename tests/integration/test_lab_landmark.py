@@ -53,7 +53,7 @@ def test_brokers_that_fail_at_once_recover_and_nothing_is_lost(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_traffic_is_counted_at_rest_and_while_a_broker_fails_and_every_message_arrives(
+def test_traffic_is_counted_idle_and_during_failure_and_every_message_arrives(
     tmp_path: Path,
 ) -> None:
     done, found = lab(tmp_path, "--quick", "--only", "control", "--only", "objects", "--only", "sequence")
@@ -73,7 +73,7 @@ def test_traffic_is_counted_at_rest_and_while_a_broker_fails_and_every_message_a
 
 
 @pytest.mark.slow  # all experiments share their stage: test_lab.py interrupts another
-def test_an_interrupted_experiment_keeps_the_run_that_it_has_and_leaves_nothing_running(
+def test_an_interrupted_experiment_keeps_its_run_and_leaves_no_process(
     tmp_path: Path,
 ) -> None:
     process = subprocess.Popen(

@@ -37,7 +37,7 @@ def test_the_quick_form_of_the_simulation_has_every_figure(tmp_path: Path) -> No
 
 @pytest.mark.slow  # its scene is that of ``tocsin demo``, whose test is quicker
 @pytest.mark.timeout(PROTOTYPE_DEADLINE_S)
-def test_the_quick_form_of_the_prototype_fails_over_in_every_way_and_loses_nothing(
+def test_the_quick_prototype_fails_over_every_way_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -76,7 +76,7 @@ class Eavesdropper:
 
 
 @pytest.mark.parametrize("secured", [False, True])
-async def test_whoever_listens_on_the_port_of_a_broker_that_died_is_told_nothing(
+async def test_an_impostor_on_a_dead_brokers_port_learns_nothing(
     network: dict[str, Any], secured: bool, tmp_path: Path
 ) -> None:
     context = None
@@ -183,7 +183,7 @@ async def knock(network: dict[str, Any], context: ssl.SSLContext, client_id: str
         return None
 
 
-async def test_only_a_broker_of_the_network_passes_the_door_for_links_and_under_its_own_name(
+async def test_the_link_door_admits_only_brokers_under_their_own_name(
     network: dict[str, Any], tmp_path: Path
 ) -> None:
     stranger = PeerTls(Authority.open_or_make(tmp_path / "other").ensure("north-2", role="broker"))

@@ -150,7 +150,7 @@ class Traffic:
                 await asyncio.sleep(0.05)
 
 
-async def test_a_broker_of_the_next_release_joins_and_one_that_is_too_new_stays_out(mixed: Mixed) -> None:
+async def test_a_broker_one_release_newer_joins_and_a_later_one_cannot(mixed: Mixed) -> None:
     async with Traffic(mixed) as traffic:
         await traffic.goes_on("old and old")
         await mixed.change("broker/north-2", {"north-2": (1, 2)})

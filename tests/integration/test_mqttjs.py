@@ -101,7 +101,7 @@ async def test_what_mqttjs_publishes_comes_back_whole_and_in_order(
     assert await run(node, modules, url, level, qos) == {"heard": 203, "right": True}
 
 
-async def test_a_web_page_comes_over_websocket_and_tls_to_a_network_that_up_started(
+async def test_a_web_page_connects_over_websocket_and_tls(
     modules: Path, debian_program: Callable[[str, str], str], tmp_path: Path
 ) -> None:
     node = debian_program("node", "nodejs")

@@ -107,7 +107,7 @@ async def test_nobody_throws_out_another_users_client_from_another_broker(
         assert await again.closed()
 
 
-async def test_two_users_that_come_at_the_same_time_do_not_both_come_in(clients: Clients) -> None:
+async def test_of_two_users_that_race_for_one_id_only_one_gets_in(clients: Clients) -> None:
     async with asyncio.timeout(READY_DEADLINE_S):
         for _ in range(ROUNDS):
             both = await asyncio.gather(clients.come("north-1", "alice"), clients.come("north-2", "mallory"))

@@ -118,7 +118,7 @@ async def test_killed_at_every_point_each_result_is_told_once(servers: LocalServ
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-async def test_while_nothing_runs_the_log_grows_and_a_backlog_is_taken_in_slices(
+async def test_the_log_grows_while_nothing_runs_and_a_backlog_is_sliced(
     servers: LocalServers, tmp_path: Path
 ) -> None:
     """Also: the store's server is killed under the pipeline, and comes back."""

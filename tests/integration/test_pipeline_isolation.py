@@ -92,7 +92,7 @@ async def got(talk: Talk, channel: str, broker: str = "north-1") -> list[int]:
     return [json.loads(each.payload)["n"] for each in await talk.results(broker) if each.channel == channel]
 
 
-async def test_a_channel_that_fails_is_held_back_shows_its_error_and_recovers_and_others_go_on(
+async def test_a_failing_channel_is_held_back_and_recovers_while_others_run(
     scene: Scene,
 ) -> None:
     """A file of its dataset is gone for a while."""
@@ -139,7 +139,7 @@ async def test_a_channel_that_fails_is_held_back_shows_its_error_and_recovers_an
 
 
 @pytest.mark.slow
-async def test_slots_that_pass_during_an_execution_are_skipped_counted_and_cost_no_result(
+async def test_slots_that_pass_during_an_execution_are_counted_and_lose_no_result(
     scene: Scene,
 ) -> None:
     """A task is stopped for three and a half periods."""
@@ -197,7 +197,7 @@ async def test_an_execution_that_takes_too_long_is_stopped_and_tried_again(scene
 
 
 @pytest.mark.slow
-async def test_a_dataset_that_is_dropped_and_made_anew_is_new_from_its_first_row(scene: Scene) -> None:
+async def test_a_dataset_dropped_and_created_again_starts_empty(scene: Scene) -> None:
     script = """
     CREATE DATASET Anew (n BIGINT NOT NULL);
     CREATE FEED AnewWire INTO Anew FROM HTTP;

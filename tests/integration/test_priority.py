@@ -95,7 +95,7 @@ async def alarm(network: dict[str, Any], topic: str, *texts: str) -> None:
 
 
 @pytest.mark.parametrize("broker", [0, 1])
-async def test_a_client_that_missed_two_thousand_messages_gets_the_three_critical_ones_first(
+async def test_a_returning_client_gets_critical_messages_before_two_thousand_others(
     network: dict[str, Any], broker: int
 ) -> None:
     """At the broker where it was, and at another one."""

@@ -73,7 +73,7 @@ async def test_backups_know_of_clients() -> None:
 
 
 @pytest.mark.slow
-async def test_a_backup_that_is_killed_holds_nobody_up_and_learns_everything_when_it_is_back() -> None:
+async def test_a_killed_backup_delays_nobody_and_catches_up_after_its_restart() -> None:
     with up("--set", f"brokers={BROKERS}", level="error") as network:
         watched = Watched(network)
         async with asyncio.timeout(2 * READY_DEADLINE_S), asyncio.TaskGroup() as group:

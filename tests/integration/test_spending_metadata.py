@@ -93,7 +93,7 @@ def stored(ready: dict[str, Any], name: str) -> int:
     return sum(file.stat().st_size for each in directories for file in each.glob("*.blk"))
 
 
-async def test_a_message_of_a_byte_costs_little_whatever_is_said_of_its_stream(
+async def test_a_one_byte_message_costs_little_whatever_its_streams_metadata(
     ready: dict[str, Any], connect: Connect
 ) -> None:
     away = await connect("north-2", "away", expiry_s=3_600)

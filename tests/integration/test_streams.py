@@ -112,7 +112,7 @@ def test_properties_describe_a_stream_with_its_first_message(network: Network) -
         publisher.stop()
 
 
-async def test_a_client_that_was_away_gets_what_its_query_missed_at_another_broker(connect: Connect) -> None:
+async def test_a_client_gets_messages_its_query_missed_at_another_broker(connect: Connect) -> None:
     away = await connect("south-1", "away", expiry_s=3_600)
     await subscribe(away, TopicFilter("$query/kind = 'gauge'", max_qos=ONE))
     away.close()
@@ -177,7 +177,7 @@ async def test_no_client_notices_that_the_leader_is_killed(network: Network, con
     assert new["epoch"] > leader["epoch"]
 
 
-async def test_the_streams_of_a_broker_that_is_killed_leave_and_come_back_with_their_clients(
+async def test_streams_of_a_killed_broker_leave_and_return_with_their_clients(
     ready: dict[str, Any], connect: Connect
 ) -> None:
     reader = await connect("south-1", "watcher")

@@ -36,7 +36,7 @@ def network() -> Iterator[dict[str, Any]]:
         yield line
 
 
-async def test_the_will_of_a_client_that_dies_with_its_broker_is_published_by_the_backup(
+async def test_the_backup_publishes_the_will_of_a_client_lost_with_its_broker(
     network: dict[str, Any],
 ) -> None:
     told: list[tuple[str, bytes]] = []
@@ -72,7 +72,7 @@ SLOW = ("--set", "membership.suspect_least_ms=20000", "--set", "membership.suspe
 
 
 @pytest.mark.slow
-async def test_the_will_of_a_client_that_does_not_come_back_to_a_restarted_broker_is_published() -> None:
+async def test_a_will_is_published_if_its_client_misses_the_brokers_restart() -> None:
     """The broker is back before it is missed: nobody stands in, and its memory is gone."""
     told: list[tuple[str, bytes]] = []
     with up(*OPTIONS, *SLOW, level="error") as network:

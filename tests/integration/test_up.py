@@ -167,9 +167,7 @@ def test_a_killed_broker_comes_back_at_its_address(start: Start) -> None:
     assert network.all_gone()
 
 
-def test_if_the_parent_is_killed_the_children_end_and_the_next_start_resumes(
-    start: Start, tmp_path: Path
-) -> None:
+def test_children_end_with_a_killed_parent_and_the_next_start_resumes(start: Start, tmp_path: Path) -> None:
     first = start("--auto-ports", "--state", "state", *ONE_BROKER)
     before = first.ready()
     key = (tmp_path / "state" / "nats" / "keys" / "broker.nk").read_text()
@@ -266,7 +264,7 @@ def test_a_child_that_cannot_start_ends_the_start_in_words(start: Start) -> None
     assert last.endswith("logs/coordinator-1.log.")
 
 
-def test_on_a_terminal_a_table_is_kept_up_to_date_until_ctrl_c(tmp_path: Path) -> None:
+def test_on_a_terminal_the_table_refreshes_until_ctrl_c(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [*COMMAND, "--ephemeral", "--auto-ports", *ONE_BROKER],

@@ -74,7 +74,7 @@ def child(ready: dict[str, Any], word: str) -> psutil.Process | None:
 
 
 @pytest.mark.parametrize("kill", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_what_is_published_comes_out_of_a_channel_also_after_the_pipeline_was_killed(
+def test_published_messages_come_out_of_a_channel_after_a_pipeline_kill(
     tmp_path: Path, kill: bool, debian_program: Callable[[str, str], str]
 ) -> None:
     mosquitto_pub, mosquitto_sub = (

@@ -108,7 +108,7 @@ async def test_a_will_on_a_denied_topic_is_refused_with_its_connect(place: Place
             assert await place.connect("mallory", "open/valve", version) == 0
 
 
-async def test_a_will_whose_topic_was_denied_since_is_not_published_when_its_broker_dies(
+async def test_a_backup_does_not_publish_a_will_on_a_topic_denied_since(
     place: Place,
 ) -> None:
     watching = AsyncClient([Server(*address(place.network, "north-2"))], username="alice", password="alice's")

@@ -40,7 +40,7 @@ def test_one_seed_can_be_run() -> None:
     assert "1 runs in" in output
 
 
-def test_a_failure_shows_seed_faults_end_of_the_story_and_how_to_replay_it() -> None:
+def test_a_failure_shows_its_seed_faults_last_events_and_replay_command() -> None:
     code, output = invoke("run", "counted-twice", "--from", str(PLANTED), "--runs", "300")
     assert code == 1
     lines = [line.strip() for line in output.splitlines()]

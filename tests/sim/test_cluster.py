@@ -59,7 +59,7 @@ def test_five_thousand_seeds_break_nothing() -> None:
 
 
 @pytest.mark.parametrize("gone", NORTH)
-def test_whoever_dies_in_a_cluster_that_is_cut_off_is_stood_in_for(gone: str) -> None:
+def test_a_broker_that_dies_in_a_cut_off_cluster_is_replaced(gone: str) -> None:
     looked, _, provisional = watched(0, cut_and_kill(gone))
     assert looked.checked > 10 and looked.wanted > 0, "the checker looked"
     assert provisional, "clients were served meanwhile"

@@ -151,7 +151,7 @@ def one_after_the_other(stage: Stage) -> Invariant:
     return Once()
 
 
-def test_a_group_that_is_made_anew_has_nothing_that_the_last_one_had() -> None:
+def test_a_recreated_group_has_no_message_of_its_predecessor() -> None:
     assert first_broken(one_after_the_other, SETTINGS, BEFORE_THE_MESSAGES, SEEDS) is None
 
 

@@ -115,7 +115,7 @@ def test_a_session_that_its_client_does_not_know_is_found(monkeypatch: pytest.Mo
     assert found is not None and found.invariant in (ONCE_IN_THE_LOG, SESSIONS_LAST, TAKEN)
 
 
-def test_what_is_subscribed_to_for_now_is_subscribed_to_when_it_is_stored() -> None:
+def test_provisional_subscriptions_are_stored_when_the_store_returns() -> None:
     assert first_broken(3, plan=BEGIN_ANEW) is None
 
 

@@ -117,7 +117,7 @@ RETURN = Situation(
     [WANTING, WANTLESS, AWAY, BACK, UNWANTED],
     ids=["wanting", "wantless", "away", "back", "unwanted"],
 )
-def test_a_hub_is_left_out_only_if_nobody_who_sends_over_it_reaches_it(situation: Situation) -> None:
+def test_a_hub_is_left_out_only_if_no_sender_reaches_it(situation: Situation) -> None:
     assert situation.broken(0) is None
 
 

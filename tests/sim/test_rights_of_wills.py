@@ -120,7 +120,7 @@ def test_a_will_whose_topic_was_denied_since_is_not_published_by_backups(tmp_pat
     assert tell(tmp_path / "rules.toml") is None
 
 
-def test_a_will_that_is_published_without_a_look_at_the_rules_is_found(
+def test_the_checker_finds_a_will_published_without_a_rules_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ClientState, "allows", lambda self, will: True)

@@ -53,7 +53,7 @@ def test_a_planned_disaster_breaks_nothing(story: str) -> None:
     assert run(find("survival-long"), 0, plan=STORIES[story]).broken is None
 
 
-def test_what_is_said_of_a_stream_outlives_its_broker_while_no_coordinator_answers() -> None:
+def test_metadata_outlives_its_broker_while_no_coordinator_answers() -> None:
     assert run(find("survival-long"), 14, plan=SAID_TO_NOBODY).broken is None
 
 

@@ -164,9 +164,7 @@ async def test_a_deposed_leader_cannot_answer_a_fresh_read_with_old_news(
 
 
 @pytest.mark.parametrize("subjects", [3, pytest.param(1_100, marks=pytest.mark.slow)])
-async def test_a_page_ends_only_where_a_server_knows_the_end_that_another_named(
-    tmp_path: Path, subjects: int
-) -> None:
+async def test_a_page_ends_only_where_its_server_has_the_named_end(tmp_path: Path, subjects: int) -> None:
     """One client reaches two servers that both believe to lead: one says where the log ends, the other that nothing
     follows."""
     servers = LocalServers(tmp_path, servers=3)

@@ -124,7 +124,7 @@ async def test_shares_bound_what_says_nothing_of_it_and_others_leave_them(
     await other.close()
 
 
-async def test_one_table_opened_by_many_at_once_with_different_bounds_is_opened_by_all(
+async def test_concurrent_opens_of_one_table_with_different_bounds_all_succeed(
     store: JetStreamStore, servers: LocalServers
 ) -> None:
     store.shares = {f"contested-{number}": 1 << 20 for number in range(20)}

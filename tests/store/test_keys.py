@@ -209,7 +209,7 @@ async def test_a_key_of_before_with_one_public_key_goes_on(tmp_path: Path) -> No
         await south[0].close()
 
 
-async def test_direct_gets_find_their_account_though_a_server_was_late_to_know_the_key(
+async def test_direct_gets_find_their_account_despite_a_late_server(
     tmp_path: Path,
 ) -> None:
     with SecuredServers(tmp_path) as servers:
@@ -261,7 +261,7 @@ async def test_a_process_says_what_to_do_if_a_stream_is_missing(tmp_path: Path) 
         await broker.close()
 
 
-async def test_the_operator_gives_streams_the_bounds_of_the_settings_and_takes_copies_out(
+async def test_the_operator_applies_the_settings_bounds_to_streams_and_removes_copies(
     tmp_path: Path,
 ) -> None:
     with SecuredServers(tmp_path) as servers:

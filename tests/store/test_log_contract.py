@@ -187,9 +187,7 @@ async def test_pages_go_on_where_they_say(log: Log, subject: Subject) -> None:
     assert (page.entries, page.next, page.last) == ((), 11, 10)
 
 
-async def test_a_page_ends_with_the_entry_that_fills_it_and_the_next_goes_on_there(
-    log: Log, subject: Subject
-) -> None:
+async def test_a_page_ends_with_the_entry_that_fills_it(log: Log, subject: Subject) -> None:
     for i in range(9):
         await log.append([Record(subject("big" if i % 3 else "small"), b"x" * 20_000, str(i))])
     found: list[int] = []
@@ -323,9 +321,7 @@ async def test_fresh_reads_say_what_plain_ones_say(log: Log, subject: Subject) -
     assert [entry.id for entry in (await log.read(subject("a"), 3, fresh=True)).entries] == ["4"]
 
 
-async def test_a_log_that_refuses_says_that_it_is_full_and_keeps_what_it_has(
-    store: Store, log_spec: Specs
-) -> None:
+async def test_a_full_log_refuses_with_a_reason_and_keeps_its_entries(store: Store, log_spec: Specs) -> None:
     spec = log_spec(max_bytes=20_000, refuses=True)
     log = await store.log(spec)
     where = spec.subjects[0].replace(">", "a")

@@ -258,7 +258,7 @@ async def _connect(nats: Nats) -> None:
     await (await JetStreamStore.open(nats, "broker", name="stranger", deadline_s=2)).close()
 
 
-async def test_a_server_without_tls_is_not_talked_to_where_tls_is_asked_for(
+async def test_a_process_that_requires_tls_refuses_a_plain_server(
     servers: SecuredServers,
 ) -> None:
     """Somebody else who listens on the port of a server that is down: what it says is not taken for the store's."""

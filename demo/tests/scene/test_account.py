@@ -51,7 +51,7 @@ def test_whoever_comes_in_order_within_each_class_is_not_late(got: list[Result])
         assert late(critical_first) == 0
 
 
-def test_a_result_behind_a_later_one_of_its_class_is_out_of_order() -> None:
+def test_a_result_behind_a_later_one_is_out_of_order() -> None:
     assert late([THREE, ONE]) == 1
     assert late([THREE, TWO]) == 0  # of different classes
     assert late([ONE, THREE, ONE]) == 0  # a repeat is not out of order

@@ -88,7 +88,7 @@ async def test_what_was_committed_is_asked_for_at_once_if_it_fits() -> None:
     assert len(spark.asked) == 1
 
 
-async def test_what_was_committed_is_asked_for_in_pages_if_it_does_not_fit(
+async def test_committed_results_that_do_not_fit_one_answer_are_fetched_in_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tocsin_demo.scene.backend.PAGE", 2)

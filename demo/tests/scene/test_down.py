@@ -53,7 +53,7 @@ def network() -> Iterator[Any]:
         child.wait()
 
 
-def test_a_broker_is_killed_stopped_when_it_starts_again_and_goes_on_when_it_is_released(
+def test_a_killed_broker_is_stopped_at_its_restart_until_it_is_released(
     network: Any,
 ) -> None:
     down, seen = Down(), cast(Running, network)

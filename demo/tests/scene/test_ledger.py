@@ -59,7 +59,7 @@ def test_homes_are_shown_also_if_nobody_is_there() -> None:
     }
 
 
-def test_a_server_that_is_no_broker_of_the_scene_is_shown_as_it_is() -> None:
+def test_a_server_outside_the_scene_is_shown_by_its_address() -> None:
     found = ledger()
     found.moved(0, 1.0, "elsewhere:9")
     assert found.where(0) == "elsewhere:9"
@@ -76,7 +76,7 @@ def test_notifications_are_counted_by_whole_seconds(got: list[tuple[int, float]]
     assert found.received == len(got)
 
 
-def test_a_passage_has_the_break_the_return_and_the_first_notification_behind_it() -> None:
+def test_a_passage_records_the_break_the_return_and_the_next_notification() -> None:
     found = ledger()
     found.moved(0, 1.0, "h:1")
     found.got(0, 2.0, RESULT)

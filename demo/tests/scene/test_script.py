@@ -19,7 +19,7 @@ CITY = City(seed=3, seconds=40, people=12, interval_s=10, emergency_s=4)
 
 
 @given(subscribers=st.integers(0, 500), seed=st.integers(0, 10), north=st.integers(0, 100))
-def test_a_broker_has_exactly_as_many_as_was_said_and_the_others_share_the_rest(
+def test_a_named_broker_has_the_exact_count_and_others_share_the_rest(
     subscribers: int, seed: int, north: int
 ) -> None:
     if north > subscribers:
@@ -71,7 +71,7 @@ def test_what_cannot_be_played_is_refused(script: Script, words: str) -> None:
         script.check()
 
 
-def test_everybody_has_a_name_and_a_home_and_a_place_at_every_interval() -> None:
+def test_every_user_has_a_name_a_home_and_a_position_each_interval() -> None:
     script = Script(homes=homes(12, exactly={"south-2": 5}), city=CITY)
     script.check()
     cast = script.cast()

@@ -51,6 +51,6 @@ def test_subscribers_are_due_what_joined_changed_and_left() -> None:
     assert sets == [set(), {"lamp", "bell"}]
 
 
-def test_a_set_that_lacks_a_stream_or_has_one_too_many_or_is_unknown_differs() -> None:
+def test_a_missing_surplus_or_unknown_stream_makes_the_sets_differ() -> None:
     want = [{"a"}, {"a"}, {"a"}, {"a"}]
     assert differing(want, [{"a": {}}, {}, {"a": {}, "b": {}}, None]) == 3

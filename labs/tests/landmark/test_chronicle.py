@@ -28,7 +28,7 @@ def joined(port: int) -> Said:
     return Said("a", 1, 1, (Joined(info), Interests(("x",))))
 
 
-async def test_what_happens_to_brokers_is_noted_in_order_with_the_port_of_who_joined() -> None:
+async def test_the_chronicle_records_broker_events_in_order_with_the_joiners_port() -> None:
     store = MemoryStore(MemoryServer())
     log = await store.log(PLACES.commands)
     chronicle = Chronicle(store, "lab")
@@ -66,7 +66,7 @@ async def test_what_happens_to_brokers_is_noted_in_order_with_the_port_of_who_jo
     assert chronicle.last("promoted", "b") is None
 
 
-async def test_who_waits_for_what_does_not_come_is_told_so_after_the_deadline() -> None:
+async def test_a_wait_for_an_event_that_never_comes_ends_at_the_deadline() -> None:
     chronicle = Chronicle(MemoryStore(MemoryServer()), "lab")
     assert not await chronicle.until(lambda: False, 0.01)
     assert await chronicle.until(lambda: True, 0.01)

@@ -23,7 +23,7 @@ def trial(*outcomes: Outcome) -> Trial:
     )
 
 
-def test_a_broker_has_recovered_when_it_is_taken_over_and_all_its_subscribers_are_served() -> None:
+def test_a_broker_has_recovered_when_its_backup_serves_all_its_subscribers() -> None:
     assert outcome("a", taken_over_s=1.5, served_s=0.2).recovered_s == 1.5
     assert outcome("a", taken_over_s=1.5, served_s=2.5).recovered_s == 2.5
     assert outcome("a", taken_over_s=None).recovered_s is None
@@ -32,7 +32,7 @@ def test_a_broker_has_recovered_when_it_is_taken_over_and_all_its_subscribers_ar
     assert alone.recovered_s == 0.7, "nobody is left who could stand in"
 
 
-def test_a_run_is_over_with_the_last_broker_and_never_if_one_does_not_recover() -> None:
+def test_a_run_ends_with_the_last_recovery_and_never_without_it() -> None:
     assert trial(outcome("a", served_s=0.5), outcome("b", served_s=3.0)).last("recovered_s") == 3.0
     assert trial(outcome("a"), outcome("b", served_s=None)).last("recovered_s") is None
 
@@ -62,7 +62,7 @@ def test_the_largest_number_of_failures_leaves_the_publishers_broker() -> None:
         assert max(plan.failures) < len(serving)
 
 
-def test_the_network_is_as_the_plan_says_and_its_brokers_log_what_happens() -> None:
+def test_the_network_matches_the_plan_and_its_brokers_log_events() -> None:
     settings = network_settings(brokers_of(Latency()), "aggressive", 700)
     assert settings.membership.detect == "aggressive"
     assert settings.recovery.promote_after_ms == 700

@@ -151,7 +151,7 @@ def test_what_is_simulated_stands_beside_the_paper_where_it_has_that_size() -> N
     assert "virtual time" in heading(found)
 
 
-def test_of_sizes_that_the_paper_has_not_one_and_the_most_failures_are_shown() -> None:
+def test_sizes_beyond_the_paper_show_only_fewest_and_most_failures() -> None:
     found = results()
     several = [kill(*[fate()] * count) for count in (1, 2, 3)]
     found.kills = [msgspec.structs.replace(each, brokers=100) for each in several]
@@ -167,7 +167,7 @@ def test_a_simulated_run_that_is_not_over_in_time_is_said() -> None:
     assert figure(name, "runs that did not recover in time", found)[1] == 1
 
 
-def test_a_run_that_does_not_recover_is_said_and_is_in_no_mean() -> None:
+def test_a_run_without_recovery_is_reported_and_left_out_of_means() -> None:
     found = results()
     found.latency = [trial(1, 1.2), trial(1, None)]
     assert figure("Table 4, aggressive, 1 at once", "recovered, mean", found)[1] == pytest.approx(1.2)
@@ -306,7 +306,7 @@ def test_a_subscriber_that_stays_away_over_several_runs_counts_once() -> None:
     assert figure("Table 4, aggressive", "subscribers not home again in time", found)[1] == 1
 
 
-def test_who_is_not_served_when_all_are_back_is_counted_and_none_is_the_target() -> None:
+def test_subscribers_not_served_after_recovery_are_counted_against_a_target_of_none() -> None:
     found = results()
     found.latency = [
         msgspec.structs.replace(trial(1, 1.2), unserved=("c1-b1-1 is nowhere (…), and tries again",))

@@ -63,7 +63,7 @@ def test_brokers_that_are_killed_are_missed_stood_in_for_and_replaced(tmp_path: 
     }
 
 
-def test_a_run_ends_when_it_is_cut_short_and_keeps_what_there_is(tmp_path: Path) -> None:
+def test_a_run_that_is_cut_short_keeps_its_results(tmp_path: Path) -> None:
     rests: list[Rest] = []
     kills: list[Kill] = []
     stage = Stage(tmp_path, lambda words, part: stage.cut() if "2 fail" in words else None)
@@ -105,7 +105,7 @@ def kill(*fates: Fate, planned_s: float | None = 3.0) -> Kill:
     )  # fmt: skip
 
 
-def test_a_run_is_over_with_the_last_and_unfinished_if_one_is_missing() -> None:
+def test_a_run_ends_with_the_last_broker_and_stays_unfinished_without_it() -> None:
     done = kill(fate(), fate(lost_s=2.0, taken_over_s=2.5, replaced_s=None))
     assert (done.lost_s, done.taken_over_s, done.replaced) == (2.0, 2.5, [6.0])
     assert not done.is_unfinished

@@ -37,7 +37,7 @@ def formed(count: int = 12) -> Network:
     return made
 
 
-def test_clusters_have_five_brokers_and_a_standby_and_the_last_one_what_is_left() -> None:
+def test_clusters_have_five_brokers_and_a_standby_except_the_last() -> None:
     brokers = brokers_of(16, 5, 1)
     assert len({each.id for each in brokers}) == len({each.port for each in brokers}) == 16
     assert [each.id for each in brokers if each.role == Role.STANDBY] == ["c1-s1", "c2-s1"]
@@ -83,7 +83,7 @@ def test_what_the_leader_hears_and_says_is_counted_as_it_is_encoded() -> None:
     assert made.coordinator.processor_s > 0
 
 
-def test_a_standby_becomes_the_broker_that_is_gone_and_gives_the_name_back() -> None:
+def test_a_standby_takes_a_lost_brokers_name_and_gives_it_back() -> None:
     made = formed()
     own = made.brokers["c1-b2"]
     made.world.crash("c1-b2")
@@ -100,7 +100,7 @@ def test_a_standby_becomes_the_broker_that_is_gone_and_gives_the_name_back() -> 
     assert made.is_whole()
 
 
-def test_whoever_stands_in_wants_what_the_brokers_subscribers_want_until_it_is_back() -> None:
+def test_the_backup_holds_the_lost_brokers_interests_until_it_returns() -> None:
     made = network(promote_after_ms=600_000)
     told: list[tuple[str, BackupsKnown | StandIn | StandDown]] = []
     made.told.append(lambda address, effect: told.append((address, effect)))

@@ -56,7 +56,7 @@ def test_what_is_said_of_replication_can_be_wrong() -> None:
     assert not claims.of_replication([*strange, *better, *worse])[0].holds
 
 
-def test_what_is_said_of_failures_is_of_the_papers_way_in_every_room() -> None:
+def test_claims_on_failures_are_checked_for_the_papers_algorithm_at_each_capacity() -> None:
     def failed(count: int, room: float | None, value: float) -> Failed:
         return Failed(room, "LCS/MMCS", count, value, value, value, value, 0, 0, value, value)
 

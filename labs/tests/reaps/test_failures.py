@@ -16,7 +16,7 @@ PLAN = plan(WORKLOAD.demand(room=4.0))
 
 
 @given(st.lists(st.sampled_from(WORKLOAD.brokers), unique=True, min_size=1))
-def test_the_local_backup_stands_in_if_it_is_there_and_else_the_remote_one(lost: list[str]) -> None:
+def test_the_local_backup_stands_in_and_the_remote_one_only_without_it(lost: list[str]) -> None:
     for broker, stand_in in stand_ins(WORKLOAD, PLAN, lost).items():
         backups = PLAN.backups[broker]
         left = [each for each in (backups.local, backups.remote) if each not in lost]

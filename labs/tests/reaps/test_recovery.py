@@ -18,7 +18,7 @@ RATES = Rates(
 SIZES = (100, 200)
 
 
-def test_a_subscriber_with_nothing_to_get_is_there_when_it_is_let_in() -> None:
+def test_a_subscriber_with_no_missed_messages_has_recovered_at_its_connack() -> None:
     found = recover([Taken(False, [0], {})], frozenset(), SIZES, RATES, bulk=False)
     assert found.longest_s == pytest.approx(1 + 2 * 1 + 0.1)  # the word, there and back, the door
 

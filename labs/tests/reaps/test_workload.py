@@ -55,7 +55,7 @@ def test_regional_subscribers_ask_for_what_is_their_regions() -> None:
         assert k % SMALL.clusters == broker % SMALL.clusters
 
 
-def test_the_demand_counts_every_subscriber_once_and_its_room_is_of_the_mean_load() -> None:
+def test_demand_counts_each_subscriber_once_and_capacity_scales_with_mean_load() -> None:
     workload = Workload(SMALL)
     demand = workload.demand(100, room=4.0)
     assert sum(sum(held.values()) for held in demand.holdings.values()) == 100

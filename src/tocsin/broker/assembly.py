@@ -1,7 +1,7 @@
 """One broker, assembled: the exchange, its doors, what is durable, and its part in the network.
 
-``broker.main`` gives it a real store, real sockets and a real process; the simulator gives it simulated ones. Which
-clock and which chance it has is the process's affair (``runtime.machines.clock``).
+``broker.main`` gives it a real store, real sockets and a real process; the simulator gives it simulated ones. The
+process provides clock and randomness (``runtime.machines.clock``).
 """
 
 from __future__ import annotations
@@ -106,9 +106,10 @@ async def run_broker(
     fitness: Fitness | None = None,
     began: Callable[[Broker], None] = lambda broker: None,
 ) -> None:
-    """Run one broker until its host asks it to stop. A standby takes the places of others in between, as it is told:
-    each time it begins anew, under another name. ``began`` is told of each. Without ``results`` the pipeline is
-    asked for them."""
+    """Run one broker until its host asks it to stop. A standby takes the names of other brokers in between, as it is
+    told: each time it starts again, under another name. ``began`` is told of each. Without ``results`` the pipeline is
+    asked for them.
+    """
     commands = await store.log(StoreNames(host.settings.network).commands)
     place: BrokerInfo | None = None
     while True:
@@ -137,12 +138,12 @@ class Broker:
         place: BrokerInfo | None = None,
         fitness: Fitness | None = None,
     ) -> None:
-        """``place``: the broker that is gone and whose place this one, a standby, takes under that one's name."""
+        """``place``: the lost broker that this standby replaces, under its name."""
         settings = host.settings
         self._host = host
         self._spare = own.id if place is not None else ""
         if place is not None:
-            # Its certificate stays its own: peers learn from the coordinator's log who holds the place.
+            # Its certificate stays its own: peers learn from the coordinator's log which broker has the name.
             own = msgspec.structs.replace(
                 own, id=place.id, cluster=place.cluster, role=place.role, certified=own.id
             )
@@ -211,7 +212,7 @@ class Broker:
         return Redirects(self._own, self._driver.post, self._destinations, isolation.stands_in_for)
 
     async def _attend(self, listening: Mapping[str, socket.socket]) -> None:
-        """Let clients in; then say how it goes, for ever. Who asks for retained messages may have to wait for them."""
+        """Let clients in; then say how it goes, for ever. Subscribers may have to wait for retained messages."""
         self.parts.link_door.open(listening["link_port"])
         web = framed(self.parts.listener)
         for name, tls, wrap in (
@@ -335,7 +336,7 @@ class Broker:
                 self._log.warning("a standby takes the place of a broker that is gone", broker=place.id)
                 self._change.set_result((place,))
             case Deposed() if not self._change.done():
-                self._log.warning("the broker is back in whose place this one was", broker=self._own.id)
+                self._log.warning("the original broker is back; standing down", broker=self._own.id)
                 self._change.set_result((None,))
             case Promoted() | Deposed():
                 pass  # it is under way already

@@ -66,7 +66,7 @@ class Client(Recipient, Protocol):
 
     @property
     def epoch(self) -> int:
-        """Of the connection, as the coordinator knows it; 0 before it is accepted."""
+        """The connection's number, as the coordinator knows it; 0 before it is accepted."""
         ...
 
     @property
@@ -94,7 +94,7 @@ class Client(Recipient, Protocol):
 
     @property
     def outlet(self) -> Outlet:
-        """What takes frames for it."""
+        """The sink for its frames."""
         ...
 
     @property
@@ -109,7 +109,7 @@ class Client(Recipient, Protocol):
 
     @property
     def delivery(self) -> DurableDelivery:
-        """What takes messages above QoS 0 for it."""
+        """The delivery of its messages above QoS 0."""
         ...
 
     def when_level(self, act: Callable[[], None]) -> bool:
@@ -120,7 +120,7 @@ class Client(Recipient, Protocol):
 
     @property
     def account(self) -> Account:
-        """Of the bytes that it makes the broker hold."""
+        """The account of the bytes that it makes the broker hold."""
         ...
 
     def post(self, event: Event) -> None:
@@ -141,7 +141,7 @@ class ClientConnection(Client, Protocol):
 
     @property
     def prefix(self) -> str:
-        """Of the record ids of its messages."""
+        """The prefix of the record ids of its messages."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:

@@ -1,4 +1,4 @@
-"""Who a broker is: as others know it, how it proves that, and where results are."""
+"""The identity of a broker: its name and addresses, its certificate, and the place of results."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The parts of one broker, wired together over a store, links and a participant.
 
-Each part is given what it needs when it is made, and none is changed afterwards to know another. So the order in which
-they are made is the order of what they know:
+Each part is given what it needs when it is made, and none is changed afterwards to know another. So they are made in
+the order of their knowledge:
 
     who is in (``door.clients``), counts, budget
       → the log, retained messages, groups, channels           what the store has
@@ -112,7 +112,7 @@ class Stored:
 
 @dataclass(frozen=True, kw_only=True)
 class Ports:
-    """What a broker is made over."""
+    """The inputs from which a broker is made."""
 
     own: BrokerInfo
     life: str  # differs at every start of the broker
@@ -442,7 +442,7 @@ class Parts:
     # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
 
     def held(self) -> Iterator[tuple[str, int]]:
-        """What clients here are subscribed to, and how many."""
+        """The channel subscriptions of clients here, and their numbers."""
         yield from self.exchange.held()
         yield from self.channels.held()
 

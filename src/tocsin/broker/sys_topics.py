@@ -126,7 +126,7 @@ class SysTopics:
         }
 
     def _budgets(self) -> dict[str, str]:
-        """Of each budget what is used, may be, was at most, and how often there was no room."""
+        """For each budget the bytes in use, the bound, the maximum so far, and how often there was no room."""
         return {
             _budget_topic(kind, name): str(value)
             for kind, figure in self._parts.exchange.budget.figures().items()

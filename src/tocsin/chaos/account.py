@@ -14,7 +14,7 @@ first on: what was published before it was subscribed is not in the account.
 - **strange**: nothing that was published: not a number of the stream, or not a stream that the receiver hears.
 
 A fault is **recovered** from when every receiver has got, from every stream that it hears, a message that was published
-after the fault began. That includes whoever was not touched by it: they take one period of the load.
+after the fault began. That includes receivers that the fault did not touch: they take one period of the load.
 
 Nothing here reads a clock. Memory is a number for each message, and an entry for each gap that is open.
 """
@@ -29,18 +29,18 @@ from typing import Final
 
 import msgspec
 
-EXAMPLES_MAX: Final = 20  # of what went wrong, in words
+EXAMPLES_MAX: Final = 20  # descriptions of failures
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """What a receiver was promised of a stream, beyond that nothing is lost."""
+    """The promises to a receiver about a stream, beyond that nothing is lost."""
 
     once: bool = False
     ordered: bool = True
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Of the recovery times, in seconds."""
+    """Statistics of the recovery times, in seconds."""
 
     p50: float
     p95: float
@@ -145,7 +145,7 @@ class Account:
     def expect(self, receiver: str, stream: str, promise: Promise) -> None:
         """A receiver hears a stream from its first message on."""
         known = self._streams.setdefault(stream, _Stream())
-        assert not known.sent_s, "who comes later is not in the account"
+        assert not known.sent_s, "receivers that come later are not in the account"
         self._tracks[receiver, stream] = _Track(promise)
 
     def published(self, stream: str, at_s: float) -> int:

@@ -39,9 +39,9 @@ RUNS_S: Final = 0.02  # of which it runs so long
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What came of a fault. ``pids`` of the parts that it met, by name; empty if none of them had a process.
+    """The outcome of a fault. ``pids`` of the parts that it met, by name; empty if none of them had a process.
 
-    Of a program of one's own it is the program's.
+    For a program of the operator's it is the program's.
     """
 
     pids: dict[str, int]
@@ -171,7 +171,7 @@ class Breaker:
     # ── partitions ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def _cut(self, fault: Fault, names: Sequence[str]) -> Done:
-        """Whoever dials cuts: each side is told what the other listens on."""
+        """The dialling side cuts: each side is told the addresses of the other's listeners."""
         cutting = self._sides(fault, names)
         pids = self._pids((*names, *cutting))
         state, until_s = self._network.state, time.monotonic() + fault.seconds

@@ -2,8 +2,8 @@
 
 Every client is given the brokers, its home first, as a client in the field would be. A publisher has up to
 UNDER_WAY_MAX messages on their way; beyond that it lets its turns pass, so that what waits for a broken network is
-bounded. A message counts as delivered when the subscriber's program is given it. Who left a subscription did so, and
-has the broker's word for it, before the first message is published.
+bounded. A message counts as delivered when the subscriber's program is given it. A client that unsubscribes has its
+UNSUBACK before the first message is published.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NO_ROOM: Final = "quota exceeded"  # the reason that a broker gives while the st
 
 
 class Access(msgspec.Struct, frozen=True):
-    """Who the clients are."""
+    """The clients' user, password and certificates."""
 
     username: str | None = None
     password: bytes | None = None

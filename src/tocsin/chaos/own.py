@@ -1,6 +1,6 @@
 """Faults of one's own: a program that begins a fault when it is called with ``begin``, and ends it with ``end``.
 
-What it breaks is its own affair: the plug of a machine, a switch, a disk. It says by its exit code whether it could.
+The program decides what it breaks: the plug of a machine, a switch, a disk. It says by its exit code whether it could.
 Each call has a deadline; a program that lets something go on behind it must not keep us waiting for that.
 """
 

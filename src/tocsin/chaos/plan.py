@@ -3,8 +3,8 @@
     TARGET[~OTHERS][:DURATION][@TIME]      broker/north-1    coordinator-1:5s    cluster/north~store:3s@20s
 
 TARGET is a part of the network, or several at once (``chaos.targets``); of a fault of one's own, a program
-(``chaos.own``). OTHERS, of partitions only, is whom it is cut off from. TIME counts from when the load runs; faults
-without one follow each other. The same seed, candidates and times make the same schedule.
+(``chaos.own``). OTHERS, for partitions only, names the parts that it is cut off from. TIME counts from when the load
+runs; faults without one follow each other. The same seed, candidates and times make the same schedule.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Kind = Literal["kill", "restart", "pause", "slow", "partition", "own"]
 OWN: Final = "own"
 WRITTEN: Final[tuple[Kind, ...]] = get_args(Kind)  # what can be asked for
 INSTANT: Final[tuple[Kind, ...]] = ("kill", "restart")  # over at once
-# What chance may do to parts: not what is no fault.
+# The kinds that ``--random`` may choose: only faults.
 KINDS: Final[tuple[Kind, ...]] = tuple(kind for kind in WRITTEN if kind not in (OWN, "restart"))
 DURATIONS_S: Final[dict[Kind, float]] = {
     "kill": 0.0,
@@ -36,7 +36,7 @@ DURATION_MAX_S: Final = 600.0
 LEAST_S: Final = 0.5  # of a fault by chance: less than any lease or suspicion
 LONGEST_S: Final = 8.0  # more than twice the default ones
 FAULTS_MAX: Final = 10_000
-EVERYTHING: Final = ""  # whom a partition cuts off from, if nobody is named
+EVERYTHING: Final = ""  # the parts that a partition cuts off from, if none is named
 
 _FAULT: Final = re.compile(
     r"(?P<target>[^~:@\s]+)(~(?P<others>[^~:@\s]+))?(:(?P<seconds>[^~:@\s]+))?(@(?P<at>[^~:@\s]+))?"
@@ -61,7 +61,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """What chance may break, in which ways, and what it may be cut off from."""
+    """The targets and kinds that ``--random`` may choose, and the parts that a target may be cut off from."""
 
     target: str
     kinds: tuple[Kind, ...]
@@ -77,7 +77,7 @@ def read_time(option: str, text: str) -> float:
 
 
 def read_fault(kind: Kind, text: str) -> Fault:
-    """What an option such as ``--pause coordinator-1:5s`` asks for. Raises ``OperatorError``."""
+    """The faults of an option such as ``--pause coordinator-1:5s``. Raises ``OperatorError``."""
     option = f"--{kind} {text}"
     found = _FAULT.fullmatch(text)
     if found is None:

@@ -28,7 +28,7 @@ BEGIN_S: Final = 30.0  # for everybody to hear something before the first fault
 
 
 class Choices(msgspec.Struct, frozen=True):
-    """What the operator chose of a run, beside the faults."""
+    """The operator's options of a run, beside the faults."""
 
     subscribers: int
     publishers: int
@@ -56,7 +56,7 @@ class Suffered(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a run gives."""
+    """The outcome of a run."""
 
     run: str
     seconds: float
@@ -67,7 +67,7 @@ class Outcome(msgspec.Struct, frozen=True):
     ended: dict[str, str]  # clients that the network threw out for good
     cut_short: bool
     network_ended: bool
-    # What came to clients of the load that had unsubscribed from it before the first was published, by client.
+    # Messages that came to clients that had unsubscribed before the first was published, by client.
     unasked: dict[str, int] = {}
 
     @property

@@ -23,7 +23,7 @@ PartKind = Literal["store", "coordinator", "broker", "pipeline", "feeder"]
 LEADER: Final = "role/leader"
 STORE: Final = "role/store"
 TOGETHER: Final = "+"
-# What the load needs; the pipeline and the feeder are broken only if they are named.
+# The roles that the load needs; the pipeline and the feeder are broken only if they are named.
 NEEDED: Final = ("store", "coordinator", "broker")
 
 
@@ -68,7 +68,8 @@ def resolve(target: str, parts: Sequence[Part]) -> tuple[str, ...]:
 
 
 def candidates(chosen: Sequence[str], parts: Sequence[Part], *, partitions: bool) -> tuple[Candidate, ...]:
-    """What chance chooses from: what was named, or every process that the load needs, and every cluster as a whole.
+    """The targets that ``--random`` chooses from: the named ones, or every process that the load needs, and every
+    cluster as a whole.
 
     A role stands for each of its parts by itself, but ``LEADER``. ``partitions``: whether the network allows them.
     """
@@ -107,10 +108,10 @@ def _others(others: str, parts: Sequence[Part]) -> tuple[str, ...]:
 def sides(
     names: Sequence[str], others: str, parts: Sequence[Part], stores: Sequence[Address]
 ) -> Mapping[str, tuple[Address, ...]]:
-    """Who is to cut which addresses off, so that nothing passes between the parts of these names and others.
+    """The addresses that each process has to cut off, so that nothing passes between the named parts and others.
 
-    Whoever dials a connection can cut it: brokers dial each other, and every process of ours dials the store. Raises
-    ``OperatorError`` if ``others`` is no target.
+    The process that dials a connection can cut it: brokers dial each other, and every process of ours dials the store.
+    Raises ``OperatorError`` if ``others`` is no target.
     """
     known = {part.name: part for part in parts}
     if others == EVERYTHING:

@@ -4,8 +4,8 @@ A publisher has one stream, ``chaos/RUN/LANE/NUMBER``, with metadata that says i
 2. Subscribers take turns among the kinds, and are spread over the brokers in order. Members of a shared group count as
 one receiver. Nobody else uses the run's name, so that the load sees its own messages only.
 
-Whoever is subscribed to one topic **left** more before anything is published: a filter (QoS 1) or a query (QoS 2) that
-takes every stream of the run. What comes to it of the others was never asked for.
+Each subscriber to one topic **left** another subscription before anything is published: a filter (QoS 1) or a query
+(QoS 2) that takes every stream of the run. Other messages that reach it were never asked for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RUN_KEY, LANE_KEY = "ChaosRun", "ChaosLane"
 
 
 class LoadTopic(msgspec.Struct, frozen=True):
-    """What one publisher publishes on."""
+    """The stream of one publisher."""
 
     topic: str
     qos: int
@@ -60,7 +60,7 @@ class Subscriber(msgspec.Struct, frozen=True):
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """Of one run."""
+    """The publishers and subscribers of one run."""
 
     run: str
     streams: tuple[LoadTopic, ...]
@@ -68,7 +68,7 @@ class Workload(msgspec.Struct, frozen=True):
 
     @property
     def expectations(self) -> dict[tuple[str, str], Promise]:
-        """What each receiver is promised of each stream (its topic)."""
+        """The promises to each receiver about each stream (its topic)."""
         return {
             (each.receiver, stream.topic): Promise(
                 once=each.qos == stream.qos == 2, ordered=each.kind != "shared"

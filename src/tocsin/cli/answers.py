@@ -1,4 +1,4 @@
-"""What the pipeline answered, for people (tables) and for programs (JSON lines, CSV).
+"""Answers of the pipeline, for people (tables) and for programs (JSON lines, CSV).
 
 For programs, standard output has the rows and nothing else; words go to standard error.
 """

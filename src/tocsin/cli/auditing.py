@@ -3,7 +3,7 @@
     with audited(settings.state, "remove retained", topic_filter, f"tocsin retained remove {topic_filter}"):
         ...
 
-What is noted is made of arguments that are no secrets, never of the whole command line: that may hold a token.
+An entry is made of arguments that are no secrets, never of the whole command line: that may hold a token.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tocsin.runtime.security.audit import Audit
 
 
 class Note:
-    """What came of it, in a few words."""
+    """The outcome, in a few words."""
 
     def __init__(self) -> None:
         self.result = ""
@@ -32,7 +32,7 @@ class Note:
 def audited(state: str | Path, action: str, name: str, what: str) -> Iterator[Note]:
     """Write a line when what the context does is done, has failed or was given up.
 
-    What failed makes no state directory: a name that was mistyped leaves nothing behind.
+    A failed command creates no state directory: a mistyped name leaves nothing behind.
     """
     note = Note()
     outcome, problem = "failed", "it was interrupted"

@@ -1,4 +1,4 @@
-"""What ``tocsin up`` shows: a live table on a terminal, one JSON line when everything is ready elsewhere."""
+"""The display of ``tocsin up``: a live table on a terminal, one JSON line when everything is ready elsewhere."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class LiveBoard:
         self._ready_after_s: float | None = None
         self._shown: list[tuple[Health, str, int | None]] = []
         self._shown_us = 0
-        # No thread of rich's: whoever has news shows it.
+        # No thread of rich's: each change refreshes the table.
         self._live = Live(console=console or Console(), auto_refresh=False)
 
     def __enter__(self) -> LiveBoard:

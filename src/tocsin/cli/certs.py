@@ -165,7 +165,7 @@ def _rotate(authority: Authority, replace: bool, note: Note) -> None:
                 f"a new authority is believed beside the old one: copy {bundle} to the other machines,"
             )
             typer.echo(
-                "then issue what they have anew (tocsin certs issue … --out DIR), then: tocsin certs rotate"
+                "then issue their certificates again (tocsin certs issue … --out DIR), then: tocsin certs rotate"
             )
             _remind(elsewhere)
             note.result = "a new authority is believed beside the old one; nothing was issued yet"
@@ -174,13 +174,13 @@ def _rotate(authority: Authority, replace: bool, note: Note) -> None:
         time.sleep(TAKE_UP_S)
     renewed = authority.reissue()
     note.result = _names(renewed)
-    typer.echo(f"{len(renewed)} certificates were issued anew")
+    typer.echo(f"{len(renewed)} certificates were issued again")
     if len(authority.authorities()) == 1:
         return
     time.sleep(TAKE_UP_S)
     if left := authority.retire():
         note.result += "; the old authority stays"
-        typer.echo("the old authority stays, for certificates of it are in use elsewhere; issue them anew:")
+        typer.echo("the old authority stays, for certificates of it are in use elsewhere; issue them again:")
         _remind(left)
     else:
         note.result += "; the old authority is believed no more"
@@ -222,11 +222,11 @@ def _authority(settings: Settings) -> Authority:
 
 def _names(certificates: Iterable[Certificate]) -> str:
     names = ", ".join(f"{each.identity.role} {each.identity.name}" for each in certificates)
-    return f"issued anew: {names or 'none'}"
+    return f"issued again: {names or 'none'}"
 
 
 def _remind(certificates: Iterable[Certificate]) -> None:
-    """How to issue these anew."""
+    """The commands that issue these again."""
     for each in certificates:
         hosts = "".join(f" --host {host}" for host in each.hosts)
         typer.echo(f"    tocsin certs issue {each.identity.role} {each.identity.name}{hosts} --out DIR")

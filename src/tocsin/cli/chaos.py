@@ -214,7 +214,7 @@ def chaos(
 
 
 class Chance(msgspec.Struct, frozen=True):
-    """What ``--random`` is told."""
+    """The value of ``--random``."""
 
     wanted: bool
     seed: int

@@ -116,7 +116,7 @@ def table(found: list[Status], width: int) -> Table:
 
 
 def links(found: list[Status]) -> Table:
-    """One line a link between brokers that is cut, as who has read the most of the log knows them."""
+    """One line for each cut link between brokers, as the coordinator that is furthest in the log knows them."""
     newest = max(found, key=lambda each: each.position)
     shown = Table("broker", "does not reach", "sends by way of", title="links between brokers that are cut")
     for cut in newest.cut:
@@ -127,7 +127,7 @@ def links(found: list[Status]) -> Table:
 
 
 def lost(found: list[Status]) -> Table:
-    """One line a broker that is not heard, as who has read the most of the log knows them."""
+    """One line for each broker that is not heard, as the coordinator that is furthest in the log knows them."""
     newest = max(found, key=lambda each: each.position)
     clusters = Counter(each.cluster for each in newest.gone)
     shown = Table("broker", "cluster", "stands in for it", title="brokers that the leader does not hear")

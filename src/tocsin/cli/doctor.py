@@ -273,7 +273,7 @@ def state_directory(settings: Settings) -> Iterator[Finding]:
 
 
 def certificates(settings: Settings) -> Iterator[Finding]:
-    """Those of the network's own processes, and the one that clients are shown."""
+    """The certificates of the network's own processes, and the one that clients are shown."""
     directory = certificates_directory(settings.state)
     ends: dict[str, datetime.datetime] = {}
     try:

@@ -1,7 +1,7 @@
 """``tocsin explain``: why the network has decided as it has.
 
-What it prints was written down by the leader when it planned (``coordinator.planning``), so that it can be read
-while nobody leads, and of a broker that is gone.
+The leader wrote the explanation when it planned (``coordinator.planning``), so that it can be read while nobody leads,
+and for a broker that is gone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ KINDS: Final[tuple[Kind, ...]] = ("local", "remote")
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What the coordinators' table has about a broker: why, if there is a plan; who else has one; who is there."""
+    """The coordinators' rows about a broker: the explanation, if there is a plan; other explained brokers; present
+    brokers.
+    """
 
     explanation: Explanation | None
     others: tuple[str, ...]
@@ -217,7 +219,7 @@ def _value(shown: Shown, name: str) -> str:
 
 
 def _print_machines(out: Console, explanation: Explanation) -> None:
-    """What ``resources`` is made of, for each candidate that says it; and what is not known of it."""
+    """The parts of ``resources`` for each candidate that reports them, and the unknown ones."""
     candidates = sorted((*explanation.local, *explanation.remote), key=lambda each: each.name)
     names = list(dict.fromkeys(name for each in candidates for name in each.machine))
     if names:

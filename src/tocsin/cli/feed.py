@@ -28,7 +28,7 @@ def _agent(row: Row) -> str:
 
 
 def _behind(row: Row) -> str:
-    """What the source has and the agent has not taken; empty if nobody knows."""
+    """The records of the source that the agent has not taken; empty if unknown."""
     lag = -1 if row["agent"] is None else row["agent"]["lag"]
     return "" if lag < 0 else f"{lag:,}"
 

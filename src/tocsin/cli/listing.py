@@ -75,7 +75,7 @@ def ago(at_us: int | None) -> str:
 
 
 async def rows(pipeline: Pipeline, kind: Kind) -> list[dict[str, Any]]:
-    """What the pipeline says of all of a kind; a feed's row has what the feeder says too, as ``agent``."""
+    """The pipeline's rows of all objects of a kind; a feed's row also has the feeder's status, as ``agent``."""
     if kind != "feed":
         told, agents = await pipeline.status(), {}
     else:
@@ -147,7 +147,7 @@ def _moment(at_us: int) -> str:
 
 
 def run_statement(reached: Reached, kind: Kind, verb: str, name: str) -> None:
-    """One statement about something that has a name; what became of it in words."""
+    """Run one statement about a named object; return its outcome as text."""
     check_name(kind, name)
     reply = ask(reached, lambda pipeline: pipeline.run(f"{verb} {kind.upper()} `{name}`"))
     if reply.error is not None:

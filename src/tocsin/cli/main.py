@@ -109,7 +109,9 @@ def _foreign() -> dict[str, importlib.metadata.EntryPoint]:
 
 
 def _imported(module: str) -> ModuleType:
-    """A module. The garbage collector rests meanwhile: nothing imported is garbage, and to look costs an eighth."""
+    """A module. The garbage collector is off during imports: nothing imported is garbage, and a collection costs an
+    eighth.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:

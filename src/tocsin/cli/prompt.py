@@ -42,7 +42,7 @@ KEYWORDS: Final = re.findall(
     MINUTES NEW NOT NULL OF ON OR ORDER PAUSE PRIORITY REPLACE RESULTS RESUME RUN SECONDS SELECT SHOW SUBSCRIPTIONS
     THEN TIMESTAMP UNION WHEN WHERE WITH""",
 )
-# What hides a semicolon: strings, names in backticks, comments. An open one goes on to the end of the text.
+# Tokens that hide a semicolon: strings, names in backticks, comments. An open one goes on to the end of the text.
 HIDING: Final = re.compile(
     r"""'(?:[^'\\]|\\.)*(?:'|\Z)|"(?:[^"\\]|\\.)*(?:"|\Z)|`[^`]*(?:`|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)""",
     re.DOTALL,
@@ -76,7 +76,7 @@ class Words(Completer):
 
 
 def completions(word: str, names: Mapping[str, str]) -> list[str]:
-    """What a word may become."""
+    """The completions of a word."""
     found = sorted(name for key, name in names.items() if key.startswith(word.lower()))
     if word:
         lower = word.islower()
@@ -90,7 +90,7 @@ def history_file() -> Path:
 
 
 def kept_history() -> FileHistory | None:
-    """What was written at earlier prompts, for oneself only; None where it cannot be kept, which stops nobody."""
+    """The statements of earlier prompts, for this user only; None where they cannot be kept, which stops nobody."""
     path = history_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

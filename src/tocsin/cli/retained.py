@@ -30,7 +30,7 @@ app = typer.Typer(
 )
 SHOWN: Final = 50  # messages that are listed unless more are asked for
 SHOWN_MAX: Final = 10_000
-LEFT: Final = 1  # the exit code of ``remove`` where some were written anew meanwhile
+LEFT: Final = 1  # the exit code of ``remove`` where some were written again during it
 
 FilterArgument = Annotated[str, typer.Argument(metavar="[FILTER]", help="A topic filter, as in SUBSCRIBE.")]
 
@@ -100,7 +100,7 @@ def remove(
 
         tocsin retained remove 'cameras/#' --yes
 
-    What is published on such a topic meanwhile stays; then the exit code is 1.
+    A message published on such a topic during the removal stays; then the exit code is 1.
     """
     _check(topic_filter)
     if json and not yes:
@@ -116,7 +116,7 @@ def remove(
                 err=True,
             )
         removed, freed, left = asyncio.run(_remove(settings, topic_filter))
-        kept = f"; {left:,} were written anew meanwhile, and stay" if left else ""
+        kept = f"; {left:,} were written again during the removal, and stay" if left else ""
         note.result = f"removed {removed:,} retained messages, {freed:,} bytes{kept}"
     if json:
         typer.echo(msgspec.json.encode({"removed": removed, "bytes": freed, "left": left}).decode())
@@ -151,7 +151,7 @@ async def _list(settings: Settings, topic_filter: str, most: int) -> tuple[int, 
 
 
 async def _remove(settings: Settings, topic_filter: str) -> tuple[int, int, int]:
-    """How many were removed, their bytes, and how many were not, because they were written anew."""
+    """How many were removed, their bytes, and how many were not, because they were written again."""
     removed = freed = left = 0
     async with _opened(settings, "tocsin retained remove") as table:
         async with aclosing(_found(table, topic_filter)) as all_:
@@ -177,7 +177,7 @@ async def _opened(settings: Settings, name: str) -> AsyncIterator[Table]:
 
 
 async def _found(table: Table, topic_filter: str) -> AsyncGenerator[Message, None]:
-    """What the table has now, one after the other: no more than one message is kept."""
+    """The table's current messages, one after the other: no more than one is kept."""
     changes = table.watch()
     async with aclosing(changes):  # type: ignore[type-var]
         async for change in changes:

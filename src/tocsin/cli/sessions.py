@@ -106,8 +106,8 @@ def remove(
 
         tocsin sessions remove --key 3f9c… --yes
 
-    A session that a broker serves is not removed without --force: its client is connected, or that broker died. Of a
-    client that is connected the session is stored again as soon as the client says something.
+    A session that a broker serves is not removed without --force: its client is connected, or that broker died. The
+    session of a connected client is stored again as soon as the client sends something.
     """
     settings = network_settings(config, sets, state)
     key = client if by_key else session_key(client)
@@ -182,7 +182,8 @@ async def _remove(settings: Settings, key: str, client: str, force: bool) -> Non
             await table.delete(key, revision=cell.revision)
         except Conflict:
             raise OperatorError(
-                "the session was written anew meanwhile, and stays", "Its client is connected: see `list`"
+                "the session was written again during the removal, and stays",
+                "Its client is connected: see `list`",
             ) from None
         if session is not None and session.home:  # which holds its channels, and looks for itself
             said = OVER.seal(f"{session.uid} {session.client}".encode())
@@ -199,7 +200,7 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[JetStreamStore, Tab
 
 
 async def _all(table: Table) -> AsyncGenerator[Session, None]:
-    """What the table has now, one after the other."""
+    """The table's current sessions, one after the other."""
     changes = table.watch()
     async with aclosing(changes):  # type: ignore[type-var]
         async for change in changes:

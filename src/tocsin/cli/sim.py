@@ -119,7 +119,7 @@ def _run(
 
 
 def _run_seeds(scenario: Scenario, first: int, count: int, jobs: int, source: Path | None) -> Outcome | None:
-    """Run seeds up to the first failure; that one."""
+    """Run seeds up to the first failure, and return that run."""
     done = events = virtual_us = 0
     began = time.perf_counter()
     failed = None

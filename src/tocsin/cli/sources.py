@@ -62,7 +62,7 @@ def process_settings(config: Path | None, sets: list[str] | None, state: str | N
 
 
 def network_settings(config: Path | None, sets: list[str] | None, state: str | None = None) -> Settings:
-    """Settings for who asks a network: as ``tocsin up`` started it on the state directory, if it did."""
+    """Settings for a command that asks a network: as ``tocsin up`` started it on the state directory, if it did."""
     settings = process_settings(config, sets, state)
     if settings.nats.urls or (file := read_network(Path(settings.state))) is None:
         return settings

@@ -1,4 +1,4 @@
-"""Which broker a client command talks to, how, and as whom.
+"""The broker, the transport and the user of a client command.
 
 The broker is named by address (``host:port``, or a URL with the scheme ``mqtt``, ``mqtts``, ``ws`` or ``wss``), by its
 id, or it is the first one of the network that runs here. Options about certificates mean TLS.

@@ -150,8 +150,9 @@ async def _prepare_elsewhere(settings: Settings) -> None:
 
 
 async def _tend_store(settings: Settings, directory: StateDirectory, supervisor: Supervisor) -> None:
-    """Issue certificates anew that end soon, and have the store's servers read what changed of certificates and keys;
-    our own processes look themselves."""
+    """Renew certificates that end soon, and have the store's servers read changed certificates and keys; our own
+    processes notice changes themselves.
+    """
     renewed_s, before, keys = time.monotonic(), _signatures(settings), _keys(settings)
     while True:
         await asyncio.sleep(REFRESH_S)
@@ -177,12 +178,12 @@ async def _tend_store(settings: Settings, directory: StateDirectory, supervisor:
 
 
 def _keys(settings: Settings) -> tuple[tuple[str, Signature], ...]:
-    """Of the files that say whom the store's servers let in."""
+    """The signatures of the files that name the keys that the store's servers admit."""
     return tuple((path.name, signature(path)) for path in key_files(settings.state))
 
 
 def _signatures(settings: Settings) -> tuple[Signature, ...]:
-    """Of the certificates that the store's servers have read."""
+    """The signatures of the certificates that the store's servers have read."""
     directory = certificates_directory(settings.state)
     return tuple(map(signature, (directory / BUNDLE, *sorted(directory.glob("store-*.pem")))))
 

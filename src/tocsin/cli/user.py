@@ -85,7 +85,7 @@ def _path(file: Path | None, config: Path | None, sets: list[str] | None) -> Pat
 
 
 def _log_of(path: Path, file: Path | None, config: Path | None, sets: list[str] | None) -> Path:
-    """Whose audit log: the state directory's; beside a file that was named where there is no such directory."""
+    """The audit log to use: the state directory's, or one beside a named file where there is no such directory."""
     state = Path(read(config, sets).settings.state)
     return path.absolute().parent if file is not None and not state.is_dir() else state
 

@@ -41,7 +41,7 @@ class Server(msgspec.Struct, frozen=True):
 
 
 def read_address(text: str, default: str = "mqtt") -> Server:
-    """What an address means, with the scheme ``default`` if it has none. Raises ``AddressInvalid``."""
+    """Parse an address, with the scheme ``default`` if it has none. Raises ``AddressInvalid``."""
     scheme, separator, rest = text.partition("://") if "://" in text else (default, "", text)
     user, at, place = rest.rpartition("@")
     host, port = _host_and_port(place.removesuffix("/").removesuffix("/mqtt"))
@@ -68,7 +68,7 @@ def read_servers(servers: str | Sequence[str | Server]) -> list[Server]:
 def read_user(
     servers: Iterable[Server], username: str | None, password: str | bytes | None
 ) -> tuple[str | None, bytes | None]:
-    """Who a client is: as it was said, or as its servers' addresses say it. Raises ``AddressInvalid``."""
+    """The user and password of a client: as given, or from its servers' addresses. Raises ``AddressInvalid``."""
     if username is None:
         said = {(server.username, server.password) for server in servers}
         if len(said) > 1:

@@ -10,9 +10,9 @@ client that redials keeps its subscriptions and what it said of its streams, and
 With ``session_expiry_s`` (and a ``client_id`` of its own) the broker keeps the session that long, so that messages
 above QoS 0 are not missed in between; without, a new session is begun each time.
 
-Whatever is asked of the broker is answered within ``deadline_s``, or ``DeadlineExceeded``; a message may still arrive
-afterwards. A broker that cannot be reached is ``BrokerUnreachable``: at QoS 0 at once while there is no connection, for
-everything else when the client does not redial, or the broker does not want it.
+The broker answers every request within ``deadline_s``, or the call raises ``DeadlineExceeded``; a message may still
+arrive afterwards. A broker that cannot be reached is ``BrokerUnreachable``: at QoS 0 at once while there is no
+connection, for everything else when the client does not redial, or the broker does not want it.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ DEFAULT_SERVER: Final = "mqtt://127.0.0.1:1883"
 OUTBOUND_MAX_BYTES: Final = 1 << 20  # written and not sent, before a publish waits for the broker
 LEAVING_S: Final = 5.0  # to send what was written before the end
 AGING_S: Final = 60.0  # far more than the second after which a broker has stored what was acknowledged
-# What the next connection would meet as well: our protocol, client id, password or rights, a topic or packet that the
-# broker does not take. And another client with our id, unless it may have been we ourselves (``Down.own``): two that
-# redial would throw each other out for ever.
+# Refusals that the next connection would meet as well: our protocol, client id, password or rights, a topic or packet
+# that the broker does not take. And another client with our id, unless it may have been we ourselves (``Down.own``):
+# two that redial would throw each other out for ever.
 FINAL_CODES: Final = frozenset(
     {0x81, 0x82, 0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C, 0x8E, 0x8F, 0x90, 0x93, 0x94, 0x95}
 )
@@ -127,7 +127,7 @@ class AsyncClient:
     async def close(self, *, settle: bool = True, end_session: bool = False) -> None:
         """Take leave; the broker does not publish the will.
 
-        What the subscriptions' readers were given last is acknowledged if ``settle``. ``end_session``: the broker
+        ``settle`` acknowledges the last message that each subscription's reader was given. ``end_session``: the broker
         forgets the session at once, whatever ``session_expiry_s`` is.
         """
         if settle:
@@ -146,7 +146,7 @@ class AsyncClient:
 
     @property
     def server(self) -> str:
-        """The one that the client is connected to, or tried last: host:port."""
+        """The server that the client is connected to, or tried last: host:port."""
         return f"{self._line.at.host}:{self._line.at.port}"
 
     @property
@@ -295,7 +295,7 @@ class AsyncClient:
     # ── the session ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _ask(self, request: int, effects: Iterable[Effect]) -> Answer:
-        """Carry out what a request begins with; whoever made it may wait for its answer."""
+        """Carry out a request's first effects; the caller may wait for its answer."""
         answer = self._answers.expect(request)
         self._perform(effects)
         return answer

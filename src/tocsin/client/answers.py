@@ -18,7 +18,7 @@ class Answers:
         self._expected: dict[int, Answer] = {}
 
     def expect(self, request: int) -> Answer:
-        """Whoever asked may wait for this."""
+        """The caller may wait for this."""
         answer = self._expected[request] = asyncio.get_running_loop().create_future()
         return answer
 
@@ -42,7 +42,7 @@ class Answers:
         late = ""
         try:
             async with asyncio.timeout(self._deadline_s):
-                for answer, late in asked.items():  # noqa: B007 - the one that is late is named below
+                for answer, late in asked.items():  # noqa: B007 - the late request is named below
                     await answer
         except TimeoutError:
             raise DeadlineExceeded(late, self._deadline_s) from None

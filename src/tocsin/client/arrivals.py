@@ -1,18 +1,19 @@
-"""The messages that a broker sends to a client: whom they are for, when they are acknowledged, what is a repeat.
+"""The messages that a broker sends to a client: which subscriptions get them, when they are acknowledged, which are
+repeats.
 
-**For whom.** A message goes to the plain subscriptions whose filter matches its topic, and to the queries whose
+**Addressees.** A message goes to the plain subscriptions whose filter matches its topic, and to the queries whose
 identifier it carries: only the broker knows what a query matches. The identifier follows from the filter, so that it
 is the same in the next process that has the same session. In a resumed session messages may come before the
 subscription that they are for is made; they wait for it until ``abandon``.
 
 **Acknowledging.** A message above QoS 0 is acknowledged when every subscription that got it has **settled** it: in the
-order of arrival within a subscription, but not between two of them, so that one that is not read on does not hold the
-acknowledgements of the others back. (MQTT 5, 4.6 asks for the order of arrival; brokers go by packet ids.) What waits
-here is bounded by what the broker may send unacknowledged, and what was not dealt with is sent again, to this client
-or to the next process of the same session.
+order of arrival within a subscription, but not between two of them, so that a subscription without a reader does not
+hold back the acknowledgements of the others. (MQTT 5, 4.6 asks for the order of arrival; brokers go by packet ids.)
+What waits here is bounded by what the broker may send unacknowledged, and what was not dealt with is sent again, to
+this client or to the next process of the same session.
 
 **Repeats.** A message that waits here, or (QoS 2) whose PUBREC was sent, is not taken again when a broker repeats it;
-one that is settled between a break and its repeat is acknowledged with that.
+a message that is settled between a break and its repeat is acknowledged with the repeat.
 At QoS 1 those that were acknowledged lately are remembered over a break (``core.delivery.repeats``).
 """
 
@@ -78,7 +79,7 @@ class Arrivals:
     def age(self) -> None:
         self._repeats.age()
 
-    # ── whom a message is for ───────────────────────────────────────────────────────────────────────────────
+    # ── which subscriptions get a message ───────────────────────────────────────────────────────────────────
 
     def want(self, how: mqtt5.TopicFilter) -> list[Effect]:
         """A subscription is made: what has waited for it."""

@@ -5,8 +5,8 @@
         for message in client.query('Location/Room = "410"'):
             print(message.topic, message.text)
 
-Every call blocks until it is done, and may be made from any thread; one thread reads a subscription. What is said in
-``aio`` of servers, sessions, deadlines and errors holds here.
+Every call blocks until it is done, and may be made from any thread; one thread reads a subscription. The notes in
+``aio`` on servers, sessions, deadlines and errors hold here too.
 """
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ class Inbox(Generic[Item]):
         self._loop.call(settle())
 
     def close(self, *, settle: bool = True) -> None:
-        """Unsubscribe. What waits is dropped, and acknowledged; so is the last one that was read, if ``settle``."""
+        """Unsubscribe. Waiting messages are dropped and acknowledged; so is the last one that was read, if
+        ``settle``.
+        """
         self._loop.call(self._inner.close(settle=settle))
 
     @property
@@ -148,7 +150,7 @@ class Notifications(Inbox[Notification]):
 
 
 class Streams(Inbox[Change]):
-    """The changes of a set of streams. A reader that is too far behind gets the whole set anew."""
+    """The changes of a set of streams. A reader that is too far behind gets the whole set again."""
 
 
 class Stream:
@@ -161,12 +163,12 @@ class Stream:
 
     @property
     def metadata(self) -> Metadata:
-        """What this handle said of the stream, or will with its next message."""
+        """The metadata that this handle sent, or will send with its next message."""
         return self._inner.metadata
 
     @property
     def priority(self) -> int | str | None:
-        """Of its messages: 0 to 9, or "critical"; None: nothing is said of it."""
+        """The priority of its messages: 0 to 9, or "critical"; None: unstated."""
         return self._inner.priority
 
     @priority.setter
@@ -184,7 +186,7 @@ class Stream:
         self._loop.call(self._inner.describe(metadata, **changes))
 
     def forget(self) -> None:
-        """Take back whatever was said of the stream."""
+        """Withdraw all metadata of the stream."""
         self._loop.call(self._inner.forget())
 
 
@@ -217,7 +219,7 @@ class Client:
     def close(self, *, settle: bool = True, end_session: bool = False) -> None:
         """Take leave; the broker does not publish the will.
 
-        What the subscriptions' readers were given last is acknowledged if ``settle``. ``end_session``: the broker
+        ``settle`` acknowledges the last message that each subscription's reader was given. ``end_session``: the broker
         forgets the session at once, whatever ``session_expiry_s`` is.
         """
         self._loop.end(self._inner.close(settle=settle, end_session=end_session))
@@ -232,7 +234,7 @@ class Client:
 
     @property
     def server(self) -> str:
-        """The one that the client is connected to, or tried last: host:port."""
+        """The server that the client is connected to, or tried last: host:port."""
         return self._inner.server
 
     @property

@@ -4,8 +4,8 @@
         print(notification.at, notification.value["kind"])
 
 At QoS 1 (the default) a result may come twice, after a broker or a connection was lost; it has the same id then, and is
-given to the reader once. What the broker does not grant (there is no such channel, or it has other parameters) is
-``SubscriptionRefused``, and names the channel's signature.
+given to the reader once. If the broker refuses (there is no such channel, or it has other parameters),
+``SubscriptionRefused`` names the channel's signature.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from tocsin.wire.topics import split_filter
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What a subscriber gets; or what a client leaves as its will."""
+    """A message that a subscriber gets, or that a client leaves as its will."""
 
     topic: str
     payload: bytes
@@ -50,7 +50,7 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def priority(self) -> int:
-        """What its publisher said, 0 to 9; from 7 on it is critical."""
+        """The publisher's priority, 0 to 9; from 7 on it is critical."""
         return priority_of(self.user_properties)
 
     @property
@@ -89,7 +89,7 @@ def publication_of(
     user_properties: Iterable[tuple[str, str]] = (),
     priority: int | str | None = None,
 ) -> Publication:
-    """What a program publishes. Raises ``ValueError``, ``TypeError``."""
+    """A message to publish. Raises ``ValueError``, ``TypeError``."""
     return Publication(
         topic,
         payload_of(value),
@@ -110,7 +110,7 @@ def said_of(priority: int | str | None) -> tuple[tuple[str, str], ...]:
 
 
 def filter_of(text: str, qos: int, *, no_local: bool = False, retained: bool = True) -> TopicFilter:
-    """What a program subscribes to. Raises ``WireError``, ``ValueError``."""
+    """A subscription that a program asks for. Raises ``WireError``, ``ValueError``."""
     _, group = split_filter(text)
     if no_local and group is not None:
         raise ValueError(

@@ -89,7 +89,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("will_delay_s is given, and no will; give will=Message(topic, payload) as well")
 
     def greeting(self, username: str | None, password: bytes | None) -> ConnectPacket:
-        """What the client says first. Raises ``WireError`` if the will's topic is none."""
+        """The client's CONNECT. Raises ``WireError`` if the will's topic is none."""
         return ConnectPacket(
             self.client_id,
             clean_start=self.session_expiry_s == 0,

@@ -8,10 +8,10 @@ follows, now or on a later connection.
     a filter   waiting ──SUBSCRIBE, or UNSUBSCRIBE if it is not wanted any more──► under way ──► answered
 
 At most as many requests are under way as the broker takes messages; the rest wait, in order. After a break all wait
-again (but ``FLUSH`` fails). Where the broker has lost the session, subscriptions are made anew, and messages that it
-has not acknowledged are sent as new: at QoS 2 they may then be there twice. A subscription that the broker refuses is
-gone, also if it was granted before the break; then nobody waits for that answer, but its error names the filter.
-What arrives is ``arrivals``' affair.
+again (but ``FLUSH`` fails). If the broker has lost the session, the client subscribes again, and sends unacknowledged
+messages as new: at QoS 2 they may then be there twice. A subscription that the broker refuses is gone, also if it was
+granted before the break; then nobody waits for that answer, but its error names the filter. ``arrivals`` handles
+incoming messages.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Session:
         for each in self._requests.values():
             each.sent = each.sent and resumed
         for name, wanted in self.arrivals.wanted.items():
-            known = resumed and not name.startswith(STREAMS_PREFIX)  # a set is told to who asks
+            known = resumed and not name.startswith(STREAMS_PREFIX)  # a set is sent to its subscriber
             if wanted.granted and not known:
                 wanted.granted = False
                 self._waiting.appendleft(self._number(name))

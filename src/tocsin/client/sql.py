@@ -89,7 +89,7 @@ class Pipeline:
         return _told(FEEDER, said)
 
     async def _ask(self, subject: str, asked: bytes, deadline_s: float) -> bytes:
-        """Spark may be starting: somebody who waits is answered as soon as it is there."""
+        """Spark may be starting: a waiting caller is answered as soon as it is there."""
         waited, loop = False, asyncio.get_running_loop()
         until = loop.time() + self._wait_s
         while True:
@@ -125,7 +125,8 @@ async def connect(
     """The pipeline of the network whose NATS servers these are; for ``wait_s`` it need not answer yet.
 
     ``state``: the state directory of a network on this machine, instead of servers. ``user``: a user of SQL, with the
-    key in the file ``credentials``; without it, the operator. ``ca``: whom to believe of servers at ``tls://…``.
+    key in the file ``credentials``; without it, the operator. ``ca``: the authorities to trust for servers at
+    ``tls://…``.
     """
     nats = (
         servers
@@ -156,7 +157,7 @@ def _network_at(state: Path, nats: Nats) -> tuple[Nats, str]:
 
 
 def _told(status: Document[dict[str, Any]], said: bytes) -> dict[str, Any]:
-    """A status without its version; ``OperatorError`` if who was asked does not understand the question."""
+    """A status without its version; ``OperatorError`` if the process does not understand the question."""
     told = status.read(said)
     told.pop("v", None)
     if isinstance(problem := told.get("error"), str):

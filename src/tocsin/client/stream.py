@@ -1,14 +1,14 @@
-"""The publishing side of a stream: its messages, and what is said of it.
+"""The publishing side of a stream: its messages and its metadata.
 
     sensor = client.stream("building/4/410/temp", Room="410", unit="°C")
     await sensor.publish(21.5)                         # the first message brings the metadata with it
     await sensor.publish(21.7, Room="411")             # a change and a message in one, in this order
     await sensor.describe({"Point/Type": "Sensor"})    # a change alone
-    await sensor.forget()                              # nothing is said of it any more
+    await sensor.forget()                              # it has no metadata any more
 
 A stream is there from its first message on. A change whose values are all text travels with its message, as user
-properties; another one goes before it, to ``$meta/<topic>``. None takes a key away. The handle remembers what it said:
-where a broker has forgotten this client's session, it is said again.
+properties; another one goes before it, to ``$meta/<topic>``. None takes a key away. The handle remembers its metadata:
+if a broker has forgotten this client's session, the handle sends them again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tocsin.wire.topics import META_PREFIX, check_topic
 if TYPE_CHECKING:
     from tocsin.client.aio import AsyncClient
 
-DESCRIBING_QOS: Final = 1  # so that a change that cannot be made is refused in words
+DESCRIBING_QOS: Final = 1  # so that an invalid change is refused with a reason
 
 
 class Stream:
@@ -43,7 +43,7 @@ class Stream:
 
     @property
     def metadata(self) -> Metadata:
-        """What this handle said of the stream, or will with its next message."""
+        """The metadata that this handle sent, or will send with its next message."""
         return {key: value for key, value in {**self._said, **self._unsaid}.items() if value is not None}
 
     def add(self, changes: Mapping[str, Any], *, permanent: bool) -> None:
@@ -68,13 +68,13 @@ class Stream:
         await self._say(change, self._meta(change))
 
     async def forget(self) -> None:
-        """Take back whatever was said of the stream."""
+        """Withdraw all metadata of the stream."""
         self._said.clear()
         self._unsaid.clear()
         await self._client.send(Publication(META_PREFIX + self.topic, b"", DESCRIBING_QOS, ""))
 
     def again(self) -> Publication | None:
-        """What was said, for a broker that knows nothing of it; None if that is nothing."""
+        """The metadata to send to a broker that has none of them; None if there are none."""
         return self._meta(self._said) if self._said else None
 
     async def _say(self, change: Mapping[str, Any], *messages: Publication) -> None:

@@ -17,14 +17,14 @@ class StreamSet:
     def __init__(self) -> None:
         self.streams: dict[str, Metadata] = {}
         self.known = False
-        self._parts: dict[str, Metadata] = {}  # of a set whose last part has not come
+        self._parts: dict[str, Metadata] = {}  # parts of a set whose last part has not come
 
     def begin(self) -> None:
         """The next whole set is that of another connection."""
         self._parts.clear()
 
     def take(self, payload: bytes) -> list[Change]:
-        """What a notice changes. Raises ``Malformed`` if it is none, ``FormatNewer`` if it is a newer one."""
+        """The changes of a notice. Raises ``Malformed`` if it is none, ``FormatNewer`` if it is a newer one."""
         notice = NEWS.read(payload)
         if notice.streams is not None:
             self._parts.update((stream.topic, stream.metadata) for stream in notice.streams)

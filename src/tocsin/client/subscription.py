@@ -35,7 +35,7 @@ Item = TypeVar("Item")
 
 
 class Inbox(ABC, Generic[Item]):
-    """What the subscriptions to messages and to sets of streams have in common."""
+    """The base of subscriptions to messages and to sets of streams."""
 
     def __init__(self, client: AsyncClient, filters: Sequence[TopicFilter], size: int) -> None:
         self.filters = {each.pattern: each for each in filters}
@@ -103,7 +103,9 @@ class Inbox(ABC, Generic[Item]):
             self._unsettled = None
 
     async def close(self, *, settle: bool = True) -> None:
-        """Unsubscribe. What waits is dropped, and acknowledged; so is the last one that was read, if ``settle``."""
+        """Unsubscribe. Waiting messages are dropped and acknowledged; so is the last one that was read, if
+        ``settle``.
+        """
         if self._end is None:
             if settle:
                 self.settle()
@@ -179,7 +181,7 @@ class Subscription(Inbox[Message]):
 
 
 class Streams(Inbox[Change]):
-    """The changes of a set of streams. A reader that is too far behind gets the whole set anew."""
+    """The changes of a set of streams. A reader that is too far behind gets the whole set again."""
 
     def __init__(self, client: AsyncClient, topic_filter: TopicFilter, size: int) -> None:
         super().__init__(client, [topic_filter], size)

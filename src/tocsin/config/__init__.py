@@ -1,6 +1,6 @@
 """Settings: defaults in code < ``tocsin.toml`` < environment < flags, read once into frozen values.
 
-``load`` says for each key where its value came from, and refuses every bad one in words (``SettingError``).
+``load`` says for each key where its value came from, and refuses every bad value with a reason (``SettingError``).
 Nothing here reads files, the environment or a clock: the command line hands in what it read.
 """
 

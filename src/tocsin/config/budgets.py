@@ -1,7 +1,7 @@
 """The budgets of a broker: how many bytes of its memory clients may make it hold, by what for.
 
-Each budget is one broker's. Of each, one user may have ``user_percent`` and one client ``client_percent``. What is
-counted and what happens at the limit is in ``core.budgets.budget`` and ``docs/explanation/budgets.md``.
+Each budget is one broker's. One user may have ``user_percent`` of each, and one client ``client_percent``.
+``core.budgets.budget`` and ``docs/explanation/budgets.md`` say what is counted and what happens at the limit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Budgets(Section, frozen=True, kw_only=True):
         Meta(
             ge=LEAST_BYTES,
             le=MOST_BYTES,
-            description="QoS 1 and 2 messages that wait for the store. Who is over its share is not read from.",
+            description="QoS 1 and 2 messages that wait for the store. The broker stops reading from a client over "
+            "its share.",
         ),
     ] = 64 << 20
     held_bytes: Annotated[
@@ -43,8 +44,8 @@ class Budgets(Section, frozen=True, kw_only=True):
         Meta(
             ge=LEAST_BYTES,
             le=MOST_BYTES,
-            description="Messages that wait until the network knows of their streams. Who is over its share is not "
-            "read from.",
+            description="Messages that wait until the network knows of their streams. The broker stops reading "
+            "from a client over its share.",
         ),
     ] = 32 << 20
     packets_bytes: Annotated[

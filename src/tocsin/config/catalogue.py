@@ -20,7 +20,7 @@ from tocsin.config.section import NAME
 PREFIX = "TOCSIN_"
 SECRET_KEYS = frozenset({"nats.token", "feeds.password"})  # never printed
 # Variables with our prefix that are no settings: a child's line to its parent, the server program to start, a test's
-# wish, the password of `tocsin pub` and `tocsin sub`, and for whom a criterion of the operator's is asked.
+# wish, the password of `tocsin pub` and `tocsin sub`, and the broker for which an operator's criterion is asked.
 NOT_SETTINGS = frozenset(
     {
         "TOCSIN_STATUS_FD",

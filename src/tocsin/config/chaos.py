@@ -12,7 +12,7 @@ Enabled = Literal["auto", "always", "never"]
 
 
 class Chaos(Section, frozen=True, kw_only=True):
-    """What `tocsin chaos` may ask of the processes themselves."""
+    """Faults that `tocsin chaos` may request from the processes themselves."""
 
     enabled: Annotated[
         Enabled,

@@ -10,7 +10,7 @@ from tocsin.config.section import Section
 
 
 class Coordinator(Section, frozen=True, kw_only=True):
-    """Who leads, and what is kept of streams and queries."""
+    """Leadership, and the state that is kept of streams and queries."""
 
     lease_s: Annotated[
         int,
@@ -82,7 +82,7 @@ class Coordinator(Section, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=100,
-            description="Percent of `streams_max_bytes` that one user may have: what its clients describe, and "
+            description="Percent of `streams_max_bytes` that one user may have: streams that its clients describe, and "
             "the topics on which they were the first to publish. Clients without a name are one user.",
         ),
     ] = 50

@@ -28,13 +28,13 @@ from tocsin.errors import SettingError
 DEFAULT = "default"
 FLAG = "flag"
 MASK = "***"
-# What text from the environment or a flag cannot say otherwise, with an example of each.
+# Types that text from the environment or a flag has to spell as JSON, with an example of each.
 AS_JSON = {
     "brokers": 'an array such as [{"id": "north-1", "cluster": "north", "port": 1883}]',
     "spark.conf": 'an object such as {"spark.executor.memory": "4g"}',
     "scoring.criteria": 'an array such as [{"name": "link", "command": ["/usr/local/bin/link-quality"]}]',
 }
-# Of what is a list of tables: the word for one, how many there may be, what is there if none is given.
+# Settings that are lists of tables: the word for one, the most there may be, the default.
 LISTED = {
     "brokers": ("broker", BROKERS_MAX, "the default brokers"),
     "scoring.criteria": ("criterion", CRITERIA_MAX, "none"),

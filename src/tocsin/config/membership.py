@@ -13,7 +13,7 @@ Detect = Literal["default", "aggressive"]
 
 
 class Pace(NamedTuple):
-    """What a name stands for."""
+    """The tuning that a name stands for."""
 
     heartbeat_ms: int
     phi: float

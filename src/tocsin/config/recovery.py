@@ -15,7 +15,7 @@ WEIGHT_MAX = 1_000.0
 
 
 class Recovery(Section, frozen=True, kw_only=True):
-    """Who is whose backup, and who stands in for a broker that is lost."""
+    """The choice of backups, and the takeover of a lost broker."""
 
     capacity: Annotated[
         int,
@@ -156,5 +156,5 @@ class Scoring(Section, frozen=True, kw_only=True):
         return {name: getattr(self, f"{name}_weight") for name in RESOURCES}
 
     def needs(self) -> dict[str, float]:
-        """What suffices of each resource: cores, GiB, Mbit/s, hours."""
+        """The sufficient amount of each resource: cores, GiB, Mbit/s, hours."""
         return {name: getattr(self, f"{name}_need") for name in RESOURCES}

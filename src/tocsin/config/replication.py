@@ -12,7 +12,9 @@ Mode = Literal["periodic", "threshold"]
 
 
 class Replication(Section, frozen=True, kw_only=True):
-    """When a broker's backups hear of its clients. What clients subscribe to they hear at once, in either mode."""
+    """When a broker's backups hear of its clients. Clients get messages of new subscriptions at once, in either
+    mode.
+    """
 
     mode: Annotated[
         Mode,

@@ -1,4 +1,4 @@
-"""What settings must satisfy beyond the bounds of each field: hosts, addresses, what concerns several at once."""
+"""Rules for settings beyond the bounds of each field: hosts, addresses, and rules over several fields."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _check_nats(settings: Settings, origins: Mapping[str, str]) -> None:
     for url in nats.urls:
         if (problem := _url_problem(url)) is not None:
             remedy = "Write it as nats://host:port or tls://host:port"
-            # What stands before an @ may be a secret, and is not repeated.
+            # The text before an @ may be a secret, and is not repeated.
             raise SettingError("nats.urls", url.rpartition("@")[2], origins["nats.urls"], problem, remedy)
     if any(not ("!" <= character <= "~") for character in nats.token):
         raise SettingError(

@@ -1,8 +1,8 @@
 """The settings of a network as frozen values. Each field carries its own words and bounds.
 
-A field is ``Annotated[type, Meta(description=…, ge=…, le=…)]``: the loader takes the bounds from it, ``tocsin
-config show`` and ``docs/reference/settings.md`` the description, so that none of the three can disagree. What
-concerns several fields at once is in ``config.rules``.
+A field is ``Annotated[type, Meta(description=…, ge=…, le=…)]``: the loader takes the bounds from it, ``tocsin config
+show`` and ``docs/reference/settings.md`` the description, so that none of the three can disagree. Rules over several
+fields are in ``config.rules``.
 """
 
 from __future__ import annotations
@@ -329,7 +329,7 @@ class Limits(Section, frozen=True, kw_only=True):
 
 
 class Tls(Section, frozen=True, kw_only=True):
-    """What the TLS listeners of every broker show, and what they ask of clients."""
+    """Certificates of every broker's TLS listeners, and those that they require of clients."""
 
     certificate: Annotated[
         str,
@@ -374,7 +374,7 @@ class Tls(Section, frozen=True, kw_only=True):
 
 
 class Access(Section, frozen=True, kw_only=True):
-    """Who may connect, and do what."""
+    """Who may connect, and what they may do."""
 
     users: Annotated[
         str,
@@ -409,7 +409,7 @@ class Access(Section, frozen=True, kw_only=True):
 
 
 class Messages(Section, frozen=True, kw_only=True):
-    """What the log keeps of QoS 1 and 2 messages, for clients that are away or behind."""
+    """The log's copies of QoS 1 and 2 messages, for clients that are away or behind."""
 
     keep_s: Annotated[
         int,
@@ -430,7 +430,7 @@ class Messages(Section, frozen=True, kw_only=True):
 
 
 class Log(Section, frozen=True, kw_only=True):
-    """What is logged, and how."""
+    """Level and format of the log."""
 
     level: Annotated[Level, Meta(description="Least important lines that are kept.")] = "info"
     format: Annotated[

@@ -1,4 +1,4 @@
-"""What the parts of the settings have in common."""
+"""The base of the sections of the settings."""
 
 from __future__ import annotations
 

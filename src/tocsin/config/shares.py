@@ -35,9 +35,7 @@ class Shares(Section, frozen=True, kw_only=True):
     ] = 16 << 20
     coordination_bytes: Annotated[
         int,
-        Meta(
-            ge=LEAST_BYTES, le=MOST_BYTES, description="Who leads, and what coordinators say of themselves."
-        ),
+        Meta(ge=LEAST_BYTES, le=MOST_BYTES, description="The leader's lease, and the coordinators' status."),
     ] = 64 << 20
     commands_bytes: Annotated[
         int,

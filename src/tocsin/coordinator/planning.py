@@ -1,6 +1,6 @@
 """Plans backups for the leader: asks brokers what they hold, has ``core.assignment`` choose, and writes down why.
 
-What a broker does not answer is taken from its last answer. The explanation of each choice goes into the table of the
+For a broker that does not answer, its last answer counts. The explanation of each choice goes into the table of the
 coordinators, so that ``tocsin explain backup`` needs nobody to be alive.
 """
 
@@ -59,7 +59,7 @@ class Shown(msgspec.Struct, frozen=True):
     machine: dict[
         str, tuple[float, float]
     ] = {}  # what the score of its resources is made of: value and weight
-    problems: tuple[str, ...] = ()  # what of that is not known, in words
+    problems: tuple[str, ...] = ()  # descriptions of the unknown parts
     delay_us: int | None = None  # of a round trip, as it was measured; None: nobody has
 
 
@@ -173,7 +173,7 @@ class Decision(NamedTuple):
     distances: Distances
 
     def explained(self, broker: str, at_s: float) -> Explanation:
-        """Why a broker has its backups. Of all brokers that takes longer than the plan itself."""
+        """Why a broker has its backups. For all brokers that takes longer than the plan itself."""
         return _explained(self, broker, at_s)
 
 

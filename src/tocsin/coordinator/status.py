@@ -34,7 +34,7 @@ class Cut(msgspec.Struct, frozen=True):
 
     broker: str  # which would send
     peer: str
-    via: tuple[str, ...]  # over whom it sends instead, in order; none: there is no way
+    via: tuple[str, ...]  # the relays over which it sends instead, in order; none: there is no detour
 
 
 class Gone(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Gone(msgspec.Struct, frozen=True):
 
     broker: str
     cluster: str
-    by: str | None  # who stands in for it; None: nobody could
+    by: str | None  # the broker that stands in for it; None: nobody could
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class Status(msgspec.Struct, frozen=True):
     pid: int
     cut: tuple[Cut, ...] = ()  # links between brokers that are cut
     shunned: tuple[str, ...] = ()  # routing brokers that other clusters do not reach
-    gone: tuple[Gone, ...] = ()  # brokers that are not heard, and who stands in for them
+    gone: tuple[Gone, ...] = ()  # brokers that are not heard, and their stand-ins
     level: int = 0  # of the protocol, that the network works at
     problem: str = ""  # why it cannot follow the network
 
@@ -100,7 +100,7 @@ async def tell(table: Table, status: Status) -> None:
 
 
 async def read_all(table: Table) -> list[Status]:
-    """Those that have written lately, in order of their ids."""
+    """Coordinators that have written lately, in order of their ids."""
     found: list[Status] = []
     for key in await table.keys(PREFIX):
         cell = await table.get(key)

@@ -17,7 +17,7 @@ revision of the past. (Where a write expected no cell, and there is none again, 
 Reads are fresh, because they decide: an older cell would look like somebody else's.
 
 An owner that **learns** (a shared group) reads after every failure, too: what the cell says is all that counts for it,
-and ``missing`` and ``overtaken`` are news like others. For one that does not (a session has one owner, whose bytes are
+and ``missing`` and ``overtaken`` are news like others. For other owners (a session has one owner, whose bytes are
 nobody else's) ``overtaken`` is the end, and a **missing** cell has expired: the write is kept, and ``anew`` writes it
 where none is.
 
@@ -38,7 +38,7 @@ Kind = Literal["ignored", "under way", "read", "written", "removed", "missing", 
 
 
 class CellRules(msgspec.Struct, frozen=True):
-    """What the cells of one owner have in common. Requests without a name have that of the key."""
+    """The properties that the cells of one owner share. Requests without a name have that of the key."""
 
     table: str
     words: str  # for the log, when a request fails
@@ -52,7 +52,7 @@ class CellRules(msgspec.Struct, frozen=True):
 
 
 class Step(NamedTuple):
-    """What an answer has decided, the cell as it is now if that is known, and what to do."""
+    """The decision that an answer brings, the current cell if it is known, and the effects."""
 
     kind: Kind
     cell: Cell | None = None
@@ -99,7 +99,7 @@ class CellWriter:
         return self._ask("read")
 
     def again(self) -> Effect | None:
-        """What failed, once more; of a write that may have happened, first what has become of it."""
+        """Repeat a failed request; after a write that may have happened, first read the outcome."""
         if not self.asked:
             return None
         if self._rules.learns or self.asked == "read" or (self.unsure and self._writing == "put"):
@@ -108,7 +108,7 @@ class CellWriter:
 
     def anew(self) -> Effect:
         """Write what was to be written where there is no cell."""
-        assert self._writing == "put" and not self.asked, "only what is missing is written anew"
+        assert self._writing == "put" and not self.asked, "only a missing cell is rewritten"
         self.revision = 0
         return self._ask("put")
 
@@ -153,7 +153,7 @@ class CellWriter:
         if not self._writing:
             return self._decided("read", cell)
         if self.revision == (0 if cell is None else cell.revision):
-            # No try has taken effect, though one still may: this one comes first, or conflicts.
+            # No try has taken effect, though one still may: this try comes first, or conflicts.
             return Step("under way", None, (self._ask(self._writing),))
         if cell is None:
             return self._missing() if self._writing == "put" else self._decided("removed", None)

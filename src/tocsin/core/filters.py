@@ -1,4 +1,4 @@
-"""What a client can subscribe to: the text of a subscription, read once.
+"""The kinds of filters: the text of a subscription, read once.
 
 | type | as a client writes it | what the client gets |
 | --- | --- | --- |
@@ -8,7 +8,7 @@
 | ``ListingFilter`` | ``$streams/predicate`` | the set of these streams, and each change of it |
 | ``ChannelFilter`` | ``$channel/Name/values`` | the results of a channel |
 
-``read_filter`` reads what a client sends and refuses what is wrong with it. ``stored_filter`` reads what a broker has
+``read_filter`` reads a client's text and refuses a wrong one with a reason. ``stored_filter`` reads what a broker has
 stored: the text was accepted once, perhaps by another version, so it never fails. ``filter_type`` tells the type alone,
 for those who keep names (the formats in the store, the copies at backups) and need no more than that.
 
@@ -46,7 +46,7 @@ class TopicFilter(msgspec.Struct, frozen=True):
 
     @property
     def pattern(self) -> str:
-        """What topics are matched with."""
+        """The topic filter to match with."""
         return self.name
 
 

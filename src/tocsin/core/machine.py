@@ -54,7 +54,7 @@ class IllegalEvent(TocsinError):
 
 
 class Machine(Protocol):
-    """What a shell can run."""
+    """A machine, as a shell runs it."""
 
     def handle(self, event: Event, now_us: int) -> list[Effect]: ...
 
@@ -165,7 +165,7 @@ class ReadLog(Effect, frozen=True, kw_only=True):
 
 
 class FollowLog(Effect, frozen=True, kw_only=True):
-    """Follow a log from a position → ``Followed`` for each entry, until the machine stops or follows it anew."""
+    """Follow a log from a position → ``Followed`` for each entry, until the machine stops or follows it again."""
 
     log: str
     subject: str
@@ -218,7 +218,7 @@ class WatchTable(Effect, frozen=True, kw_only=True):
 
 
 class Say(Effect, frozen=True, kw_only=True):
-    """A line for the log: what happened, in words, and the facts that go with it."""
+    """A line for the log: a sentence, and its facts."""
 
     text: str
     level: str = "info"

@@ -14,7 +14,7 @@ from tocsin.model.catalogue import Dataset, Feed
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What an agent is given: its feed, the way out, what to count, and the dataset as it is now, if there is one."""
+    """The inputs of an agent: its feed, its writer, its counters, and the current dataset, if there is one."""
 
     feed: Feed
     outlet: FeedWriter
@@ -23,14 +23,14 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Agent(Protocol):
-    """Reads one feed's source. It is made anew after each failure."""
+    """Reads one feed's source. It is created again after each failure."""
 
     async def run(self) -> None:
         """Until cancelled; raises whatever goes wrong."""
         ...
 
     async def lag(self) -> int:
-        """What the source has that is not in the log of feeds yet, at most; -1 if that is not known."""
+        """Records of the source that are not in the log of feeds yet, at most; -1 if unknown."""
         ...
 
 

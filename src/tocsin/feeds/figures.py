@@ -15,7 +15,7 @@ from tocsin.model.catalogue import (
 
 
 class Figures(msgspec.Struct):
-    """What is counted of one feed, since the feeder started."""
+    """The counters of one feed, since the feeder started."""
 
     records: int = 0  # appended to the log of feeds
     bytes: int = 0
@@ -36,7 +36,7 @@ class Figures(msgspec.Struct):
 
 
 class FeedStatus(msgspec.Struct, frozen=True):
-    """One feed, as whoever asks is told."""
+    """One feed, as the feeder's status shows it."""
 
     name: str
     source: str

@@ -1,6 +1,6 @@
 """Fills the columns of a record that come from its message.
 
-The record is the message's payload. If the dataset has columns of these names and types, and a record says nothing of
+The record is the message's payload. If the dataset has columns of these names and types, and a record has no value of
 its own there, they are filled:
 
     topic     STRING                      the message's topic

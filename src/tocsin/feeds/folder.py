@@ -60,7 +60,7 @@ class Seen(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> tuple[int, str]:
-        """What changed first is taken first."""
+        """The files that changed first are taken first."""
         return self.sight[1], self.name
 
 
@@ -72,7 +72,7 @@ class Watch:
         self._since: dict[str, tuple[Sight, float]] = {}
 
     def look(self, files: list[Seen], now: float) -> list[Seen]:
-        """What is there now; the files to take, the oldest first."""
+        """Look at the folder; return the files to take, the oldest first."""
         since: dict[str, tuple[Sight, float]] = {}
         ready: list[Seen] = []
         for each in files:
@@ -116,7 +116,7 @@ class FolderAgent:
             await asyncio.sleep(self._poll_s)
 
     async def _call(self, work: Callable[..., T], *arguments: Any) -> T:
-        """In a thread: disks are slow. What the system says is the source's failure."""
+        """In a thread: disks are slow. An error of the system is the source's failure."""
         try:
             return await asyncio.to_thread(work, *arguments)
         except OSError as error:

@@ -2,8 +2,8 @@
 
 Everything has a bound: the head of a request, its body, the time for both, connections, those of one address, and the
 bytes of all bodies that are held at once, by what has *come* of them. A body for which there is no room is told to come
-again (503, Retry-After). When there are too many connections, the one goes that has been silent for longest; one that
-is being answered stays.
+again (503, Retry-After). When there are too many connections, the server closes the longest silent one; a connection
+that is being answered stays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ADDRESS_IN_USE: Final = 98
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """The head of a request, and from whom."""
+    """The head of a request, and its peer."""
 
     method: str
     target: str
@@ -45,7 +45,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What to say."""
+    """The answer to a request."""
 
     status: int
     body: dict[str, object]
@@ -176,7 +176,7 @@ class _NoRoom(Exception):
 
 
 def _source(writer: asyncio.StreamWriter) -> str:
-    """What connections from the peer's address are counted under; empty: they are not."""
+    """The key under which connections from the peer's address are counted; empty: they are not."""
     peer = writer.get_extra_info("peername")
     address = peer[0] if isinstance(peer, tuple) else ""
     return "" if not address or is_loopback(address) else source_of(address)

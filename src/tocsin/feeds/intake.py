@@ -69,7 +69,7 @@ def packed(records: list[bytes]) -> list[Pack]:
 
 
 def request_id(user: str, key: bytes, body: bytes) -> str:
-    """What the ids of a request's records begin with."""
+    """The prefix of the ids of a request's records."""
     found = blake2b(digest_size=ID_BYTES)
     for part in (user.encode(), key, body):
         found.update(len(part).to_bytes(8, "big"))

@@ -30,7 +30,7 @@ PARTITIONS_MAX: Final = 10_000
 
 
 def make_clients(servers: str) -> tuple[Any, Any]:
-    """A consumer that is assigned by hand, and who knows the topics, which a consumer does only of its own.
+    """A consumer that is assigned by hand, and a client that knows all topics: a consumer knows only its own.
 
     ``SourceUnusable`` if the extra is not installed.
     """

@@ -3,11 +3,11 @@
 The log remembers the ids of records for minutes. A sender that got no answer may come back later than that, and to
 another feeder. So requests that were taken are written down, in a ring of **pages** of the feeder's table. A page is
 written some time after its requests were taken; until then the log has their records, and is not trimmed behind the
-position that ``settle`` names. Whoever starts reads the pages, then the log from that position on, and knows every
+position that ``settle`` names. A starting feeder reads the pages, then the log from that position on, and knows every
 request that a page would have had.
 
-A request is **tried** from before its append until it is known to be taken. One that was tried and got no answer from
-the store stays so; whoever looks behind its position finds it, or may try again.
+A request is **tried** from before its append until it is known to be taken. A request without an answer from the store
+stays undecided; a look behind its position finds it, or allows another try.
 
 Invariants: a page is never larger than ``page_keys``. The newest ``(pages - 1) x page_keys`` requests are known.
 A request whose records are in the log is in a page, or tried, or behind the position that ``settle`` named last.
@@ -39,7 +39,7 @@ PAGE: Final = Packed("requests that a feed took", msgspec.msgpack.Decoder(Reques
 
 
 def name_of(request: str) -> bytes:
-    """What a page has of a request."""
+    """A request as a page has it."""
     return blake2b(request.encode(), digest_size=NAME_BYTES).digest()
 
 
@@ -84,7 +84,7 @@ class Keys:
             del self._tried[next(iter(self._tried))]
 
     def refused(self, request: str) -> None:
-        """The log has not taken it, and will not."""
+        """The log did not take it, and will not."""
         self._tried.pop(name_of(request), None)
 
     def took(self, request: str) -> None:

@@ -27,7 +27,7 @@ from tocsin.model.catalogue import Feed, StreamSource, TopicSource
 from tocsin.model.stream import Metadata
 from tocsin.runtime.security.tls import client_context
 
-CONNECT_S: Final = 10.0  # for a broker to answer; then that is said
+CONNECT_S: Final = 10.0  # for a broker to answer; then the feed reports it
 
 
 class Heard(msgspec.Struct, frozen=True):

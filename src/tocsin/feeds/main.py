@@ -1,8 +1,8 @@
 """The feeder process: an agent for each feed that is defined, the HTTP door, and how they are.
 
-Definitions are watched. A feed that is new gets an agent, one that is gone loses it and its cell, one that was dropped
-and made anew begins anew. An agent that fails is made again after a while (``feeds.retrying``), shows its error, and
-concerns no other.
+Definitions are watched. A new feed gets an agent, a dropped feed loses its agent and its cell, and a feed that was
+dropped and created again starts from the beginning. An agent that fails is made again after a while
+(``feeds.retrying``), shows its error, and concerns no other.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class Feeder:
             if name in self.running:
                 continue
             if len(self.running) >= FEEDS_MAX:
-                self._log.error("too many feeds; this one is not run", feed=feed.name, most=FEEDS_MAX)
+                self._log.error("too many feeds; this feed is not run", feed=feed.name, most=FEEDS_MAX)
                 continue
             self.running[name] = self._start(feed)
             self._log.info("a feed began", feed=feed.name, source=source_words(feed))

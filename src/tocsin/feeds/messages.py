@@ -8,7 +8,7 @@ them. (The expiry of a message is for subscribers; a feed takes it whenever it c
 
 Messages that were published at QoS 0 are in no log. They are heard by a subscription (``feeds.live``), best effort.
 
-What comes while an append is under way is the next append.
+Messages that come during an append are the next append.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class MessageAgent:
         self._log = log
         self._ear = ear
         self._resolver = Resolver(log, network)
-        self._judges = isinstance(source, StreamSource)  # by what was said of a message's stream
+        self._judges = isinstance(source, StreamSource)  # by the metadata of a message's stream
         self._matches: Callable[[Publication], bool] = lambda publication: True
         if isinstance(source, StreamSource):
             query = parse(source.query)
@@ -189,7 +189,7 @@ class MessageAgent:
             await outlet.settle()
 
     async def _rest(self) -> None:
-        """Until there is something to do; meanwhile write down how far we are."""
+        """Wait until there is something to do, and write down how far we are."""
         wait_s = SETTLE_S
         while True:
             self._filled.clear()

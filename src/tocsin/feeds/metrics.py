@@ -1,7 +1,7 @@
 """The feeder's figures for Prometheus: its status as text.
 
-What the pipeline says of feeds (``tocsin_feed_…``) is about records that it took out of the log; this is about records
-on their way there.
+The pipeline's metrics of feeds (``tocsin_feed_…``) count records that it took out of the log; these count records on
+their way there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FEEDER: Final = (
 FEED: Final = (
     Metric("records_total", "counter", "Records appended to the log of feeds.", lambda row: row.records),
     Metric("bytes_total", "counter", "Bytes of these.", lambda row: row.bytes),
-    Metric("live_total", "counter", "Of the records, those of QoS 0 messages.", lambda row: row.live),
+    Metric("live_total", "counter", "Records of QoS 0 messages.", lambda row: row.live),
     Metric("dropped_total", "counter", "QoS 0 messages that found no room.", lambda row: row.dropped),
     Metric(
         "missed_total",
@@ -36,7 +36,12 @@ FEED: Final = (
     ),
     Metric("files_total", "counter", "Files that were read to their ends.", lambda row: row.files),
     Metric("failed_files_total", "counter", "Files that could not be.", lambda row: row.failed_files),
-    Metric("lag", "gauge", "What the source has and we have not, at most; -1: unknown.", lambda row: row.lag),
+    Metric(
+        "lag",
+        "gauge",
+        "Records that the source has and the log lacks, at most; -1: unknown.",
+        lambda row: row.lag,
+    ),
     Metric("failures", "gauge", "Failures in a row.", lambda row: row.failures),
     Metric(
         "running",

@@ -52,10 +52,10 @@ class FeedWriter:
         if cell is not None:
             try:
                 known = decode_cell(cell.value)
-            except (
-                Malformed
-            ) as error:  # damaged; one that is newer than we are is left alone (``FormatNewer``)
-                self._logger.error("a feed begins anew", feed=self.feed.name, problem=str(error))
+            except Malformed as error:  # damaged; a cell of a newer release is left alone (``FormatNewer``)
+                self._logger.error(
+                    "the feed starts from the beginning", feed=self.feed.name, problem=str(error)
+                )
         if known is None or known.version != self.feed.version:
             await self._write(FeedCell(self.feed.version, await beginning()))
         else:

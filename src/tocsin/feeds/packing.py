@@ -68,5 +68,7 @@ def is_object(record: bytes) -> bool:
 
 
 def cut(record: bytes) -> bytes:
-    """What the log takes of a record: one that is too large loses its end, so that it fits no dataset but is seen."""
+    """The part of a record that the log takes: an oversized record loses its end, so that it fits no dataset but is
+    seen.
+    """
     return record[:RECORD_MAX_BYTES]

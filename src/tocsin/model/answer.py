@@ -1,4 +1,4 @@
-"""What the pipeline answers to SQL, on both sides of the bus: structs that are JSON there."""
+"""The pipeline's answers to SQL, on both sides of the bus: structs that are JSON there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Heading(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What became of one statement: a table, or words."""
+    """The outcome of one statement: a table, or text."""
 
     statement: str
     columns: tuple[Heading, ...] = ()

@@ -1,8 +1,8 @@
-"""What the pipeline knows by name: datasets, the feeds that fill them, and channels over them.
+"""The pipeline's named objects: datasets, the feeds that fill them, and channels over them.
 
 Definitions are cells of one table (``CATALOGUE``), a key each (``key_of``), as JSON. The pipeline writes them; brokers
 watch the channels, so that a subscription is checked where it is made. ``version`` grows with every change of a
-definition; a name that is dropped and made anew goes on counting.
+definition; a name that is dropped and created again goes on counting.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TEXT_MAX_BYTES: Final = 65_536  # of one statement
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)
 
-# Of parameters. What a dataset's column may be is Spark's: STRING, BIGINT, ARRAY<DOUBLE>, STRUCT<…>, …
+# Types of parameters. Spark defines those of a dataset's columns: STRING, BIGINT, ARRAY<DOUBLE>, STRUCT<…>, …
 ParameterType = Literal["STRING", "BIGINT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP"]
 
 
@@ -82,7 +82,7 @@ FeedSource = StreamSource | TopicSource | HttpSource | FolderSource | KafkaSourc
 
 
 class Feed(msgspec.Struct, frozen=True, tag_field="kind", tag="feed"):
-    """What fills a dataset."""
+    """A feed, which fills a dataset."""
 
     name: str
     dataset: str

@@ -48,7 +48,7 @@ class ChannelNames(msgspec.Struct, frozen=True):
         return f"{self.network}.{NOTICES}"
 
     def feed_subject(self, feed: str) -> str:
-        """Of one feed's records; in lower case, as names differ in more than the case of their letters."""
+        """The subject of one feed's records; in lower case, as names are case-insensitive."""
         return f"{self.network}.feeds.{feed.lower()}"
 
     def sql(self, user: str) -> str:

@@ -3,7 +3,7 @@
 An agent reads its source, appends records to the log of feeds, and must not append any of them again after it was
 killed in between, however long it was away. The log remembers the ids of records for minutes only. So each append is
 **intended** first: the cell says how far the feed will be, the id of the append's last record, and where the log ended
-before it. Appends are atomic: whoever finds an intent looks for that one id behind that position, and knows.
+before it. Appends are atomic: a feeder that finds an intent looks for its id behind that position, and knows.
 
     marks ──intend──► marks + intent ──append──► the same ──settle──► marks (those of the intent)
 

@@ -1,4 +1,4 @@
-"""What machines say to each other, and who they are."""
+"""Messages between machines, and their addresses."""
 
 from __future__ import annotations
 

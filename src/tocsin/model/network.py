@@ -8,7 +8,7 @@ import msgspec
 
 
 class Role(StrEnum):
-    """What a broker is for."""
+    """The role of a broker."""
 
     EDGE = "edge"  # serves the clients of its cluster
     ROUTING = "routing"  # carries traffic into its cluster; at most one on any path

@@ -1,8 +1,7 @@
 """Priority: how urgent a message is, or a result of a channel: 0 … 9. From CRITICAL on it is critical, and overtakes.
 
-A publisher says it of a message as the MQTT 5 user property ``priority``: a digit, or the word ``critical`` for 9.
-The first property of that name counts. Whatever else it says is a word of the publisher's own: it is passed on, and
-means nothing here.
+A publisher says it of a message as the MQTT 5 user property ``priority``: a digit, or the word ``critical`` for 9. The
+first property of that name counts. Any other value is the publisher's own: it is passed on, and means nothing here.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Properties = Iterable[tuple[str, str]]
 
 
 def priority_of(properties: Properties) -> int:
-    """What user properties say; 0 if nothing."""
+    """The priority in user properties; 0 if there is none."""
     for name, value in properties:
         if name == PROPERTY:
             return _read(value)

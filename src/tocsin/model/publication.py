@@ -1,8 +1,8 @@
-"""A message as the log and the retained table keep it: what was published, by whom, and nothing of how it travels.
+"""A message as the log and the retained table keep it: its content and its publisher, and nothing of how it travels.
 
-It carries what was said of its stream when it was published, so that whoever reads it later can tell which queries it
-was for: itself, if that is short (``keys``), else by reference (``said``). The reference is a hash of the metadata, and
-names a record of the same log that has them (``model.said``).
+It carries its stream's metadata of that moment, so that a later reader can tell which queries it was for: in itself, if
+they are short (``keys``), else by reference (``said``). The reference is a hash of the metadata, and names a record of
+the same log that has them (``model.said``).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
         cluster: str = "",
         keys: dict[str, Value] | None = None,
     ) -> Publication:
-        """What a packet says; ``topic`` is given, because a packet may name it by an alias."""
+        """The message of a packet; ``topic`` is given, because a packet may name it by an alias."""
         return cls(
             topic,
             packet.payload,
@@ -71,7 +71,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def metadata(self) -> Metadata:
-        """Of its stream, when it was published. A reference must be resolved before it is asked."""
+        """The stream's metadata when it was published. A reference must be resolved before it is asked."""
         origin = {"topic": self.topic, "client": self.client, "broker": self.broker, "cluster": self.cluster}
         return {**(self.keys or {}), **{key: value for key, value in origin.items() if value}}
 

@@ -1,4 +1,4 @@
-"""What the pipeline and the feeder are asked on the bus, and what they answer: JSON objects, each with its version.
+"""Questions to the pipeline and the feeder on the bus, and their answers: JSON objects, each with its version.
 
     subject                    question             answer
     N.pipeline.sql.USER        ``AskedScript``      ``model.answer.Reply``
@@ -7,7 +7,7 @@
     N.pipeline.status          nothing              the pipeline's status
     N.feeder.status            nothing              the feeder's status
 
-A question without a version is read as version 1: whoever asks by hand need not say one. A newer question is answered
+A question without a version is read as version 1: a question by hand need not state one. A newer question is answered
 with words, and nothing is done.
 """
 

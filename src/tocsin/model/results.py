@@ -1,9 +1,9 @@
-"""What pipeline and brokers tell each other of channels: backend subscriptions one way, notices of results the other.
+"""Messages between pipeline and brokers about channels: backend subscriptions one way, notices of results the other.
 
 A **backend subscription** ``k`` is a channel with values for its parameters. A broker holds it once, however many of
 its clients asked: one cell of the table ``SUBSCRIPTIONS`` for each (k, broker), written before the first one's SUBACK.
-A broker that backs another has **standby** cells for what that one's clients asked: they bring rows only while nobody
-holds k in earnest.
+A broker that backs another has **standby** cells for the other's clients: they bring rows only while there is no active
+cell for k.
 
 A **tick** of the pipeline executes all channels that are due, and commits their results to the results dataset at once:
 for each broker the rows of the subscriptions that it holds, in files of its own. Then it appends one **notice** to the
@@ -34,7 +34,7 @@ Value = str | int | float | bool
 
 
 class BackendSubscription(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The cell of (k, broker): in earnest, or as a standby. One of each may be there."""
+    """The cell of (k, broker): active, or a standby. One of each may be there."""
 
     channel: str
     values: tuple[
@@ -53,7 +53,7 @@ class BackendSubscription(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def k_of(channel: str, values: tuple[Value, ...]) -> str:
-    """The id of a backend subscription: the same for the same channel and values, whoever asks."""
+    """The id of a backend subscription: the same for the same channel and values at every broker."""
     canonical = msgspec.json.encode([channel.lower(), *values])
     return hashlib.blake2b(canonical, digest_size=12).hexdigest()
 

@@ -1,8 +1,8 @@
-"""What was said of a stream, by reference: the metadata as bytes, and the hash that stands for them.
+"""A stream's metadata by reference: the metadata as bytes, and the hash that stands for them.
 
 A message above QoS 0 needs the metadata that its stream had when it was published. They are the same for many messages,
 and may be larger than the message. So they are a record of their own in the message log, and messages name its hash.
-A hash means the same metadata for ever: whoever has resolved it once need not ask again.
+A hash means the same metadata for ever: a reader that has resolved it once need not ask again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tocsin.model.versions import Packed
 REFERENCE_BYTES: Final = 16  # nobody finds two metadata with one hash
 INLINE_MAX_BYTES: Final = 64  # what is shorter is in the message itself: a reference would save nothing
 
-# The same metadata are the same bytes, whoever said them.
+# The same metadata are the same bytes, from any publisher.
 SAID: Final = Packed("metadata of a stream", msgspec.msgpack.Decoder(dict[str, Value]), ordered=True)
 
 

@@ -1,4 +1,4 @@
-"""Streams: what a topic is said to be, in keys and values."""
+"""Streams: the metadata of a topic, in keys and values."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _NUMBER_BYTES: Final = 8
 
 
 def size_of(said: Diff) -> int:
-    """What metadata, or a change of them, count as: keys and texts in bytes of UTF-8, eight for any other value, and
-    four for each key. All replicas of the coordinator judge by it, so that it may never count otherwise."""
+    """The size of metadata, or of a change of them: keys and texts in bytes of UTF-8, eight for any other value, and
+    four for each key. All replicas of the coordinator judge by it, so that it may never count otherwise.
+    """
     size = _KEY_OVERHEAD_BYTES * len(said)
     for key, value in said.items():
         size += len(key) if key.isascii() else len(key.encode())
@@ -36,12 +37,12 @@ def size_of(said: Diff) -> int:
 
 
 def size_problem(size: int, most: int) -> str:
-    """Why metadata are too large, in words for who sent them."""
-    return f"what is said of one stream would be {size} bytes; at most {most} are kept"
+    """Why metadata are too large, as text for their sender."""
+    return f"the metadata of one stream would be {size} bytes; at most {most} are kept"
 
 
 def diff_problem(diff: Diff) -> str | None:
-    """What is wrong with a change of metadata, in words for who sent it; None if nothing is."""
+    """The problem of a change of metadata, as text for its sender; None if there is none."""
     if len(diff) > KEYS_MAX:
         return f"{len(diff)} keys in one change are over {KEYS_MAX}"
     for key, value in diff.items():

@@ -1,4 +1,4 @@
-"""What brokers tell subscribers of ``$streams/<predicate>``, as JSON with its version.
+"""Messages to subscribers of ``$streams/<predicate>``, as JSON with its version.
 
 {"v": 1, "streams": [{"topic": …, "metadata": {…}}, …], "more": true}     the whole set, in parts but for the last
 {"v": 1, "joined": {"topic": …, "metadata": {…}}}      and so ``changed`` and ``left``
@@ -22,7 +22,7 @@ class StreamNotice(msgspec.Struct):
 
 
 class StreamNews(msgspec.Struct):
-    """What a broker tells of a set of streams."""
+    """A broker's message about a set of streams."""
 
     streams: list[StreamNotice] | None = None
     more: bool = False

@@ -1,8 +1,8 @@
 """MQTT topics as subjects and keys of the store, and filters as subject patterns.
 
-Levels become tokens. What a token cannot hold is written as ``=`` and two hexadecimal digits for each byte of its
-UTF-8; an empty level is ``=`` alone. Different topics get different subjects, and a filter's patterns match exactly
-the subjects of the topics that it matches (``a/#`` matches ``a`` as well, hence two of them). The same text
+Levels become tokens. Characters that a token cannot hold are written as ``=`` and two hexadecimal digits for each byte
+of their UTF-8; an empty level is ``=`` alone. Different topics get different subjects, and a filter's patterns match
+exactly the subjects of the topics that it matches (``a/#`` matches ``a`` as well, hence two of them). The same text
 serves as a key of a table.
 
 The log has **metadata** of streams as well, to which messages refer, under subjects that no pattern of messages
@@ -81,7 +81,7 @@ def is_critical(subject: str) -> bool:
 
 
 def kind_of(critical: bool | None) -> str:
-    """What ``patterns_of`` and ``all_of`` want for critical messages, for the others, or (None) for both."""
+    """The patterns for critical messages, for the others, or (None) for both."""
     return EITHER if critical is None else CRITICAL_MESSAGES if critical else MESSAGES
 
 
@@ -91,7 +91,7 @@ def all_of(network: str, kind: str = EITHER) -> str:
 
 
 def messages_log(network: str, keep_s: float | None, keep_bytes: int | None) -> LogSpec:
-    """The network's message log, with what it keeps; whoever opens it says the same."""
+    """The network's message log and its retention; every process opens it with the same."""
     subjects = (all_of(network, MESSAGES), all_of(network, CRITICAL_MESSAGES), f"{network}{_SAID}.>")
     return LogSpec(f"{network}-messages", subjects, max_age_s=keep_s, max_bytes=keep_bytes)
 

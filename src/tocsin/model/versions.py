@@ -11,8 +11,8 @@ Stored values of release 0.1.0 say no version, and are read as version 0. Messag
 map (from 0x80 on), and text with a character that can be printed (from 0x20 on): neither looks like a version. Bytes
 that are somebody else's may begin with anything: theirs is two bytes, 0 and the version.
 
-A value of a newer version is ``FormatNewer``: whoever meets it leaves it where it is, says so, and does not go on as if
-it were not there. ``Malformed`` is a value that no version explains.
+A value of a newer version is ``FormatNewer``: a reader leaves it where it is, reports it, and does not go on as if it
+were not there. ``Malformed`` is a value that no version explains.
 
 The **level** is what the processes of a network agree to speak. Each process says which levels it speaks (``SPEAKS``)
 when it joins; the coordinators keep the highest that every one speaks, and tell it to brokers. To change a layout:
@@ -57,11 +57,11 @@ class Levels(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 LEVEL_0_1_0: Final = Levels()  # what a process of release 0.1.0 speaks, which says nothing
-SPEAKS: Levels = Levels(1, 1)  # what this one speaks
+SPEAKS: Levels = Levels(1, 1)  # the levels of this release
 
 
 def speaks() -> Levels:
-    """What this process speaks."""
+    """The levels that this process speaks."""
     return SPEAKS
 
 

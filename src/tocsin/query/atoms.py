@@ -1,8 +1,8 @@
 """Atoms: what must hold when a query does, and what can change it; all that an index knows of an expression.
 
 ``cover_of`` gives a **cover**: a formula of atoms that is true whenever the expression is. It may be true more often,
-and None says that nothing is known. An **atom** is about one key: ``Tokens`` (its value has one of these) or
-``Range`` (its value is a number between these ends). What fails when a key is missing says at least that the key is
+and None says that nothing is known. An **atom** is about one key: ``Tokens`` (its value has one of these) or ``Range``
+(its value is a number between these ends). A condition that fails without its key implies at least that the key is
 there, and so does its ``NOT``.
 
 ``watches_of`` gives, for each key, all that a change of its value can do: a query's outcome stays as it is while no
@@ -96,7 +96,7 @@ _ANCHORED: Final = re.compile(r"\^((?:[\w /:,;=@~-]|\\[./+-])+)(.?)", re.ASCII |
 
 
 def cover_of(expression: Expression) -> Cover | None:
-    """What holds when the expression is true."""
+    """The conditions that hold when the expression is true."""
     cover = _COVERS.get(expression.__class__)
     return _presence(expression) if cover is None else cover(expression)
 

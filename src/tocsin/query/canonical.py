@@ -13,9 +13,9 @@ Two promises, of which the second allows more:
   inwards nothing above can tell them apart. So ``x IN ('a')`` is ``x = 'a'``, ``x = 'a' OR x = 'b'`` is
   ``x IN ('a', 'b')``, and ``a AND NOT a`` is ``FALSE``, although the two sides fail for different metadata.
 
-What looks equal and is not, because a cast is involved, stays apart: ``5 = x`` (as the type of x) and ``x = 5`` (as a
-number), ``x NOT IN ('a')`` (fails if x is a number) and ``x != 'a'``. It finds what the rules below find, not every
-equality of logic. The text is printed and sorted a few times for each level of nesting, and never once a path.
+Expressions that look equal and are not, because a cast is involved, stay apart: ``5 = x`` (as the type of x) and ``x =
+5`` (as a number), ``x NOT IN ('a')`` (fails if x is a number) and ``x != 'a'``. It finds what the rules below find, not
+every equality of logic. The text is printed and sorted a few times for each level of nesting, and never once a path.
 """
 
 from __future__ import annotations

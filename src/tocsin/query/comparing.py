@@ -144,7 +144,7 @@ def key_one_of(name: str, options: Sequence[Value]) -> Truth:
 
 
 def _cast_all(options: Iterable[Outcome]) -> tuple[frozenset[Value], bool | Failure]:
-    """What could be cast, and what it means not to be among it."""
+    """The values that can be cast, and the meaning of the others."""
     outcomes = tuple(options)
     values = frozenset(outcome for outcome in outcomes if not isinstance(outcome, Failure))
     return values, Failure.CAST if Failure.CAST in outcomes else False

@@ -1,6 +1,6 @@
 """The functions of queries: those of CloudEvents SQL, and ``FLOAT``.
 
-Arguments are cast to the types that a function wants; one that fails makes the call fail. Lower and upper case are
+Arguments are cast to the types that a function wants; a failed cast makes the call fail. Lower and upper case are
 Unicode's. A function that cannot do what it is asked gives ``Failure.FUNCTION`` or ``Failure.MATH``; ``fallback`` is
 then the value that CloudEvents SQL wants beside the error.
 """
@@ -47,7 +47,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.casts) - self.optional <= count <= most
 
     def arity(self) -> str:
-        """How many arguments it takes, in words."""
+        """How many arguments it takes, as text."""
         least, most = len(self.casts) - self.optional, len(self.casts)
         if self.rest:
             return f"at least {least}" if least else "any number of"

@@ -2,9 +2,9 @@
 
 ``QueryIndex`` holds queries under ids. ``matching`` says which ones are true of some metadata, ``change`` which ones
 become true or cease to be when metadata changes. Both narrow the queries down by a tree (``index_tree``) and then ask
-each one that is left: the tree may give too many, but must leave none out. Neither keeps anything about streams:
-whoever does holds the ids that are true of each stream, adds ``entered``, takes away ``left``, and finds those that
-stayed true and mention a changed key by ``touched``.
+each one that is left: the tree may give too many, but must leave none out. Neither keeps anything about streams: the
+caller holds the ids that are true of each stream, adds ``entered``, takes away ``left``, and finds those that stayed
+true and mention a changed key by ``touched``.
 
 Answers are in the order of the ids, which therefore have one, so that they do not depend on the history of the index.
 """
@@ -24,7 +24,7 @@ from tocsin.query.values import Metadata
 
 
 class Ordered(Hashable, Protocol):
-    """What an id must be."""
+    """The type of an id."""
 
     def __lt__(self, other: Any, /) -> bool: ...
 
@@ -33,7 +33,7 @@ Id = TypeVar("Id", bound=Ordered)
 
 
 class Change(msgspec.Struct, Generic[Id], frozen=True):
-    """What a change of metadata did, each in the order of the ids."""
+    """The effects of a change of metadata, each in the order of the ids."""
 
     entered: list[Id]  # false before, true now
     left: list[Id]  # true before, false now

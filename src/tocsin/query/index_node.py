@@ -31,7 +31,7 @@ class Entry(Generic[Id]):
 
 
 class Inner(Generic[Id]):
-    """What a divided node has."""
+    """The children of a divided node."""
 
     __slots__ = ("children", "homed", "lengths", "mentions", "ranges", "rest", "watches")
 

@@ -1,7 +1,7 @@
 """Intervals of numbers: which of them hold a value, and which hold only one of two values.
 
 An interval tree whose shape is given by the numbers themselves, so that nothing is ever balanced. The bits of a
-floating-point number, with its sign turned, order as the number does. Of two such bit strings the common beginning
+floating-point number, with its sign turned, order as the number does. The common beginning of two such bit strings
 names a **node**: an interval is kept at the node where the bits of its ends part, and so holds the node's middle. A
 value passes the nodes that its own bits begin with. At each it lies on one side of the middle, so that the low ends
 alone decide, or the high ends alone; where there are many they are kept in order.

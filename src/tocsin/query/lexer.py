@@ -42,7 +42,7 @@ _ESCAPED: Final = {
     '"': re.compile(r"""\\([\\'"])|"(")"""),
 }
 _OPENED: Final = {"'": "string", '"': "string", "`": "key"}
-# What people write who come from other languages.
+# Symbols of other languages that people write.
 _INSTEAD: Final = {"==": "=", "&&": "AND", "||": "OR", "!": "NOT"}
 _UNSPEAKABLE: Final = re.compile("[\0\ud800-\udfff]")
 

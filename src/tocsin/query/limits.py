@@ -1,4 +1,4 @@
-"""What a query may be. Queries come from clients; everything about one is bounded before it is worked on."""
+"""The bounds of a query. Queries come from clients; everything about one is bounded before it is worked on."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class OrderedMap(Generic[Place, Held]):
         return self._held.get(number)
 
     def values(self) -> Iterable[Held]:
-        """What all of them lead to, in no order that matters."""
+        """The values of all numbers, in no order that matters."""
         return self._held.values()
 
     def put(self, number: Place, held: Held) -> None:
@@ -55,7 +55,7 @@ class OrderedMap(Generic[Place, Held]):
         return held
 
     def between(self, low: Place, high: Place) -> Iterator[Held]:
-        """What the numbers from ``low`` to ``high``, both included, lead to, in their order."""
+        """The values of the numbers from ``low`` to ``high``, both included, in their order."""
         held = self._held
         for place in range(max(bisect_right(self._firsts, low) - 1, 0), len(self._blocks)):
             block = self._blocks[place]

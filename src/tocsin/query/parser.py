@@ -84,7 +84,7 @@ class _Parser:
         return token
 
     def _word(self, ahead: int = 0) -> str:
-        """What a keyword or symbol says, in capitals; empty for keys, strings and numbers."""
+        """The text of a keyword or symbol, in capitals; empty for keys, strings and numbers."""
         if self._index + ahead >= len(self._tokens):
             return ""
         token = self._tokens[self._index + ahead]
@@ -155,7 +155,7 @@ class _Parser:
                 return left
 
     def _logic(self, first: _Tree, word: str) -> _Tree:
-        """All that one operator joins, in one node; also what brackets held together."""
+        """All operands of one operator, in one node; also those in brackets."""
         binding, kind = _LOGIC[word]
         at = self._token.at
         trees = [first]

@@ -5,8 +5,8 @@
 by those other parts for which that is cheaper than to ask the query. Then the query is asked about what is left.
 
 Cost: of a query, what the smallest part of its cover yields; all streams that have a key if nothing better than its
-presence is known, and all streams if nothing is (``NOT EXISTS key``) or if it would be most of them. Of a stream, a
-search in order for each key that changed.
+presence is known, and all streams if nothing is (``NOT EXISTS key``) or if it would be most of them. A change of a
+stream costs a search in order for each key that changed.
 """
 
 from __future__ import annotations

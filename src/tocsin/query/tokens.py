@@ -93,14 +93,14 @@ class View:
 
 
 def token_equal_to(literal: Value) -> Token:
-    """What a value has if ``value = literal``, where the literal's type decides."""
+    """The tokens of a value with ``value = literal``, where the literal's type decides."""
     if isinstance(literal, bool):
         return AS_TRUE if literal else AS_FALSE
     return literal
 
 
 def tokens_of_option(literal: Value) -> tuple[Token, ...]:
-    """Of which a value has one if it is equal to the literal read as the value's own type."""
+    """The tokens of which a value has one if it is equal to the literal, read as the value's own type."""
     tokens: list[Token] = [to_string(literal)]
     number, boolean = to_number(literal), to_boolean(literal)
     if not isinstance(number, Failure):

@@ -6,7 +6,7 @@
 | number | its shortest writing; a whole one has no point | itself | whether it is not 0 |
 | boolean | ``true`` or ``false`` | 1 or 0 | itself |
 
-Whole numbers have 64 bits, decimals are finite. Whoever takes metadata from outside asks ``is_value`` first. Where
+Whole numbers have 64 bits, decimals are finite. Code that takes metadata from outside asks ``is_value`` first. Where
 something cannot be had, a ``Failure`` stands in the place of the value: nothing here raises.
 """
 
@@ -84,7 +84,7 @@ def to_number(value: Value) -> Number | Failure:
 
 
 def to_integer(value: Value) -> int | Failure:
-    """What ``INT`` gives: decimals lose their fraction, strings must be whole numbers already."""
+    """The result of ``INT``: decimals lose their fraction, strings must be whole numbers already."""
     if isinstance(value, str):
         if len(value) > NUMBER_TEXT_MAX or not _INTEGER.fullmatch(value):
             return Failure.CAST

@@ -44,7 +44,7 @@ class ResultIndex:
     ) -> list[Result] | None:
         """The results of these ks from an ordinal on, in order; None if the notice is not kept, and will not be now.
 
-        ``read`` has all results of the notice, each once, in order. What it raises passes.
+        ``read`` has all results of the notice, each once, in order. Its exceptions pass.
         """
         key = notice.tick, notice.first
         kept = self._known(key)

@@ -1,6 +1,6 @@
 """JSON files that are read as a whole, as records: an array's elements, a GeoJSON collection's features, or one object.
 
-What is wrong inside of a record is left for whoever fits it: it says so, and goes on with the others.
+Errors inside a record are left to the pipeline that fits it: it reports them, and goes on with the others.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ belongs to; a line without a cause of its own gets the one of its process, which
 exist (``stream``, ``subscriber``, ``epoch``, …) are given by the caller. Lines of libraries that use ``logging``
 come the same way.
 
-What comes from outside is bounded and made harmless: long texts are cut, control characters are written as escapes.
+Text from outside is bounded and made harmless: long texts are cut, control characters are written as escapes.
 A log that can no longer be written (a closed pipe, a full disk) never stops the process that logs.
 """
 
@@ -45,7 +45,7 @@ def configure(process: str, settings: Log, *, stream: Callable[[], TextIO] = lam
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda *_: _Lines(stream),
-        cache_logger_on_first_use=False,  # a test, or a second start in one process, may configure anew
+        cache_logger_on_first_use=False,  # a test, or a second start in one process, may configure again
     )
     root = logging.getLogger()
     root.handlers = [_Bridge()]

@@ -46,7 +46,7 @@ ORPHAN_GRACE_S = 10  # the same as supervision's: nobody is left to count it
 HANDOVER_MAX_BYTES = 1 << 20  # 256 brokers at 200 bytes are a twentieth of it
 HANDOVER_DEADLINE_S = 30.0
 REPORT_MAX_BYTES = 64 << 10
-UNSENT_MAX_BYTES = 256 << 10  # reports that the parent has not read; beyond it they are dropped, not piled up
+UNSENT_MAX_BYTES = 256 << 10  # unread reports to the parent; beyond it they are dropped, not piled up
 # New objects between two rounds of the garbage collector: those of some 200 connections. At Python's 700 a rush of
 # clients costs a quarter more.
 COLLECT_AFTER = 10_000
@@ -83,7 +83,7 @@ class Process:
             self.line.send(self._last)
 
     def keep_reporting(self) -> None:
-        """Say again what was said last, unless that was just now: silence means that something is wrong."""
+        """Repeat the last report, unless it was just now: silence means that something is wrong."""
         if self.line is not None and not self._fresh:
             self.line.send(self._last)
         self._fresh = False
@@ -176,7 +176,7 @@ def _refuse(error: TocsinError) -> int:
 
 
 def _operators(group: ExceptionGroup[Exception]) -> OperatorError | None:
-    """What a person can put right, if that is all that went wrong in tasks that ended together."""
+    """The operator's error, if tasks that ended together have no other."""
     matched, rest = group.split(OperatorError)
     if matched is None or rest is not None:
         return None
@@ -237,7 +237,7 @@ class _Stop:
         self._process = process
         self.work: asyncio.Task[None] | None = None  # None: main has not begun
         self._loop = asyncio.get_running_loop()
-        self._parent: int | None = None  # None: started by hand, free to outlive whoever did it
+        self._parent: int | None = None  # None: started by hand, free to outlive its parent
         self._before: dict[int, Any] = {}
 
     async def listen(self) -> None:

@@ -1,14 +1,14 @@
 """The way to the NATS servers: requests, reply addresses, subscriptions, and coming back after a loss.
 
 ``store.nats_client`` is one connection to one server. This module dials the servers in turn, and again after a loss,
-for ever; subscriptions move along. What goes wrong ends here, as one of two outcomes of a request that the rest of the
-store is written in:
+for ever; subscriptions move along. Failures end here, as one of two outcomes of a request; the rest of the store knows
+only these:
 
 - ``NotSent``: nothing reached a server that acts on it, so nothing happened;
 - ``Unanswered``: it was sent and no answer came, so it may have happened.
 
-A server that does not let us publish or subscribe says so beside the request, not in answer to it. What it says is
-brought to those who wait: they get ``errors.Forbidden``, at once.
+A server that does not let us publish or subscribe says so beside the request, not in answer to it. Its error reaches
+the waiting callers at once, as ``errors.Forbidden``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tocsin.store.nats_protocol import Incoming, frame, subscribe, unsubscribe
 
 DIAL_S: Final = 2.0  # for one server to let us in
 DIAL_AGAIN_S: Final = 0.25  # after all servers were tried: a restarted server is back within a second
-# A server that reads its accounts again refuses whoever is in the middle of logging in, with a key that it knows.
+# A server that reads its accounts again refuses clients in the middle of a log-in, although it knows their keys.
 REFUSALS_BELIEVED: Final = 3
 LOOK_S: Final = 0.5  # between looks at files that may be replaced
 WARN_S: Final = 20.0  # between lines of log about servers that are away
@@ -288,7 +288,7 @@ class Connection:
         self._mailboxes[mailbox.token] = mailbox
 
     def _take(self, message: Incoming) -> None:
-        """A message for whoever subscribed to it. Hot."""
+        """A message for its subscribers. Hot."""
         if message.sid == _MAILBOXES:
             mailbox = self._mailboxes.get(message.subject[len(self._prefix) + 1 :])
             if mailbox is not None:

@@ -46,7 +46,7 @@ SILENCE_S: Final = (
 EXPIRY_S: Final = 30.0  # how long the server holds a request for messages that do not come
 LOOK_EVERY: Final = 3  # heartbeats in a row before the leader is asked whether there is really nothing
 LOOK_S: Final = (
-    1.0  # for its answer; whoever cannot append, for want of a leader, has nothing new for us either
+    1.0  # for its answer; a stream without a leader takes no appends, and has nothing new for us either
 )
 UNHEARD_MAX: Final = 20  # with a pause each, one second: then the consumer is given up
 INACTIVE_S: Final = 60.0  # the server removes a consumer that nobody asks for this long
@@ -58,7 +58,7 @@ _log = structlog.get_logger("tocsin.store")
 
 Meaning = Literal["beat", "ended", "lost"]
 
-# What a server says of a pull, by status and first words of its description; what is not here is a loss. From
+# A server's statuses of a pull, by status and first words of its description; any other is a loss. From
 # nats-server 2.15, server/consumer.go.
 _MEANING: Final[tuple[tuple[str, str, Meaning], ...]] = (
     ("100", "", "beat"),  # Idle Heartbeat
@@ -80,7 +80,7 @@ _MEANING: Final[tuple[tuple[str, str, Meaning], ...]] = (
 
 
 def meaning(status: str, words: str) -> Meaning:
-    """What a status of the server means for the feed."""
+    """The meaning of a server's status for the feed."""
     low = words.lower()
     for code, beginning, found in _MEANING:
         if status == code and low.startswith(beginning):
@@ -170,7 +170,7 @@ class Feed:
                     await listener.stop()
                 await self._remove()
             await asyncio.sleep(pause_s)
-            # Who rewinds costs the server and its reader the whole way again; a server that is away costs nothing.
+            # A rewind costs the server and its reader the whole way again; a server that is away costs nothing.
             longest_s = REWIND_PAUSE_MAX_S if self._rewind and reached >= 0 else PAUSE_MAX_S
             pause_s = min(2 * pause_s, longest_s)
 
@@ -295,7 +295,7 @@ class Feed:
         self._credit += count
 
     async def _next(self, inbox: str) -> Incoming:
-        """What the server says next. A pull whose bytes are used up to the last one ends without a word: hence two."""
+        """The server's next message. A pull whose bytes are used up to the last one ends without a word: hence two."""
         for again in (True, False):
             try:
                 async with asyncio.timeout(SILENCE_S):

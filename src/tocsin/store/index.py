@@ -113,7 +113,7 @@ class SubjectIndex:
             del self._own[subject], self._member[subject]
 
     def positions(self, pattern: str, start: int) -> Iterator[int]:
-        """Live positions from ``start`` on of what matches, ascending. Do not change the index meanwhile."""
+        """Live positions from ``start`` on of what matches, ascending. Do not change the index during the iteration."""
         if pattern == ">":
             return self._all.since(start)
         if is_wild(pattern):

@@ -27,7 +27,7 @@ from tocsin.store.roles import Role, may_adapt
 from tocsin.store.stream import Stream, persist
 from tocsin.store.verdict import NO_STREAM, STREAM_IS_THERE, Passing, judge, read_answer
 
-# What our streams never have: by these a stream holds, or tells, what is in another.
+# Options that our streams never have: by these a stream copies, or is copied to, another.
 COPYING: Final = ("sources", "mirror", "republish", "subject_transform")
 
 
@@ -62,7 +62,7 @@ class JetStreamStore:
         self._deadline_s = deadline_s
         self._bus = JetStreamBus(connection, deadline_s)
         self._logs: list[JetStreamLog] = []
-        # Of logs and tables by name: the bytes that one may take whose spec says nothing of it. Who knows no shares
+        # By log and table: the bytes that it may take if its spec has no bound. A process without shares
         # leaves those as they are that it opens.
         self.shares: Mapping[str, int] = {}
         self.prepares = False  # whether all streams that it opens get the bounds of its settings
@@ -184,7 +184,7 @@ class JetStreamStore:
         )
 
     async def _open_share(self, operation: str, bounded: dict[str, Any], free: dict[str, Any]) -> Stream:
-        """Open a stream with its share. A server sets the room aside; one that has not so much gives what there is."""
+        """Open a stream with its share. A server reserves the room; a server with less gives what there is."""
         if bounded["max_bytes"] == free["max_bytes"]:
             return await self._open(operation, free)
         try:
@@ -196,10 +196,10 @@ class JetStreamStore:
             return await self._open(operation, free)
 
     async def _open(self, operation: str, config: dict[str, Any]) -> Stream:
-        """Create the stream, or adapt it if there is one that differs. Replicas are added, never taken away.
+        """Create the stream, or adapt an existing one that differs. Replicas are added, never taken away.
 
-        Who may not adapt it takes it as it is: the role that may does so when it starts. Who may not make it waits for
-        the operator.
+        A role that may not adapt it takes it as it is: the operator adapts it when it starts. A role that may not
+        create it waits for the operator.
         """
         name = config["name"]
 

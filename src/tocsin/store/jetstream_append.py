@@ -3,12 +3,11 @@
 **An append** of one record is a publication with the record's id; of several it is an atomic batch, which the
 server stages and then commits with one acknowledgement. Both are written as protocol bytes in one piece.
 
-**Once, whatever is repeated.** The server remembers ids for the dedupe window. It answers a repeated single
-publication with the first position, but refuses a whole batch that holds a known id. Then each id is asked for by a
-*probe*: a publication with that id and an expectation that cannot be met. A server that knows the id answers with
-its position; one that does not finds the expectation wrong; in neither case is anything written. What is missing is
-then appended as a batch of its own. The same probe tells, after a wrong expected position, whether this append had
-already happened.
+**Once, whatever is repeated.** The server remembers ids for the dedupe window. It answers a repeated single publication
+with the first position, but refuses a whole batch that holds a known id. Then each id is asked for by a *probe*: a
+publication with that id and an expectation that cannot be met. A server that knows the id answers with its position;
+another finds the expectation wrong; in neither case is anything written. Missing records are then appended as a batch
+of their own. The same probe tells, after a wrong expected position, whether this append had already happened.
 
 The two kinds of stream check in a different order, so the expectation differs: a stream with one replica looks at
 ids after the expected position but before the expected last id; a replicated one looks at ids before the expected

@@ -22,7 +22,7 @@ SUBJECTS_CHECKED_MAX: Final = 65_536  # subjects remembered as good, so that a b
 
 
 class LogStatistics(msgspec.Struct):
-    """What a log has done so far."""
+    """The counters of a log."""
 
     appends: int = 0  # calls that were acknowledged
     records: int = 0  # records in them

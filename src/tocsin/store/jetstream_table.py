@@ -96,9 +96,7 @@ class JetStreamTable:
         marks = marks_of(pattern, (pattern,))
         present: set[str] = set()
         start, ended = 0, False
-        while (
-            not ended
-        ):  # a key that is written meanwhile moves behind the end, so it goes on to the end of now
+        while not ended:  # a key written during the scan moves behind the end: go on to the current end
             if fresh:
                 found = await self._stream.fresh_slice(operation, pattern, start, READ_MAX, marks)
             else:

@@ -1,8 +1,8 @@
-"""How a process logs in to the store: as which role, with which key, and whom it believes to be the store.
+"""A process's log-in at the store: its role, its key, and the authorities that it trusts.
 
 ``nats.credentials`` names a file: an nkey seed, or a ``.creds`` file of JWT and seed. ``{role}`` in it stands for the
-role of the process that reads it, so that one settings file serves all of them, and each machine holds only the keys
-of what runs there.
+role of the process that reads it, so that one settings file serves all of them, and each machine holds only the keys of
+its own processes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROLE: Final = "{role}"  # what a path may hold in place of the role
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """What is shown to a server, and what it has to show."""
+    """The credentials for a server, and those that the server has to show."""
 
     role: str = ""  # names the inbox: the server lets each role hear its own only
     token: str = ""
@@ -110,7 +110,7 @@ def login_of(nats: Nats, role: str) -> Login:
 
 
 def _wants_tls(nats: Nats) -> bool:
-    """Whether anything in the settings asks for TLS: then nothing is said without it, at any of the addresses."""
+    """Whether anything in the settings asks for TLS: then nothing is sent without it, at any of the addresses."""
     named = nats.ca or nats.certificate or nats.tls_handshake == "first"
     return bool(named) or any(url.startswith("tls://") for url in nats.addresses())
 

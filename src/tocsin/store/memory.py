@@ -38,7 +38,7 @@ class WallClock:
 
 
 class _Bell:
-    """Wakes everybody who waits for the next change."""
+    """Wakes all waiters for the next change."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[None]] = set()
@@ -71,7 +71,7 @@ class _TableCell:
 
 
 class MemoryServer:
-    """What the stores share: logs, tables and the bus."""
+    """The server that memory stores share: logs, tables and the bus."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock if clock is not None else WallClock()
@@ -289,7 +289,7 @@ class MemoryStore:
         return self.server.clock.now_us()
 
     async def until(self, bell: _Bell) -> None:
-        """Wait for a change; ``StoreUnavailable`` if the store is closed meanwhile."""
+        """Wait for a change; ``StoreUnavailable`` if the store is closed first."""
         self.now_us("wait")
         waits = [bell.next(), self._closing.next()]
         try:

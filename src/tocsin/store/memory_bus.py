@@ -23,7 +23,7 @@ class MemorySubscription(Subscription):
 
 
 class MemoryExchange:
-    """Who listens to what, across all stores of a server."""
+    """The subscriptions of all stores of a server."""
 
     def __init__(self) -> None:
         self.subscriptions: list[MemorySubscription] = []

@@ -43,7 +43,7 @@ _REFUSALS: Final = ("authorization violation", "authentication expired", "authen
 
 
 class NotConnected(Exception):
-    """There is no connection: the server is not there, or something is wrong with it. Says what, in words."""
+    """There is no connection: the server is not there, or something is wrong with it. States the problem."""
 
 
 class NotLetIn(NotConnected):
@@ -105,7 +105,7 @@ class NatsClient(asyncio.Protocol):
         self._tick()
 
     async def _encrypt(self, login: Login, context: ssl.SSLContext | None, shown: str) -> None:
-        """Begin TLS, if it has not begun, where we ask for it or the server does."""
+        """Begin TLS, unless it has begun, where we ask for it or the server does."""
         assert self._transport is not None
         if self._transport.get_extra_info("ssl_object") is not None:
             return
@@ -193,7 +193,7 @@ class NatsClient(asyncio.Protocol):
 
     @property
     def waiting_bytes(self) -> int:
-        """What the socket has not taken yet."""
+        """The bytes that the socket has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def send(self, data: bytes) -> None:
@@ -241,7 +241,7 @@ class NatsClient(asyncio.Protocol):
         for waiting in (self._info, self._let_in):
             if not waiting.done():
                 waiting.set_exception(NotConnected(problem))
-                waiting.exception()  # whoever dials may have given up
+                waiting.exception()  # the caller may have given up
         if self.open:
             self.open = False
             self._lost(self, problem)

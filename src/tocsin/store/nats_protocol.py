@@ -44,7 +44,7 @@ class Incoming(msgspec.Struct, frozen=True):
 
 
 class Info(msgspec.Struct, frozen=True):
-    """What a server says of itself: first of all, and again when it changes."""
+    """A server's INFO: its first message, and again when it changes."""
 
     max_payload: int = 1 << 20
     nonce: str = ""
@@ -63,7 +63,7 @@ class Pong(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """What the server complains of. Most complaints end the connection; refused rights do not."""
+    """A server's -ERR. Most complaints end the connection; refused rights do not."""
 
     problem: str
 
@@ -81,11 +81,11 @@ class Parser:
 
     def __init__(self, max_payload_bytes: int) -> None:
         self._max_payload_bytes = max_payload_bytes
-        self._held = bytearray()  # the beginning of something whose rest has not come
+        self._held = bytearray()  # the beginning of an incomplete operation
         self._needed = 0  # how many bytes must be held before it is worth looking again
 
     def feed(self, data: bytes) -> list[Said]:
-        """What these bytes complete. Raises ``ProtocolBroken``."""
+        """The operations that these bytes complete. Raises ``ProtocolBroken``."""
         held = self._held
         if held:
             held += data

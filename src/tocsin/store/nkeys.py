@@ -26,7 +26,7 @@ _CREDENTIALS: Final = re.compile(
 
 
 class SeedInvalid(ValueError):
-    """What should be the seed of a user is none."""
+    """The text is no seed of a user."""
 
 
 def make_seed() -> str:
@@ -47,7 +47,7 @@ def second_seed(seed: str) -> str:
 
 
 def public_key(seed: str) -> str:
-    """What the server knows the owner of a seed by; ``SeedInvalid``."""
+    """The public key of a seed; ``SeedInvalid``."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     key = Ed25519PrivateKey.from_private_bytes(_raw(seed))

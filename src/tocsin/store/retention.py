@@ -1,4 +1,4 @@
-"""How far back logs are still needed, for whoever cleans up.
+"""How far back logs are still needed, for the clean-up.
 
 Notices, and the results that they name, are needed by the stored sessions of clients that are away, or behind. A client
 without a session that lasts is promised nothing when it falls behind. The log of feeds is needed by feeds whose last
@@ -25,10 +25,10 @@ LOOKS: Final = 16  # cells that are asked for at once: it is in no hurry
 async def retention_floor(sessions: Table, notices: Log) -> int:
     """The oldest position of a notice that a session may still need; beyond the newest if none does.
 
-    Whoever subscribes later needs nothing that was there before, so that what is below stays so.
+    A later subscriber needs nothing from before, so that positions below stay unneeded.
     """
-    floor = await notices.last() + 1  # first: a session that is stored meanwhile is not below it
-    left = list(await sessions.keys(fresh=True))  # who is not seen here loses what it needs
+    floor = await notices.last() + 1  # first: a session that is stored during the scan is not below it
+    left = list(await sessions.keys(fresh=True))  # a session that is missed here loses messages that it needs
     while left:
         some, left = left[:LOOKS], left[LOOKS:]
         for cell in await asyncio.gather(*(_found(sessions, key) for key in some)):
@@ -79,7 +79,7 @@ async def feeds_floor(cells: Table, end: int) -> int:
             continue
         try:
             found.append(decode_cell(cell.value))
-        except Malformed as error:  # its feed begins anew
+        except Malformed as error:  # its feed starts from the beginning
             structlog.get_logger().warning("a feed's cell is unreadable", key=key, problem=str(error))
         except FormatNewer as error:  # it may need everything
             structlog.get_logger().warning(

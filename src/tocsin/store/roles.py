@@ -1,4 +1,4 @@
-"""Who may do what in the store: one table, from which the servers' configuration is made.
+"""The rights of roles in the store: one table, from which the servers' configuration is made.
 
 A **role** is a kind of process. Each has a key of its own, and the server lets it publish and subscribe to what its row
 says. Rows name the network's streams (logs, and tables as ``KV_…``) with what is done to each:
@@ -10,15 +10,15 @@ says. Rows name the network's streams (logs, and tables as ``KV_…``) with what
     trim     forget what lies before a position
 
 and the subjects of the bus that it says something on, or hears. An inbox is where answers come: each role hears its own
-only, and may send to the inboxes of those whom it answers.
+only, and may send to the inboxes of the roles that it answers.
 
-The operator may do everything. Nobody else makes, changes or deletes a stream: whoever may change one can have it copy
-any other (``sources``), and to shrink a log is to purge it. ``tocsin up`` and ``tocsin store prepare`` make them.
+The operator may do everything. Nobody else creates, changes or deletes a stream: a role that may change one can have it
+copy any other (``sources``), and shrinking a log purges it. ``tocsin up`` and ``tocsin store prepare`` make them.
 
 **Two accounts.** A server sends the answer to a *direct get*, a stored message as it is, to whatever subject the
-request names, also to one that the requester may not publish on, and whoever listens there takes it. So direct gets are
-not in the account of the streams (``STREAMS``) but in one that has only them (``READS``). The server maps their answers
-back to that account, where nobody listens but those who ask. Each role has a second key there, made of its first.
+request names, even one that the requester may not publish on, and any listener there gets it. So direct gets are not in
+the account of the streams (``STREAMS``) but in one that has only them (``READS``). The server maps their answers back
+to that account, where nobody listens but those who ask. Each role has a second key there, made of its first.
 
 A **user** of SQL is a name that the server has proven, and may ask the pipeline under that name.
 """
@@ -37,7 +37,7 @@ Role = Literal["broker", "coordinator", "pipeline", "feeder", "operator"]
 ROLES: Final[tuple[Role, ...]] = ("broker", "coordinator", "pipeline", "feeder", "operator")
 STREAMS: Final = "streams"  # the account of streams and bus
 READS: Final = "reads"  # the account of direct gets
-USER: Final = "user"  # prefix of the inbox of those who may ask for SQL and nothing else
+USER: Final = "user"  # prefix of the inbox of users with a right to SQL and nothing else
 
 # Streams by the name behind the network's and a hyphen, and the subjects that they take. N stands for the network.
 LOGS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -61,7 +61,7 @@ TABLES: Final[tuple[str, ...]] = (
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What one role does."""
+    """The rights of one role."""
 
     streams: Mapping[str, frozenset[Verb]]  # by the name of a log or table
     says: tuple[str, ...]  # subjects of the bus
@@ -163,7 +163,7 @@ class Permissions(msgspec.Struct, frozen=True):
     subscribe: tuple[str, ...]
 
 
-# Whose settings the bounds of streams go by, where servers know no roles; with roles it is the operator.
+# The role whose settings bound the streams, where servers know no roles; with roles it is the operator.
 ADAPTED: Final[Mapping[str, tuple[str, ...]]] = {
     "broker": ("network", "retained", "sessions", "groups", "channel-subscriptions"),
     "coordinator": ("commands", "snapshots", "coordination", "messages"),
@@ -173,7 +173,7 @@ ADAPTED: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def permissions(role: Role, network: str, *, direct: bool = False) -> Permissions:
-    """What the server lets a role do in the streams' account. ``direct``: direct gets too, for want of another one."""
+    """A role's permissions in the streams' account. ``direct``: direct gets too, for want of another one."""
     row = TABLE[role]
     publish: list[str] = []
     for name, verbs in row.streams.items():
@@ -192,20 +192,20 @@ def permissions(role: Role, network: str, *, direct: bool = False) -> Permission
 
 
 def reading(role: Role, network: str) -> Permissions:
-    """What the server lets a role do in the account of direct gets."""
+    """A role's permissions in the account of direct gets."""
     read = [name for name, verbs in TABLE[role].streams.items() if "read" in verbs]
     return Permissions(tuple(_direct_get(name, network) for name in read), (f"_INBOX.{role}.>",))
 
 
 def direct_gets(network: str) -> tuple[str, ...]:
-    """What the account of direct gets has of the streams' account."""
+    """The imports of the account of direct gets from the streams' account."""
     return tuple(_direct_get(name, network) for name in (*LOGS, *TABLES))
 
 
 def may_adapt(role: str, stream: str) -> bool:
     """Whether a role changes the bounds of a stream that has others, where servers know no roles.
 
-    A log is adapted by one role, which is never one that only appends to it. An operator could, but settings for a
+    One role adapts a log, never a role that only appends to it. An operator could, but settings for a
     question are not those for a network.
     """
     if not role:
@@ -215,7 +215,7 @@ def may_adapt(role: str, stream: str) -> bool:
 
 
 def user_permissions(name: str, network: str) -> Permissions:
-    """What the server lets a user of SQL do: ask under that name, and hear the answers."""
+    """The permissions of a user of SQL: to ask under that name, and to hear the answers."""
     inbox = f"_INBOX.{USER}.{name}.>"
     asks = (f"{network}.pipeline.sql.{name}", f"{network}.pipeline.status", f"{network}.feeder.status")
     return Permissions((*asks, inbox), (inbox,))
@@ -248,7 +248,7 @@ def _stream_subjects(name: str, verbs: frozenset[Verb], network: str) -> list[st
         subjects.append(own_marks(taken))
     elif (
         "fresh" in verbs
-    ):  # whoever may publish in a table may empty it, by a header; a log has no such header
+    ):  # a right to publish in a table is a right to empty it, by a header; a log has no such header
         subjects += [f"{taken[0][:-1]}{each}{MARK}" for each in ("", "*.")]
     if "write" in verbs:
         subjects += taken

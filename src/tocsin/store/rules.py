@@ -1,4 +1,4 @@
-"""What names, subjects, records and keys a store accepts, and how subjects match: one set of rules for every store.
+"""The names, subjects, records and keys that a store accepts, and how subjects match: one set of rules for every store.
 
 A **subject** is dot-separated tokens. A **pattern** is a subject in which ``*`` stands for one token and a last
 ``>`` for one or more. Every check raises ``Refused`` with what was wrong; nothing is repaired silently. The bounds are
@@ -28,7 +28,7 @@ KEY_MAX_BYTES: Final = 3 * TOPIC_MAX_BYTES + 64  # within a subject, with the ta
 # An append's payloads together: what a server buffers for a batch it may refuse.
 BATCH_MAX_BYTES: Final = 8 << 20
 TTL_MAX_S: Final = 10 * 365 * 86_400
-# What a record with an id costs in a JetStream file beside subject, id, payload.
+# The bytes of a record with an id in a JetStream file beside subject, id, payload.
 ENTRY_OVERHEAD_BYTES: Final = 62
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
@@ -168,7 +168,7 @@ def check_record(operation: str, record: Record) -> None:
 
 
 def check_taken(operation: str, spec: LogSpec, subject: str) -> None:
-    """A record's subject: valid, and one that this log takes."""
+    """A record's subject: valid, and of this log."""
     check_subject(operation, subject)
     if not any(matches(pattern, subject) for pattern in spec.subjects):
         raise Refused(operation, f"the subject {subject!r} is not one of {', '.join(spec.subjects)}")
@@ -234,5 +234,5 @@ def ttl_seconds(operation: str, ttl_s: float | None) -> int | None:
 
 
 def entry_bytes(subject: str, record_id: str, payload: bytes) -> int:
-    """What a record counts against ``max_bytes`` and ``keep_bytes``: nearly what it costs in the server's file."""
+    """The bytes of a record against ``max_bytes`` and ``keep_bytes``: nearly its cost in the server's file."""
     return ENTRY_OVERHEAD_BYTES + len(subject) + len(record_id) + len(payload)

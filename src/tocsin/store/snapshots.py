@@ -1,7 +1,7 @@
 """A stream as one file, and back: JetStream's own snapshots, which keep every position and time.
 
 The server sends a stream in chunks, as many ahead as it has room for, and waits for each to be acknowledged; so neither
-side holds more than that. What a file holds is the server's affair. Consumers are left out: ours are made anew.
+side holds more than that. The server defines the content of a file. Consumers are left out: ours are created again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tocsin.store.stream import persist
 from tocsin.store.verdict import judge, read_answer
 
 CHUNK_BYTES: Final = 128 << 10  # below every server's bound on a payload
-CHUNK_S: Final = 30.0  # that one chunk may take: a disk that is busy, not one that is gone
+CHUNK_S: Final = 30.0  # for one chunk: a busy disk, not a dead one
 KNOWN_S: Final = 10.0  # until a server of a cluster knows where chunks go
 FINISH_S: Final = 600.0  # for the server to read a whole stream back
 NAMES_MAX: Final = 1_024  # streams in one answer
@@ -177,7 +177,7 @@ async def remove(store: JetStreamStore, stream: str) -> None:
 
 
 async def cell(store: JetStreamStore, table: str, key: str) -> bytes | None:
-    """What a table has under a key, asked without opening it, which could change its bounds."""
+    """The value of a table's key, read without opening the table, which could change its bounds."""
     found = await (await store.stream(f"KV_{table}")).last_for(f"read {key!r}", f"$KV.{table}.{key}")
     return None if found is None or not found.payload else found.payload
 

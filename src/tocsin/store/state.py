@@ -228,7 +228,7 @@ class _Held:
 
 
 class TableState:
-    """One table. Whoever drives it calls ``expire`` when ``next_expiry_us`` is reached; every write does so too."""
+    """One table. The caller calls ``expire`` when ``next_expiry_us`` is reached; every write does so too."""
 
     def __init__(self, spec: TableSpec) -> None:
         rules.check_table(spec)

@@ -9,10 +9,10 @@ before it, so the server answers all three in that order and what the page does 
 exist. With several replicas the leader is asked for the bounds first, and after a page that is not full whether it
 knows of a further message; only then is the reader sent past the end.
 
-**Fresh reads.** "The leader" is whoever takes itself for it. A server that was deposed, because it was cut off from
-the others or stood still, goes on to answer with what it knew then, until it hears of its successor or has heard of no
-quorum for ten seconds. It cannot write, though: a write needs a quorum. So a fresh read first writes a *mark*, a small
-message on a subject that nobody reads, and then believes only an answer that shows the mark or a later one: it
+**Fresh reads.** A server that answers as the leader may be deposed. A server that was deposed, because it was cut off
+from the others or stood still, goes on to answer with what it knew then, until it hears of its successor or has heard
+of no quorum for ten seconds. It cannot write, though: a write needs a quorum. So a fresh read first writes a *mark*, a
+small message on a subject that nobody reads, and then believes only an answer that shows the mark or a later one: it
 shows everything that was acknowledged before the read was asked for. A stream with one replica needs none: nobody else
 can answer for it. In a table marks on one subject replace each other, as all values do. In a log they go by themselves
 after some seconds, and readers pass over them. (By a header they could replace each other there too; but the same
@@ -79,7 +79,7 @@ class Stored(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> int:
-        """What it takes in the server's file: 34 bytes around subject, headers and payload."""
+        """Its bytes in the server's file: 34 around subject, headers and payload."""
         lines = sum(len(k) + len(v) + 4 for k, v in self.headers.items() if k not in _HEADERS_BY_SERVER)
         return 46 + len(self.subject.encode()) + lines + len(self.payload)
 
@@ -234,7 +234,7 @@ class Stream:
         return (await self._read(operation, attempt))[0]
 
     async def fresh_slice(self, operation: str, pattern: str, start: int, limit: int, marks: str) -> Slice:
-        """As ``slice``; that nothing follows is said only by a server that has a mark. ``marks``: its subject."""
+        """As ``slice``; only a server that has a mark may say that nothing follows. ``marks``: its subject."""
         found = await self.slice(operation, pattern, start, limit)
         if self.replicas == 1 or found.next <= found.newest:
             return found  # further ones follow, in any case
@@ -451,7 +451,7 @@ class _Mark:
         self._position, self._written_s = 0, 0.0
 
     async def position(self) -> int:
-        """Of one that is there still."""
+        """The position of a mark that is still there."""
         now_s = asyncio.get_running_loop().time()
         if not self._position or now_s - self._written_s > MARK_RENEW_S:
             self._position = await self._stream.mark(self._operation, self._subject)

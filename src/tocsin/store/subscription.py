@@ -1,4 +1,4 @@
-"""What waits for the reader of a bus subscription: bounded in messages and bytes, and counted when it is lost."""
+"""The queue of a bus subscription's reader: bounded in messages and bytes; lost messages are counted."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class LocalServers:
         return self._processes[name].pid
 
     def output(self, name: str) -> str:
-        """What the server has said."""
+        """The server's output."""
         return self._output_path(name).read_text("utf-8", "replace")
 
     def start(self, name: str) -> None:

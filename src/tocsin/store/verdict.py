@@ -1,9 +1,9 @@
-"""What JetStream's answers mean: each error code of the server becomes one of ours, in one place.
+"""The meaning of JetStream's answers: each error code of the server becomes one of ours, in one place.
 
-The server answers a request with JSON that holds either the outcome or an ``error`` with a number. ``judge`` turns
-the error into the exception to raise. ``Passing`` is the one that callers inside the store try again on; every
-other is final. Numbers that are not listed fall to their class: 4xx is a request that will never be accepted,
-everything else is the server's own trouble, which may pass.
+The server answers a request with JSON that holds either the outcome or an ``error`` with a number. ``judge`` turns the
+error into the exception to raise. Callers inside the store retry on ``Passing``; every other is final. Numbers that are
+not listed fall to their class: 4xx is a request that will never be accepted, everything else is the server's own
+trouble, which may pass.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ def judge(operation: str, error: ServerError) -> StoreError:
 
 
 def read_answer(operation: str, payload: bytes) -> tuple[dict[str, Any], ServerError | None]:
-    """An answer's JSON, and its error if it has one. What is no JSON object comes from no JetStream server."""
+    """An answer's JSON, and its error if it has one. An answer that is no JSON object comes from no JetStream
+    server.
+    """
     try:
         answer = msgspec.json.decode(payload)
         if not isinstance(answer, dict):

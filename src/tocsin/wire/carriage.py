@@ -1,9 +1,9 @@
-"""Frames that one broker carries for another, because the link between that one and a third is cut.
+"""Frames that a relay carries for another broker, because that broker's link to a third is cut.
 
-They are the payload of a PUBLISH to ``TOPIC``, which no client may publish to; its correlation data is the **ticket**:
-who is still to pass it on, in order, the last of them being the one that it is for; and the cluster that the frames
-come from, which decides where a routing broker does not send them. The way only grows shorter, and it is looked into
-only where it ends: frames that are carried never go in circles, and never to two brokers.
+They are the payload of a PUBLISH to ``TOPIC``, which no client may publish to; its correlation data is the **header**:
+the brokers that are still to pass it on, in order, the last of them being its destination; and the cluster that the
+frames come from, which decides where a routing broker does not send them. The way only grows shorter, and it is looked
+into only where it ends: frames that are carried never go in circles, and never to two brokers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Name = Annotated[str, Meta(max_length=NAME_MAX)]
 
 
 class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Of one packet."""
+    """The header of one packet."""
 
     cluster: Name  # of the broker at which the messages were published
     way: Annotated[tuple[Name, ...], Meta(max_length=WAY_MAX)]  # empty: it is for who reads this

@@ -95,7 +95,7 @@ _LEGAL: Final = {key: _first_bytes(key[1], accepted) for key, accepted in _ACCEP
 
 _topics: dict[bytes, str] = {}
 
-# What the packets of a run begin with, their size, their topic, their version; no chunk is a multiple of that of none.
+# The first bytes of a run's packets, their size, topic and version; no chunk is a multiple of that of none.
 _Shape = tuple[bytes, int, str, Version]
 _NONE: Final[_Shape] = (b"", 1 << 40, "", V5)
 
@@ -135,7 +135,7 @@ class PublishRun(msgspec.Struct, frozen=True, gc=False):
 
 
 class Decoder:
-    """What arrives on one connection, as packets."""
+    """Decodes the bytes of one connection into packets."""
 
     __slots__ = (
         "_failed",
@@ -161,7 +161,7 @@ class Decoder:
         self._max_packet_bytes = max_packet_bytes
         self._role: Role = role
         self._speak(version)
-        self._held = bytearray()  # the beginning of a packet whose rest has not come
+        self._held = bytearray()  # the beginning of an incomplete packet
         self._rest = b""  # what came and was not looked at, from the next index on
         self._rest_at = 0
         self._needed = 0  # how many bytes must be held before it is worth looking again
@@ -205,7 +205,7 @@ class Decoder:
             self._rest, self._rest_at = self._rest[self._rest_at :] + data, 0
 
     def close(self) -> None:
-        """Keep nothing, and give nothing any more: who holds the decoder may be there for a while."""
+        """Keep nothing, and give nothing any more: the holder of the decoder may live on for a while."""
         self._failed, self._last, self.keeps = True, _NONE, False
         self._held, self._rest = bytearray(), b""
 
@@ -366,7 +366,7 @@ class Decoder:
 
 
 def _check_filters(frame: bytes, at: int, *, properties: bool) -> None:
-    """Refuse a SUBSCRIBE or UNSUBSCRIBE of too many filters before they are read. What is malformed is read later."""
+    """Refuse a SUBSCRIBE or UNSUBSCRIBE of too many filters before they are read. Malformed packets are read later."""
     at += 2  # the packet id
     if properties:
         length, shift = 0, 0

@@ -29,7 +29,9 @@ class Command(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
 
 
 class Joined(Command, frozen=True, array_like=True, gc=False):
-    """The first of an incarnation: what an earlier one had is dropped, and told anew by the commands that follow."""
+    """The first command of an incarnation: the state of an earlier one is dropped, and the commands that follow declare
+    it again.
+    """
 
     info: BrokerInfo
     speaks: Levels = LEVEL_0_1_0
@@ -47,14 +49,14 @@ class Queries(Command, frozen=True, array_like=True, gc=False):
 
     added: tuple[tuple[str, str], ...]
     removed: tuple[str, ...] = ()
-    # Of each that is added, the user whose client asks it; none are named of those that a broker says again.
+    # The user of each added query's client; none for redeclared queries.
     users: tuple[str, ...] = ()
 
 
 class Streams(Command, frozen=True, array_like=True, gc=False):
     """A client publishes on these topics, and says this of them.
 
-    Each change is (topic, keys to set; None takes a key away), or (topic, None): forget what was said of it. A
+    Each change is (topic, keys to set; None takes a key away), or (topic, None): forget its metadata. A
     client of no name ("") says something of streams that it does not publish on. ``after`` is the position of the
     message log that must be delivered before anybody is told that a stream left.
     """
@@ -64,7 +66,7 @@ class Streams(Command, frozen=True, array_like=True, gc=False):
     changes: tuple[tuple[str, dict[str, Value | None] | None], ...]
     after: int = 0
     epoch: int = 0
-    user: str | None = None  # whose client it is; None: a broker says again what was said before
+    user: str | None = None  # the client's user; None: a redeclaration
 
 
 class ClientAway(Command, frozen=True, array_like=True, gc=False):
@@ -112,19 +114,19 @@ class Said(Command, frozen=True, array_like=True, gc=False):
 
 
 class Limits(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What bounds the state. In the log, because all replicas must agree on it."""
+    """The bounds of the state. In the log, because all replicas must agree on it."""
 
     streams_max: int = 1_000_000
     queries_max: int = 1_000_000
-    keep_s: int = 604_800  # for which what was said of a stream outlives its last publisher
+    keep_s: int = 604_800  # for which a stream's metadata outlive its last publisher
     publishers_max: int = 1_000_000  # clients
-    # Of one stream, as ``model.stream.size_of`` counts; 0: no bound, as leaders had it that did not know of this one.
+    # Of one stream, as ``model.stream.size_of`` counts; 0: no bound, as earlier leaders had it.
     metadata_max_bytes: int = 0
     # Of all streams and their publishers (``presence.cost_of``), and of those of one user; 0: no bound, as before.
     streams_max_bytes: int = 0
     streams_user_bytes: int = 0
     queries_max_bytes: int = 0  # of all queries and the streams that satisfy them (``matching``); 0: no bound
-    # What may follow at once from what one user's clients say, and by how much of that a second it is forgiven.
+    # The bytes of notices that one user's clients may cause at once, and the rate a second at which they are forgiven.
     told_burst_bytes: int = 0
     told_rate_bytes: int = 0  # 0: no bound
 
@@ -153,7 +155,7 @@ class Refreshed(Command, frozen=True, array_like=True, gc=False):
 
 
 class Planned(Command, frozen=True, array_like=True, gc=False):
-    """The leader's: who backs whom from here on, as (broker, local backup, remote backup)."""
+    """The leader's: the plan of backups, as (broker, local backup, remote backup)."""
 
     backups: tuple[tuple[str, str | None, str | None], ...]
 
@@ -167,7 +169,7 @@ class Promoted(Command, frozen=True, array_like=True, gc=False):
 
 class Rerouted(Command, frozen=True, array_like=True, gc=False):
     """The leader's: these links of a broker are cut, as (peer, the relays over which it is reached instead, in order;
-    none if there is no way around). Replaces what was said of that broker before."""
+    none if there is no way around). Replaces that broker's last one."""
 
     broker: str
     around: tuple[tuple[str, tuple[str, ...]], ...]
@@ -175,7 +177,7 @@ class Rerouted(Command, frozen=True, array_like=True, gc=False):
 
 class Shunned(Command, frozen=True, array_like=True, gc=False):
     """The leader's: these routing brokers are there, and other clusters do not reach them: others carry their clusters'
-    traffic. Replaces what was said before."""
+    traffic. Replaces the last one."""
 
     hubs: tuple[str, ...]
 

@@ -3,7 +3,7 @@
 All of them may be lost, repeated or overtaken, and none says anything that is not in the command log or can be said
 again: commands are numbered and sent until a notice acknowledges them (``wire.commands``, ``wire.notices``), beats
 and pulses are followed by others. Brokers speak to whichever coordinator leads, at an address that all of them
-hear; the epoch in what a leader says lets a broker ignore one that was deposed.
+hear; the epoch in a leader's messages lets a broker ignore a deposed leader.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Home = Annotated[str, Meta(max_length=NAME_MAX)]
 
 
 class ControlMessage(Message, frozen=True, gc=False, array_like=True):
-    """Base of all: a list of its fields behind its tag. What is sent all the time has a short one."""
+    """Base of all: a list of its fields behind its tag. Frequent messages have a short one."""
 
 
 class Beat(ControlMessage, frozen=True, gc=False, tag="B"):
@@ -119,7 +119,7 @@ class Expected(ControlMessage, frozen=True, gc=False):
 
 
 class Clear(ControlMessage, frozen=True, gc=False):
-    """Leader → broker: whoever is concerned by your commands up to this one knows."""
+    """Leader → broker: all brokers concerned know your commands up to this one."""
 
     epoch: int
     incarnation: int
@@ -149,7 +149,7 @@ ENVELOPE: Final = Packed("a control message", msgspec.msgpack.Decoder(Envelope),
 
 
 def encode_envelope(sender: Address, cause: str, message: Message) -> bytes:
-    """The bytes. Of a message that is sent all the time, its own only."""
+    """The bytes. For a frequent message, its own only."""
     if isinstance(message, Beat | Pulse):
         return ENVELOPE.write((message,))
     return ENVELOPE.write((message, cause, sender))

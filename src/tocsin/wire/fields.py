@@ -1,7 +1,7 @@
 """The few field types that every MQTT packet is made of, read with bounds and written with checks.
 
 A reader takes the frame, where the field starts and where the readable part ends, and returns the value and where
-the next field starts. Whatever is wrong is ``Malformed`` and names the field. No reader looks past ``end``.
+the next field starts. Every error is ``Malformed`` and names the field. No reader looks past ``end``.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ PROPERTIES_MAX = 1_000  # in one packet: a bound on the time that a hostile one 
 _FIXED_HEADER_MAX_BYTES = 5
 
 _STRING, _PAIR, _BINARY, _VARINT = -1, -2, -3, -4
-# What each property holds: so many bytes, or one of the above (MQTT 5, section 2.2.2.2).
+# The type of each property: so many bytes, or one of the above (MQTT 5, section 2.2.2.2).
 _PROPERTY_FORM: Final = {
     0x01: 1, 0x02: 4, 0x03: _STRING, 0x08: _STRING, 0x09: _BINARY, 0x0B: _VARINT, 0x11: 4, 0x12: _STRING,
     0x13: 2, 0x15: _STRING, 0x16: _BINARY, 0x17: 1, 0x18: 4, 0x19: 1, 0x1A: _STRING, 0x1C: _STRING,
@@ -252,7 +252,7 @@ def _check_publish(packet: PublishPacket) -> None:
 
 
 def _check_message(message: PublishPacket | Will) -> None:
-    """What a PUBLISH and a will have in common."""
+    """The properties that a PUBLISH and a will share."""
     if message.payload_format_indicator > 1:
         raise ProtocolViolation(
             f"the payload format indicator is {message.payload_format_indicator}; 0 and 1 are possible"
@@ -267,7 +267,7 @@ def _check_message(message: PublishPacket | Will) -> None:
 
 
 def _check_response_topic(topic: str) -> None:
-    """A response topic is a topic name (3.3.2.3.5). What is wrong with it is no fault of the message's own topic."""
+    """A response topic is a topic name (3.3.2.3.5). Its errors are not those of the message's own topic."""
     if "\0" in topic:
         raise Malformed("the response topic holds the character U+0000")
     try:

@@ -61,14 +61,14 @@ class Left(Item, frozen=True, array_like=True, gc=False):
 
 
 class Described(Item, frozen=True, array_like=True, gc=False):
-    """What clients say of a stream on which a client of this broker publishes."""
+    """The metadata of a stream on which a client of this broker publishes."""
 
     topic: str
     keys: dict[str, Value]
 
 
 class Refused(Item, frozen=True, array_like=True, gc=False):
-    """What a command (of this number) said of a topic or query was not taken, for a bound."""
+    """A command (of this number) about a topic or query was refused, for a bound."""
 
     subject: str
     problem: str
@@ -76,7 +76,7 @@ class Refused(Item, frozen=True, array_like=True, gc=False):
 
 
 class Backed(Item, frozen=True, array_like=True, gc=False):
-    """Who backs this broker, and the brokers that it backs. Replaces what was said before."""
+    """The backups of this broker, and the brokers that it backs. Replaces the last one."""
 
     local: BrokerInfo | None = None
     remote: BrokerInfo | None = None
@@ -94,21 +94,21 @@ class Moved(Item, frozen=True, array_like=True, gc=False):
 
 
 class TakeOver(Item, frozen=True, array_like=True, gc=False):
-    """This broker stands in for one that is gone, from here on."""
+    """This broker stands in for a lost broker, from here on."""
 
     broker: str
     epoch: int
 
 
 class Promote(Item, frozen=True, array_like=True, gc=False):
-    """This broker, a standby, is to become one that is gone."""
+    """This broker, a standby, is to replace a lost broker."""
 
     place: BrokerInfo
 
 
 class Bypass(Item, frozen=True, array_like=True, gc=False):
     """Links of this broker that are cut, as (peer, relays in order; none: no way is known), and brokers to which it
-    carries what others send. ``peers`` are all that it needs a link to for that. Replaces what was said before."""
+    carries what others send. ``peers`` are all that it needs a link to for that. Replaces the last one."""
 
     around: tuple[tuple[str, tuple[str, ...]], ...] = ()
     onward: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class Notice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     number: int
     epoch: int
     applied: int  # the broker's commands up to this number are in the log
-    clear: int  # and whatever follows from them up to this one is known to all brokers that it concerns
+    clear: int  # and all brokers concerned know their consequences up to this one
     fresh: bool  # forget what you know: this tells everything
     more: bool  # what this tells is complete only with the next notice
     ask: bool  # say at once that you have seen it

@@ -10,7 +10,7 @@ from typing import Final
 
 from tocsin.config.rules import is_host
 
-Server = tuple[str, int | None]  # host, and port if one is said
+Server = tuple[str, int | None]  # host, and port if one is given
 
 _ONE: Final = re.compile(r"(?:\[(?P<v6>[^]]+)\]|(?P<host>[^\[\]:]+))(?::(?P<port>[0-9]{1,5}))?")
 

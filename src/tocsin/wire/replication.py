@@ -49,12 +49,12 @@ EPOCH: Final = "@"  # between a session's uid and its epoch, in the name of a wi
 
 
 class Bequest(msgspec.Struct, frozen=True, array_like=True):
-    """A will: of a client that is connected, or one that waits for its time."""
+    """A will: of a connected client, or one that waits for its delay."""
 
     publication: Publication
     delay_s: int = 0
-    record_id: str = ""  # under which it goes into the log: so it is there once, whoever puts it there
-    session: str = ""  # the uid of the stored one that it was left with; empty: none
+    record_id: str = ""  # under which it goes into the log: so it is there once, whichever broker appends it
+    session: str = ""  # the uid of the stored session that it was left with; empty: none
     epoch: int = 0  # of that, then
     owner: str = ""  # the user whose client left it; empty: none was proven
     since: int = (
@@ -63,7 +63,7 @@ class Bequest(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What to ask other brokers by whether it is settled: its id, and its session with the epoch."""
+        """The names by which other brokers know whether it is settled: its id, and its session with the epoch."""
         left = (f"{self.session}{EPOCH}{self.epoch}",) if self.session else ()
         return (self.record_id, *left) if self.record_id else left
 
@@ -81,13 +81,13 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Delta(msgspec.Struct, frozen=True, array_like=True):
-    """What is to be known of one client. ``begin``: nothing else that was said of it before counts."""
+    """The changes of one client. ``begin``: earlier deltas of it do not count."""
 
     client: str
     begin: bool = False
     gone: bool = False
     head: Head | None = None  # None: as it was
-    subscriptions: tuple[tuple[str, Option | None], ...] = ()  # None: it has that one no longer
+    subscriptions: tuple[tuple[str, Option | None], ...] = ()  # None: it has it no longer
     positions: Positions | None = None  # None: as they were
     void: str = (
         ""  # the id of its newest will that is settled: its client left in order, or it was told, or dropped
@@ -98,11 +98,11 @@ class Update(Message, frozen=True, array_like=True):
     """Broker → backup: the next deltas of a stream."""
 
     primary: str
-    role: Role  # of the one that it is sent to
+    role: Role  # of the recipient
     stream: Stream
     number: int
     deltas: tuple[Delta, ...]
-    whole: bool = False  # with this one everything was said at least once
+    whole: bool = False  # with this update everything was sent at least once
     sole: bool = False  # the broker has no other backup
 
 
@@ -122,16 +122,18 @@ class Dismiss(Message, frozen=True, array_like=True, gc=False):
 
 
 class Begun(Message, frozen=True, array_like=True, gc=False):
-    """Broker → all: this process of mine began. Whoever has a copy of an earlier one, and backs me no longer, is the
-    last to know the wills in it."""
+    """Broker → all: this process of mine began. A former backup with a copy of an earlier process is the last to know
+    the wills in it.
+    """
 
     primary: str
     incarnation: int
 
 
 class Mourned(Message, frozen=True, array_like=True, gc=False):
-    """Broker → all: I stand in for that one, and may not have been sent everything. Whoever knows more of its wills
-    has to see to them."""
+    """Broker → all: I stand in for a lost broker, and may not have been sent everything. Brokers that know more of its
+    wills have to publish them.
+    """
 
     primary: str
 
@@ -145,7 +147,7 @@ class Applied(Message, frozen=True, array_like=True, gc=False):
 
 
 class Behind(Message, frozen=True, array_like=True, gc=False):
-    """Backup → broker: something is missing before what you sent; begin anew."""
+    """Backup → broker: something is missing before this update; start a new stream."""
 
     backup: str
     stream: Stream
@@ -183,9 +185,9 @@ def encode_replication(sender: Address, cause: str, message: Message) -> bytes:
 
 
 def speakers(envelope: Envelope) -> frozenset[str]:
-    """The brokers for whom a message speaks: its sender, and whom it names as that."""
+    """The brokers for which a message speaks: its sender, and the broker that it names."""
     message, sender = envelope.message, envelope.sender.removeprefix(broker_address(""))
-    if isinstance(message, Mourned):  # of one that is gone
+    if isinstance(message, Mourned):  # of a lost broker
         return frozenset({sender})
     named = message.backup if isinstance(message, Applied | Behind | Declined) else message.primary
     return frozenset({sender, named})

@@ -31,7 +31,7 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
     held: dict[int, int]  # subscription → how many clients have it
     capacity: float = 0.0  # how many (client, subscription) pairs the broker can carry; 0: no bound
     resources: float | None = None  # the score of its machine, 0 to 1; None: it does not know
-    problems: tuple[str, ...] = ()  # what of that is not known, in words
+    problems: tuple[str, ...] = ()  # the unknown parts, as text
     terms: dict[str, tuple[float, float]] = {}  # what the score is made of: value and weight by name
     delays: dict[str, int] = {}  # round trips to the brokers that it has links to, in microseconds
 

@@ -20,9 +20,9 @@ from tocsin.errors import ProtocolViolation
 TOPIC_MAX_BYTES = 65_535  # a string's length is two bytes on the wire
 LEVELS_MAX = TOPIC_MAX_BYTES + 1  # as many as a topic of slashes has
 SHARE_PREFIX = "$share/"
-META_PREFIX = "$meta/"  # what is published there is said of a stream, and goes to nobody
+META_PREFIX = "$meta/"  # messages there are metadata of a stream, and go to nobody
 
-# What brokers say to each other over links. No client may publish there.
+# Messages between brokers over links. No client may publish there.
 NEAR_PREFIX = "$near/"  # words of a cluster that hears no leader (broker.neighbourhood)
 ONE_PREFIX = "$one/"  # a client's topic follows: for one member of a group (broker.shares)
 CARRIED_TOPIC = "$carried"  # for another broker (wire.carriage)
@@ -67,7 +67,7 @@ def check_filter(pattern: str, *, max_bytes: int = TOPIC_MAX_BYTES, max_levels: 
 def split_filter(
     pattern: str, *, max_bytes: int = TOPIC_MAX_BYTES, max_levels: int = LEVELS_MAX
 ) -> tuple[str, str | None]:
-    """What a filter matches, and the group that shares it, if any. ``max_levels`` bounds what is matched, without the
+    """The topic filter, and the group that shares it, if any. ``max_levels`` bounds what is matched, without the
     share's own two levels."""
     group: str | None = None
     inner = pattern
@@ -159,7 +159,7 @@ def _quoted(text: str) -> str:
 
 
 def between_brokers(topic: str) -> bool:
-    """Whether a topic that begins with ``$`` is one that brokers use among themselves."""
+    """Whether brokers use a topic that begins with ``$`` among themselves."""
     if topic.startswith(ONE_PREFIX):
         return len(topic) > len(ONE_PREFIX) and topic[len(ONE_PREFIX)] != "$"
     return topic == CARRIED_TOPIC or topic.startswith(NEAR_PREFIX)

@@ -1,8 +1,8 @@
 """Gossip between brokers of one cluster, over their links, while one of them hears no leader (MessagePack).
 
-Words may be lost, and are followed by others. A word is for one broker. It says whom its sender hears, and what the
-sender's clients want (**wants**): those changes that the other has not said it knows. A **run** names one such time of
-one broker, and no other; versions count the changes of wants in it.
+Words may be lost, and are followed by others. A word is for one broker. It names the brokers that its sender hears, and
+the filters of the sender's clients (**wants**): the changes that the recipient has not acknowledged. A **run** names
+one such time of one broker, and no other; versions count the changes of wants in it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Word(Message, frozen=True, array_like=True, tag="W"):
     severed: bool  # it hears no leader
     hears: Names = ()  # the brokers of the cluster whose words it hears
     backs: Names = ()  # those of whose clients it has copies, as their local backup
-    # What it decided, if it is the landmark: who is gone, and who stands in; empty if nobody can.
+    # Its decisions, if it is the landmark: lost brokers and their stand-ins; empty if nobody can.
     gone: Annotated[tuple[tuple[Name, Name], ...], Meta(max_length=BROKERS_MAX)] = ()
     known: tuple[Number, Number] = (0, 0)  # of the other's wants: the run, and the version up to which
     base: Number = 0  # ``wants`` are what changed after this version …

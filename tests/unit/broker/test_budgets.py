@@ -65,7 +65,7 @@ async def pings(peer: Peer) -> None:
     await peer.first(PingRespPacket)
 
 
-async def test_a_client_that_does_not_read_answers_is_not_read_and_others_do_not_notice() -> None:
+async def test_a_client_that_reads_no_answers_is_paused_alone() -> None:
     async with door() as here:
         other, spender = await here.peer("other"), await here.peer("spender")
         spender.stop_reading()
@@ -174,7 +174,7 @@ async def test_a_few_small_packets_in_one_read_are_all_handled(count: int) -> No
             await other.first(PublishPacket)
 
 
-async def test_sessions_that_come_back_to_large_messages_are_sent_a_page_at_a_time() -> None:
+async def test_returning_sessions_get_large_messages_one_page_at_a_time() -> None:
     async with door() as here:
         names = [f"session {number}" for number in range(8)]
         for name in names:

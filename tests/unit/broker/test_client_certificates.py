@@ -264,7 +264,7 @@ async def test_an_authority_that_is_believed_no_more_takes_its_clients_along(pla
         assert await plant.refused(plant.two.issue("b"))
 
 
-async def test_who_was_vouched_for_by_others_in_between_has_to_show_it_again(
+async def test_a_client_vouched_for_by_an_intermediate_presents_its_certificate_again(
     plant: Plant, tmp_path: Path
 ) -> None:
     between = ClientAuthority(tmp_path, "between", above=plant.one)

@@ -39,7 +39,7 @@ async def payloads(peer: Peer, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("qos", [ONE, TWO])
-async def test_a_client_that_was_away_gets_critical_ones_first_each_class_in_order(
+async def test_a_returning_client_gets_critical_messages_first_each_class_in_order(
     door: Door, qos: QoS
 ) -> None:
     subscriber, publisher = await door.peer(connect=lasting("s", clean=True)), await door.peer("p")
@@ -121,7 +121,7 @@ async def test_a_broker_that_starts_anew_finds_what_was_critical_before() -> Non
         await nothing_more(again)
 
 
-async def test_where_nothing_is_critical_a_client_that_comes_back_costs_one_read_of_the_log(
+async def test_without_critical_messages_a_return_costs_one_read_of_the_log(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subscriber, publisher = await door.peer(connect=lasting("s", clean=True)), await door.peer("p")
@@ -148,7 +148,7 @@ async def test_where_nothing_is_critical_a_client_that_comes_back_costs_one_read
     assert reads[1:] == [True, False]
 
 
-async def test_retained_messages_do_not_wait_for_a_read_of_critical_ones_that_finds_none(
+async def test_retained_messages_do_not_wait_for_an_empty_critical_read(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subscriber, publisher = await door.peer(connect=lasting("s", clean=True)), await door.peer("p")
@@ -203,7 +203,7 @@ async def test_whoever_cannot_hear_of_it_gets_it_as_well(door: Door) -> None:
     assert (await receive(old)).payload == (await receive(zero)).payload == b"it"
 
 
-async def test_a_message_at_qos_2_that_is_critical_is_in_the_log_once(door: Door) -> None:
+async def test_a_critical_qos_2_message_is_in_the_log_once(door: Door) -> None:
     subscriber = await door.peer("s")
     await subscriber.subscribe(TopicFilter("a", max_qos=TWO))
     first = await door.peer(connect=lasting("p", clean=True))

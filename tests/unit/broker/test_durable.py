@@ -51,7 +51,7 @@ async def test_messages_arrive_at_the_lower_qos_of_both_sides(
     await nothing_more(subscriber)
 
 
-async def test_a_qos_1_message_reaches_a_qos_0_subscriber_and_the_other_way_round(door: Door) -> None:
+async def test_qos_1_messages_reach_qos_0_subscribers_and_vice_versa(door: Door) -> None:
     zero, one, publisher = await door.peer("0"), await door.peer("1"), await door.peer("p")
     await zero.subscribe(TopicFilter("a", max_qos=QoS.AT_MOST_ONCE))
     await one.subscribe(TopicFilter("a", max_qos=ONE))
@@ -62,7 +62,7 @@ async def test_a_qos_1_message_reaches_a_qos_0_subscriber_and_the_other_way_roun
     assert heard == {(b"durable", 1), (b"quick", 0)}
 
 
-async def test_no_more_than_the_receive_maximum_is_unacknowledged_and_the_rest_comes_from_the_log(
+async def test_the_receive_maximum_bounds_the_window_and_the_log_supplies_the_rest(
     door: Door,
 ) -> None:
     subscriber = await door.peer(connect=ConnectPacket("s", receive_max=2))
@@ -94,7 +94,7 @@ async def test_a_client_that_was_away_gets_what_it_missed_in_order(door: Door) -
     await nothing_more(again)
 
 
-async def test_a_client_that_leaves_while_the_log_is_read_for_it_loses_nothing(
+async def test_a_client_that_leaves_during_a_log_read_loses_nothing(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that is over may receive nothing: that says nothing of what its client is to get."""
@@ -128,7 +128,7 @@ async def test_a_client_that_leaves_while_the_log_is_read_for_it_loses_nothing(
     assert [packet.payload for packet in heard] == [b"0", b"1", b"2"]
 
 
-async def test_a_connected_client_keeps_its_session_and_backlog_when_the_stores_cell_expires(
+async def test_a_connected_client_keeps_its_backlog_when_its_cell_expires(
     door: Door,
 ) -> None:
     """The store was away for longer than it keeps a cell, or its clock jumped: expiry counts from the close."""
@@ -258,9 +258,7 @@ async def test_an_empty_retained_message_removes_what_was_kept(door: Door) -> No
 
 
 @pytest.mark.parametrize("qos", [ONE, TWO])
-async def test_the_message_that_came_last_is_retained_whatever_the_log_takes_its_time_for(
-    door: Door, qos: QoS
-) -> None:
+async def test_the_last_message_is_retained_however_slow_the_log_is(door: Door, qos: QoS) -> None:
     publisher, subscriber = await door.peer("p"), await door.peer("s")
     publisher.send(retained("a", b"older", qos), retained("a", b"newer", QoS.AT_MOST_ONCE))
     await publisher.receive(PubAckPacket if qos == ONE else PubRecPacket)
@@ -288,9 +286,7 @@ async def test_retain_handling_says_when_retained_messages_are_wanted(door: Door
 
 
 @pytest.mark.parametrize("qos", [QoS.AT_MOST_ONCE, ONE])
-async def test_a_live_message_is_marked_retained_only_for_who_wants_it_as_published(
-    door: Door, qos: QoS
-) -> None:
+async def test_a_live_message_is_marked_retained_only_under_retain_as_published(door: Door, qos: QoS) -> None:
     publisher, plain, exact = await door.peer("p"), await door.peer("s"), await door.peer("r")
     await plain.subscribe(TopicFilter("a", retain_as_published=False))
     await exact.subscribe(TopicFilter("a", retain_as_published=True))
@@ -352,9 +348,7 @@ async def test_a_message_too_old_is_not_delivered(door: Door) -> None:
 
 
 @pytest.mark.parametrize("expiry_s", [0, LASTING])
-async def test_a_client_that_comes_to_another_broker_is_let_go_by_the_first(
-    door: Door, expiry_s: int
-) -> None:
+async def test_the_first_broker_lets_a_client_go_that_came_to_another(door: Door, expiry_s: int) -> None:
     connect = ConnectPacket("me", session_expiry_interval=expiry_s)
     async with Door(Limits(), store=door.store, broker="south-1") as south:
         first = await door.peer(connect=connect)
@@ -365,9 +359,7 @@ async def test_a_client_that_comes_to_another_broker_is_let_go_by_the_first(
 
 
 @pytest.mark.parametrize("expiry_s", [0, LASTING])
-async def test_a_client_that_has_come_back_is_not_let_go_for_where_it_was_meanwhile(
-    door: Door, expiry_s: int
-) -> None:
+async def test_a_returned_client_is_not_let_go_for_its_earlier_stay(door: Door, expiry_s: int) -> None:
     """What the other broker says comes late: on the bus, or because it asks for the session of one that has gone."""
     connect = ConnectPacket("me", session_expiry_interval=expiry_s)
     before_us = time.time_ns() // 1_000

@@ -71,7 +71,7 @@ async def subscribe(peer: Peer, *names: str) -> SubAckPacket:
 
 @pytest.mark.parametrize("version", [V5, V311])
 @pytest.mark.parametrize(("table", "name"), [("groups", GROUP), ("channel-subscriptions", ALICE)])
-async def test_a_subscription_that_the_store_has_no_room_for_is_refused_and_the_others_are_not(
+async def test_a_subscription_without_room_in_the_store_is_refused_alone(
     door: Door, server: MemoryServer, version: Version, table: str, name: str
 ) -> None:
     fill(server, table)
@@ -208,7 +208,7 @@ async def test_a_broker_starts_though_the_table_of_groups_is_full(server: Memory
             assert [int(code) for code in (await subscribe(peer, GROUP, "a")).reason_codes] == [FULL, 1]
 
 
-async def test_a_broker_that_was_restarted_counts_the_sessions_of_its_last_run_and_not_those_that_moved(
+async def test_a_restarted_broker_counts_its_last_sessions_except_moved_ones(
     server: MemoryServer,
 ) -> None:
     async with Door(Limits(), store=MemoryStore(server), broker="one") as one:

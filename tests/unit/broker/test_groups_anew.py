@@ -27,7 +27,7 @@ async def group_is_over(door: Door) -> None:
 
 
 @pytest.mark.parametrize("qos", [ONE, TWO])
-async def test_a_group_that_a_broker_makes_that_is_behind_gets_nothing_that_the_last_one_had(
+async def test_a_lagging_broker_creates_a_group_without_its_predecessors_messages(
     qos: QoS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, held = MemoryServer(), asyncio.Event()
@@ -82,9 +82,7 @@ async def test_nobody_is_a_member_before_the_log_says_where_it_ends(
 
 
 @pytest.mark.parametrize("lasts", [False, True])
-async def test_a_member_whose_group_is_over_loses_its_connection_and_may_come_back(
-    door: Door, lasts: bool
-) -> None:
+async def test_a_member_of_an_ended_group_is_disconnected_and_may_return(door: Door, lasts: bool) -> None:
     connect = lasting("m", clean=True) if lasts else None
     member, publisher = await door.peer("m", connect=connect), await door.peer("p")
     await member.subscribe(TopicFilter(NAME, max_qos=ONE))
@@ -137,7 +135,7 @@ async def test_a_broker_refreshes_its_life_only_while_it_has_members_of_groups(
         assert len(written) == after
 
 
-async def test_a_member_of_a_broker_whose_life_had_ended_for_want_of_members_counts_as_there(
+async def test_a_member_counts_although_its_brokers_life_cell_had_expired(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = MemoryServer()

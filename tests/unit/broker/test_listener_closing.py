@@ -60,9 +60,7 @@ async def test_a_client_that_comes_while_the_broker_stops_is_not_let_in(turns: i
 
 
 @pytest.mark.parametrize("web", [False, True])
-async def test_a_socket_that_was_accepted_before_the_end_and_is_known_after_it_is_hung_up(
-    door: Door, web: bool
-) -> None:
+async def test_a_socket_accepted_before_the_end_and_noticed_after_is_closed(door: Door, web: bool) -> None:
     connection, wire = door.listener.make(), Wire()
     protocol: asyncio.Protocol = framed(door.listener)(connection) if web else connection
     await door.listener.close()

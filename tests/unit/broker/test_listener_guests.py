@@ -47,7 +47,7 @@ async def test_a_guest_is_sent_home_and_is_none_any_more() -> None:
         door.listener.tell_visitors()
 
 
-async def test_a_guest_that_comes_anew_is_none_until_it_is_in_and_hears_nothing_before_its_connack(
+async def test_a_reconnecting_guest_gets_no_redirect_before_its_connack(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     book = Guestbook()

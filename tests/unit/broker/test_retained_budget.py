@@ -101,7 +101,7 @@ async def test_an_mqtt_311_client_over_the_budget_is_disconnected_unanswered() -
         assert set(await kept(door)) == {"a", "b"}
 
 
-async def test_at_qos_0_a_message_over_the_budget_is_delivered_and_what_was_kept_of_its_topic_goes() -> None:
+async def test_a_qos_0_message_over_budget_is_delivered_and_clears_its_topic() -> None:
     async with Door(Limits(), retained_bytes=SMALL) as door:
         watcher = await door.peer("watcher")
         await watcher.subscribe(TopicFilter("#", max_qos=ZERO))
@@ -148,7 +148,7 @@ async def test_a_flood_at_qos_0_of_one_topic_waits_once() -> None:
         assert door.parts.retained.room.reserved == 0
 
 
-async def test_a_broker_whose_copy_is_late_lets_clients_in_and_sends_it_later() -> None:
+async def test_a_broker_whose_copy_is_late_admits_clients_and_replays_later() -> None:
     async with Door(Limits()) as door:
         retained_copy = door.parts.retained
         peer = await door.peer("p")

@@ -54,7 +54,7 @@ def packets(draw: st.DrawFn) -> tuple[PublishPacket, Version, str]:
 
 @settings(max_examples=60, deadline=None)
 @given(packets())
-def test_the_largest_packet_fits_into_a_record_and_into_the_table_of_retained_messages(
+def test_the_largest_packet_fits_a_record_and_the_retained_table(
     made: tuple[PublishPacket, Version, str],
 ) -> None:
     packet, version, topic = made

@@ -81,7 +81,7 @@ async def told(peer: Peer) -> Any:
 @pytest.mark.parametrize("version", [V5, V311])
 @pytest.mark.parametrize("qos", [ZERO, ONE, TWO])
 @pytest.mark.parametrize("far", [False, True])
-async def test_a_query_gets_the_messages_of_a_stream_from_the_first_that_satisfies_it(
+async def test_a_query_gets_messages_from_the_first_that_satisfies_it(
     network: Network, version: Version, qos: Any, far: bool
 ) -> None:
     subscriber = await (network.there if far else network.here).peer("s", version=version)
@@ -200,7 +200,7 @@ async def test_a_bad_query_is_refused_in_one_line_that_shows_where(door: Door, n
     assert answer.reason_str is not None and answer.reason_str.endswith(words), answer.reason_str
 
 
-async def test_without_a_coordinator_messages_go_on_and_a_query_is_granted_and_gets_what_is_durable(
+async def test_without_a_coordinator_messages_flow_and_queries_get_durable_ones(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tocsin.broker.streams.queries.ANSWER_S", 0.1)
@@ -347,7 +347,7 @@ async def test_a_permanent_stream_stays_when_its_publisher_goes(network: Network
     assert (await told(reader))["left"]["topic"] == "a"
 
 
-async def test_the_last_message_of_a_client_that_leaves_at_once_arrives_within_its_stream(
+async def test_the_last_message_of_a_departing_client_arrives_within_its_stream(
     network: Network,
 ) -> None:
     subscriber = await network.there.peer("s")
@@ -367,7 +367,7 @@ async def test_the_last_message_of_a_client_that_leaves_at_once_arrives_within_i
 # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_stream_outlives_the_connection_of_a_session_that_lasts_and_moves_with_it(
+async def test_a_stream_outlives_its_connection_and_moves_with_the_session(
     network: Network,
 ) -> None:
     publisher = await network.here.peer(connect=lasting("p", clean=True))
@@ -394,7 +394,7 @@ async def test_a_clean_start_ends_the_streams_of_the_session_before(network: Net
     await until(lambda: "p" not in network.coordinator.replica.presence.clients)
 
 
-async def test_a_durable_query_gets_what_it_missed_by_what_was_said_at_the_time(network: Network) -> None:
+async def test_a_durable_query_matches_missed_messages_by_their_metadata_then(network: Network) -> None:
     subscriber = await network.there.peer(connect=lasting("s", clean=True))
     await subscriber.subscribe(TopicFilter(LAMPS, max_qos=ONE))
     subscriber.close()

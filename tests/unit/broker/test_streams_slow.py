@@ -90,7 +90,7 @@ async def test_a_subscriber_that_lost_messages_is_told_the_set_anew(
     assert [each["topic"] for each in said["streams"]] == ["a"], said
 
 
-async def test_messages_wait_within_bounds_for_a_coordinator_that_is_silent_and_go_on_without_it(
+async def test_messages_wait_within_bounds_for_a_silent_coordinator_and_then_go(
     server: MemoryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate, "HELD_MAX", 3)
@@ -111,7 +111,7 @@ async def test_messages_wait_within_bounds_for_a_coordinator_that_is_silent_and_
         assert [(await receive(subscriber)).payload for _ in range(20)] == [b"%d" % n for n in range(20)]
 
 
-async def test_with_no_coordinator_any_more_nothing_waits_and_nothing_is_lost_when_it_is_back(
+async def test_without_a_coordinator_nothing_waits_and_nothing_is_lost_later(
     server: MemoryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "ANSWER_S", 0.1)
@@ -160,7 +160,7 @@ async def test_no_more_than_so_many_bytes_of_changes_wait_for_a_coordinator(
         assert (refused.packet_id, int(refused.reason_code)) == (3, 0x97)
 
 
-async def test_a_broker_that_was_counted_as_lost_says_all_again_and_its_subscribers_hear_nothing_of_it(
+async def test_a_broker_counted_as_lost_redeclares_without_disturbing_its_subscribers(
     door: Door, leader: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, publisher = await door.peer("r"), await door.peer("p")
@@ -202,7 +202,7 @@ async def test_what_the_coordinator_has_no_room_for_is_refused(server: MemorySer
         assert door.exchange.statistics()["queries"] == 1
 
 
-async def test_messages_carry_what_was_said_of_their_stream_though_the_client_moved_and_nobody_leads(
+async def test_messages_carry_metadata_though_the_client_moved_and_nobody_leads(
     server: MemoryServer,
 ) -> None:
     """A query that nobody has answered yet judges messages by what they carry: without it they would be lost to it."""
@@ -249,7 +249,7 @@ async def test_messages_carry_what_was_said_of_their_stream_though_the_client_mo
         }
 
 
-async def test_what_a_session_says_of_a_stream_gives_way_to_what_the_coordinator_knows(
+async def test_a_sessions_metadata_yields_to_the_coordinators(
     server: MemoryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "TOLD_S", 0.05)

@@ -66,7 +66,7 @@ async def test_groups_with_members_here_are_counted(door: Door) -> None:
     assert groups.publication.payload == b"2"
 
 
-async def test_channels_say_what_is_held_how_far_notices_are_and_what_was_sent() -> None:
+async def test_channel_metrics_show_cells_held_notice_position_and_results_sent() -> None:
     pipeline = Pipeline(MemoryStore(MemoryServer()))
     await pipeline.define(NEAR)
     async with (

@@ -123,7 +123,7 @@ async def test_a_request_has_a_largest_size(
     await until(channels[0].is_closing)
 
 
-async def test_a_socket_that_asks_for_nothing_is_closed_after_the_deadline_for_connect() -> None:
+async def test_a_socket_that_sends_nothing_is_closed_at_the_connect_deadline() -> None:
     async with WebDoor(Limits(connect_deadline_s=0.1)) as door:
         silent = await door.raw()
         assert await silent.closed() is None

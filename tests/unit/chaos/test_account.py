@@ -93,7 +93,7 @@ def test_repeats_within_a_group_are_told_apart() -> None:
     assert (account.totals().repeated, account.totals().repeated_shared) == (0, 1)
 
 
-def test_what_everybody_got_twice_was_published_twice_and_what_some_got_was_delivered_twice() -> None:
+def test_repeats_to_everybody_and_repeats_to_some_are_counted_apart() -> None:
     account = Account()
     for receiver in ("s", "t"):
         account.expect(receiver, STREAM, ORDINARY)

@@ -63,7 +63,7 @@ def test_without_consent_there_are_no_partitions() -> None:
     assert all("partition" not in each.kinds for each in candidates((), PARTS, partitions=False))
 
 
-def test_a_role_stands_for_each_of_its_parts_and_a_cluster_for_all_at_once() -> None:
+def test_a_role_expands_to_its_parts_and_a_cluster_stays_one_target() -> None:
     found = candidates(["role/edge", "cluster/north", "role/leader", "north-1"], PARTS, partitions=False)
     assert [each.target for each in found] == [
         "broker/north-1",

@@ -47,7 +47,7 @@ def test_who_left_left_all_other_streams() -> None:
             assert all(matches(split_filter(each.left)[0], stream.topic) for stream in load.streams)
 
 
-def test_once_is_promised_where_both_sides_are_at_qos_2_and_order_to_single_subscribers() -> None:
+def test_exactly_once_needs_qos_2_on_both_sides_and_order_single_subscribers() -> None:
     load = make("r", publishers=6, subscribers=16)
     qos = {stream.topic: stream.qos for stream in load.streams}
     by_receiver = {each.receiver: each for each in load.subscribers}

@@ -30,7 +30,7 @@ def told(state: Path) -> list[tuple[str, str, str]]:
     return [(each["action"], each["name"], each["outcome"]) for each in lines(state)]
 
 
-def test_what_is_done_is_noted_with_who_when_and_what_came_of_it(tmp_path: Path) -> None:
+def test_each_action_is_recorded_with_user_time_and_outcome(tmp_path: Path) -> None:
     with audited(tmp_path / "state", "do", "it", "tocsin do it") as note:
         note.result = "three"
     (line,) = lines(tmp_path / "state")
@@ -103,7 +103,7 @@ def test_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert issued["what"] == (
         f"tocsin certs issue broker south-1 --host south.example.org --days 365 --out {out}"
     )
-    assert rotated["result"] == "issued anew: broker north-1; the old authority is believed no more"
+    assert rotated["result"] == "issued again: broker north-1; the old authority is believed no more"
 
 
 def test_users_of_mqtt_with_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

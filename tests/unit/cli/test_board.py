@@ -123,7 +123,7 @@ def test_a_terminal_that_is_gone_stops_nobody() -> None:
         shown.show(ROWS, 0)
 
 
-def test_the_pipeline_is_shown_with_its_spark_and_the_feeder_with_its_door() -> None:
+def test_the_pipeline_is_shown_with_spark_and_the_feeder_with_its_door() -> None:
     facts = {"role": "Spark 4.3.0 on local[*]", "spark": "http://127.0.0.1:4040", "channels": 3, "tick": 41}
     pipeline = Row("pipeline", 3, "ready", "", 13, 0, 0, 0, facts)
     feeder = Row("feeder", 3, "ready", "", 14, 0, 0, 0, {"http": "http://127.0.0.1:8480", "feeds": 2})
@@ -133,7 +133,7 @@ def test_the_pipeline_is_shown_with_its_spark_and_the_feeder_with_its_door() -> 
     assert "http://127.0.0.1:8480" in line_of("feeder", (pipeline, feeder))
 
 
-def test_a_pipeline_that_is_not_there_yet_has_no_process_id_in_the_ready_line(
+def test_a_pipeline_that_has_not_started_has_no_process_id(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     waiting = Row("pipeline", 3, "starting", "", None, 0, 0, 0, {})

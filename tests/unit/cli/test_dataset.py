@@ -96,7 +96,7 @@ def test_a_file_is_loaded_once_and_again_only_when_asked(
     }
 
 
-def test_what_did_not_fit_is_shown_with_its_reason_and_moves_when_it_fits(
+def test_quarantined_records_show_their_reason_and_move_when_they_fit(
     town: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def say(*words: str) -> str:

@@ -93,7 +93,7 @@ def test_without_an_obstacle_a_table_fits_eighty_columns() -> None:
     assert any("similarity" in each and "resources" in each for each in lines), "no blocks of lines"
 
 
-def test_what_a_machine_s_score_is_made_of_is_there_and_what_is_not_known_is_named() -> None:
+def test_a_machines_score_is_itemised_and_unknown_criteria_are_named() -> None:
     text = printed(EXPLANATION)
     assert line(text, "resources of") == ["resources of", "processor", "power"]
     assert "north-2" in text and "0.900 × 0.50" in text and "0.100 × 0.50" in text

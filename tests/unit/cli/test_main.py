@@ -42,7 +42,7 @@ def test_a_broker_that_is_not_in_the_settings_is_refused(capsys: pytest.CaptureF
     )
 
 
-def test_an_error_that_the_operator_cannot_put_right_is_one_line_and_exit_code_1(
+def test_an_internal_error_is_one_line_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> NoReturn:

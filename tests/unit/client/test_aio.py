@@ -155,7 +155,7 @@ async def test_a_message_larger_than_the_broker_takes_is_refused_here(qos: int) 
         assert client.connected
 
 
-async def test_the_end_of_the_broker_ends_everything_if_the_client_does_not_redial() -> None:
+async def test_without_redialling_the_brokers_end_ends_the_client() -> None:
     async with Door(Limits()) as door, client_of(door, redial=False) as client:
         heard = await client.subscribe("a")
         await door.listener.close()
@@ -198,7 +198,7 @@ async def test_an_inbox_that_is_full_drops_the_oldest_and_counts() -> None:
         assert [(await heard.get(DEADLINE_S)).text for _ in range(5)] == ["3", "4", "5", "6", "7"]
 
 
-async def test_what_is_not_read_is_not_dropped_above_qos_0_but_held_back() -> None:
+async def test_unread_messages_above_qos_0_are_held_back_not_dropped() -> None:
     async with (
         Door(Limits()) as door,
         client_of(door, receive_max=3, inbox_max=2) as slow,
@@ -222,7 +222,7 @@ async def test_a_reader_that_stopped_does_not_hold_the_others_back(qos: int) -> 
             assert (await other.get(DEADLINE_S)).json() == number
 
 
-async def test_what_the_reader_has_not_moved_on_from_is_sent_to_the_next_process() -> None:
+async def test_a_message_the_reader_has_not_passed_goes_to_the_next_process() -> None:
     async with Door(Limits()) as door, client_of(door) as publisher:
         options: dict[str, Any] = {"client_id": "durable", "session_expiry_s": 60}
         first = client_of(door, **options)
@@ -243,7 +243,7 @@ async def test_what_the_reader_has_not_moved_on_from_is_sent_to_the_next_process
             assert (await last.get(DEADLINE_S)).text == "five"
 
 
-async def test_a_client_that_redials_keeps_its_subscriptions_and_sends_what_was_not_acknowledged() -> None:
+async def test_a_redialling_client_keeps_subscriptions_and_resends_unacknowledged_messages() -> None:
     door = Door(Limits())
     await door.__aenter__()
     client = client_of(door)
@@ -261,7 +261,7 @@ async def test_a_client_that_redials_keeps_its_subscriptions_and_sends_what_was_
         await client.close()
 
 
-async def test_a_client_goes_from_a_broker_that_stops_to_the_one_that_it_names() -> None:
+async def test_a_client_follows_the_redirect_of_a_stopping_broker() -> None:
     async with (
         Door(Limits()) as first_door,
         Door(Limits()) as other,
@@ -276,7 +276,7 @@ async def test_a_client_goes_from_a_broker_that_stops_to_the_one_that_it_names()
         assert (await heard.get(DEADLINE_S)).text == "over here"
 
 
-async def test_a_client_goes_from_a_full_broker_to_the_one_that_it_names() -> None:
+async def test_a_client_follows_the_redirect_of_a_full_broker() -> None:
     async with Door(Limits(connections_max=1)) as full, Door(Limits()) as other, client_of(full):
         full.refuges[Scheme.MQTT] = f"127.0.0.1:{other.port}"
         async with client_of(full) as second:
@@ -284,7 +284,7 @@ async def test_a_client_goes_from_a_full_broker_to_the_one_that_it_names() -> No
             assert other.listener.clients == 1
 
 
-async def test_two_clients_with_one_id_do_not_throw_each_other_out_for_ever() -> None:
+async def test_two_clients_with_one_id_stop_evicting_each_other() -> None:
     async with (
         Door(Limits()) as door,
         client_of(door, client_id="same") as first,

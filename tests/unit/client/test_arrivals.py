@@ -191,7 +191,7 @@ def test_what_was_acknowledged_is_recognised_also_if_it_is_not_marked() -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_is_settled_between_a_break_and_its_repeat_is_acknowledged_with_that(qos: int) -> None:
+def test_a_message_settled_during_a_break_is_acknowledged_at_its_repeat(qos: int) -> None:
     made = begun("#")
     message = packet(1, qos=qos)
     made.arrive(message)
@@ -213,7 +213,7 @@ def test_nothing_is_acknowledged_while_there_is_no_connection(qos: int) -> None:
     assert made.arrive(packet(1, qos=qos, duplicate=True)) == [answer]
 
 
-def test_what_nobody_has_claimed_is_given_to_nobody_while_there_is_no_connection() -> None:
+def test_unclaimed_messages_stay_unclaimed_while_there_is_no_connection() -> None:
     made = begun(resumed=True)
     made.arrive(packet(1, "a"))
     made.interrupt()
@@ -243,7 +243,7 @@ def test_after_the_first_new_message_equal_ones_are_new_too() -> None:
     assert takers(made.arrive(packet(1, payload=b"on"))) == [("#",)]
 
 
-def test_a_settled_message_of_a_lost_session_is_not_acknowledged_to_the_next() -> None:
+def test_a_settled_message_of_a_lost_session_is_not_acknowledged() -> None:
     made = begun("#")
     old = packet(1, payload=b"old")
     made.arrive(old)

@@ -38,7 +38,7 @@ def durable(number: int) -> PublishPacket:
     return PublishPacket("a", b"%d" % number, qos=QoS.AT_LEAST_ONCE, packet_id=number)
 
 
-async def test_a_broker_that_sends_more_than_the_client_takes_is_hung_up_on() -> None:
+async def test_the_client_disconnects_a_broker_that_exceeds_the_receive_maximum() -> None:
     async with Scripted() as server:
         client = AsyncClient(server.url, receive_max=2, redial=False)
         caller = await met(server, client)
@@ -52,7 +52,7 @@ async def test_a_broker_that_sends_more_than_the_client_takes_is_hung_up_on() ->
         await client.close()
 
 
-async def test_messages_of_a_stored_session_that_nobody_subscribes_to_are_dropped_in_the_end() -> None:
+async def test_stored_messages_without_a_subscriber_are_dropped_in_the_end() -> None:
     async with Scripted() as server:
         client = AsyncClient(server.url, client_id="c", session_expiry_s=60, deadline_s=0.3)
         connecting = asyncio.create_task(client.connect())

@@ -145,7 +145,7 @@ async def test_at_qos_0_the_oldest_goes_when_nobody_reads() -> None:
     assert ([item.id for item, _ in near._items], near.dropped, client.dropped) == (["1-1", "1-2"], 1, 1)
 
 
-async def test_a_result_of_a_newer_version_ends_the_subscription_with_what_to_do() -> None:
+async def test_a_result_of_a_newer_version_ends_the_subscription_with_advice() -> None:
     near = Notifications(AsyncClient(), "t", 1, 10)
     near._open = True
     near.take("t", packet(1, v="1"))

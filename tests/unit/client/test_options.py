@@ -102,7 +102,7 @@ async def test_a_will_is_retained_if_it_says_so() -> None:
         assert found == "gone"
 
 
-async def test_a_client_that_takes_leave_has_no_will_and_a_delayed_one_is_void_when_it_is_back() -> None:
+async def test_a_clean_disconnect_or_a_timely_return_voids_the_will() -> None:
     async with Door(Limits()) as door, client_of(door) as watcher:
         heard = await watcher.subscribe("state/#")
         async with client_of(door, will=Message("state/leaves", b"gone")):

@@ -44,7 +44,7 @@ def client_of(door: Door, **options: Any) -> AsyncClient:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-async def test_a_query_gets_a_streams_messages_from_the_moment_its_metadata_says_so(
+async def test_a_query_gets_messages_once_the_streams_metadata_satisfies_it(
     network: Network, qos: int
 ) -> None:
     async with client_of(network.here) as sensor, client_of(network.there) as reader:

@@ -76,7 +76,7 @@ def test_a_refused_subscription_ends_and_can_be_asked_for_again() -> None:
     assert subscribed(session.subscribe(filter_of("a", 0))[1])
 
 
-def test_what_is_asked_while_there_is_no_connection_goes_out_with_the_next() -> None:
+def test_requests_made_while_disconnected_go_out_with_the_next_connection() -> None:
     session = Session(10)
     subscribing, effects = session.subscribe(filter_of("a", 0))
     assert effects == []
@@ -222,7 +222,7 @@ def test_subscriptions_are_made_anew_before_the_messages_that_wait() -> None:
     assert isinstance(again, SubscribePacket) and isinstance(waiting, PublishPacket)
 
 
-def test_a_filter_that_is_given_up_before_it_was_asked_for_is_not_asked_for() -> None:
+def test_a_filter_given_up_before_its_subscribe_is_never_requested() -> None:
     session = Session(10)
     session.subscribe(filter_of("a", 0))
     session.unsubscribe("a")

@@ -114,7 +114,7 @@ async def test_a_permanent_stream_says_so(talk: Talk) -> None:
     await describing
 
 
-async def test_a_description_that_is_refused_is_an_error_and_is_not_said_again(talk: Talk) -> None:
+async def test_a_refused_description_raises_and_is_not_repeated(talk: Talk) -> None:
     stream = talk.client.stream("a")
     describing = asyncio.create_task(stream.describe(Room="410"))
     packet = await talk.caller.receive(PublishPacket)
@@ -157,7 +157,7 @@ async def said(talk: Talk, stream: Stream, **changes: str | None) -> None:
     await describing
 
 
-async def test_metadata_of_a_message_that_could_not_be_sent_goes_with_the_next(talk: Talk) -> None:
+async def test_metadata_of_an_unsent_message_goes_with_the_next(talk: Talk) -> None:
     stream = talk.client.stream("a", Room="410")
     talk.caller.hang_up()
     call = await talk.server.call()

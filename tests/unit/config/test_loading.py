@@ -349,7 +349,7 @@ def test_a_password_is_not_repeated_however_it_is_wrong(refused: Refusal, text: 
     assert "12345678" not in str(refused(text))
 
 
-def test_the_door_of_feeds_needs_a_host_and_a_port_of_its_own(refused: Refusal) -> None:
+def test_the_feeds_door_needs_a_host_and_its_own_port(refused: Refusal) -> None:
     assert refused(flags={"feeds.http_host": "a b"}).key == "feeds.http_host"
     error = refused(flags={"feeds.http_port": 1883})
     assert error.key == "feeds.http_port" and "uses the same port" in error.problem

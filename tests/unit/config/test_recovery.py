@@ -95,7 +95,7 @@ def test_criteria_from_the_environment_that_are_no_json_are_refused() -> None:
     assert "an array such as" in caught.value.remedy
 
 
-def test_a_score_of_nothing_is_refused_and_one_of_criteria_alone_is_not() -> None:
+def test_an_empty_score_is_refused_and_one_of_criteria_alone_accepted() -> None:
     zero = {f"scoring.{name}_weight": 0 for name in ("processor", "memory", "bandwidth", "battery")}
     assert "all weights" in refusal(**zero).problem
     criteria = [{"name": "a", "command": ["x"]}]

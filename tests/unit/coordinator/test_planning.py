@@ -71,7 +71,7 @@ def test_a_plan_that_is_there_moves_little() -> None:
     )
 
 
-async def test_brokers_are_asked_page_by_page_and_who_is_silent_holds_what_it_held() -> None:
+async def test_brokers_are_asked_in_pages_and_silent_ones_keep_their_holdings() -> None:
     store = MemoryStore(MemoryServer())
     table = await store.table(TableSpec("coordination"))
     posted: asyncio.Queue[Event] = asyncio.Queue()
@@ -103,7 +103,7 @@ async def test_brokers_are_asked_page_by_page_and_who_is_silent_holds_what_it_he
     await store.close()
 
 
-async def test_a_plan_does_not_wait_for_its_explanations_and_the_next_one_ends_them(
+async def test_a_plan_does_not_wait_for_explanations_and_the_next_cancels_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     go, asked, explained = threading.Event(), [], planning._explained
@@ -159,7 +159,7 @@ def scored(**scores: float | None) -> dict[str, tuple[dict[int, int], Summary]]:
     }
 
 
-def test_a_bad_machine_is_not_chosen_where_another_has_as_much_in_common() -> None:
+def test_a_bad_machine_is_not_chosen_over_an_equally_similar_one() -> None:
     good = scored(north_1=1.0, north_2=1.0, north_3=1.0, south_1=1.0, south_2=1.0, south_3=1.0)
     for bad, other in (("north-2", "north-3"), ("north-3", "north-2")):
         told = good | scored(**{bad.replace("-", "_"): 0.1})
@@ -232,7 +232,7 @@ def test_nearness_is_what_was_measured_and_by_clusters_where_nobody_has() -> Non
     assert (remote["south-2"].terms["nearness"][0], remote["south-2"].delay_us) == (0.5, None)
 
 
-def test_a_broker_that_is_far_from_all_is_not_chosen_where_another_has_as_much_in_common() -> None:
+def test_a_distant_broker_is_not_chosen_over_an_equally_similar_one() -> None:
     everybody = ("north_1", "north_2", "north_3", "south_1", "south_2", "south_3")
     near = {"similarity": 0.2, "nearness": 0.8, "room": 0.0, "resources": 0.0}
     for far, other in (("north-2", "north-3"), ("north-3", "north-2")):

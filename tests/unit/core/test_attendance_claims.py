@@ -54,7 +54,7 @@ def test_an_acknowledged_claim_is_settled_at_qos_1() -> None:
     assert one(attended.answer(PubAckPacket(identifier)), ClaimsSettled).claims == ((NAME, 7, identifier),)
 
 
-def test_at_qos_2_it_is_settled_and_released_when_it_is_stored_that_it_was_received() -> None:
+def test_a_qos_2_claim_settles_and_releases_when_its_receipt_is_stored() -> None:
     attended = member()
     identifier = sent(attended, 7, 2)
     effects = attended.answer(PubRecPacket(identifier))
@@ -84,7 +84,7 @@ def test_a_refused_claim_is_settled() -> None:
     assert one(attended.answer(refusal), ClaimsSettled).claims == ((NAME, 7, identifier),)
 
 
-def test_a_client_that_comes_back_has_its_claims_and_those_that_it_received_are_settled() -> None:
+def test_a_returning_client_has_its_claims_and_received_ones_are_settled() -> None:
     stored = msgspec.structs.replace(SESSION, progress=Progress(1, (), (PACKET_IDS,)))
     machine = ClientDelivery()
     claims = ((NAME, Claim(7, PACKET_IDS, 2)), (NAME, Claim(8, PACKET_IDS - 1, 2)), (NAME, Claim(9, 0, 0)))

@@ -44,7 +44,7 @@ from tocsin.errors import Trimmed
 # ── messages of the client ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_record_id_of_a_qos_2_message_is_stored_and_the_same_on_the_next_connection() -> None:
+def test_a_qos_2_record_id_is_stored_and_survives_a_reconnect() -> None:
     some = Attended()
     assert some.machine.record_id(5, 1, "t", 7) == "p.1"
     record_id = some.machine.record_id(5, 2, "t", 7)
@@ -56,7 +56,7 @@ def test_the_record_id_of_a_qos_2_message_is_stored_and_the_same_on_the_next_con
     assert again.machine.record_id(5, 2, "t", 7) == record_id
 
 
-def test_a_message_that_the_log_has_is_known_on_the_next_connection_until_it_is_released() -> None:
+def test_a_logged_message_is_recognised_after_a_reconnect_until_its_release() -> None:
     some = Attended()
     some.machine.record_id(5, 2, "t", 7)
     assert one(some.tell(Kept(packet_id=5)), SetTimer).name == DeliveryTimer.SAVE_SOON
@@ -127,7 +127,7 @@ def test_a_batch_to_the_tail_ends_the_catching_up() -> None:
     assert some.machine.offer(4, 1) == (packet_id(4), False)
 
 
-def test_a_subscription_made_during_a_read_gets_what_the_read_did_not_look_for() -> None:
+def test_a_subscription_made_during_a_read_gets_what_the_read_skipped() -> None:
     some = Attended(msgspec.structs.replace(SESSION, subscriptions={"a": SUBSCRIPTION}), tail=3)
     some.subscribe("b", since=3)
     effects = some.tell(batch(2, 5, to=9, tail=4))
@@ -160,7 +160,7 @@ def test_a_congested_connection_takes_nothing_until_it_is_writable() -> None:
     assert [each.entry.position for each in of(some.tell(batch(1, to=2, tail=1)), Deliver)] == [1]
 
 
-def test_a_read_that_fails_is_tried_again_and_one_that_comes_too_late_goes_on_at_the_oldest() -> None:
+def test_a_failed_read_is_retried_and_a_late_one_starts_oldest() -> None:
     some = Attended(msgspec.structs.replace(SESSION, subscriptions={"a": SUBSCRIPTION}), tail=30)
     assert one(some.tell(ReadFailed(error=UNAVAILABLE)), SetTimer).name == DeliveryTimer.READ_AGAIN
     assert one(some.fire(DeliveryTimer.READ_AGAIN), ReadBatch).start == 1
@@ -182,7 +182,7 @@ def test_what_was_dispatched_and_did_not_match_is_not_read_again() -> None:
     assert session_of(some.tell(AwaitSave(ticket=1))).progress == Progress(51)
 
 
-def test_a_retained_message_has_an_id_that_no_message_of_the_log_has() -> None:
+def test_a_retained_messages_packet_id_differs_from_all_of_the_log() -> None:
     some = Attended()
     some.subscribe()
     identifier = some.machine.extra(2)

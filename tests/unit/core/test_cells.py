@@ -118,7 +118,7 @@ def decide(
 @pytest.mark.parametrize("rules", [OWNED, LEARNT], ids=["owned", "learnt"])
 @example(script=[("late", ""), ("answered", ""), ("answered", "a late one is done")], writes=[True])
 @given(script=st.lists(FATES, max_size=40), writes=st.lists(st.booleans(), min_size=1, max_size=6))
-def test_each_write_happens_at_most_once_in_order_and_what_is_said_of_it_is_true(
+def test_each_write_happens_at_most_once_in_order_with_a_true_outcome(
     rules: CellRules, script: list[tuple[Fate, Happening]], writes: list[bool]
 ) -> None:
     store, left = DumbStore(), list(script)

@@ -54,7 +54,7 @@ def test_a_message_at_qos_1_is_acknowledged_when_it_is_durable(version: Version)
 
 
 @BOTH
-def test_a_repeat_at_qos_1_while_the_first_is_under_way_shares_its_answer(version: Version) -> None:
+def test_a_qos_1_repeat_during_its_commit_shares_the_answer(version: Version) -> None:
     session = connected(version)
     arrive(session, message(7, 1))
     assert arrive(session, message(7, 1, duplicate=True)) == []
@@ -124,7 +124,7 @@ def resumed(version: Version, *inbound: int) -> Session:
 
 
 @BOTH
-def test_a_message_that_was_received_on_an_earlier_connection_is_not_published_again(
+def test_a_message_received_on_an_earlier_connection_is_not_republished(
     version: Version,
 ) -> None:
     session = resumed(version, 7, 8)
@@ -137,7 +137,7 @@ def test_a_message_that_was_received_on_an_earlier_connection_is_not_published_a
 
 
 @BOTH
-def test_a_client_that_forgot_its_qos_2_message_can_use_the_id_at_qos_1(version: Version) -> None:
+def test_a_client_that_forgot_a_qos_2_message_may_reuse_its_id(version: Version) -> None:
     session = resumed(version, 7)
     assert kinds(arrive(session, message(7, 1))) == [Commit]
     assert sent(session.handle(Committed(packet_id=7), 0)) == PubAckPacket(7)
@@ -217,7 +217,7 @@ def test_what_the_client_acknowledges_is_handed_on(version: Version, packet: Pac
 
 
 @BOTH
-def test_an_id_that_is_not_held_is_released_where_it_is_stored_before_that_is_said(version: Version) -> None:
+def test_an_unknown_id_is_released_in_the_store_before_it_is_answered(version: Version) -> None:
     session = connected(version)
     assert arrive(session, PubRelPacket(4)) == [Release(packet_id=4)]
     assert arrive(session, PubRelPacket(4)) == []
@@ -229,7 +229,7 @@ def test_an_id_that_is_not_held_is_released_where_it_is_stored_before_that_is_sa
 
 
 @BOTH
-def test_an_id_that_is_not_held_is_not_free_before_its_release_was_answered(version: Version) -> None:
+def test_an_unknown_id_is_not_free_before_its_release_is_answered(version: Version) -> None:
     session = connected(version)
     arrive(session, PubRelPacket(4))
     assert closing(arrive(session, message(4, 2))).reason_code == 0x82

@@ -28,7 +28,7 @@ def test_who_has_to_be_asked_about_earlier_than_before_is_said() -> None:
         max_size=80,
     )
 )
-def test_whatever_is_set_moved_and_dropped_each_is_due_once_and_in_order(
+def test_each_deadline_is_due_once_and_in_order(
     said: list[tuple[str, int | None] | int],
 ) -> None:
     tested, model = Deadlines(), dict[str, int]()

@@ -29,7 +29,7 @@ def test_the_round_trip_is_that_of_the_last_sign_of_life() -> None:
     assert dialler.round_trip_us == 12_000
 
 
-def test_a_sign_of_life_can_be_asked_for_and_the_peer_has_as_long_as_ever() -> None:
+def test_a_ping_on_request_gives_the_peer_its_full_deadline() -> None:
     dialler = dialler_up()
     effects = dialler.handle(Pinging(), 4_990_000)
     assert [e.packet for e in effects if isinstance(e, SendPacket)] == [PingReqPacket()]
@@ -46,7 +46,7 @@ def test_nobody_is_asked_while_there_is_no_connection() -> None:
     assert Dialler(ConnectPacket("me", keep_alive=0), redial=True).handle(Pinging(), 1) == []
 
 
-def test_what_was_written_to_a_peer_that_is_silent_must_not_arrive_later() -> None:
+def test_data_written_to_a_silent_peer_must_not_arrive_later() -> None:
     dialler = dialler_up()
     dialler.handle(TimerFired(name=DiallerTimer.PING), 5_000_000)
     (hung_up,) = [

@@ -58,7 +58,7 @@ def test_a_server_that_stops_sends_on_whoever_is_connected() -> None:
     )
 
 
-def test_a_server_that_moved_for_good_is_the_usual_one_from_then_on() -> None:
+def test_a_permanent_redirect_changes_the_usual_server() -> None:
     dialler = dialler_up(follow=True)
     moved = DisconnectPacket(reason_code=DisconnectReasonCode.SERVER_MOVED, server_reference="new")
     assert dialled(dialler.handle(Heard(packet=moved), 1)).server == ("new", None)
@@ -118,7 +118,7 @@ def test_a_refusal_too_is_followed_by_the_next_server() -> None:
     assert turns(dialler.handle(busy, 0)) == [1]
 
 
-def test_a_connection_that_was_up_and_broke_begins_at_the_first_server_again() -> None:
+def test_a_broken_connection_starts_again_at_the_first_server() -> None:
     dialler = Dialler(GREETING, redial=True, servers=2)
     dialler.handle(Started(incarnation=1), 0)
     dialler.handle(Lost(reason="no"), 0)
@@ -129,7 +129,7 @@ def test_a_connection_that_was_up_and_broke_begins_at_the_first_server_again() -
     assert turns(dialler.handle(TimerFired(name=DiallerTimer.RETRY), 0)) == [0]
 
 
-def test_a_server_that_is_named_is_spoken_to_like_the_one_that_named_it() -> None:
+def test_a_redirect_target_is_dialled_like_the_server_that_named_it() -> None:
     dialler = Dialler(GREETING, redial=True, follow=True, servers=2)
     dialler.handle(Started(incarnation=1), 0)
     dialler.handle(Lost(reason="no"), 0)
@@ -139,7 +139,7 @@ def test_a_server_that_is_named_is_spoken_to_like_the_one_that_named_it() -> Non
     assert [(each.server, each.turn) for each in effects if isinstance(each, Dial)] == [(("other", 1), 1)]
 
 
-def test_it_says_where_it_is_at_home_by_address_and_then_by_name() -> None:
+def test_a_client_names_its_home_by_address_and_then_by_name() -> None:
     dialler = Dialler(GREETING, redial=True, follow=True, home="here:1883")
     dialler.handle(Started(incarnation=1), 0)
     first = greeted(dialler.handle(Dialled(), 0))
@@ -178,7 +178,7 @@ def test_a_broker_elsewhere_is_not_taken_for_home() -> None:
     assert greeted(dialler.handle(Dialled(), 0)).user_properties == [HOME_V, ("home", "here:1883")]
 
 
-def test_when_its_broker_is_gone_it_goes_to_those_that_the_broker_told_it_of() -> None:
+def test_a_client_of_a_lost_broker_tries_the_named_alternatives() -> None:
     dialler = Dialler(GREETING, redial=True, follow=True, home="here:1883")
     dialler.handle(Started(incarnation=1), 0)
     dialler.handle(Dialled(), 0)

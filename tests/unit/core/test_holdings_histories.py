@@ -272,7 +272,7 @@ def tell_a_story(happenings: Iterable[tuple[str, int]], *, scanned: bool) -> Non
 
 @settings(max_examples=100, deadline=None)
 @given(st.booleans(), st.lists(st.tuples(st.sampled_from(WHAT), st.integers(0, 5)), max_size=40))
-def test_what_is_promised_stays_and_in_the_end_what_is_wanted_is_what_is_stored(
+def test_promised_cells_stay_and_in_the_end_the_store_matches_the_wants(
     scanned: bool, happenings: list[tuple[str, int]]
 ) -> None:
     tell_a_story(happenings, scanned=scanned)

@@ -45,7 +45,7 @@ class Waiter(TableMachine):
     }
 
 
-def test_an_effect_has_the_cause_of_its_event_unless_it_belongs_to_another_story() -> None:
+def test_an_effect_has_its_events_cause_unless_it_names_another() -> None:
     machine = Waiter()
     assert machine.handle(Started(incarnation=1, cause="a"), 0) == [Say(text="starts", cause="a")]
     assert machine.handle(TimerFired(name="t", cause="b"), 0) == [

@@ -84,7 +84,7 @@ def lived(steps: list[tuple[str, int, int]]) -> Story:
 
 @settings(max_examples=300, deadline=None)
 @given(stories)
-def test_each_message_is_one_members_and_at_qos_2_only_ever_one_members(
+def test_each_message_has_one_member_and_at_qos_2_always_the_same(
     steps: list[tuple[str, int, int]],
 ) -> None:
     story = lived(steps)
@@ -116,7 +116,7 @@ def test_groups_that_end_and_are_made_anew_have_nothing_in_common(steps: list[tu
 
 @settings(max_examples=100, deadline=None)
 @given(stories)
-def test_whoever_is_a_member_when_all_goes_well_gets_what_is_published_then(
+def test_a_member_gets_new_messages_once_all_goes_well(
     steps: list[tuple[str, int, int]],
 ) -> None:
     story = Story()

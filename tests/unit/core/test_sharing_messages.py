@@ -65,7 +65,7 @@ def test_what_arrives_during_a_write_is_claimed_together_by_the_next() -> None:
     assert broker.revision == 7 + 3 + 2, "the beginning, two members, and two writes for three messages"
 
 
-def test_a_claim_that_conflicts_is_not_sent_and_its_packet_id_is_given_back() -> None:
+def test_a_conflicting_claim_is_not_sent_and_frees_its_packet_id() -> None:
     broker = joined("c", group=with_other(), tail=0)
     effects = arrive(broker, matched(2))
     theirs = StoredGroup(NAME, 3, broker.group.members, {"far": (Claim(2, 9, 1),)})
@@ -81,7 +81,7 @@ def test_a_claim_that_conflicts_is_not_sent_and_its_packet_id_is_given_back() ->
     assert broker.group == theirs
 
 
-def test_a_claim_whose_answer_was_lost_is_sent_if_the_cell_has_it() -> None:
+def test_a_claim_whose_answer_was_lost_is_sent_if_stored() -> None:
     broker = joined()
     (put,) = of(arrive(broker, matched(1)), PutKey)
     broker.revision += 1
@@ -92,7 +92,7 @@ def test_a_claim_whose_answer_was_lost_is_sent_if_the_cell_has_it() -> None:
     assert broker.returned == []
 
 
-def test_the_broker_whose_turn_it_is_claims_at_once_and_the_other_after_a_while() -> None:
+def test_the_broker_in_turn_claims_at_once_and_others_later() -> None:
     broker = joined(group=with_other())
     mine = next(position for position in (1, 2) if sorted((OWN, OTHER))[position % 2] == OWN)
     effects = arrive(broker, *(matched(each) for each in range(1, mine + 1)))
@@ -127,7 +127,7 @@ def test_nobody_with_room_means_nothing_is_written() -> None:
     assert of(broker.answer(broker.tell(RoomMade())), Give)
 
 
-def test_what_nobody_here_has_room_for_makes_room_for_others_and_is_read_again() -> None:
+def test_messages_without_local_room_go_to_others_and_are_reread() -> None:
     broker = joined()
     broker.rooms["c"] = 0
     arrive(broker, matched(1))
@@ -230,7 +230,7 @@ def came_back(tail: int = 6) -> Broker:
     return Broker(StoredGroup(NAME, 5, {"c": away}, {"c": (Claim(2, 50, 2), Claim(3, 51, 1))}), tail=tail)
 
 
-def test_a_member_that_comes_back_is_told_what_it_has_and_gets_it_again_before_anything_new() -> None:
+def test_a_returning_member_gets_its_claims_again_before_anything_new() -> None:
     broker = came_back()
     said = broker.answer(broker.join(epoch=2))
     assert one(said, Joined).claims == (Claim(2, 50, 2), Claim(3, 51, 1))
@@ -251,7 +251,7 @@ def test_nothing_new_is_claimed_for_it_before_that() -> None:
     assert [give.matched.position for give in of(broker.answer(effects), Give)] == [2, 3, 5]
 
 
-def test_what_its_session_knows_to_be_received_is_settled_and_not_sent_again() -> None:
+def test_a_claim_that_its_session_received_is_settled_and_not_resent() -> None:
     broker = came_back()
     broker.answer(broker.join(epoch=2))
     broker.tell(Settle(client="c", position=2))

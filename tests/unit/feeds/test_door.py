@@ -108,7 +108,7 @@ async def test_records_are_in_the_log_when_they_are_acknowledged() -> None:
         assert home.works["reports"].figures.records == 5
 
 
-async def test_the_same_request_again_is_taken_once_and_another_under_its_key_is_taken() -> None:
+async def test_a_keyed_request_is_taken_once_unless_its_body_differs() -> None:
     async with house() as home:
         for body in ({"n": 1}, {"n": 1}, {"n": 2}):
             assert (await home.post(body, Idempotency_Key="k-1")).status == 202
@@ -117,7 +117,7 @@ async def test_the_same_request_again_is_taken_once_and_another_under_its_key_is
         assert [each["n"] for each in await home.desk.records()] == [1, 2, 3, 3]
 
 
-async def test_a_request_with_a_key_is_taken_once_also_when_the_log_has_forgotten_its_ids(
+async def test_a_keyed_request_is_taken_once_beyond_the_duplicate_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = HandClock()
@@ -167,7 +167,7 @@ async def test_a_body_that_is_not_records_is_refused_whole() -> None:
         assert await home.desk.entries() == []
 
 
-async def test_a_body_over_the_bound_is_refused_whether_or_not_it_says_its_length() -> None:
+async def test_an_oversized_body_is_refused_with_or_without_a_stated_length() -> None:
     async with house(body_max_bytes=1_024) as home:
         assert (await home.post(b"x" * 1_025)).status == 413
         async with home.call() as caller:
@@ -178,7 +178,7 @@ async def test_a_body_over_the_bound_is_refused_whether_or_not_it_says_its_lengt
             assert (await caller.reply()).status == 413
 
 
-async def test_a_chunked_body_and_one_that_waits_to_be_asked_for_are_taken() -> None:
+async def test_a_chunked_body_and_an_expect_continue_body_are_taken() -> None:
     async with house() as home, home.call() as caller:
         caller.writer.write(
             b"POST /feeds/reports HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -210,7 +210,7 @@ class Slow:
         return (1,)
 
 
-async def test_who_comes_while_too_much_waits_for_the_store_is_told_to_come_again() -> None:
+async def test_a_request_over_the_queues_bound_is_told_to_retry() -> None:
     log = Slow()
     async with house(log=log, body_max_bytes=1 << 20, waiting_max_bytes=1 << 20) as home:
         body = {"text": "x" * 900_000}
@@ -235,7 +235,7 @@ async def test_a_store_that_is_away_is_said_and_is_no_acknowledgement() -> None:
         assert "no server" in home.works["reports"].figures.error
 
 
-async def test_a_store_that_is_full_is_said_in_another_way_than_one_that_is_away() -> None:
+async def test_a_full_store_and_an_absent_store_are_reported_differently() -> None:
     log = Slow()
     log.go_on.set()
     log.error = StoreFull("append", "maximum bytes exceeded")
@@ -245,7 +245,7 @@ async def test_a_store_that_is_full_is_said_in_another_way_than_one_that_is_away
         assert "maximum bytes exceeded" in reply.body["error"]
 
 
-async def test_of_too_many_connections_the_one_goes_that_has_been_silent_for_longest() -> None:
+async def test_of_too_many_connections_the_longest_silent_one_is_closed() -> None:
     async with house(connections_max=2) as home, home.call() as first, home.call() as second:
         assert (await second.post({"n": 1})).status == 202
         assert (await first.post({"n": 2})).status == 202
@@ -272,7 +272,7 @@ async def test_bodies_that_only_say_how_long_they_are_keep_nobody_out() -> None:
         assert (await home.post({"n": 1})).status == 202
 
 
-async def test_a_body_for_which_there_is_no_room_is_told_to_come_again() -> None:
+async def test_a_request_whose_body_finds_no_room_is_told_to_retry() -> None:
     async with house(body_max_bytes=1 << 20, waiting_max_bytes=1 << 20) as home, home.call() as large:
         head = f"POST /feeds/reports HTTP/1.1\r\nHost: h\r\nContent-Length: {1 << 20}\r\n\r\n"
         large.writer.write(head.encode() + b"[" + b" " * ((1 << 20) - 2))
@@ -340,7 +340,7 @@ async def test_users_prove_their_names_and_strangers_stay_out(users: Path) -> No
         assert await home.desk.records() == [{"n": 1}]
 
 
-async def test_without_a_name_one_may_come_from_this_machine_unless_a_password_is_wrong(users: Path) -> None:
+async def test_an_anonymous_local_request_passes_unless_its_password_is_wrong(users: Path) -> None:
     async with house(Settings(access=Access(users=str(users)))) as home:
         assert (await home.post({"n": 1})).status == 202
         assert (await home.post({"n": 2}, Authorization=basic("alice", "wrong"))).status == 401

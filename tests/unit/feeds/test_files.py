@@ -40,7 +40,7 @@ def test_cells_of_csv_become_what_their_columns_are(tmp_path: Path) -> None:
     ]
 
 
-def test_cells_that_do_not_fit_stay_text_for_the_pipeline_to_say_so(tmp_path: Path) -> None:
+def test_cells_of_the_wrong_type_stay_text_for_the_pipeline_to_judge(tmp_path: Path) -> None:
     text = "id,size,good,tags\nseven,1e999,maybe,[\n99999999999999999999,nan,1,{}\n"
     assert read(written(tmp_path, "a.CSV", text)) == [
         {"id": "seven", "size": "1e999", "good": "maybe", "tags": "["},
@@ -74,7 +74,7 @@ def test_csv_that_a_library_writes_is_read_again(tmp_path: Path, rows: list[tupl
     assert read(path) == [{"name": name or None, "id": number} for name, number in rows]
 
 
-def test_lines_of_json_are_records_and_one_that_is_too_long_is_cut(tmp_path: Path) -> None:
+def test_lines_of_json_are_records_and_an_overlong_line_is_cut(tmp_path: Path) -> None:
     long = b'{"x": "%b"}' % (b"a" * (PAYLOAD_MAX_BYTES + 3))
     path = written(tmp_path, "a.jsonl", b'\xef\xbb\xbf{"a": 1}\n\n  {"a": 2}  \r\n' + long + b"\nno JSON\n")
     records = list(records_of(path, COLUMNS))
@@ -83,7 +83,7 @@ def test_lines_of_json_are_records_and_one_that_is_too_long_is_cut(tmp_path: Pat
     assert records[3:] == [b"no JSON"]
 
 
-def test_the_elements_of_a_json_array_are_records_and_so_is_one_object(tmp_path: Path) -> None:
+def test_elements_of_a_json_array_are_records_and_so_is_one_object(tmp_path: Path) -> None:
     assert read(written(tmp_path, "a.json", '[{"a": 1}, 7, {"a": 2}]')) == [{"a": 1}, 7, {"a": 2}]
     assert read(written(tmp_path, "b.json", ' {"a": 1} ')) == [{"a": 1}]
 

@@ -64,7 +64,7 @@ async def test_a_file_that_cannot_be_read_goes_to_failed_with_the_reason(tmp_pat
     assert await desk.records() == [{"n": 1}]
 
 
-async def test_the_same_file_again_is_not_taken_twice_and_one_with_new_content_is(tmp_path: Path) -> None:
+async def test_an_unchanged_file_is_taken_once_and_a_changed_one_again(tmp_path: Path) -> None:
     desk = await Desk.open()
     work = desk.work(FolderSource(str(tmp_path)))
     async with running(agent(work)):

@@ -124,7 +124,7 @@ def agent(work: Work, broker: Broker) -> KafkaAgent:
     return KafkaAgent(work, clients=lambda servers: (Consumer(broker), Admin(broker)))
 
 
-def test_the_client_that_stands_in_has_no_method_that_the_real_one_lacks() -> None:
+def test_the_fake_kafka_client_has_only_methods_of_the_real_one() -> None:
     for ours, real, count in ((Consumer, AIOKafkaConsumer, 7), (Admin, AIOKafkaAdminClient, 3)):
         used = [name for name in vars(ours) if not name.startswith("_")]
         assert len(used) == count
@@ -180,7 +180,7 @@ async def test_what_kafka_forgot_is_missed_and_the_rest_is_taken() -> None:
     assert work.figures.missed == 1
 
 
-async def test_a_kafka_that_is_away_or_has_no_such_topic_is_said_in_words() -> None:
+async def test_an_absent_kafka_or_topic_is_reported_with_a_reason() -> None:
     desk, broker = await Desk.open(), Broker(1)
     broker.down = True
     with pytest.raises(SourceUnusable, match="Unable to bootstrap"):

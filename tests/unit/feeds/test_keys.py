@@ -54,7 +54,7 @@ def test_a_page_that_has_grown_while_it_was_written_is_written_again() -> None:
     assert keys.idle
 
 
-def test_a_request_without_an_answer_is_given_up_after_a_look_and_its_time() -> None:
+def test_an_unanswered_request_is_given_up_after_a_look_and_its_deadline() -> None:
     keys = Keys()
     keys.tries("r", 5, 10)
     assert not keys.doubts(10) and keys.doubts(11)

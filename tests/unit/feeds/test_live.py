@@ -14,7 +14,7 @@ from tocsin.feeds.messages import MessageAgent
 from tocsin.model.catalogue import TopicSource
 
 
-async def test_without_a_broker_a_feed_says_so_and_goes_on_with_the_log(
+async def test_without_a_broker_a_feed_reports_it_and_reads_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(live, "CONNECT_S", 0.2)

@@ -92,7 +92,7 @@ async def test_a_feed_that_is_made_anew_begins_anew() -> None:
         assert await here.desk.until_records(2, "A") == [{"n": 1}, {"n": 2}]
 
 
-async def test_a_feed_that_fails_says_why_is_tried_again_and_hurts_no_other(
+async def test_a_failing_feed_reports_why_retries_and_harms_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tocsin.feeds.retrying.FIRST_S", 0.01)
@@ -120,7 +120,7 @@ async def test_a_feed_that_fails_says_why_is_tried_again_and_hurts_no_other(
         await until(lambda: failing.figures.error == "", "the error is gone")
 
 
-async def test_an_agent_with_a_bug_is_made_again_and_says_what_it_was(
+async def test_an_agent_with_a_bug_is_recreated_and_reports_the_bug(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tocsin.feeds.retrying.FIRST_S", 0.01)

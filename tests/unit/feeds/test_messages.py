@@ -31,7 +31,7 @@ async def started(desk: Desk) -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_messages_of_a_filter_that_come_after_the_beginning_are_taken_in_order() -> None:
+async def test_messages_after_the_feeds_beginning_are_taken_in_order() -> None:
     desk = await Desk.open()
     await desk.publish("a/x", {"n": "before"})
     async with running(agent(desk, desk.work(TopicSource("a/#")))):
@@ -83,7 +83,7 @@ async def test_a_feed_goes_on_where_it_was() -> None:
 
 
 @pytest.mark.parametrize("source", [TopicSource("a/#"), StreamSource('type = "quake"')])
-async def test_critical_messages_are_taken_with_the_others_and_marks_are_named_as_they_were(
+async def test_critical_messages_are_taken_too_and_marks_keep_their_names(
     source: TopicSource | StreamSource,
 ) -> None:
     """Marks are kept from a time when nothing was critical: a feed goes on from them."""
@@ -111,7 +111,7 @@ async def test_a_backlog_of_many_batches_is_taken_whole() -> None:
     assert work.outlet.marks == {f"{NETWORK}.m.a": 2 * BATCH_MAX + 5}
 
 
-async def test_what_is_no_object_goes_on_as_it_is_and_what_is_unreadable_is_left_out() -> None:
+async def test_a_non_object_payload_is_kept_and_an_unreadable_one_skipped() -> None:
     desk = await Desk.open()
     async with running(agent(desk, desk.work(TopicSource("#")))):
         await started(desk)
@@ -134,7 +134,7 @@ async def test_a_record_that_the_log_does_not_take_is_cut() -> None:
     assert len(entry.payload) == PAYLOAD_MAX_BYTES
 
 
-async def test_what_was_trimmed_before_it_was_taken_is_missed_and_the_rest_is_not() -> None:
+async def test_messages_trimmed_before_they_were_taken_count_as_missed() -> None:
     desk = await Desk.open()
     async with running(agent(desk, desk.work(TopicSource("a")))):
         await started(desk)
@@ -170,7 +170,7 @@ async def test_a_quiet_feed_misses_nothing_when_others_messages_are_trimmed(
     assert again.figures.missed == 0
 
 
-async def test_lag_is_what_the_log_has_beyond_and_nothing_if_that_concerns_others() -> None:
+async def test_lag_counts_only_entries_that_concern_the_feed() -> None:
     desk = await Desk.open()
     work = desk.work(TopicSource("a"))
     idle = agent(desk, work)
@@ -196,7 +196,7 @@ class Whisper(LiveSubscriber):
         await asyncio.Event().wait()
 
 
-async def test_qos_0_messages_are_taken_too_and_the_oldest_go_if_there_are_too_many() -> None:
+async def test_qos_0_messages_are_taken_and_the_oldest_dropped_over_the_bound() -> None:
     desk = await Desk.open()
     work = desk.work(TopicSource("a"), DATASET)
     heard = [Heard("a", b'{"n": %d}' % number, 0, {"room": "1"}) for number in range(6)]

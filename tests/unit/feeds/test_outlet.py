@@ -92,7 +92,7 @@ class Reader:
     st.lists(st.sampled_from(["soon", "late"]), max_size=30),
     st.lists(st.booleans(), max_size=30),
 )
-def test_each_record_is_taken_once_however_often_and_for_how_long_the_process_is_gone(
+def test_each_record_is_taken_once_however_often_the_process_dies(
     count: int, sizes: list[int], deaths: list[str], pauses: list[str], reads: list[bool]
 ) -> None:
     async def scenario() -> None:
@@ -116,7 +116,7 @@ def test_each_record_is_taken_once_however_often_and_for_how_long_the_process_is
     asyncio.run(scenario())
 
 
-async def test_a_settled_feed_lets_the_log_be_trimmed_and_an_intended_append_does_not() -> None:
+async def test_a_settled_feed_allows_trimming_and_an_intended_append_does_not() -> None:
     desk = await Desk.open()
     outlet = FeedWriter(FEED, desk.feeds, desk.cells, PLACES)
     await outlet.open(nothing)
@@ -185,7 +185,7 @@ async def test_an_append_that_may_succeed_later_is_repeated(
     assert [entry.id for entry in await desk.entries()] == ["reports.1.1", "reports.1.2"]
 
 
-async def test_an_append_that_failed_for_good_leaves_its_intent_for_the_next_one_to_judge() -> None:
+async def test_a_failed_append_leaves_its_intent_for_the_next_writer() -> None:
     desk = await Desk.open()
 
     class Full(Fragile):

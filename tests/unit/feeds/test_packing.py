@@ -57,14 +57,14 @@ def test_many_small_records_are_few_entries() -> None:
     assert [entry.records for entry in entries] == [ENTRY_MAX_RECORDS, ENTRY_MAX_RECORDS, 1]
 
 
-def test_a_record_that_is_too_large_loses_its_end_and_is_no_record_any_more() -> None:
+def test_an_oversized_record_is_cut_and_no_longer_a_record() -> None:
     large = b'{"x": "%b"}' % (b"a" * PAYLOAD_MAX_BYTES)
     (entry,) = pack([large])
     assert len(entry.payload) == RECORD_MAX_BYTES
     assert not is_object(entry.payload)
 
 
-def test_a_record_beside_others_is_not_nested_too_deeply_to_be_looked_at() -> None:
+def test_a_deeply_nested_record_is_packed_beside_others() -> None:
     deep = b'{"x": ' + b"[" * 5_000 + b"]" * 5_000 + b"}"
     entries = pack([b"{}", deep, b"{}"])
     assert sum(entry.records for entry in entries) == 3

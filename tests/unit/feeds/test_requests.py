@@ -94,7 +94,7 @@ async def fails(house: House, number: int, *, arrives: bool, error: BaseExceptio
     return False
 
 
-async def test_a_repeat_is_known_after_a_kill_and_hours_though_no_page_was_written() -> None:
+async def test_a_repeat_is_recognised_hours_after_a_kill_without_a_page() -> None:
     house = await House.open()
     await house.send(1)
     await house.trim()
@@ -160,7 +160,7 @@ async def test_a_request_that_a_full_store_refused_can_come_again() -> None:
     assert set((await house.counts()).values()) == {1}
 
 
-async def test_requests_with_a_key_wait_if_a_page_is_of_a_newer_release() -> None:
+async def test_keyed_requests_wait_while_a_page_is_of_a_newer_release() -> None:
     house = await House.open()
     await house.desk.cells.put(f"{PAGES_PREFIX}3", bytes((PAGE.newest + 1,)) + b"?")
     await house.restart()

@@ -50,7 +50,7 @@ def test_a_subscription_is_what_was_written(given_values: tuple[str | int | floa
     assert decode_subscription(encode_subscription(subscription)) == subscription
 
 
-def test_a_notice_is_what_was_written_and_its_id_follows_from_its_tick() -> None:
+def test_a_notice_round_trips_and_its_id_follows_from_its_tick() -> None:
     notice = Notice(
         7, 123, (Execution("Near", 3, 2),), (ResultFile("edge-1", "broker=edge-1/7.parquet", 2),), 5, 2
     )

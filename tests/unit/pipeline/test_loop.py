@@ -127,7 +127,7 @@ async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     work.close()
 
 
-async def test_what_feeds_bring_makes_channels_run_and_one_that_fails_is_held_back(running: Running) -> None:
+async def test_new_feed_data_runs_channels_and_a_failing_one_is_held_back(running: Running) -> None:
     cell = BackendSubscription("Good", (1,), "x")
     revision = await running.subscriptions.put(cell.key, encode_subscription(cell))
     await running.until(lambda: len(running.work.shop.subscriptions) == 1)
@@ -152,7 +152,7 @@ async def test_what_feeds_bring_makes_channels_run_and_one_that_fails_is_held_ba
     assert running.ran("good") == 1
 
 
-async def test_time_before_the_first_tick_is_used_once_and_a_tick_makes_it_needless(
+async def test_the_idle_loop_warms_up_once_and_not_after_a_tick(
     running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await running.until(lambda: running.ran("bad") == 1)

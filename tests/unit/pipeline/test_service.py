@@ -145,7 +145,7 @@ async def test_results_that_are_not_there_are_said_so(ask: Asking) -> None:
         assert (await ask("results", {"notice": notice_text, "broker": "x"}))["error"]
 
 
-def test_an_answer_that_does_not_fit_a_message_is_cut_and_says_so() -> None:
+def test_an_answer_larger_than_a_message_is_cut_with_a_note() -> None:
     wide = Answer("SELECT", rows=tuple(("x" * 1_000,) for _ in range(2_000)))
     data = encode_reply(Reply((Answer("SHOW"), wide)))
     assert len(data) <= REPLY_MAX_BYTES
@@ -181,7 +181,7 @@ def test_rows_are_plain_json_with_the_names_of_their_types() -> None:
         ("status", {"v": 2}),
     ],
 )
-async def test_a_question_of_a_newer_release_is_answered_in_words_and_changes_nothing(
+async def test_a_question_of_a_newer_release_is_refused_and_changes_nothing(
     ask: Asking, verb: str, asked: Any
 ) -> None:
     answer = await ask(verb, asked)
@@ -195,7 +195,7 @@ async def test_a_question_of_a_newer_release_is_answered_in_words_and_changes_no
 @pytest.mark.parametrize(
     ("verb", "asked"), [("sql", {"text": "SHOW FEEDS"}), ("status", {}), ("status", b"")]
 )
-async def test_who_asks_by_hand_need_not_say_a_version_and_every_answer_says_one(
+async def test_a_question_needs_no_version_and_every_answer_has_one(
     ask: Asking, verb: str, asked: Any
 ) -> None:
     answer = await ask(verb, asked)

@@ -192,7 +192,7 @@ async def test_killed_anywhere_each_result_is_there_and_told_once(
     assert committed is not None and committed.tick == numbers[-1] == progress.tick
 
 
-async def test_a_notice_whose_append_was_taken_but_not_answered_is_not_told_twice(world: World) -> None:
+async def test_a_notice_with_an_unanswered_append_is_not_told_twice(world: World) -> None:
     ticker, _, _ = await world.start()
     log: Any = ticker._notices
     real = log.append

@@ -103,7 +103,7 @@ def rewritten(tree: Expression, chance: random.Random) -> Expression:
 
 @settings(deadline=None, max_examples=500)
 @given(trees.expressions, st.randoms(use_true_random=False))
-def test_rewriting_a_query_by_the_rules_of_logic_does_not_change_its_form(
+def test_logical_rewriting_does_not_change_a_querys_canonical_form(
     tree: Expression, chance: random.Random
 ) -> None:
     assert canonical(rewritten(tree, chance)) == canonical(tree)

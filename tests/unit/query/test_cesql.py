@@ -42,7 +42,7 @@ def outcome(test: dict[str, Any]) -> tuple[Value, Failure | None]:
     return evaluate(read(test["expression"], DEFAULT), metadata)
 
 
-def test_the_whole_kit_is_there_and_every_test_has_a_name_of_its_own() -> None:
+def test_the_whole_conformance_kit_is_present_with_unique_test_names() -> None:
     assert len(TESTS) == sum(map(len, KIT.values())) == 275
     assert TESTS.keys() >= OTHERWISE.keys()
 

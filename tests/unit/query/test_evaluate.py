@@ -68,7 +68,7 @@ def test_what_cloudevents_sql_evaluates_without_error_has_the_same_value_here(
         "NOT has b",
     ],
 )
-def test_a_query_that_fails_for_want_of_a_key_does_not_match_nor_does_its_negation(text: str) -> None:
+def test_neither_a_query_nor_its_negation_matches_without_its_key(text: str) -> None:
     assert not compile_condition(read(text, DEFAULT))({"b": 1})
 
 

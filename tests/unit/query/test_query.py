@@ -21,7 +21,7 @@ from tocsin.query.values import Metadata
     trees.expressions.filter(lambda tree: type_of(tree) not in ("string", "number")),
     st.lists(trees.metadata, max_size=3),
 )
-def test_a_query_matches_what_its_text_says_and_is_read_back_from_its_own_text(
+def test_a_query_matches_as_its_text_says_and_round_trips(
     tree: Expression, everything: list[Metadata]
 ) -> None:
     query = parse(print_expression(tree))
@@ -45,7 +45,7 @@ def test_a_query_shows_its_canonical_form() -> None:
     assert repr(query) == f"Query({query.text!r})"
 
 
-def test_an_id_follows_from_the_text_on_every_machine_and_at_every_start() -> None:
+def test_an_id_depends_on_the_text_alone() -> None:
     assert parse("x > 5").id == "46016c91a4f65f4c"
     program = "from tocsin.query import parse; print(parse('5 < x').id, parse('b = 1 OR has a').text)"
     outputs = {

@@ -161,7 +161,7 @@ def test_without_a_parent_it_runs_by_hand(start: Start) -> None:
     assert child.end() == (0, "process stopped")
 
 
-def test_what_the_operator_can_put_right_is_one_sentence_and_exit_code_2(start: Start) -> None:
+def test_an_operators_error_is_one_sentence_and_exit_code_2(start: Start) -> None:
     code, errors = start("refused").end()
     assert code == 2
     assert errors.startswith("tocsin: broker a cannot listen on 127.0.0.1:1883")

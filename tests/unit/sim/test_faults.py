@@ -114,7 +114,7 @@ def test_healing_ends_every_fault_and_lets_none_begin(
     assert not holds(early)
 
 
-def test_a_clock_is_ahead_from_the_fault_on_and_drifts_until_its_end() -> None:
+def test_a_clock_jumps_at_the_fault_and_drifts_until_its_end() -> None:
     world = make_world()
     fault = Skew(at_us=0, for_us=1_000_000, node="a", ahead_us=500, drift_ppm=1_000)
     unleash(world, [fault])

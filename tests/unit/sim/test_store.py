@@ -138,7 +138,7 @@ def test_those_who_look_see_whose_put_took_effect_answered_or_not() -> None:
     assert writes[1:] == [("a", b"three", 2)] and len(bench.probe.events(Stored)) == 1
 
 
-def test_a_request_that_meets_a_cut_is_not_applied_and_its_outcome_is_unknown_at_the_deadline() -> None:
+def test_a_request_lost_in_a_cut_is_not_applied_and_times_out() -> None:
     for cut_at_us in (0, 500):
         bench = Bench()
         world = bench.world
@@ -150,7 +150,7 @@ def test_a_request_that_meets_a_cut_is_not_applied_and_its_outcome_is_unknown_at
         assert bench.last_position == 0
 
 
-def test_an_answer_that_meets_a_cut_leaves_the_outcome_unknown_of_what_was_applied() -> None:
+def test_an_answer_lost_in_a_cut_leaves_an_applied_outcome_unknown() -> None:
     bench = Bench()
     bench.world.network.add(Cut(frozenset({"a"}), frozenset({STORE}), "in"))
     bench.ask(append("one"), within_us=DEADLINE_US)
@@ -247,7 +247,7 @@ def test_what_is_no_longer_kept_is_said_to_be_trimmed() -> None:
     assert isinstance(bench.answer(), Trimmed)
 
 
-def test_a_deposed_leader_answers_plain_reads_with_old_news_and_fresh_ones_never() -> None:
+def test_a_deposed_leader_answers_plain_reads_stale_and_fresh_ones_never() -> None:
     bench = Bench()
     put = PutKey(request="put", table="table", key="k", value=b"old")
     bench.ask(put)

@@ -184,7 +184,7 @@ def test_a_follow_of_what_is_trimmed_begins_at_the_oldest() -> None:
     assert [event.entry.position for event in probe.events(Followed)] == [3]
 
 
-def test_a_watch_that_was_ended_tells_nothing_more_until_the_table_is_watched_again() -> None:
+def test_an_ended_watch_reports_nothing_until_the_table_is_watched_again() -> None:
     def watch(event: Event, now_us: int) -> list[Effect]:
         return [WatchTable(table="table")] if isinstance(event, Started | TimerFired) else []
 

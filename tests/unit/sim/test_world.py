@@ -117,7 +117,7 @@ def test_a_message_in_flight_when_a_cut_falls_is_lost() -> None:
     assert world.network.statistics.cut == 1
 
 
-def test_a_timer_that_is_set_again_fires_once_and_a_cancelled_one_never() -> None:
+def test_a_reset_timer_fires_once_and_a_cancelled_one_never() -> None:
     probe = Probe(
         on_start(
             SetTimer(name="t", delay_us=5),
@@ -227,7 +227,7 @@ def test_a_clock_that_drifts_moves_time_and_timers() -> None:
     assert probe.seen[-1][0] == 5_000 + 12_000
 
 
-def test_a_machine_that_stops_does_nothing_more_and_is_started_again_if_wanted() -> None:
+def test_a_stopped_machine_does_nothing_and_may_be_started_again() -> None:
     probe = Probe(on_start(Stop(reason="enough"), Say(text="never")))
     world = World(1)
     world.add("a", probe.make, restart_after_us=1_000)

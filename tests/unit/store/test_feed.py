@@ -169,7 +169,7 @@ async def idle(server: FakeServer, beats: int) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_consumer_whose_replica_does_not_get_what_the_leader_has_is_given_up(
+async def test_a_consumer_whose_replica_lags_its_leader_is_given_up(
     server: FakeServer,
 ) -> None:
     server.replicas = 3
@@ -315,7 +315,7 @@ def test_what_is_no_end_of_a_pull_is_a_loss(code: str, words: str) -> None:
     assert meaning(code, words) == "lost"
 
 
-async def test_a_message_that_no_pull_has_room_for_is_asked_for_by_itself(server: FakeServer) -> None:
+async def test_a_message_larger_than_every_pull_is_fetched_alone(server: FakeServer) -> None:
     async with aclosing(open_feed(server).messages()) as messages:
         waiting = await begun(server, messages)
         for _ in range(2):

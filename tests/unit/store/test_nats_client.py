@@ -124,7 +124,7 @@ async def test_a_server_that_says_no_is_told_from_one_that_cannot(
         assert not owner.client.open
 
 
-async def test_nothing_is_said_to_a_server_without_tls_where_tls_is_asked_for() -> None:
+async def test_a_client_that_requires_tls_says_nothing_to_a_plain_server() -> None:
     async with reached(Login(secure=True, token="secret")) as (server, _, dialling):
         with pytest.raises(NotConnected, match="does not speak TLS"):
             await dialling

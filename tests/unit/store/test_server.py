@@ -144,7 +144,7 @@ def test_the_lock_allows_no_version_that_is_not_known() -> None:
         assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in builds.values())
 
 
-def test_another_program_in_the_wheels_place_is_refused_and_a_named_one_is_not(
+def test_a_foreign_program_is_refused_in_the_wheels_place_unless_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TOCSIN_NATS_SERVER", raising=False)

@@ -45,9 +45,7 @@ def test_arbitrary_bytes_are_no_ticket_or_one_but_never_raise_anything_else(data
 
 
 @given(st.lists(st.binary(max_size=400), max_size=30), st.integers(1, 1_000))
-def test_pieces_are_whole_frames_in_order_and_no_longer_than_they_have_to_be(
-    payloads: list[bytes], most: int
-) -> None:
+def test_pieces_are_whole_frames_in_order_and_of_minimal_length(payloads: list[bytes], most: int) -> None:
     frames = [publish_frame("a/b", payload, V5) for payload in payloads]
     found = list(pieces(b"".join(frames), most))
     assert b"".join(piece for piece, _ in found) == b"".join(frames)

@@ -93,7 +93,7 @@ def test_after_an_error_nothing_comes_not_even_more_of_the_same() -> None:
     assert decoder.feed_runs(chunk) == []
 
 
-def test_the_rest_of_a_packet_is_not_taken_for_more_of_the_same() -> None:
+def test_the_rest_of_a_packet_does_not_extend_a_run() -> None:
     decoder = Decoder(1 << 20, role="client", version=V5)
     frame = encode(PublishPacket("runs/a", b"same"), V5)
     holder = encode(PublishPacket("runs/b", frame), V5)  # its payload looks like what came before

@@ -30,7 +30,7 @@ GRANTED = SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE
         (DisconnectPacket(reason_code=DisconnectReasonCode.SERVER_SHUTTING_DOWN), "server shutting down"),
     ],
 )
-def test_a_refusal_is_said_as_the_peer_did_or_as_the_standard_names_it(packet: Reasoned, words: str) -> None:
+def test_a_refusal_uses_the_peers_words_or_the_standards_name(packet: Reasoned, words: str) -> None:
     assert refusal_of(packet) == reason_of(packet) == words
 
 

@@ -60,7 +60,7 @@ def test_all_times_are_after_the_failure_and_by_rising_time() -> None:
     assert found.detected_s == pytest.approx(1.5) and found.taken_s == pytest.approx(1.6)
 
 
-def test_who_was_served_before_the_failure_was_known_took_less_than_no_time() -> None:
+def test_a_client_served_before_detection_counts_with_a_negative_time() -> None:
     course, ledger = recovered()
     assert outcome("local", 1, course, ledger, 5, {0, 1, 2}).after_detection_s == pytest.approx(-0.75)
     assert failure("local", 10, 2.0, detected_s=1.5).after_detection_s == pytest.approx(0.5)
@@ -93,7 +93,7 @@ def test_no_other_line_has_less_squares(points: list[tuple[int, int]], more: flo
     assert -1e-9 <= found.explained <= 1 + 1e-9
 
 
-def test_a_line_is_what_points_on_it_lie_on_and_one_place_has_none() -> None:
+def test_a_line_is_fitted_through_points_of_at_least_two_sizes() -> None:
     found = line([(23, 2.3), (50, 5.0), (97, 9.7)])
     assert found is not None
     assert found.slope == pytest.approx(0.1) and found.intercept == pytest.approx(0.0, abs=1e-9)

@@ -30,7 +30,7 @@ WAVES = st.lists(
 
 
 @given(WAVES, st.integers(0, 5))
-def test_everybody_of_a_wave_is_in_the_next_one_and_at_the_same_home(
+def test_each_wave_contains_the_subscribers_of_the_last_at_the_same_home(
     added: list[tuple[int, int]], seed: int
 ) -> None:
     waves, here, all_there = [], 0, 0

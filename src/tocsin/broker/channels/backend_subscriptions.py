@@ -1,8 +1,8 @@
 """The shell of ``core.channels.machine``: the channels that are defined, and the backend subscriptions that this broker
 holds.
 
-Channels are read when the broker opens and watched from then on. A broker that takes a session from another tells that
-one over the bus, by the session's uid and client; it is a hint, and the other looks for itself.
+Channels are read when the broker opens and watched from then on. A broker that takes a session tells its last broker
+over the bus, by the session's uid and client; it is a hint, and the other looks for itself.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class BackendSubscriptions:
     # ── definitions ─────────────────────────────────────────────────────────────────────────────────────────
 
     async def refresh(self, name: str) -> None:
-        """Look for the channel of a subscription: it may be so new that the watch has not told of it."""
+        """Look for the channel of a subscription: it may be so new that the watch did not report it yet."""
         try:
             await self._read(f"{PREFIX}{read_request(name).channel.lower()}")
         except TocsinError as error:
@@ -183,7 +183,7 @@ class BackendSubscriptions:
         return self._tickets, held
 
     def stand_by(self, primary: str, names: tuple[str, ...]) -> asyncio.Future[None]:
-        """Clients of a broker that this one backs have these subscriptions; done when standby cells are stored."""
+        """Clients of a broker that this broker backs have these subscriptions; done when standby cells are stored."""
         ticket, held = self._ticket()
         self._post(Prepared(primary=primary, names=names, ticket=ticket, cause=f"standby {primary}"))
         return held
@@ -339,7 +339,7 @@ def _decoded(cell: Cell | None) -> StoredSession | None:
     try:
         return None if cell is None else decode_session(cell.value)
     except Malformed:
-        return None  # whoever takes it says so
+        return None  # the broker that takes it announces that
 
 
 async def _cells(table: Table, keys: Collection[str]) -> AsyncIterator[Cell]:

@@ -47,7 +47,7 @@ class Channels:
         self._defined = backend.generation
 
     def held(self) -> Iterator[tuple[str, int]]:
-        """What clients here are subscribed to, and how many."""
+        """The channel subscriptions of clients here, and their numbers."""
         return ((name, len(takers)) for name, takers in self._takers.items())
 
     def statistics(self) -> dict[str, int]:

@@ -5,8 +5,8 @@ looked for in those of the others (``core.channels.machine``). A read that fails
 the results are known to be gone. Meanwhile nothing waits for it but results.
 
 ``tail`` is where the results are, as a place: everything up to it is, or is being, dispatched. ``done``: everything up
-to it was. Who begins while a notice is being dispatched is behind, and reads that notice by itself: what is read of it
-was chosen before.
+to it was. A client that begins while a notice is being dispatched is behind, and reads that notice by itself: the
+notice's rows were chosen before.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Results:
         self.tail = self.done = place(await self._log.last() + 1, 0) - 1
 
     async def look(self) -> None:
-        """See how many notices there are; for who wants to know how far behind we are."""
+        """See how many notices there are, to report how far behind we are."""
         with contextlib.suppress(StoreError):
             self._newest = await self._log.last()
 
@@ -186,7 +186,7 @@ class Results:
 
 
 def _within(results: list[Result], room: int) -> tuple[list[Result], bool]:
-    """The first ones, up to the one that fills the room; and whether there is one that does."""
+    """The first results, up to the one that fills the room; and whether one does."""
     for index, each in enumerate(results):
         room -= len(each.payload)
         if room <= 0:

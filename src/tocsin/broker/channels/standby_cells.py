@@ -1,8 +1,8 @@
-"""The standby cells of the brokers that this one backs, written and removed a few at a time.
+"""The standby cells of the brokers that this broker backs, written and removed a few at a time.
 
 A new backup hears of all clients of its primary within moments, and these may have tens of thousands of subscriptions
-to channels. Nobody waits for them, so they must not stand in the way of those for whom somebody does: at most AT_ONCE
-are asked of the store at a time. What is wanted and given up again before its turn comes is never written.
+to channels. Nobody waits for standby cells, so they must not delay cells that somebody waits for: at most AT_ONCE are
+asked of the store at a time. A cell that is given up before its turn comes is never written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class StandbyCellWriter:
         self._filled = asyncio.Event()
 
     def __len__(self) -> int:
-        """Subscriptions whose turn has not come."""
+        """The waiting subscriptions."""
         return len(self._asked)
 
     def prepare(self, primary: str, names: tuple[str, ...]) -> None:

@@ -319,7 +319,7 @@ class Connection(asyncio.Protocol):
 
     def _on_timer(self, fired: Event) -> None:
         if self._pace.reasons:
-            self._session.heard(now_us())  # who is not read cannot be heard
+            self._session.heard(now_us())  # a client that is not read cannot be heard
         self.post(fired)
 
     def _failed(self, error: BaseException) -> None:
@@ -544,11 +544,11 @@ class Connection(asyncio.Protocol):
     # ── rights ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def rights(self) -> Rights:
-        """What the client may do just now: rules change, so it is looked up each time."""
+        """The client's current rights: rules change, so they are looked up each time."""
         return self._listener.rights(self)
 
     def rights_changed(self) -> None:
-        """What the client may do is no longer what it was."""
+        """The client's rights have changed."""
         if self.rights().open:
             self._session.permit()
         else:
@@ -578,7 +578,7 @@ class Connection(asyncio.Protocol):
         )
 
     async def _resume(self, accepted: Accepted) -> None:
-        """Take the session that the client has stored, whoever has it now."""
+        """Take the client's stored session, whichever broker has it now."""
         try:
             taken = await self._durable.entrance.take(
                 self.client_id,
@@ -610,7 +610,7 @@ class Connection(asyncio.Protocol):
                 self.subscriber.end(accepted.session_expiry_s)
                 self.tell(ResumeFailed(reason_code=QUOTA_EXCEEDED, reason=str(full)))
             return
-        # What it sends comes after the CONNACK: it is queued.
+        # Its packets come after the CONNACK: they are queued.
         self._begin(session, revision, accepted, claims)
         self._session.restore(self.delivery.subscriptions, self.delivery.inbound_ids)
         self.subscriber.restore()
@@ -676,6 +676,6 @@ class Connection(asyncio.Protocol):
 
 
 def _weight(will: Will) -> int:
-    """What a will takes in memory."""
+    """The bytes of a will in memory."""
     properties = sum(PAIR_BYTES + len(name) + len(value) for name, value in will.user_properties)
     return OVERHEAD_BYTES + len(will.topic) + len(will.payload or b"") + properties

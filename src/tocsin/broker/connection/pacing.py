@@ -1,10 +1,10 @@
 """When to read from a client, and when to let it wait: back-pressure, by not reading.
 
 A client is not read while it publishes faster than it may, while it has as many messages under way to the log as one
-client may have, while the whole broker is behind with its log and the client is one of those who write to it, while
-as many of its messages wait for others to know of their streams as may, while a budget of bytes has no room, and while
-it does not read our answers. For all of these what was read already waits, too. What waits only for its turn
-(``broker.connection.turns``) is not read on, either.
+client may have, while the whole broker is behind with its log and the client writes to it, while as many of its
+messages wait for others to know of their streams as may, while a budget of bytes has no room, and while it does not
+read our answers. For all of these what was read already waits, too. A client that only waits for its turn
+(``broker.connection.turns``) is not read either.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one client publishes, on its way in: the shell of ``core.streams.machine``.
+"""One client's messages on their way in: the shell of ``core.streams.machine``.
 
 The machine decides when something goes on; this carries it out. A message at QoS 0 goes to the exchange, one above it
 to the log, and what is published to ``$meta/…`` to the coordinator. A message of a stream that is known, while nothing
@@ -70,7 +70,7 @@ def _code_of(error: TocsinError) -> int:
 
 
 def held_bytes(topic: str, packet: PublishPacket) -> int:
-    """What a message costs that waits."""
+    """The bytes of a waiting message."""
     size = COST_BYTES + len(topic) + len(packet.payload)
     if packet.user_properties:
         size += sum(PAIR_BYTES + len(name) + len(value) for name, value in packet.user_properties)
@@ -104,7 +104,7 @@ class _Commit:
         self.qos = qos
         self.size = size  # bytes that the budget knows of
         self.delivery: DurableDelivery | None = None  # that gave its record id
-        # Of one that is to be retained: its turn, and itself. Of the others the record is enough.
+        # For a message to be retained: its turn, and itself. For the others the record is enough.
         self.turn: WriteTurn[Waiting] | None = None
         self.kept: Publication | None = None
 
@@ -233,7 +233,7 @@ class ClientPublisher:
         return Bequest(publication, 0, record_id, session, epoch, self._client.user)
 
     def publication(self, topic: str, packet: PublishPacket) -> Publication:
-        """A message as it is kept, with what is said of its stream."""
+        """A message as it is stored, with its stream's metadata."""
         registry = self._registry
         return Publication.of(
             packet,
@@ -369,7 +369,7 @@ class ClientPublisher:
             self._post(MetadataTaken(item=item, topic=described, diff=diff))
 
     def _said(self, packet_id: int, qos: int) -> None:
-        """What a message above QoS 0 said of a stream is durable."""
+        """The metadata of a message above QoS 0 are durable."""
         if qos == 2:
             delivery = self._client.delivery
             delivery.record_id(packet_id, qos, "")
@@ -377,7 +377,7 @@ class ClientPublisher:
         self._client.tell(Committed(packet_id=packet_id))
 
     def _refused(self, code: int, problem: str) -> None:
-        """What was said cannot be taken; at QoS 0, and in 3.1.1, there is no way to tell the client."""
+        """Metadata cannot be taken; at QoS 0, and in 3.1.1, there is no way to tell the client."""
         self._registry.refused += 1
         client = self._client.client_id
         structlog.get_logger().info("a description was refused", publisher=client, problem=problem)
@@ -392,11 +392,13 @@ class ClientPublisher:
         """Everybody concerned knows what was declared up to this ticket."""
         try:
             self._post(Cleared(ticket=ticket))
-        except Exception:  # it was made heard; whoever brings the coordinator's word does not pay for it
+        except (
+            Exception
+        ):  # it was reported here; the caller that brings the coordinator's answer must not fail for it
             self._client.sever()
 
     def end(self, expiry_s: int) -> None:
-        """The connection is over; its session is kept for so long. What waits still goes."""
+        """The connection is over; its session is kept for so long. Waiting messages still go."""
         self._ended, self._expiry_s = True, expiry_s
         for commit in self._saving.values():
             if commit.turn is not None:

@@ -1,4 +1,4 @@
-"""What one client subscribes to, and its SUBACK, which is sent when what it says is so.
+"""One client's subscriptions, and their SUBACK, which is sent when its grants are in force.
 
 | filter | SUBACK waits until | refused with |
 | --- | --- | --- |
@@ -85,7 +85,7 @@ class _Asked:
 
 
 class _Saving:
-    """What a client has changed, on its way into the store. ``hurries``: its answer goes out if that is cut off."""
+    """A client's changes, on their way into the store. ``hurries``: its answer goes out if that is cut off."""
 
     __slots__ = ("_waiter", "done", "hurries")
 
@@ -333,7 +333,7 @@ class ClientSubscriber:
         send()
 
     def _stored(self, *, hurries: bool = True) -> _Saving | None:
-        """What is to be waited for until what was changed is stored; None: it is."""
+        """The wait until the changes are stored; None: they are."""
         saving = _Saving(hurries)
         self._client.delivery.when_durable(saving.settle)
         return None if saving.done else saving
@@ -374,12 +374,12 @@ class ClientSubscriber:
             full = NoMember(wanted.name, NO_ROOM, full=True)
             return str(full), full.code
         if wanted.name not in self._client.delivery.subscriptions:
-            return None  # it has unsubscribed meanwhile
+            return None  # it has unsubscribed since
         outcome = await self._join(wanted.name, subscription)
         return (str(outcome), outcome.code) if isinstance(outcome, NoMember) else None
 
     async def _join(self, name: str, subscription: Subscription) -> tuple[Claim, ...] | NoMember:
-        """What the client has of a group, or why it is no member of it."""
+        """The client's membership of a group, or why it is no member."""
         if self._ended:
             return NoMember(name, "the connection is over")
         self._groups[name] = None
@@ -455,7 +455,7 @@ class ClientSubscriber:
         """Have the client get what is retained for a filter, or for the streams of a query."""
         client, retained, name = self._client, self._durable.retained, wanted.name
         if name not in client.delivery.subscriptions:
-            return  # it has unsubscribed meanwhile
+            return  # it has unsubscribed since
         identifiers = () if subscription.identifier is None else (subscription.identifier,)
         grants = [Grant(qos, identifiers, True) for qos in range(subscription.qos + 1)]
         streams: list[str] | None = None  # of a query, once it has its turn

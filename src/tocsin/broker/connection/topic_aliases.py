@@ -1,4 +1,4 @@
-"""Topics that one client is told by number, to save bytes: the first ones that it gets, up to what it takes."""
+"""Topic aliases for one client, to save bytes: the first topics that it gets, up to its maximum."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from tocsin.wire.frames import aliased_frame, topic_of
 
-# Whatever a client offers: the topics that come first are the busiest more often than not.
+# Our bound, whatever a client offers: the first topics are mostly the busiest.
 ALIASES_MAX: Final = 32
 PUBLISH: Final = 3  # the packet type, in the upper half of a frame's first byte
 

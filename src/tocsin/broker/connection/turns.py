@@ -1,9 +1,9 @@
 """Fairness between connections: nobody's flood keeps the others waiting for more than a few milliseconds.
 
-What one read brings is up to 256 KiB: a hundred thousand pings, which would take a second. So a connection handles a
-**slice** of it at once, SLICE packets, and the rest waits here, unread on, for its turn. In each tick of the loop those
-who wait have TICK_S together, a slice at a time, in a circle; the rest of the tick is for everybody else. Who sends as
-much as people do never waits here.
+One read brings up to 256 KiB: a hundred thousand pings, which would take a second. So a connection handles a **slice**
+of it at once, SLICE packets, and the rest waits here, unread on, for its turn. In each tick of the loop those who wait
+have TICK_S together, a slice at a time, in a circle; the rest of the tick is for everybody else. A client with a usual
+load never waits here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Worker(Protocol):
 
 
 class Turns:
-    """Those who wait, in a circle."""
+    """The waiting clients, in a circle."""
 
     def __init__(
         self, next_tick: Callable[[Callable[[], None]], object], clock: Callable[[], float] = perf_counter

@@ -1,4 +1,4 @@
-"""What leaves a connection: frames for its client, in few and cheap writes, and never more of them than are bounded.
+"""The outgoing side of a connection: frames for its client, in few and cheap writes, within bounds.
 
 Bytes are written past the transport while nothing waits in it (``broker.forwarding.sockets``). Once the kernel takes no
 more they wait in the transport, and are counted against the budget of the client, its user and the broker. Beyond
@@ -58,7 +58,7 @@ class ClientWriter:
         self._congested = False  # the kernel takes no more for now
         self.answers_waiting = 0  # bytes of answers that were written since the kernel took all
         self._outbound = 0  # bytes that wait, as the budget knows them
-        self._owed = -2  # how many flushes were before the one that brings what must not be dropped
+        self._owed = -2  # the number of flushes before the one with frames that must not be dropped
         self._written = 0  # bytes that were ever written while some waited
 
     # ── the connection tells ────────────────────────────────────────────────────────────────────────────────
@@ -74,7 +74,7 @@ class ClientWriter:
         self._transport = None
 
     def bound(self, send_max_bytes: int | None, topic_alias_max: int) -> None:
-        """What the client takes, as it says itself."""
+        """The client's own limits."""
         if topic_alias_max:
             self._aliases = Aliases(topic_alias_max)
         if send_max_bytes is not None:
@@ -184,5 +184,5 @@ class ClientWriter:
         return bool(self._aliases)
 
     def aliased(self, frame: bytes) -> bytes:
-        # What is congested may be dropped, and with it the meaning of a number.
+        # A congested frame may be dropped, and with it the meaning of an alias.
         return frame if self._congested else self._aliases.of(frame)

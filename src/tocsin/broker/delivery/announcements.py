@@ -65,7 +65,7 @@ class Arrivals:
         failed: Failed,
         clock_us: Callable[[], int] = lambda: wall_us(),
     ) -> None:
-        self.subject = f"{network}.arrivals"  # where brokers say who has come to them
+        self.subject = f"{network}.arrivals"  # the subject on which brokers announce arrivals
         self._bus = bus
         self._sessions = sessions
         self._broker = broker
@@ -86,7 +86,7 @@ class Arrivals:
         return self._machine.times.came_us(client)
 
     def holder(self, client: str) -> Claim | None:
-        """The claim of whoever was let in here under a client id."""
+        """The claim of the client that was admitted here under a client id."""
         connection = self._clients.present.get(client)
         if connection is None:
             return None
@@ -172,7 +172,7 @@ class Arrivals:
 
 
 def _payloads(arrivals: Iterable[Arrival]) -> Iterator[bytes]:
-    """What is said of so many clients, in as few messages as their size allows."""
+    """The announcements of these clients, in as few messages as their size allows."""
     named: list[Arrival] = []
     size = 0
     for each in arrivals:

@@ -1,7 +1,7 @@
-"""What one client gets of what is read for it: entries of the message log, and results of channels.
+"""One client's part of the entries that are read for it: from the message log, and results of channels.
 
-A client that is behind has both read in batches. Whatever is not for it (its rights, the size that it takes, what it
-subscribed to and since when) is left out here; the rest is offered to its attendance.
+A client that is behind has both read in batches. Entries that are not for it (by its rights, its maximum packet size,
+its subscriptions and their age) are left out here; the rest is offered to its delivery.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _grant(
 
 
 def _judges(names: Sequence[str]) -> bool:
-    """Whether entries are judged by what was said of their streams, and not only by their topics."""
+    """Whether entries are judged by their streams' metadata, and not only by their topics."""
     return any(filter_type(name) is QueryFilter for name in names)
 
 
@@ -110,7 +110,7 @@ def read_for(names: Sequence[str]) -> Sequence[str]:
 
 
 def _concerns(name: str, publication: Publication) -> bool:
-    """Whether a subscription is for a message: by its topic, or by what was said of its stream at the time."""
+    """Whether a subscription matches a message: by its topic, or by its stream's metadata at the time."""
     match stored_filter(name):
         case TopicFilter():
             return matches(name, publication.topic)

@@ -163,7 +163,7 @@ class DurableDelivery:
 
     @property
     def here(self) -> bool:
-        """Whether the client has its session, and has not gone."""
+        """Whether the client has its session, and is still here."""
         return self.begun and not self._departed
 
     @property
@@ -172,7 +172,7 @@ class DurableDelivery:
 
     @property
     def streams(self) -> dict[str, dict[str, Value]]:
-        """What is known from the session of the streams that the client publishes on."""
+        """The session's metadata of the streams that the client publishes on."""
         return self._machine.streams
 
     def is_unkept(self, topic: str) -> bool:
@@ -180,7 +180,7 @@ class DurableDelivery:
         return topic in self._machine.unkept
 
     def said(self, topic: str, keys: Metadata, *, kept: bool) -> None:
-        """That is said of such a stream now; ``kept``: by a coordinator."""
+        """The current metadata of such a stream; ``kept``: a coordinator has them."""
         news = self.streams.get(topic, {}) != keys or self.is_unkept(topic) == (kept or not keys)
         if self.session and self.here and news:
             self._post(StreamSaid(topic=topic, keys=keys, kept=kept, cause=self._cause))

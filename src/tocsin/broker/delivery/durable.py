@@ -1,4 +1,4 @@
-"""What a connection is given of the durable side of its broker."""
+"""The durable parts of a broker that each connection gets."""
 
 from __future__ import annotations
 

@@ -3,10 +3,9 @@
 All deliveries of QoS 1 and 2 messages come from here, at every broker, in the order of the log. Critical messages have
 subjects of their own in it (``model.subjects``): all are followed as one, and read for those behind each class alone.
 
-Messages are handed in with what is said of their streams, and written with a reference to it
-(``core.streams.references``); the metadata are a record before the first message that refers to them. Who needs them
-has them resolved: here, for as long as a query is without an answer (``judging``), and for those behind that ask by
-query.
+Messages are handed in with their streams' metadata, and written with a reference to them (``core.streams.references``);
+the metadata are a record before the first message that refers to them. The metadata are resolved where they are needed:
+here, while a query is without an answer (``judging``), and for query subscribers that are behind.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ PAGE_BYTES: Final = (
 )  # read at once for a client that is behind, but for the last entry of each pattern
 RECORD_MAX_BYTES: Final = (
     9 << 17
-)  # of one entry: the largest packet, its names and what is said of its stream
+)  # bytes of one entry: the largest packet, its names and its stream's metadata
 PATTERNS_MAX: Final = 4  # read one by one and merged; with more, one read of everything is cheaper
 
 MARK_S: Final = 10.0  # between positions that are remembered
@@ -140,7 +139,7 @@ class MessageLog:
             self._pressure(True)
 
     def _referring(self, publication: Publication) -> Publication:
-        """A message with a reference to what is said of its stream; that is committed before it, if it has to be."""
+        """A message with a reference to its stream's metadata; they are committed before it, if they have to be."""
         reference, data = self._references.refer(publication.topic, publication.keys)
         if not reference:
             return publication
@@ -205,8 +204,9 @@ class MessageLog:
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def follow(self, dispatch: Dispatch, judging: Callable[[], bool] = lambda: False) -> None:
-        """Dispatch every entry after the tail, for as long as the broker lives. ``judging``: whether what is dispatched
-        is judged by what was said of its stream."""
+        """Dispatch every entry after the tail, for as long as the broker lives. ``judging``: whether dispatched entries
+        are judged by their stream's metadata.
+        """
         while True:
             try:
                 async for entry in self._log.follow(EVERYTHING, self.tail + 1):
@@ -255,9 +255,9 @@ class MessageLog:
             heappop(self._awaited)[2]()
 
     def publication(self, entry: Entry) -> Publication | None:
-        """What an entry says; None for one that is damaged, which nobody can deliver.
+        """The message of an entry; None for a damaged entry, which nobody can deliver.
 
-        ``FormatNewer`` if a newer broker can: whoever reads stops there, for what was acknowledged is not passed over.
+        ``FormatNewer`` if a newer broker can: the reader stops there, for acknowledged messages are not skipped.
         """
         try:
             return decode_publication(entry.payload)
@@ -270,7 +270,7 @@ class MessageLog:
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def pages_of(self, filters: Collection[str], critical: bool | None = None) -> tuple[list[str], int]:
-        """What is read for these filters, and how many bytes that may bring at once."""
+        """The read for these filters, and how many bytes it may bring at once."""
         kind = kind_of(critical)
         patterns = list(dict.fromkeys(p for each in filters for p in patterns_of(each, self._network, kind)))
         if len(patterns) > PATTERNS_MAX:

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 class RecordPrefixes:
-    """What record ids begin with: one prefix for each connection, never given out twice. ``life`` differs at every
+    """The prefix of record ids: one for each connection, never given out twice. ``life`` differs at every
     start of the broker."""
 
     def __init__(self, broker: str, life: str) -> None:
@@ -80,7 +80,7 @@ class Endings:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def began(self, client: str, task: asyncio.Task[None]) -> None:
-        """What a client's connection leaves is being stored by this task."""
+        """This task stores the state that a client's connection leaves."""
         self._tasks[client] = task
 
         def done(task: asyncio.Task[None]) -> None:
@@ -268,7 +268,7 @@ class Entrance:
         """A client came that wants no session: an old one is forgotten, by the way."""
         claim = Claim(client, owner, self._broker, self._arrivals.came(client), inside=True)
         self._takeovers.lives(claim, back=False)
-        # What is said on the bus while it is cut off would be heard later, when it is no longer true.
+        # Announcements on a bus that is cut off would be heard later, when they are no longer true.
         if self._provisional.cut_off:
             with contextlib.suppress(NotYours):
                 self._provisional.began_anew(client, owner)
@@ -299,7 +299,7 @@ class Entrance:
 
     def _came_elsewhere(self, theirs: Claim, *, back: bool) -> None:
         if self._ownership.objects(theirs):
-            self._ownership.object_to(theirs)  # nobody came who is entitled to that id
+            self._ownership.object_to(theirs)  # no client with a right to that id came
             return
         if self._clients.gives_way(theirs.client, theirs.owner):
             self._clients.let_go(theirs.client)

@@ -80,9 +80,9 @@ class Sessions:
         """Make a client's session ours, resumed or (``clean``, or there is none) new: with its cell's revision, and
         whether it was resumed. None if there is none, and none is to last (``expiry_s`` 0).
 
-        Whoever has the client now is asked to let it go, so that nothing that it knows is lost, unless it came there
-        after it came here (``came_us``). ``Abandoned`` if it is no longer ``wanted`` here: a client that has gone on
-        must not lose its session to a connection that it has given up.
+        The broker that has the client now is asked to let it go, so that none of its state is lost, unless the client
+        came there after it came here (``came_us``). ``Abandoned`` if it is no longer ``wanted`` here: a client that has
+        gone on must not lose its session to a connection that it has given up.
         """
         machine = SessionTaking(client, self._broker)
         asked = TakeAsked(
@@ -148,11 +148,11 @@ class Sessions:
                 getattr(self._log, level)(text, **facts)
 
     async def owner_of(self, client: str) -> str | None:
-        """Whose the stored session of a client is; None if there is none.
+        """The owner of a client's stored session; None if there is none.
 
-        A plain read: old news does no harm here. Whoever takes the session compares its owner again with the write, and
-        whoever forgets it reads freshly. A client that is let in by old news under another user's id gets nothing
-        of that user's, and has to go when that user comes.
+        A plain read: old news does no harm here. A broker that takes the session compares its owner again with the
+        write, and a broker that deletes it uses a fresh read. A client that is let in by old news under another user's
+        id gets nothing of that user's, and has to go when that user comes.
         """
         before = self._decoded(await self.table.get(session_key(client)))
         return None if before is None else before.owner
@@ -160,7 +160,7 @@ class Sessions:
     async def discard(self, client: str, owner: str) -> None:
         """A client came that wants no session: an old one, if it is its own, is forgotten.
 
-        By a fresh read: with old news that there is none, it would come back to a client that began anew.
+        By a fresh read: after a stale answer that there is none, it would come back to a client that started clean.
         """
         cell = await self.table.get(session_key(client), fresh=True)
         before = self._decoded(cell)
@@ -208,6 +208,6 @@ class Sessions:
 
     @staticmethod
     def wanted(request: BusMessage) -> tuple[str, int]:
-        """The client that a hand-over request names, and when it came to who asks."""
+        """The client that a hand-over request names, and when it came to the asking broker."""
         came, _, client = HAND_OVER.open(request.payload).decode(errors="replace").partition(" ")
         return client, int(came) if came.isdecimal() else 0

@@ -147,7 +147,7 @@ class Wills:
 
 
 class Rules(Protocol):
-    """Whose rights count: they change, and copies of wills come from other brokers."""
+    """The rights of the will's owner: they change, and copies of wills come from other brokers."""
 
     def allows(self, will: Bequest) -> bool: ...
 

@@ -1,7 +1,7 @@
-"""Who a connection is, and what it may do: asked once at CONNECT, and again when users or rules change.
+"""The user and the rights of a connection: asked once at CONNECT, and again when users or rules change.
 
 ``core.access.admission`` decides; a password that has to be checked is checked in a thread
-(``runtime.security.users``), and the connection is told later. What it has proven then is kept here for as long as it
+(``runtime.security.users``), and the connection is told later. The proof is kept here for as long as the connection
 lasts.
 """
 
@@ -45,8 +45,9 @@ MOMENT_S: Final = 0.01  # so that a timer does not fire before its time by anoth
 
 class Authenticator:
     """Asks connections who they are. ``clients`` are those who are in; ``refuge`` is where clients of a scheme can
-    go if there are too many, ``sent_on`` where one is waited for. If it ``asks``, whoever comes has to be ``entitled``
-    to its client id, as a user."""
+    go if there are too many, ``sent_on`` where one is waited for. If it ``asks``, each client has to be ``entitled`` to
+    its client id, as a user.
+    """
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Authenticator:
         self._asks = asks
         self._entitled = entitled
         self._checks: dict[Connection, asyncio.Task[None]] = {}  # of those whose password is looked at
-        self._certified: dict[Connection, ClientCertificate] = {}  # of those who showed a certificate
+        self._certified: dict[Connection, ClientCertificate] = {}  # of clients that showed a certificate
         self._ends: dict[Connection, asyncio.TimerHandle] = {}  # of the same: when it is looked at again
         self._log = structlog.get_logger()
 
@@ -174,7 +175,7 @@ class Authenticator:
         try:
             good = await users.verify(check.user, check.password, origin.address)
             again = self._admission.decide(asked, len(self._clients.present), origin, self._refuge)
-            if isinstance(again, Rejected):  # the broker has filled up meanwhile
+            if isinstance(again, Rejected):  # the broker has filled up since
                 answer = self._refuse(again, asked)
             elif good:
                 answer = await self._let_in_as_owner(asked, connection, origin, Admitted(check.user))

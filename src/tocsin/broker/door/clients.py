@@ -1,8 +1,8 @@
-"""Who is in: the connections of one broker, by client id, with what each has proven.
+"""The connected clients: the connections of one broker, by client id, with the proof of each.
 
-This is the one register that the door fills and all others read. It is made before any part that asks who is here, so
-that none of them has to be told later: the copies for backups, claims to client ids, sessions that nobody serves,
-provisional service. It also has the ways in which a broker ends or hurries a connection on purpose.
+This is the one register that the door fills and all others read. It is made before any part that asks for connected
+clients, so that none of them has to be told later: the copies for backups, claims to client ids, sessions that nobody
+serves, provisional service. It also has the ways in which a broker ends or hurries a connection on purpose.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Clients:
         return _NOBODY if found is None else found[0]
 
     def rights(self, connection: Connection) -> Rights:
-        """What a connection may do just now; nothing, before it is in. Rights change: do not keep them."""
+        """The current rights of a connection; none, before it is accepted. Rights change: do not keep them."""
         found = self._proven.get(connection)
         return _NOTHING if found is None else found[1]
 
@@ -80,7 +80,7 @@ class Clients:
         return Scheme.MQTT if origin is None else origin.scheme
 
     def may_publish(self, who: Who, topic: str) -> bool:
-        """Whether the rules let a client publish to a topic just now, also one that is not here."""
+        """Whether the rules currently let a client publish to a topic, even if it is not here."""
         return self._guard.access.may_publish(who, topic)
 
     # ── what is asked of them ───────────────────────────────────────────────────────────────────────────────
@@ -92,7 +92,7 @@ class Clients:
             connection.post(TakenOver(cause=f"{self._own.id}:hand-over"))
 
     def expel(self, client_id: str) -> None:
-        """The client id is another user's, who was there first."""
+        """The client id belongs to another user, who was there first."""
         connection = self.present.get(client_id)
         if connection is not None:
             error = ProtocolViolation("this client id is in use by another user", NOT_AUTHORIZED)

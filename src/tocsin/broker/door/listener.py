@@ -1,11 +1,10 @@
-"""The broker's door: accepts connections within bounds, has them asked who they are, and knows who is in.
+"""The broker's door: accepts connections within bounds, has them authenticated, and knows the connected clients.
 
-    accepted ──► half open ──CONNECT──► asked who it is (``broker.door.authentication``) ──► in, under its client id
+    accepted ──► half open ──CONNECT──► authenticated (``broker.door.authentication``) ──► in, under its client id
 
-Bounds, before anything is spent on a connection: how many an address may open in a second, how many sockets there
-are, and how many of them have not said CONNECT. If there are too many of the last kind the oldest goes: whoever means
-it says CONNECT within milliseconds, and whoever does not must not keep others out. With TLS all of this comes before
-the handshake.
+Bounds, before anything is spent on a connection: how many an address may open in a second, how many sockets there are,
+and how many of them have not said CONNECT. If there are too many of the last kind the oldest goes: an honest client
+sends CONNECT within milliseconds, and others must not keep it out. With TLS all of this comes before the handshake.
 
 Once it is closed nobody comes in any more, also not by a socket that the loop had accepted just before: a process may
 go on under another name (``broker.main``), and would serve such a client under the old one, with nobody to send it on.
@@ -95,9 +94,10 @@ def listening_socket(host: str, port: int, broker_id: str) -> socket.socket:
 class Listener:
     """The door of one broker.
 
-    ``register`` is who is in, ``guard`` has users, rules and certificates, ``durable`` is what each connection gets.
-    ``refuge`` is the server reference for a client of some scheme that there is no room for, ``destinations`` those for
-    clients of a broker that stops. ``rights_changed`` is called when the rules may answer otherwise than before.
+    ``register`` has the connected clients, ``guard`` users, rules and certificates, ``durable`` the parts that each
+    connection gets. ``refuge`` is the server reference for a client of some scheme that there is no room for,
+    ``destinations`` those for clients of a broker that stops. ``rights_changed`` is called when the rules may answer
+    otherwise than before.
     """
 
     def __init__(
@@ -291,7 +291,7 @@ class Listener:
     # ── coming in ───────────────────────────────────────────────────────────────────────────────────────────
 
     def admit(self, connection: Connection, transport: asyncio.BaseTransport) -> bool:
-        """Whether there is room for one more connection, whoever it is. ``transport`` tells where it comes from."""
+        """Whether there is room for one more connection of any client. ``transport`` tells where it comes from."""
         if self._is_closed:
             return False  # it was accepted a moment before
         origin = self._authenticator.origin(connection, transport)
@@ -320,7 +320,7 @@ class Listener:
         return True
 
     def _in_time(self, address: str) -> bool:
-        """Whether this address has not opened too many connections lately. Our own machine is not counted: a proxy on
+        """Whether this address is within its rate of new connections. Our own machine is not counted: a proxy on
         it speaks for everybody."""
         if self._rates is None or not address or is_loopback(address):
             return True
@@ -334,14 +334,14 @@ class Listener:
             origin = self._connections[connection] = msgspec.structs.replace(origin, page=page)
         return self._authenticator.authenticate(asked, connection, origin)
 
-    # ── who is in ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── connected clients ───────────────────────────────────────────────────────────────────────────────────
 
     def who(self, connection: Connection) -> Who:
         """The client id, and the user's name that was proven; both empty for a stranger."""
         return self.register.who(connection)
 
     def rights(self, connection: Connection) -> Rights:
-        """What a connection may do just now; nothing, before it is in. Rights change: do not keep them."""
+        """The current rights of a connection; none, before it is accepted. Rights change: do not keep them."""
         return self.register.rights(connection)
 
     def guard_changed(self, changed: Changed) -> None:
@@ -375,7 +375,7 @@ class Listener:
                 self._clients[client_id].send(packet)
 
     def publish_bucket(self) -> Bucket | None:
-        """What one connection may publish in time; None: as much as it likes."""
+        """The publish rate of one connection; None: unlimited."""
         return Bucket(self._publish_rate, self._publish_burst, now_us()) if self._publish_rate else None
 
     def note_exhausted(self, connection: Connection, problem: str) -> None:

@@ -1,8 +1,9 @@
-"""Who keeps bytes here for too long: clients that do not read, and clients that do not finish a packet.
+"""Clients that keep bytes here for too long: those that do not read, and those that do not finish a packet.
 
 A client for which bytes wait has to read some of them within ``unread_deadline_s``; otherwise it is disconnected. An
-incomplete packet may take as long as it likes while there is room in the budget. Without room the one that has made
-no progress for longest goes, if that is PATIENCE_S or more; a packet that we do not read on ourselves is not meant.
+incomplete packet may take as long as it likes while there is room in the budget. Without room, the broker drops the
+client without progress for longest, if that is PATIENCE_S or more; a packet that we have stopped reading does not
+count.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ client that has a stored session is its owner's, and need not ask. Claims of the
 to each broker.
 
 A broker that does not answer within ANSWER_S is **silent**: the client is let in without its word, because a broker
-that hangs must not keep everybody out, and nobody waits for a silent one. It is asked again every AGAIN_S about those
-who came meanwhile, and when it objects, they go: who was there first stays. The same holds for the store: while it
-cannot be read, nobody knows who has a stored session.
+that hangs must not keep everybody out, and nobody waits for a silent one. It is asked again every AGAIN_S about clients
+that came since, and when it objects, they go: the first client stays. The same holds for the store: while it cannot be
+read, nobody knows the owners of stored sessions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STORE: Final = ""  # among the names of brokers, which are not empty
 CLAIMS: Final = Packed("claims to client ids", msgspec.msgpack.Decoder(list[Claim]), spoken=True)
 REFUSED: Final = Packed("client ids that are others'", msgspec.msgpack.Decoder(list[str]), spoken=True)
 
-Holder = Callable[[str], Claim | None]  # the claim of whoever is in here under a client id
+Holder = Callable[[str], Claim | None]  # the claim of the connected client under a client id
 Expel = Callable[[str], None]  # ends a client's connection: its id is another user's
 
 
@@ -48,14 +48,15 @@ class Isolated(Protocol):
     def cut_off(self) -> bool: ...
 
     def owner_of(self, client: str) -> str | None:
-        """Who owns the session of a client id, as copies say; None: they know of none."""
+        """The owner of a client id's session, by the copies; None: they know of none."""
         ...
 
 
 class Ownership:
-    """Finds out whose a client id is. ``holder`` has the claim of whoever is in, ``expel`` ends a connection whose id
-    is another's; ``stored`` finds out who owns the stored session of a client id, None if there is none; ``asks``:
-    users can be proven in this network."""
+    """Finds out whose a client id is. ``holder`` has the claim of the connected client, ``expel`` ends a connection
+    whose id is another user's; ``stored`` finds the owner of a client id's stored session, None if there is none;
+    ``asks``: users can be proven in this network.
+    """
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class Ownership:
         self._beaten: set[Claim] = set()  # of them: another broker was told that it wins
         self._gathered: list[tuple[Claim, asyncio.Future[bool]]] = []
         self._asked_at = 0.0  # when the others were asked last, by the loop's clock
-        self._doubtful: dict[str, dict[str, Claim]] = {}  # by who is silent: who came meanwhile
+        self._doubtful: dict[str, dict[str, Claim]] = {}  # by silent broker: the clients that came since
         self._doubts = asyncio.Event()
         self._ending = Ending()
         self._tasks = Tasks("ownership", self._ending.fail)
@@ -117,7 +118,7 @@ class Ownership:
         return await self.claim(claim, store_knows=store_knows)
 
     async def owner_of(self, client: str) -> tuple[str | None, bool]:
-        """Who owns the stored session of a client id, None if there is none; and whether the store could say so."""
+        """The owner of a client id's stored session, None if there is none; and whether the store could tell."""
         if STORE in self.silent:
             return None, False
         try:
@@ -208,7 +209,7 @@ class Ownership:
         return REFUSED.write([claim.client for claim in claims if self.objects(claim)])
 
     def objects(self, theirs: Claim) -> bool:
-        """Whether a client id is another user's here. If not, whoever has it here for another gives way."""
+        """Whether a client id is another user's here. If not, a client that has it here for another user gives way."""
         inside, pending = self._holder(theirs.client), self._pending.get(theirs.client, ())
         if any(prevails(ours, theirs) for ours in (inside, *pending) if ours is not None):
             self.objections += 1

@@ -28,8 +28,9 @@ from tocsin.model.versions import UNREADABLE
 class Redirects:
     """Tells clients where to go if this broker is lost, and sends those on whose home is gone.
 
-    ``destinations`` has the servers for clients of a scheme, best first; ``stands_in_for`` the broker that stands in
-    for one that is gone."""
+    ``destinations`` has the servers for clients of a scheme, best first; ``stands_in_for`` the stand-in of a lost
+    broker.
+    """
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Redirects:
         return ((PROPERTY_VERSION, GUEST.text), (PROPERTY_BROKER, self._own.id), *servers)
 
     def news(self) -> Iterator[tuple[str, PublishPacket]]:
-        """What to tell those who are here of where they could go now."""
+        """The redirect targets to tell the connected clients."""
         for client, scheme in self._here.items():
             yield client, PublishPacket(SERVERS_TOPIC, " ".join(self._destinations(scheme)).encode())
 

@@ -6,11 +6,11 @@ accepted, so that the listener's bounds and the deadline for CONNECT hold for th
 bytes here; where frames and fragments begin says nothing about packets.
 
     accepted ──GET /mqtt, subprotocol mqtt──► open ──CLOSE from either side──► closing ──► lost
-        └──────anything else: an HTTP status, in words──────────────────────────────────────┘
+        └──────anything else: an HTTP status, and why───────────────────────────────────────┘
 
-Whoever says CLOSE first waits for the other's; we wait no longer than CLOSE_DEADLINE_S. Everything from outside has a
-bound: the request REQUEST_MAX_BYTES, a frame the largest packet and a margin, what waits for a slow reader what the
-connection allows, pings that it does not read the answers of one owed answer.
+The side that sends CLOSE first waits for the other's; we wait no longer than CLOSE_DEADLINE_S. Everything from outside
+has a bound: the request REQUEST_MAX_BYTES, a frame the largest packet and a margin, what waits for a slow reader what
+the connection allows, pings that it does not read the answers of one owed answer.
 
 The Origin of a web page is handed on (``get_extra_info("origin")``) to those who decide about admission
 (``core.access.admission``): it counts where a client proves no name.
@@ -47,7 +47,7 @@ _quiet.setLevel(logging.ERROR)
 
 
 def framed(listener: Listener) -> Callable[[Connection], asyncio.Protocol]:
-    """What puts WebSocket between a socket and a connection."""
+    """The protocol that puts WebSocket between a socket and a connection."""
     max_frame_bytes = listener.limits.packet_max_bytes + FRAME_MARGIN_BYTES
     return lambda connection: WebSocketTransport(connection, max_frame_bytes)
 

@@ -1,4 +1,4 @@
-"""Those who get a topic's messages, as the shell sees them: who is spoken to in the same bytes.
+"""The recipients of a topic's messages, as the shell sees them: grouped by the same bytes.
 
 The forwarding table says who they are (``core.forwarding.table``), and keeps what is found here as long as that is
 true.
@@ -46,8 +46,9 @@ _NOBODY: Final = OutletSet()
 
 @final
 class Only:
-    """The one group that gets the messages of a topic, all of it the same bytes, if there is one and nobody else gets
-    them; otherwise nothing is small enough for it."""
+    """The single group that gets a topic's messages in the same bytes, if nobody else gets them; otherwise no run is
+    small enough.
+    """
 
     __slots__ = ("group", "send_max_bytes", "version")
 

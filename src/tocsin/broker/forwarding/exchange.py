@@ -1,10 +1,10 @@
-"""The broker's middle: who is connected, where messages go, and the hot path between.
+"""The broker's middle: the connected clients, the routes of messages, and the hot path between.
 
 ``publish`` and ``relay`` look a topic up in the forwarding table (``core.forwarding.table``) and put its frames into
 the outbox (``broker.forwarding.fanout``). Messages of our own clients take the **origin** routes, messages from a link
-the **transit** routes, except those into the cluster that they come from (``core.forwarding.routes`` says why). What
-groups get of them is the affair of ``broker.shared.qos0``, and of what the log brings that of ``broker.shared.groups``.
-Queries are asked through ``queries``, and what clients publish comes through their ``broker.connection.publish``.
+the **transit** routes, except those into the cluster that they come from (``core.forwarding.routes`` says why).
+``broker.shared.qos0`` gives groups their part of them, and ``broker.shared.groups`` their part of the log. Queries are
+asked through ``queries``, and what clients publish comes through their ``broker.connection.publish``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ LIVE: Final = 1 << 62  # the position of a message that is in no log: later than
 
 
 class Counts:
-    """What a broker has done with messages, for reports."""
+    """The message counters of a broker, for reports."""
 
     __slots__ = ("committed", "dropped", "published", "relayed")
 
@@ -286,7 +286,7 @@ class Exchange:
         self._shares.give(fanout.shares, packet)
 
     def say(self, publication: Publication) -> None:
-        """A message about this broker, to whoever listens here, now or later."""
+        """A message about this broker, for subscribers here, now or later."""
         self._retained.remember(publication)
         fanout = self._table.resolve(publication.topic)
         packet = publication.packet()
@@ -345,7 +345,7 @@ class Exchange:
         self.interests.forget(target)
 
     def access_changed(self) -> None:
-        """What clients may receive is no longer what it was."""
+        """The clients' rights to receive have changed."""
         self._table.forget()
         self.queries.listings.access_changed()
 
@@ -356,7 +356,7 @@ class Exchange:
         return self._table.held()
 
     def heed(self, effect: Effect) -> None:
-        """What the participant says of streams, queries and links."""
+        """Apply the participant's effects on streams, queries and links."""
         match effect:
             case StreamJoined() | StreamChanged() | StreamLeft():
                 self.queries.turn(effect)

@@ -1,6 +1,6 @@
 """Moving frames to many outlets with few writes.
 
-What a tick of the event loop brings is gathered and sent at its end: encoded once for a **group** of outlets
+The messages of a tick of the event loop are gathered and sent at its end: encoded once for a **group** of outlets
 that get the same messages, and written once to each outlet. If only one group has something (a burst on one
 topic, or on many topics with the same subscribers), or no outlet is in two of them, the frames of each are joined once
 for its members. Otherwise each outlet gets the frames of the groups that it is in, in the order in which they came;
@@ -44,7 +44,7 @@ class Outlet(SocketSink, Protocol):
         ...
 
     def aliased(self, frame: bytes) -> bytes:
-        """The same message as this outlet wants it, if it is one that may be told topics by number."""
+        """The same message for this outlet, with a topic alias if it takes those."""
         ...
 
     def deliver(self, data: bytes, messages: int) -> None:
@@ -83,7 +83,9 @@ class OutletSet:
 
 
 class Outbox:
-    """What waits for the end of the tick. Call ``begin`` once a message, then ``add`` for each group that gets it."""
+    """The frames that wait for the end of the tick. Call ``begin`` once a message, then ``add`` for each group that
+    gets it.
+    """
 
     def __init__(self, at_end_of_tick: Callable[[Callable[[], None]], object]) -> None:
         self._at_end_of_tick = at_end_of_tick

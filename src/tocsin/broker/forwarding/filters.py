@@ -1,7 +1,7 @@
 """The different topic filters of a broker's clients: the participant is told as they come and go, and they are bounded.
 
-Whatever a broker wants, every broker that sends to it has to know, and the coordinators; so one broker's clients may
-not want without end.
+Every broker that sends to a broker has to know its filters, and so do the coordinators; so the filters of one broker's
+clients are bounded.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 A delivery is mostly the kernel's work; what a transport does around it is most of the rest. While nothing waits in a
 transport, and it makes no other bytes of what it is given, the socket's **descriptor** may be written to as well: both
-ways end in the same ``write``, at once, so that order is kept. What the kernel does not take, as its buffer is full
-or the connection is broken, goes to the transport, which finds out by itself which of the two it is.
+ways end in the same ``write``, at once, so that order is kept. Bytes that the kernel does not take, as its buffer is
+full or the connection is broken, go to the transport, which finds out which of the two it is.
 
-A descriptor is a number that the kernel gives to the next who asks. Whoever has one must be rid of it before
-``connection_lost`` returns: transports close their sockets after that, and not before.
+A descriptor is a number that the kernel reuses for the next socket. A holder must drop it before ``connection_lost``
+returns: transports close their sockets after that, and not before.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     accepted ──► TLS handshake, both sides show certificates ──► the certificate names a broker of this network
              ──► CONNECT under that name (``core.links.incoming``) ──► what it brings is relayed
 
-Nothing of a client's is here: no sessions, no users, no rules. What a link carries was checked where it came in. Bounds
-are those of a door that strangers may knock at as well: connections a second from one address, handshakes at a time,
-links in all. A peer has one link to us; its next one ends the one before.
+Nothing of a client's is here: no sessions, no users, no rules. The messages of a link were checked at their first
+broker. Bounds are those of a door that strangers may knock at as well: connections a second from one address,
+handshakes at a time, links in all. A peer has one link to us; its next one ends the one before.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ AT_MOST_ONCE: Final = QoS.AT_MOST_ONCE
 
 
 class Receiver(Protocol):
-    """Who takes what links bring."""
+    """The receiver of the messages that links bring."""
 
     def relay(self, cluster: str, topic: str, packet: PublishPacket) -> None: ...
 
@@ -67,7 +67,7 @@ Hear = Callable[[str, str, bytes], None]  # who speaks, as its certificate says,
 
 
 class LinkDoor:
-    """The links that other brokers have to this one. ``hear`` is told the words of brokers of the cluster."""
+    """The links from other brokers to this one. ``hear`` is told the words of brokers of the cluster."""
 
     def __init__(self, security: LinkSecurity, limits: Limits, receiver: Receiver, hear: Hear) -> None:
         self.receiver = receiver
@@ -177,7 +177,7 @@ class LinkDoor:
             )
 
     async def _watch(self) -> None:
-        """Take up certificates that are replaced; where one is no longer believed, have all shown anew."""
+        """Load replaced certificates; where an authority is no longer trusted, have all peers show theirs again."""
         while True:
             believed = self._tls.believed
             try:
@@ -194,7 +194,7 @@ class LinkDoor:
     # ── what connections ask ────────────────────────────────────────────────────────────────────────────────
 
     def admit(self, connection: IncomingConnection, transport: asyncio.BaseTransport) -> Identity | None:
-        """Who a connection has proven to be; None if that is no broker of this network."""
+        """The broker that a connection's certificate proves; None if it is no broker of this network."""
         peer = peer_of(transport.get_extra_info("ssl_object"))
         if self._is_closed:
             return None

@@ -1,4 +1,6 @@
-"""Frames that wait for a way: for HOLD_S at most, and so many bytes. What is older or too much is dropped, counted."""
+"""Frames that wait for a way: for HOLD_S at most, and so many bytes. Older messages, and those over the bound, are
+dropped and counted.
+"""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
 """Links: one-way MQTT 5 connections to other brokers, dialled by the side that has messages to send.
 
-A link is TLS in which both sides show certificates of the network's own authority. Before it says a word the peer has
-proven that it is the broker that is meant: whoever else listens there learns nothing. The link's client id is
-``$link/`` and the name in this broker's own certificate; a user property says which cluster it comes from. What it then
-publishes is relayed by the peer, never sent back.
+A link is TLS in which both sides show certificates of the network's own authority. The peer proves its name before the
+link sends anything: an impostor on its port learns nothing. The link's client id is ``$link/`` and the name in this
+broker's own certificate; a user property says which cluster it comes from. The peer relays the link's messages, and
+never sends them back.
 
 Everything here is best effort: bytes that wait are bounded, and what finds no room is dropped and counted. While a link
 is away, messages wait (``broker.links.hold_queue``), so that a route's first messages and a peer's restart cost
 nothing.
 
 A link that stays away may have a **detour**: then messages are handed to ``broker.links.relay`` instead, and
-``core.links.path`` says when. What is carried for others takes the link itself, or waits.
+``core.links.path`` says when. Messages carried for others take the link itself, or wait.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tocsin.runtime.machines.line import Endpoint, Line
 from tocsin.runtime.security.credentials import Identity, PeerTls, peer_of
 
 KEEP_ALIVE_S: Final = 4  # a peer that hangs is noticed after two thirds of membership's default suspicion
-# What a broker may add to a client's packet; peers grant each other so much.
+# The bytes that a broker may add to a client's packet; peers grant each other so much.
 PACKET_MARGIN_BYTES: Final = 64 << 10
 NO_MAXIMUM: Final = 1 << 28  # more than any MQTT frame
 MOMENT_S: Final = 0.001  # so that a timer does not fire before its time by another clock
@@ -55,7 +55,7 @@ class LinkSecurity(msgspec.Struct, frozen=True):
     tls: PeerTls
 
     def broker(self, name: str) -> Identity:
-        """Who the broker of this name has to be."""
+        """The name that the peer's certificate has to have."""
         return Identity(self.network, BROKER_ROLE, name)
 
 

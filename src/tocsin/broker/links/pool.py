@@ -3,9 +3,9 @@
 Routes come and go with streams and subscribers. A link that is dialled for each of them would make the first message
 wait, and be closed again a moment later; so it is kept for LINGER_S after its last route is gone.
 
-A link that is being made for the first time is **fresh**: messages wait for it. What is said of streams through the
-coordinator waits as well (``when_settled``), so that it does not overtake them: a stream would have left a query before
-its last messages arrive.
+A link that is being made for the first time is **fresh**: messages wait for it. Declarations of streams wait as well
+(``when_settled``), so that they do not overtake messages: a stream would have left a query before its last messages
+arrive.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tocsin.core.links.distances import Delays
 from tocsin.model.network import BrokerInfo
 
 LINGER_S: Final = 60.0
-FRESH_S: Final = 1.0  # a link that takes longer to be made is one that fails
+FRESH_S: Final = 1.0  # a link that takes longer to be made counts as failed
 MEASURE_S: Final = 0.15  # for peers to answer who are asked how far they are; less than a leader waits
 
 

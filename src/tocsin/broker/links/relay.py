@@ -1,8 +1,8 @@
 """Messages that go around a link that is cut, over other brokers; and what this broker carries for others.
 
 A **detour** takes the place of a link, and nothing else: routes are as they were (``core.forwarding.routes``), and what
-arrives over relays is treated as what comes over the link itself. Who sends around says the whole way
-(``wire.carriage``); a relay passes it to the next, straight or not at all, whatever it knows of detours itself.
+arrives over relays is treated as what comes over the link itself. The sender names the whole path (``wire.carriage``);
+a relay passes the packet to the next broker, straight or not at all, whatever detours it knows itself.
 
 A relay may be sent something before it has heard from the coordinator that it is one: that waits for a while.
 """
@@ -30,7 +30,7 @@ UNKNOWN_MAX_BYTES: Final = 1 << 20
 
 
 class Receiver(Protocol):
-    """Who takes what arrives for this broker."""
+    """The receiver of messages that arrive for this broker."""
 
     def relay(self, cluster: str, topic: str, packet: PublishPacket) -> None: ...
 
@@ -86,7 +86,7 @@ class Relay:
             first.pass_on(wrap(Ticket(self._cluster, (*relays[1:], peer), count), piece), count)
 
     def take(self, packet: PublishPacket) -> None:
-        """What another broker has sent us to carry, or has had carried to us."""
+        """Handle a packet that another broker wants carried, or had carried to us."""
         try:
             ticket = ticket_of(packet)
         except UNREADABLE as error:

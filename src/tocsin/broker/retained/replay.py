@@ -32,7 +32,7 @@ PAGE_BYTES: Final = (
 )  # queued in one turn of the broker; a client that takes no more is noticed after it
 VISITS_MAX: Final = 2_000  # messages looked at in one turn: some are not for the client
 
-# What is retained for one filter behind a topic (None: all of it), in order; without a grant it is not for the client.
+# The retained messages of one filter behind a topic (None: all), in order; one without a grant is not for the client.
 Pages = Callable[[str | None], Iterator[tuple[Kept, Grant | None]]]
 
 
@@ -59,7 +59,7 @@ def _soon(act: Callable[[], None]) -> None:
 
 
 class Replay:
-    """What waits, filter by filter, in order."""
+    """The waiting replays, filter by filter, in order."""
 
     __slots__ = ("__weakref__", "_known", "_later", "_machine", "_reader", "_scheduled", "_waiting")
 

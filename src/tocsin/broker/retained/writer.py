@@ -1,14 +1,15 @@
 """Writing retained messages: in the order in which they came, topic by topic (``core.retained.write_order``), with
 patience.
 
-A message above QoS 0 is written with its own position in the log: of two brokers that write one topic, whichever is
-first, that one stays which the log has later. A message at QoS 0 is in no log. It is written as if it were just behind
-all that this broker knew of the log, and of its topic, when it came: so it replaces what was retained before, as far as
-that was known here, and gives way to whatever the log takes later. Of two at QoS 0, at two brokers, either may stay.
+A message above QoS 0 is written with its own position in the log: if two brokers write one topic, the later message in
+the log stays, whichever write comes first. A message at QoS 0 is in no log. It is written as if it were just behind all
+that this broker knew of the log, and of its topic, when it came: so it replaces what was retained before, as far as
+that was known here, and gives way to whatever the log takes later. If two brokers take a QoS 0 message for one topic,
+either may stay.
 
-What a topic will need more is reserved in the budget of retained messages (``core.retained.topics.Room``) until it is
+A topic's additional bytes are reserved in the budget of retained messages (``core.retained.topics.Room``) until it is
 written; messages at QoS 0 that wait are bounded beside that, by a part of the budget (``SLACK``): the others are in the
-budget of commits. Above QoS 0 who has no room is refused before anything is done with its message (``refusal``). At QoS
+budget of commits. Above QoS 0 a message without room is refused before anything is done with it (``refusal``). At QoS
 0 nobody can be told: the message is delivered and not retained, and what was retained of its topic is removed, because
 it is no longer true. Of messages at QoS 0 of one topic that wait to be written only the newest does.
 """
@@ -49,12 +50,12 @@ class Waiting(NamedTuple):
 
 
 class _Reserved:
-    """What a topic needs more than is kept of it, while some of its messages are on their way."""
+    """The additional bytes of a topic, while some of its messages are on their way."""
 
     __slots__ = ("bytes", "messages", "user")
 
     def __init__(self, user: str) -> None:
-        self.user = user  # who came first
+        self.user = user  # the first user
         self.bytes = 0
         self.messages = 0
 
@@ -87,7 +88,7 @@ class RetainedWriter:
         reserved, reserver = (0, "") if held is None else (held.bytes, held.user)
         problem = self._retained.refusal(publication, user, reserved, reserver)
         if publication.qos == 0 and not self._may_wait(publication):
-            problem = "too much is to be retained that the store has not taken yet"
+            problem = "too many retained messages wait for the store"
         if problem is not None:
             self._retained.refused += 1
             now_s = monotonic_s()
@@ -175,7 +176,7 @@ class RetainedWriter:
         self.keep(publication, user=user)
 
     def _replace(self, publication: Publication, user: str, done: Done) -> bool:
-        """Write a message at QoS 0 instead of one that waits to be written, as the newer one."""
+        """Write a QoS 0 message instead of a waiting one, as the newer."""
         place = self._lines.last(publication.topic)
         if place is None or place.item is None or place.item.publication.qos:
             return False

@@ -69,7 +69,7 @@ class NoMember(TocsinError):
 
 
 class GroupPorts(Protocol):
-    """What a group has in common with the others."""
+    """The parts that all groups of a broker share."""
 
     message_log: MessageLog
     table: Table

@@ -108,7 +108,7 @@ class Groups:
         self._written_s = asyncio.get_running_loop().time()
 
     async def live(self) -> None:
-        """Have this broker's life be there: to others, who is a member at one that is not there is away. ``StoreFull``
+        """Write this broker's life: for others, members at a broker without a life are away. ``StoreFull``
         if the store has no room for it."""
         if asyncio.get_running_loop().time() - self._written_s > REFRESH_S:
             try:

@@ -1,9 +1,9 @@
 """Messages at QoS 0 for groups (``$share/group/filter``): each goes to one member, here or at one other broker.
 
-The broker at which a message is published chooses, and nobody else: the member here whose turn it is, if there is one
-that takes it, else one peer. What goes to a peer is **marked**: its topic has the prefix ``$one/``, and its last user
-property names the group. There it concerns that group and nothing else: a member, or on a routing broker one peer
-further on. What comes over a link without a mark concerns no group.
+Only the broker at which a message is published chooses: the local member in turn, if one takes it, else one peer. A
+message to a peer is **marked**: its topic has the prefix ``$one/``, and its last user property names the group. There
+it concerns that group and nothing else: a member, or on a routing broker one peer further on. A message over a link
+without a mark concerns no group.
 
 No client can say the mark: topics that begin with ``$`` are not theirs to publish to.
 """
@@ -64,7 +64,7 @@ class Shares:
     ) -> None:
         """A marked message on this topic that came over a link from a broker of this cluster."""
         if not packet.user_properties:
-            self._lost(1)  # a peer that says for one, and not for whom
+            self._lost(1)  # a mark without the name of a group
             return
         name = packet.user_properties[-1][1]
         packet = Publication.of(packet, topic, "").packet(retain=packet.retain)

@@ -1,7 +1,7 @@
 """``$streams/<predicate>``: clients that are told which streams satisfy a query, and each change of that.
 
-What one of them is told is decided in ``core.streams.listing``. The messages are at QoS 0, on the topic that is the
-subscription's own name. A client so slow that messages to it were dropped is told the set anew.
+``core.streams.listing`` decides what each of them is told. The messages are at QoS 0, on the topic that is the
+subscription's own name. A client so slow that messages to it were dropped is sent the set again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Listings:
         self._tell = tell
         self._listed: dict[str, _Listed] = {}  # by the query's id
         self._names: dict[Client, dict[str, str]] = {}  # client → name → id
-        self._stale: dict[Client, None] = {}  # those to be told the set anew
+        self._stale: dict[Client, None] = {}  # the clients to be sent the set again
 
     def __len__(self) -> int:
         return len(self._listed)
@@ -46,7 +46,7 @@ class Listings:
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def ask(self, reader: Client, name: str, query: str) -> bool:
-        """Add or begin anew; True if nobody here asked for this set before. ``begin`` follows."""
+        """Add a listing or start it again; True if nobody here asked for this set before. ``begin`` follows."""
         first = query not in self._listed
         listed = self._listed.setdefault(query, _Listed())
         listed.listings[reader, name] = Listing()
@@ -103,7 +103,7 @@ class Listings:
                 self.begin(reader, name)
 
     def access_changed(self) -> None:
-        """What clients may receive is no longer what it was."""
+        """The clients' rights to receive have changed."""
         for listed in self._listed.values():
             if listed.streams is not None:
                 for (reader, name), listing in listed.listings.items():
@@ -142,7 +142,7 @@ class Listings:
     def _word(
         self, reader: Client, listing: Listing, word: Word, topic: str, metadata: Metadata
     ) -> Word | None:
-        """What one client is told of a turn."""
+        """The messages for one client about a change."""
         if not listing.begun:
             return None
         match word:

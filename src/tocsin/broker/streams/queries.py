@@ -1,4 +1,4 @@
-"""The queries of a broker's clients: who asks them, what the coordinator answers, and who waits for that.
+"""The queries of a broker's clients: their subscribers, the coordinator's answers, and the waiters for those.
 
 The forwarding table has what ``$query/…`` asks for (``core.streams.query_subscriptions``), ``broker.streams.listings``
 what ``$streams/…`` does. To the coordinator they are queries, each asked once for all who ask it here.
@@ -48,7 +48,7 @@ class Queries:
         self._table = table
         self._inquiries = table.inquiries
         self._changed = changed
-        self._awaited: dict[str, list[asyncio.Future[str | None]]] = {}  # query → who waits for its answer
+        self._awaited: dict[str, list[asyncio.Future[str | None]]] = {}  # query → the waiters for its answer
         self._log = structlog.get_logger()
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -79,7 +79,7 @@ class Queries:
         return self._inquiries.topics(asked.id)
 
     def wanted(self, publication: Publication) -> Wanted[Client]:
-        """Who wants an entry of the message log, with which of its subscriptions."""
+        """The clients that get an entry of the message log, with their subscriptions."""
         wanted = self._table.wanted(publication.topic)
         if not self._inquiries.unknown:
             return wanted
@@ -90,7 +90,7 @@ class Queries:
         return tuple((target, tuple(subscriptions)) for target, subscriptions in found.items())
 
     def is_judging(self) -> bool:
-        """Whether entries of the log are judged by what was said of their streams."""
+        """Whether entries of the log are judged by their streams' metadata."""
         return bool(self._inquiries.unknown)
 
     def statistics(self) -> dict[str, int]:

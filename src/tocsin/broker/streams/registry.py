@@ -1,11 +1,11 @@
 """The clients of a broker that publish, as the coordinator hears of them: their streams, and their coming and going.
 
 Every change has a ticket (``core.coordination.participant.signals``): messages behind it wait until it is clear
-(``core.streams.machine``), and whoever asked for it is answered when it is settled and clear: it is kept, and in
-force everywhere.
+(``core.streams.machine``), and the client is answered when it is settled and clear: it is kept, and in force
+everywhere.
 
-What clients say of the streams that are published here is known (``keys``), so that messages can carry it;
-``core.streams.metadata`` decides which of those who say something is right.
+The metadata of streams that are published here are known (``keys``), so that messages can carry them;
+``core.streams.metadata`` decides which of several statements counts.
 
 A client's connections have **epochs**, the times at which it came (``core.survival.arrival_times``), so that the
 coordinator knows which of two brokers has it. They grow by two at least: the number between two connections is for the
@@ -93,7 +93,7 @@ class StreamRegistry:
         self._publishers: dict[str, dict[Client, None]] = {}  # topic → who publishes on it here
         self._cleared = 0
         self._waiting: dict[int, Done] = {}  # by ticket, the lowest first
-        self._held: deque[tuple[int, Held]] = deque()  # who waits for which ticket
+        self._held: deque[tuple[int, Held]] = deque()  # the waiters for each ticket
         self._clock = clock
         self._epoch = 0  # of the newest connection here
         self._epochs: dict[str, int] = {}  # client → the epoch of its connection here
@@ -112,16 +112,17 @@ class StreamRegistry:
 
     @property
     def unsettled(self) -> int:
-        """Changes that the coordinator has not taken yet."""
+        """Changes that wait for the coordinator."""
         return self._tickets.last - self._tickets.settled
 
     def keys(self, topic: str) -> dict[str, Value] | None:
-        """What clients say of a stream that is published here."""
+        """The metadata of a stream that is published here."""
         return self._metadata.of(topic)
 
     def bequest(self, will: Will, client: str, prefix: str, session: str, epoch: int, owner: str) -> Bequest:
-        """A will, with what is said of its stream; ``prefix``: of the client's record ids; its stored session; and the
-        user who left it."""
+        """A will, with its stream's metadata; ``prefix``: of the client's record ids; its stored session; and the user
+        who left it.
+        """
         publication = Publication.of(
             will_message(will),
             will.topic,
@@ -168,7 +169,7 @@ class StreamRegistry:
         self._say(self._tickets.next(), gone)
 
     def session_over(self, client: str) -> None:
-        """A session that was stored is forgotten, because its client has begun anew."""
+        """A stored session is forgotten, because its client started clean."""
         epoch = self._epochs.get(client, self._epoch + 2) - 1
         if self._tickets.room:
             self._say(self._tickets.next(), ClientGone(client, 0, epoch))
@@ -198,13 +199,13 @@ class StreamRegistry:
         )
 
     def _tell(self, learned: Iterable[Learned]) -> None:
-        """Those who publish on these topics what is said of them now: their sessions remember it."""
+        """Tell the clients that publish on these topics their current metadata: their sessions remember them."""
         for topic, keys in learned:
             for client in self._publishers.get(topic, ()):
                 client.delivery.said(topic, keys, kept=self._metadata.is_kept(topic))
 
     def publishes(self, topic: str, client: Client) -> None:
-        """One client more publishes on a topic. What its session remembers of that counts until more is known."""
+        """One client more publishes on a topic. Its session's metadata count until more is known."""
         self._publishers.setdefault(topic, {})[client] = None
         delivery = client.delivery
         self._metadata.published(topic, delivery.streams.get(topic), unkept=delivery.is_unkept(topic))
@@ -236,13 +237,13 @@ class StreamRegistry:
             self._waiting.pop(first)(None)
 
     def refuse(self, ticket: int, topic: str, problem: str) -> None:
-        """The coordinator did not take what was said of a stream."""
+        """The coordinator refused metadata of a stream."""
         waiting = self._waiting.pop(ticket, None)
         if waiting is not None:
             waiting(problem)
             return
         self.refused += 1
-        self._log.warning("what was said of a stream was not taken", stream=topic, problem=problem)
+        self._log.warning("the coordinator refused metadata of a stream", stream=topic, problem=problem)
 
     def clear(self, ticket: int) -> None:
         """Messages that wait for changes up to this ticket may go."""

@@ -2,9 +2,9 @@
 
 A will is part of it while its client may publish it: the rules are asked whenever it is read.
 
-Of a client that is here everything is read off its connection. Of one that is away what was so when it went is kept,
-while its session lasts or its will waits, and while the broker has backups at all: they alone ask for it. At most
-AWAY_MAX are; those that went first are forgotten first. They are in the store all the same, but for their wills.
+The state of a connected client is read off its connection. The last state of an absent client is kept while its session
+lasts or its will waits, and while the broker has backups at all: only they ask for it. At most AWAY_MAX are; those that
+went first are forgotten first. They are in the store all the same, but for their wills.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ConnectedClients(Protocol[PresentT]):
         ...
 
     def may_publish(self, who: Who, topic: str) -> bool:
-        """Whether the rules let a client publish to a topic just now, also one that is not here."""
+        """Whether the rules currently let a client publish to a topic, even if it is not here."""
         ...
 
 
@@ -146,7 +146,7 @@ class ClientState:
         return {} if away is None else away.subscriptions
 
     def served_elsewhere(self, connection: Client) -> bool:
-        """Whether a newer connection of the same client has its session. One that has not may never have it."""
+        """Whether a newer connection of the same client has its session; one without it may never get it."""
         present = self._people.present.get(connection.client_id)
         return present is not None and present is not connection and present.delivery.here
 
@@ -160,14 +160,15 @@ class ClientState:
         delivery = client.delivery
         return Head(connected, scheme, expiry_s, delivery.session, owner, will, delivery.session_epoch)
 
-    # ── who is away ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── absent clients ──────────────────────────────────────────────────────────────────────────────────────
 
     def came(self, client: str) -> None:
         self._away.pop(client, None)
 
     def went(self, connection: Client, expiry_s: int, will: Bequest | None) -> str | None:
-        """A connection is about to be over; its session is kept for so long, and its will waits. Who is forgotten for
-        that."""
+        """A connection is about to be over; its session is kept for so long, and its will waits. The clients that are
+        forgotten for that.
+        """
         if will is None:
             self._note_void(connection.client_id, connection.will_id)
         if not expiry_s and will is None:
@@ -190,8 +191,9 @@ class ClientState:
         return away is not None and may_take(away.head.owner, user)
 
     def gone(self, client: str, session: str | None = None) -> bool:
-        """A client that is away is somewhere else, or its session (if one is named: that one) is over; whether it is
-        forgotten now."""
+        """An absent client is at another broker, or its session (the named one) is over; returns whether it is
+        forgotten now.
+        """
         away = self._away.get(client)
         if away is None or session not in (None, away.head.session):
             return False
@@ -218,7 +220,7 @@ class ClientState:
                 yield client
 
     def forget(self) -> None:
-        """Nobody keeps a copy: only who left a will that waits is still of interest, to backups that come later."""
+        """Nobody keeps a copy: only clients with a waiting will still matter, to backups that come later."""
         self._away = {client: away for client, away in self._away.items() if away.head.will is not None}
 
     def __len__(self) -> int:

@@ -4,8 +4,8 @@ Words go over links, as messages on topics that no client may publish to; and so
 bus does not carry them. A broker speaks for itself only: a word is believed if the certificate of the link that brought
 it is its sender's. So words go straight, and none that others carried is heard.
 
-Who the others are is in a table, in which each broker writes itself down when it starts and when a leader counts on it
-again: whoever is cut off knows whom to dial from what it read before. An entry decides nothing else but whose
+A table names the brokers of the cluster. Each broker writes its row when it starts and when a leader counts on it
+again: a broker that is cut off knows from its last read which peers to dial. An entry decides nothing else but whose
 certificate a standby shows that took another's place, so that a stale one costs some dialling.
 """
 
@@ -73,7 +73,7 @@ class ClusterLinks(Protocol):
 
 
 class Substitute(Protocol):
-    """What stands in for brokers that are gone."""
+    """The part that takes over lost brokers."""
 
     def stand_in(self, broker: str) -> None: ...
 
@@ -91,8 +91,9 @@ class Replication(Protocol):
 
 
 class ClusterGossip:
-    """One broker among those of its cluster. ``gone`` says of whom a leader has said that it is: those are not missed
-    anew."""
+    """One broker among those of its cluster. ``gone`` names the brokers that a leader has declared lost: those are not
+    missed again.
+    """
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class ClusterGossip:
         return self.machine.severed
 
     def problem(self) -> str | None:
-        """What is not well, in words."""
+        """The current problems, as text."""
         if not self.severed:
             return None
         return f"no leader counts on this broker; {self.machine.landmark} is its cluster's landmark"
@@ -145,7 +146,7 @@ class ClusterGossip:
         }
 
     def stands_in_for(self, broker: str) -> BrokerInfo | None:
-        """Who stands in for a broker of the cluster, until a leader is heard."""
+        """The stand-in for a broker of the cluster, until a leader is heard."""
         return (
             self._own if self.machine.gone.get(broker) == self._own.id else self.machine.stands_in_for(broker)
         )
@@ -167,7 +168,7 @@ class ClusterGossip:
         self._post(WantsChanged(added=added, removed=removed, cause=f"{self._own.id}:wants"))
 
     def backs(self, primaries: tuple[str, ...]) -> None:
-        """The brokers whose local backup this one is."""
+        """The brokers that this broker backs locally."""
         self._post(BacksKnown(primaries=primaries, cause=f"{self._own.id}:backs"))
 
     def hear(self, peer: str, topic: str, payload: bytes) -> None:

@@ -1,4 +1,5 @@
-"""A broker that no leader hears: its cluster's landmark, who stands in meanwhile, and clients without their sessions.
+"""A broker that no leader hears: its cluster's landmark, takeovers for the time of the cut, and clients without their
+sessions.
 
 ``broker.survival.cluster_gossip`` and ``broker.survival.provisional`` do the work. Both are told here that a leader is
 heard no longer, or again, and both are reported on from here.
@@ -52,7 +53,9 @@ class Isolation:
             pass  # a stale entry costs some dialling
 
     def orphaned(self, told: bool) -> None:
-        """No leader counts on this broker. If one said so itself (``told``), it is heard, and the broker joins anew."""
+        """No leader counts on this broker. If a leader said so itself (``told``), it is heard, and the broker
+        rejoins.
+        """
         self._log.warning("no leader counts on this broker", told=told)
         if not told:
             self._provisional.sever()
@@ -66,7 +69,7 @@ class Isolation:
     # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
 
     def problem(self) -> str | None:
-        """What is not well, in words."""
+        """The current problems, as text."""
         problem = self._gossip.problem()
         cut_off = self._provisional.cut_off
         return f"cut off from the store; {problem or 'a leader is heard'}" if cut_off else problem
@@ -80,5 +83,5 @@ class Isolation:
         }
 
     def stands_in_for(self, broker: str) -> BrokerInfo | None:
-        """Who takes the place of a broker that is gone: as the cluster says, while no leader is heard."""
+        """The stand-in for a lost broker: the cluster's choice, while no leader is heard."""
         return self._gossip.stands_in_for(broker) or self._view.stands_in_for(broker)

@@ -1,4 +1,4 @@
-"""Sessions that name this broker and that it does not serve: their expiry has not begun, and it begins it.
+"""Sessions that name this broker and that it does not serve: their expiry has not begun, and the broker starts it.
 
 A session that is served does not expire (``core.delivery.stored_session``). The broker that serves it ends that when
 the connection closes. It cannot if it dies, or if the store does not answer at that moment:
@@ -48,7 +48,7 @@ class _Orphan(NamedTuple):
 
 class Orphans:
     """The sessions that one broker has to release. ``here``: whether a client's connection is, or ends, here;
-    ``borrowed``: this process has another broker's name, and that one may be alive."""
+    ``borrowed``: this process has another broker's name, and that broker may be alive."""
 
     def __init__(
         self, table: Table, broker: str, *, here: Callable[[str], bool], borrowed: bool = False
@@ -104,7 +104,7 @@ class Orphans:
         try:
             session = None if cell is None else decode_session(cell.value)
         except UNREADABLE:
-            return  # whoever takes it says so
+            return  # the broker that takes it announces that
         if cell is None or session is None or (session.uid, session.epoch) != (orphan.uid, orphan.epoch):
             return
         if session.broker != self._broker:

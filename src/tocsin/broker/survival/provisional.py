@@ -80,7 +80,7 @@ class HasTail(Protocol):
 
 
 class ProvisionalDelivery(DurableDelivery):
-    """Of a client whose session is not taken: it has subscriptions, and nothing that must be kept."""
+    """The delivery of a client whose session is not taken: it has subscriptions, and nothing that must be kept."""
 
     __slots__ = ("_held", "_positions")
 
@@ -142,10 +142,10 @@ class ProvisionalDelivery(DurableDelivery):
 
 
 class Clients(Protocol):
-    """Those who are in."""
+    """The connected clients."""
 
     def ask_anew(self, client_id: str) -> None:
-        """Have a client that is here come anew."""
+        """Have a connected client reconnect."""
         ...
 
     def hurry(self) -> None:
@@ -261,12 +261,12 @@ class Provisional:
         return found
 
     def began_anew(self, client: str, owner: str) -> None:
-        """A client came that wants no session: one that is known of it is forgotten, if nobody takes it before. Raises
+        """A client without a session came: a known session of it is forgotten, if nobody takes it before. Raises
         ``NotYours``."""
         self.admit(client, owner=owner, clean=True, expiry_s=0)
 
     def owner_of(self, client: str) -> str | None:
-        """Who owns the session of a client id, as copies say; None: they know of none."""
+        """The owner of a client id's session, by the copies; None: they know of none."""
         standing = self._known(client)
         return None if standing is None else standing.head.owner
 
@@ -321,7 +321,7 @@ class Provisional:
         try:
             stored = None if cell is None else decode_session(cell.value)
         except UNREADABLE:
-            return "let go"  # who takes it says so
+            return "let go"  # the broker that takes it announces that
         found = settle(record, stored, here=here, broker=self._broker, uid=token_hex(8))
         revision = 0 if cell is None else cell.revision
         if found == "forget":

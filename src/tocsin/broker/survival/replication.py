@@ -1,6 +1,6 @@
 """The shell of ``core.replication``: this broker's state to its backups, and copies of the states of those it backs.
 
-Both sides speak over the bus, on one subject of each broker; whatever is lost is said again by the machines. While the
+Both sides speak over the bus, on one subject of each broker; the machines repeat lost messages. While the
 broker has no backups nothing is sent, nobody waits, and what happens to clients is not even looked at.
 """
 
@@ -119,14 +119,14 @@ class Replicating:
         }
 
     def problem(self) -> str | None:
-        """What is not well, in words."""
+        """The current problems, as text."""
         lacking = self.primary.problems()
         return f"{' and '.join(lacking)} not in step" if lacking else None
 
     # ── the plan ────────────────────────────────────────────────────────────────────────────────────────────
 
     def set_backups(self, local: BrokerInfo | None, remote: BrokerInfo | None, epoch: int = 0) -> None:
-        """Who backs this broker from now on."""
+        """Set the backups of this broker."""
         names = [None if each is None else each.id for each in (local, remote)]
         self.active = any(names)
         if not self.active:
@@ -135,11 +135,11 @@ class Replicating:
         self._post(BackupsSet(local=names[0], remote=names[1], epoch=epoch, cause=cause))
 
     def set_primaries(self, primaries: Iterable[str]) -> None:
-        """Whom this broker backs from now on."""
+        """Set the brokers that this broker backs."""
         self._post_backup(PrimariesSet(primaries=tuple(primaries), cause=f"{self._broker}:primaries"))
 
     def take_over(self, primary: str, *, meanwhile: bool = False) -> Iterator[ClientSnapshot]:
-        """What is known of the clients of a broker that is gone; kept until ``release``."""
+        """The copy of a lost broker's clients; kept until ``release``."""
         cause = f"{self._broker}:stand in for {primary}"
         self._post_backup(Kept(primary=primary, meanwhile=meanwhile, cause=cause))
         return self.backup.take_over(primary)
@@ -155,7 +155,7 @@ class Replicating:
         self._filled.set()
 
     def has(self, primary: str, client: str) -> bool | None:
-        """Whether a client is a broker's affair, as far as its copy says; None: it said so when it was lost."""
+        """Whether a client belongs to a broker, by its copy; None: the copy is from before the loss."""
         return self.backup.has(primary, client)
 
     def settled(self, primary: str, client: str) -> bool:
@@ -163,7 +163,7 @@ class Replicating:
         return self.backup.settled(primary, client)
 
     def known(self, client: str) -> ClientSnapshot | None:
-        """What is known of a client that is not here: it was, or is another broker's that this one backs."""
+        """The state of a client that is not here: it was here, or is at a broker that this broker backs."""
         here = self.client_state.standing(client)
         if here is not None:
             return here
@@ -175,7 +175,7 @@ class Replicating:
         return self._clients.has_user(client, owner)
 
     def release(self, primary: str) -> None:
-        """The copy of a broker is needed no longer, unless that one goes on with it."""
+        """The copy of a broker is needed no longer, unless that broker goes on with it."""
         self._post_backup(Forgotten(primary=primary, cause=f"{self._broker}:stand down for {primary}"))
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -262,7 +262,7 @@ class Replicating:
             self.hear(word.payload)
 
     def nudge(self) -> None:
-        """What backups have not answered is sent again now: there may be a way to them again."""
+        """Send unanswered updates again now: the backups may be reachable again."""
         for role in (LOCAL, REMOTE):
             self._post(TimerFired(name=resend_timer(role), cause=f"{self._broker}:nudge"))
 
@@ -292,7 +292,7 @@ class Replicating:
                     continue
                 try:
                     await self._bus.publish(subject(self._network, target), payload)
-                except TocsinError as error:  # it is said again later
+                except TocsinError as error:  # it is sent again later
                     self._log.debug("a message of replication was not sent", problem=str(error))
 
     async def _sweep(self) -> None:

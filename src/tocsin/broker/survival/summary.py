@@ -1,4 +1,4 @@
-"""What this broker holds, told to whoever plans backups (``wire.summaries``)."""
+"""This broker's holdings, for the planner of backups (``wire.summaries``)."""
 
 from __future__ import annotations
 

@@ -17,17 +17,18 @@ from tocsin.runtime.machines.tasks import Failed
 
 
 class Copies(core.Copies, Protocol):
-    """What this broker knows of others."""
+    """This broker's knowledge of others."""
 
     def take_over(self, primary: str, *, meanwhile: bool) -> Iterable[ClientSnapshot]:
-        """All that the copy of a broker says; it is kept until ``release``. ``meanwhile``: no leader has said that
-        this one stands in."""
+        """All that the copy of a broker says; it is kept until ``release``. ``meanwhile``: no leader has said that this
+        broker stands in.
+        """
         ...
 
     def release(self, primary: str) -> None: ...
 
     def mourn(self, primary: str) -> None:
-        """Tell the others that this broker stands in for that one."""
+        """Tell the other brokers that this broker stands in for a lost one."""
         ...
 
     def is_here(self, client: str, owner: str) -> bool:
@@ -36,7 +37,7 @@ class Copies(core.Copies, Protocol):
 
 
 class Takeovers:
-    """The brokers that one broker stands in for."""
+    """The takeovers of one broker."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Takeovers:
         return self._machine.statistics(self._clock())
 
     def stand_in(self, broker: str, epoch: int = MEANWHILE) -> None:
-        """A broker is gone, and this one stands in for it. Harmless when repeated."""
+        """A broker is lost, and this broker stands in for it. Harmless when repeated."""
         if self._machine.knows(broker, epoch):
             return
         taken = self._copies.take_over(broker, meanwhile=epoch == MEANWHILE)
@@ -84,13 +85,14 @@ class Takeovers:
             self._post(core.Restarted(broker=broker, wills=absent, cause=f"restart of {broker}"))
 
     def lives(self, claim: Claim, *, back: bool) -> None:
-        """A client is alive, at this broker or another; ``back``: for the session that it had. What another user left
-        under its id is not its affair."""
+        """A client is alive, at this broker or another; ``back``: for the session that it had. It does not concern
+        another user's state under its id.
+        """
         self._wills.came(claim.client, claim.owner, back=back)
         self.came(claim.client, claim.broker, claim.owner)
 
     def came(self, client: str, broker: str, owner: str = "") -> None:
-        """A client of this user has come to a broker, this one or another."""
+        """A client of this user has come to this broker or another."""
         self._post(ClientCame(client=client, broker=broker, owner=owner, cause=client))
 
     def _carry_out(self, effect: Effect) -> None:

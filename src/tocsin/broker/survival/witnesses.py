@@ -2,7 +2,7 @@
 
 A copy may be old. That its client said goodbye since, or that somebody else has published the will, is known to the
 client's broker and to its backups of that time (``core.replication``). So all brokers are asked, and one that knows
-suffices. Who is gone knows nothing; who does not answer may only hang, and is asked again, ASKS_MAX times in all.
+suffices. A lost broker knows nothing; a silent one may only hang, and is asked again, ASKS_MAX times in all.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Witnesses:
         return []
 
     async def answer(self, request: BusMessage) -> bytes:
-        """Of the wills that a request names those that are settled."""
+        """The settled wills among those that a request names."""
         try:
             asked = WILLS.read(request.payload)
         except UNREADABLE as error:

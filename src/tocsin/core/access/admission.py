@@ -151,7 +151,7 @@ def is_loopback(address: str) -> bool:
 
 
 def source_of(address: str) -> str:
-    """What connections from an address are counted under: an IPv6 network of /64 is as good as one machine."""
+    """The key under which connections from an address are counted: an IPv6 network of /64 is as good as one machine."""
     parsed = _parsed(address)
     if not isinstance(parsed, ipaddress.IPv6Address):
         return address if parsed is None else str(parsed)

@@ -1,12 +1,12 @@
 """The queue of log-ins in front of a broker's few hashing threads: which password is checked next.
 
-A check is slow on purpose, so whoever sends wrong passwords in a flood could keep everybody else out. The queue is fair
+A check is slow on purpose, so a flood of wrong passwords could keep everybody else out. The queue is fair
 by **source** (an address, ``core.access.admission.source_of``), then by **name**:
 
-1. Of the sources that wait, the one with the smallest *debt* is next; among equals, the one that was served longest
-   ago. Every wrong password adds one to the debt of its source. A debt shrinks by one a second.
-2. Of a source's names, those that were proven at this broker before are next, then those with the fewest wrong
-   passwords of late from there, then who asked first.
+1. The waiting source with the smallest *debt* is next; among equals, the one that was served longest ago. Every wrong
+   password adds one to the debt of its source. A debt shrinks by one a second.
+2. Among a source's names, those that were proven at this broker before are next, then those with the fewest recent
+   wrong passwords from there, then the first that asked.
 3. One source and name has one check at a time: guesses of one password wait for each other.
 
 A source whose debt is over ``failures_max`` is refused unseen, but for names that were proven before: a device that
@@ -185,7 +185,7 @@ class Logins:
             self._proven.pop(name, None)
 
     def forget(self, ticket: LoginTurn) -> None:
-        """Whoever asked has given up. One that runs is over with ``done``."""
+        """The client that asked has given up. One that runs is over with ``done``."""
         source = self._sources.get(ticket.source)
         if source is not None and ticket in source.waiting:
             del source.waiting[ticket]

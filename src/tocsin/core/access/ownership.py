@@ -2,13 +2,13 @@
 
 A client id is one over the whole network, and belongs to the user whose client or stored session has it. A broker to
 which a client comes under an id that it does not know to be the user's **claims** it: it asks the other brokers before
-the client is let in, and before anybody is told that the client came. Whoever has that id for another user compares
-the two claims, and objects or gives way. Both sides compare the same two claims by the same rule, so that one of them
-wins, whichever asks first:
+the client is let in, and before anybody is told that the client came. A broker that has that id for another user
+compares the two claims, and objects or gives way. Both sides compare the same two claims by the same rule, so that one
+of them wins, whichever asks first:
 
-1. A client that has proven no user owns nothing: who has proven one wins against it.
-2. A stored session is its owner's: its claim wins. Of one client id there is one cell, so that only one has it.
-3. A client that is in wins against one that knocks.
+1. A client that has proven no user owns nothing: a client that has proven one wins.
+2. A stored session is its owner's: its claim wins. There is one cell for each client id, so that only one user has it.
+3. A connected client wins against a connecting one.
 4. The earlier one wins, by the clock on the wall; of two at the same microsecond the one at the broker whose name is
    first. Clocks differ between machines, but both sides compare the same two numbers.
 
@@ -37,8 +37,9 @@ def may_take(owner: str, user: str) -> bool:
 
 
 def prevails(ours: Claim, theirs: Claim) -> bool:
-    """Whether our client keeps the id against one of another broker. Of two claims of one user neither does: that is
-    a takeover."""
+    """Whether our client keeps the id against one of another broker. Between two claims of one user neither wins: that
+    is a takeover.
+    """
     if may_take(ours.owner, theirs.owner):
         return False
     if not theirs.owner:

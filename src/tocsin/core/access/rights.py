@@ -1,4 +1,4 @@
-"""What a client may publish, subscribe to and receive: rules (``core.access.rules``) applied to topics.
+"""The rights of a client to publish, subscribe and receive: rules (``core.access.rules``) applied to topics.
 
 For every action the first rule that fits decides; if none does, the answer is no. Without rules everything is
 allowed, and ``open`` says so, for the hot path to skip the question.
@@ -12,12 +12,12 @@ Delivery is what protects: a filter with wildcards is granted for the sake of wh
 what it matches is held back message by message. So ``#`` is an honest subscription for everybody, and gets nobody
 round a rule.
 
-**Placeholders.** ``%u`` and ``%c`` become text within a level, never a wildcard or a slash: a client called ``#``
-gains nothing. Such a client is turned away as well (``refusal``), since a denial for its name could not be said. A
-rule that asks for the name of somebody who has proven none does not speak about him.
+**Placeholders.** ``%u`` and ``%c`` become text within a level, never a wildcard or a slash: a client called ``#`` gains
+nothing. Such a client is turned away as well (``refusal``), since a denial for its name could not be said. A rule that
+needs a user name does not apply to a client that has proven none.
 
-**Rights** are the rules that concern one client, ready to be asked. Clients whom the same rules concern in the same way
-share one object, with what it remembers; together all of them remember at most DECISIONS_MAX answers.
+**Rights** are the rules that concern one client, ready to be asked. Clients with the same rules share one object and
+its memory; all objects together remember at most DECISIONS_MAX answers.
 
 Invariants
 - What is remembered is what the rules say: rights never change; changed rules are another ``Access``.
@@ -55,7 +55,7 @@ class Who(msgspec.Struct, frozen=True):
 
 
 class Rights:
-    """What one client, or several clients with the same rights, may do."""
+    """The rights of one client, or of several clients with the same rights."""
 
     __slots__ = ("__weakref__", "_answers", "_joins", "_memory", "_publish", "_receive", "open")
 
@@ -140,11 +140,11 @@ class Access:
         self._everything.open = True
 
     def rights(self, who: Who) -> Rights:
-        """What this client may do. Hold on to the answer: rights that nobody holds are forgotten."""
+        """The rights of this client. Hold on to the answer: rights that nobody holds are forgotten."""
         if self.open:
             return self._everything
         concerning = [(each, each.about(who)) for each in self._rules if _concerns(each.rule, who)]
-        # Two clients whom the same rules concern differ only where names were filled in.
+        # Two clients with the same rules differ only where names were filled in.
         key = tuple((each.number, clauses if each.personal else None) for each, clauses in concerning)
         rights = self._memory.rights.get(key)
         if rights is None:

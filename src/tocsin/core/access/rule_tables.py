@@ -1,5 +1,5 @@
-"""What rules about topics and rules about SQL have in common: tables in one file of TOML, each of which allows or
-denies something to some users. Whatever is wrong is said with the number of the rule.
+"""The base of rules about topics and rules about SQL: tables in one TOML file, each of which allows or denies something
+to some users. Errors name the number of the rule.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
 """Access rules for topics, as they are written in the rules file.
 
-    [[rules]]
-    allow = "publish"                # or deny; "publish", "subscribe" or "both"
-    topics = ["sensors/%u/#"]        # topic filters; %u is the user's name, %c the client's id
-    users = ["gateway", "*"]         # "*": every user, "anonymous": whoever has proven no name; left out: everybody
-    clients = ["press-1", "lab-*"]   # client ids, or how they begin; left out: every client
+    [[rules]] allow = "publish"                # or deny; "publish", "subscribe" or "both" topics = ["sensors/%u/#"]
+    # topic filters; %u is the user's name, %c the client's id users = ["gateway", "*"]         # "*": every user,
+    "anonymous": clients that have proven no name; left out: everybody clients = ["press-1", "lab-*"]   # client ids, or
+    how they begin; left out: every client
 
 A topic ``$share/group`` or ``$share/group/filter`` is about joining that group, whosever it is (``+``: any group).
 
-``core.access.rights`` decides with them. The file is TOML; whatever is wrong with it is said with the number of the
-rule.
+``core.access.rights`` decides with them. The file is TOML; errors in it name the number of the rule.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     users = ["ann", "*"]             # "*": every user; left out: every user
 
 The first rule that fits decides; if none does, the answer is no. Without a file of rules everything is allowed. The
-operator is not asked: who holds that key may empty the store anyway.
+rules do not bind the operator: that key may empty the store anyway.
 
     define    CREATE, ALTER, PAUSE, RESUME, RUN; a feed also needs it of its dataset, a channel *query* of what it reads
     drop      DROP
@@ -39,7 +39,7 @@ class SqlRule(msgspec.Struct, frozen=True, kw_only=True):
 
     allow: bool
     actions: frozenset[str]
-    names: tuple[str, ...]  # in lower case; one that ends with * stands for all that begin so
+    names: tuple[str, ...]  # in lower case; a name that ends with * is a prefix
     users: tuple[str, ...] | None = None
 
 

@@ -23,6 +23,6 @@ them word for word.
 | ``costs`` | subscriptions and retrieval under quasi-active and under active replication |
 | ``ranking`` | one score for a candidate, with its terms |
 
-Only ``demand``, ``outcome``, ``costs`` and ``ranking`` do without numpy: whoever plans nothing imports
-those alone.
+Only ``demand``, ``outcome``, ``costs`` and ``ranking`` do without numpy: a process that plans nothing imports those
+alone.
 """

@@ -1,4 +1,4 @@
-"""Who holds what, as a matrix of bits.
+"""The brokers' subscriptions as a matrix of bits.
 
 A row is a broker's set of columns, and sets are compared with it 64 columns at a time. A column of weight w has a bit
 for each power of two in w; bits of one power are together, in **regions** of whole words. So the weight of a set is the
@@ -76,7 +76,7 @@ class Matrix:
         return np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")[self._at])
 
     def spread(self, sets: Words) -> Ints:
-        """Of the columns in a set, or in each row of sets, the weight that each broker holds."""
+        """The weight that each broker holds of the columns in a set, or in each row of sets."""
         if sets.ndim == 1:
             alone: Ints = self._spread(sets[None])[0]
             return alone

@@ -1,7 +1,7 @@
 """First plans for the search: by regret, and largest first.
 
 **Regret** is what a broker would lose if its best backup were taken by others and it had to have the second best.
-Whoever would lose most chooses first. Cluster by cluster, for locals know no other clusters.
+The broker that would lose most chooses first. Cluster by cluster, for locals know no other clusters.
 
 Remotes are taken from the largest to the smallest, as jobs are given to machines, and each goes where R[j] will be
 least (which is also where the largest R[j] will be least); of several such places to where it adds least.

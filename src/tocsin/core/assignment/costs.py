@@ -1,4 +1,4 @@
-"""What a plan costs every day, with quasi-active and with active replication (REAPS, section VI.B).
+"""The running costs of a plan, with quasi-active and with active replication (REAPS, section VI.B).
 
 **Quasi-active** (ours): a local backup keeps the subscriptions ready that it lacks, and fetches no results for
 them; a remote backup keeps nothing at the backend. **Active** (AR, the paper's baseline): subscribers subscribe at
@@ -18,7 +18,9 @@ from tocsin.core.assignment.outcome import Plan
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Of one broker: subscriptions at the backend, and the rate at which it fetches results (lam over those)."""
+    """The costs of one broker: subscriptions at the backend, and the rate at which it fetches results (lam over
+    those).
+    """
 
     own_subscriptions: int
     quasi_active_subscriptions: int

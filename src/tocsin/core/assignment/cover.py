@@ -1,4 +1,4 @@
-"""What each broker of a side covers, and what a change of that means for everybody.
+"""The subscriptions that each broker of a side covers, and the effects of a change.
 
 A backup j covers its **base**, which it has for reasons of its own, and all that the brokers of its **group** hold. A
 cover answers in *spreads*: of some columns, the weight that each broker holds. It is kept in one of two ways, after
@@ -18,11 +18,11 @@ import numpy as np
 from tocsin.core.assignment.bits import Bools, Ints, Matrix, Words
 from tocsin.core.assignment.table import Table
 
-Groups = Sequence[Sequence[int]]  # by backup, whom it backs
+Groups = Sequence[Sequence[int]]  # by backup, the brokers that it backs
 
 
 class Settled(NamedTuple):
-    """What some backups cover beside their bases."""
+    """The subscriptions that some backups cover beside their bases."""
 
     spreads: Ints  # of all that, a row for each backup
     weights: Ints
@@ -30,7 +30,7 @@ class Settled(NamedTuple):
 
 
 class Cover(Protocol):
-    """Who covers what."""
+    """The subscriptions that each backup covers."""
 
     many: bool  # whether many sets at once cost less than one by one
 
@@ -47,7 +47,7 @@ class Cover(Protocol):
         """The columns that ``broker`` holds and ``backup`` does not cover."""
 
     def based(self, groups: Groups) -> Cover:
-        """A cover whose base is what this one covers, with these groups."""
+        """A cover on top of this one as its base, with these groups."""
 
     def copy(self) -> Cover:
         """One that changes by itself."""

@@ -1,4 +1,4 @@
-"""What a plan is asked for: the brokers, what each of them holds, and how much each of that brings.
+"""The input of a plan: the brokers, their subscriptions, and the rates of those.
 
 The paper's symbols: ``holdings[i][k]`` is c[i,k], and z[i,k] = 1 where it is above 0; ``rates[k]`` is lam[k], 1
 unless it is given; ``capacity`` is D[i]; the cluster gives e[i,j]. A subscription k is whatever can be a key: a
@@ -18,7 +18,7 @@ from tocsin.errors import DemandInvalid
 BROKERS_MAX: Final = 2_048  # a plan keeps some square matrices of them, 32 MiB each at this size
 HANDICAP_MAX: Final = 1 << 23  # as many as all subscriptions there could be
 FIGURE_MAX: Final = 1e12  # a rate, or a number of subscribers; sums of their products stay far from infinity
-SPREAD: Final = 2.0  # mean loads that a broker backs, beside the largest, where no capacity is said
+SPREAD: Final = 2.0  # mean loads that a broker backs, beside the largest, where no capacity is stated
 PAIRS_MAX: Final = 1 << 23  # (broker, subscription) pairs; sums of them are exact in single precision
 
 
@@ -81,7 +81,7 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 def unsaid_capacities(loads: Mapping[str, int]) -> dict[str, float]:
-    """What brokers can carry where nobody says it: so much that backups are spread, and the largest fits anywhere.
+    """The default capacity of brokers: so much that backups are spread, and the largest fits anywhere.
 
     Without a bound a plan puts a whole cluster on the one broker that has the most in common with it: the fewest
     subscriptions, and the slowest recovery.

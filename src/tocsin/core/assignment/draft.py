@@ -22,7 +22,7 @@ from tocsin.core.assignment.table import Bools, Floats, Ints, Table
 
 
 class Draft:
-    """What a strategy works on."""
+    """A plan under construction, on which a strategy works."""
 
     def __init__(self, table: Table, *, with_handicaps: bool = False) -> None:
         self.table = table
@@ -99,7 +99,7 @@ class Draft:
     # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def fits(self, broker: int) -> Bools:
-        """By broker, whether it could carry this one too: eq. 7 if it were chosen."""
+        """By broker, whether it could carry this broker too: eq. 7 if it were chosen."""
         fits: Bools = self.carried + self.table.load[broker] < self.room
         return fits
 
@@ -115,7 +115,9 @@ class Draft:
         self.add(side, broker, place)
 
     def least_bad(self, side: Side, broker: int, candidates: Ints) -> int:
-        """Where nobody has room: the one that would be over by the least, then the one with the least to add."""
+        """Where no candidate has room: the candidate that would be over by the least, then the one with the least to
+        add.
+        """
         over = self.carried[candidates] + self.table.load[broker] - self.room[candidates]
         order = np.lexsort((candidates, side.missing[broker, candidates], over))
         return int(candidates[order[0]])
@@ -151,7 +153,7 @@ class Draft:
         }
 
     def _shortfalls(self) -> list[Shortfall]:
-        """Of an overfull broker, those that it has no room for when they come in turn: locals, remotes, by name."""
+        """The brokers that an overfull backup has no room for when they come in turn: locals, remotes, by name."""
         table = self.table
         sides: list[tuple[Role, Side]] = [("local", self.local)]
         if self._remote is not None:

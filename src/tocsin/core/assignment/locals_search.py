@@ -1,4 +1,4 @@
-"""Fewer subscriptions in sum: local search over who is whose local backup.
+"""Fewer subscriptions in sum: local search over the choice of local backups.
 
 1. Backups that have no room go where there is some (``relief``).
 2. Brokers change their backups, alone or in exchange with another, as long as the sum falls.

@@ -1,12 +1,12 @@
-"""What every single change of a side would save: a broker given to another backup, or two that change places.
+"""The saving of every single change of a side: a broker given to another backup, or two brokers exchanged.
 
 For each broker b with a backup j, ``saved[b]`` is what j would not need without it, and ``bared[b]`` by broker how
 much of *its* subscriptions that is: so that what a stands to add at j once b has gone is ``missing[a, j] + bared[b,
 a]``, and the gain of any exchange follows from four look-ups instead of two trials. Both are kept up with the
-changes made through here: a change touches two groups, and only those are priced anew.
+changes made through here: a change touches two groups, and only those are priced again.
 
-The changes of many brokers are priced at once, as matrices. A change never makes a broker overfull, nor one that is
-overfull fuller.
+The changes of many brokers are priced at once, as matrices. A change never makes a broker overfull, nor an overfull
+broker fuller.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Neighbourhood:
         return np.where(may, side.missing[brokers], NEVER)
 
     def exchanges(self, brokers: Ints) -> Exchanges:
-        """With whom each of these brokers may change places."""
+        """The brokers with which each of these may be exchanged."""
         side, draft, load = self.side, self.draft, self.draft.table.load
         chosen, carried, room = side.chosen, draft.carried, draft.room
         own = chosen[brokers]
@@ -98,7 +98,7 @@ class Neighbourhood:
         return Exchanges(may, there, here)
 
     def first(self, begin: int, toll: Ints, near: Bools | None = None) -> Step | None:
-        """Of the first broker from ``begin`` on that has one: the change of its backup that lowers the sum most.
+        """The change of backup that lowers the sum most, for the first broker from ``begin`` on that has one.
 
         ``toll[i]`` is what it must save at least for i to move, and more. ``near``: only changes that concern one
         of these.
@@ -107,7 +107,7 @@ class Neighbourhood:
         size = max(CELLS_MAX // max(count, 1), 1)
         for at in range(begin, count, size):
             brokers = np.arange(at, min(at + size, count))
-            # Of an exchange, one of the two saves something.
+            # In an exchange, one of the two saves something.
             brokers = brokers[(self.side.chosen[brokers] != NOBODY) & (self.saved[brokers] > 0)]
             step = self._first(brokers, toll, near) if len(brokers) else None
             if step is not None:

@@ -1,4 +1,4 @@
-"""What a plan says: each broker's backups, what they cost, and where there was no room.
+"""A finished plan: each broker's backups, their cost, and where there was no room.
 
 The paper's symbols: ``local`` is x, ``remote`` is y, ``overhead[j]`` is O[j], ``remote_overhead[j]`` is R[j],
 ``load[j]`` is P[j]. ``overhead_total`` and ``remote_max`` are the two objectives of equation 3.

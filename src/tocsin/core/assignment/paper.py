@@ -1,8 +1,8 @@
 """The paper's own strategies, line by line: Least Cost Selection and Min Max Cost Selection (algorithms 1 and 2).
 
-What the paper leaves open is decided so:
+The paper's open points are decided so:
 
-- brokers are taken in the order of their names, and of several candidates that are as good the smallest name wins,
+- brokers are taken in the order of their names, and among equally good candidates the smallest name wins,
   as it does in a loop with ``<``;
 - where no candidate has room (the paper's b = none) the one that would be over by the least is taken, then the one
   with the least to add; the plan says that it falls short;

@@ -7,7 +7,7 @@
 | ``room`` | the share of its capacity that would be left | eq. 7 |
 | ``resources`` | U_T of the Landmark paper, with the operator's criteria | ``core.assignment.scoring`` |
 
-The score is their mean by weights that the operator can set. What is not known counts 0, and is named.
+The score is their mean by weights that the operator can set. Unknown terms count 0, and are named.
 
 A plan of all backups minimises what the first term measures, over all brokers at once; the others enter it as
 **handicaps**: a candidate with the score s of its other terms may cost so many subscriptions less, in exchange for
@@ -45,7 +45,7 @@ class Weights(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is known of a candidate beside what it holds. None: not known."""
+    """The properties of a candidate beside its subscriptions. None: not known."""
 
     distance: float | None = 0.0
     resources: float | None = None
@@ -55,7 +55,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """Somebody who could be chosen. ``obstacle`` says why not, in words; ``added`` is what it would have to create."""
+    """Somebody who could be chosen. ``obstacle`` says why not; ``added`` is the number that it would have to create."""
 
     name: str
     score: Score
@@ -123,7 +123,7 @@ def explain(
 
 
 def handicaps(facts: Mapping[str, Facts], mean_held: float, weights: Weights | None = None) -> dict[str, int]:
-    """What speaks against each broker, in subscriptions, for ``Member.handicap``.
+    """The handicap of each broker, in subscriptions, for ``Member.handicap``.
 
     A candidate that would add m of n subscriptions has the score w_s · (1 − m/n) + w_r · r, so that for r to be 1
     instead of r is worth (w_r / w_s) · (1 − r) · n subscriptions. Room does not enter so: it is a constraint of plans.
@@ -167,7 +167,7 @@ def _load(demand: Demand, broker: str) -> float:
 
 
 def _backed(plan: Plan, role: Role, apart_from: str) -> defaultdict[str, list[str]]:
-    """Candidate → those of whom it has everything already, since it is their backup."""
+    """Candidate → the brokers that it covers already, since it is their backup."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for broker, backups in plan.backups.items():
         if backups.local is not None and (role == "remote" or broker != apart_from):

@@ -1,6 +1,6 @@
 """Backups that have no room go where there is some.
 
-Of an overfull broker's group, one that is enough goes before one that is not, then the one whose going adds least.
+From an overfull broker's group, a member that is large enough goes before others, then the one whose move adds least.
 If none can go, one changes places with a lighter one; if none can do that, a third makes room first, by going
 elsewhere. Each of these takes load from an overfull broker and overfills none.
 """

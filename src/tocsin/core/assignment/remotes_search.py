@@ -1,9 +1,9 @@
-"""A smaller largest R: local search over who is whose remote backup.
+"""A smaller largest R: local search over the choice of remote backups.
 
-The broker with the largest R (the first of several) gives one that it backs to another, or exchanges one, such that
-both are below that largest afterwards; of all such steps the one that leaves the larger of both least. If there is
-none, it may give one to a broker that passes another on to a third: a **chain**. This goes on until there is neither:
-as long as one broker has the largest R and cannot give, no step lowers the maximum.
+The backup with the largest R (the first of several) gives one of its brokers to another, or exchanges one, such that
+both are below that largest afterwards; the best such step leaves the larger of both least. If there is none, it may
+give one to a broker that passes another on to a third: a **chain**. This goes on until there is neither: as long as one
+broker has the largest R and cannot give, no step lowers the maximum.
 
 Every step and every chain makes one broker fewer have the largest R, or lowers it.
 """
@@ -39,7 +39,7 @@ def improve_remotes(draft: Draft, enough: int = 0, chains: bool = True) -> None:
 
 
 def lowering(hood: Neighbourhood, top: int) -> Step | None:
-    """The step that takes ``top`` furthest down, with nobody who takes part as high as it was; by how much."""
+    """The step that lowers ``top`` most without raising another backup to its height; and by how much."""
     side = hood.side
     cost, chosen = side.cost, side.chosen
     if not side.group[top]:

@@ -1,10 +1,10 @@
 """After a change: the same plan again, with as little moved as can be.
 
-A backup stays unless it is **lost** (gone, or in the wrong cluster by now), has no **room** any more, or another
-would be **better** by more than a hysteresis: to move one means to copy a broker's state and to create its
-subscriptions anew. For a local backup, what a change saves must be more than ``hysteresis`` times what the moved
-brokers hold; for a remote one, the largest R must fall by more than ``hysteresis`` times itself. Brokers that are
-new, or lost a backup, are given one as the search would.
+A backup stays unless it is **lost** (gone, or in the wrong cluster by now), has no **room** any more, or another would
+be **better** by more than a hysteresis: a move copies a broker's state and creates its subscriptions again. For a local
+backup, what a change saves must be more than ``hysteresis`` times what the moved brokers hold; for a remote one, the
+largest R must fall by more than ``hysteresis`` times itself. Brokers that are new, or lost a backup, are given one as
+the search would.
 """
 
 from __future__ import annotations

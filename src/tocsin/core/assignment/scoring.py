@@ -12,9 +12,9 @@ So a resource that suffices gives 1, and what is lacking lowers it by a factor e
 chosen such that one unit too little is bad (cores, GiB, hours, Mbit/s). To these come the operator's own criteria,
 each with a value from 0 to 1.
 
-What there is no figure for (a file that cannot be read, a command that did not answer in time, a value that is no
-number or beyond its range) counts 0 with its full weight, and is named: a machine that does not answer is no better
-than one that is full, and its operator should see why. Weights need not sum to 1; they are divided by their sum.
+A missing figure (a file that cannot be read, a command that did not answer in time, a value that is no number or beyond
+its range) counts 0 with its full weight, and is named: a machine that does not answer is no better than a full one, and
+its operator should see why. Weights need not sum to 1; they are divided by their sum.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_ANSWER: Final = "no answer"
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """What a machine has of something, how much of that is in use (0 to 1), and what is needed. None: not known."""
+    """A resource of a machine: its amount, the share in use (0 to 1), and the need. None: not known."""
 
     have: float | None
     need: float
@@ -40,7 +40,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 class Criterion(msgspec.Struct, frozen=True):
-    """What a criterion of the operator's says, from 0 to 1. None: it did not answer in time, or failed."""
+    """The value of an operator's criterion, from 0 to 1. None: it did not answer in time, or failed."""
 
     value: float | None
     weight: float

@@ -2,9 +2,9 @@
 
 Locals are planned cluster by cluster, for they know no other clusters: from those of LCS and, if the network is not too
 large, from a plan by regret; each cluster has the better of both. A plan is preferred to the paper's only if it has
-less of a shortfall, or the same and neither ΣO nor max R is larger. Of those the one with the least ΣO is
-chosen, and then the one with the least max R: so remotes are only looked at as long as it takes to know that max R is
-no larger, and improved further for the plan that is chosen.
+less of a shortfall, or the same and neither ΣO nor max R is larger. The plan with the least ΣO is chosen, and then the
+one with the least max R: so remotes are only looked at as long as it takes to know that max R is no larger, and
+improved further for the plan that is chosen.
 
 Where fewer locals make a larger max R, a plan between the paper's locals and the better ones is looked for by halving
 the difference. If remotes find no room because locals took it, locals are planned again with half of each broker's room
@@ -185,7 +185,7 @@ class _Search:
         return draft
 
     def _lowest(self) -> Draft:
-        """Of the best plans the one with the least max R, when that is as low as it gets."""
+        """The best plan with the least max R, when that is as low as it gets."""
         for each in self.best:
             improve_remotes(each.draft, 0, self.thorough)
         draft, by_size = min(self.best, key=lambda each: (value(each.draft), not each.by_size))
@@ -215,5 +215,5 @@ def _local_value(draft: Draft) -> tuple[tuple[int, float], int]:
 
 
 def value(draft: Draft) -> Value:
-    """What plans are compared by."""
+    """The key by which plans are compared."""
     return draft.excess(), int(draft.local.cost.sum()), int(draft.remote.cost.max(initial=0))

@@ -1,4 +1,4 @@
-"""One kind of backup, local or remote: who backs whom, and what each further one would add.
+"""One kind of backup, local or remote: which brokers back which, and the cost of each further one.
 
 A broker j **covers** the subscriptions it needs not create: those it has for reasons of its own (its base) and those
 of the brokers that it backs already (``group``). ``missing[i, j]`` is the weight of what i holds and j does not
@@ -26,7 +26,7 @@ NEVER: Final = 1 << 40  # more than any sum of weights and handicaps
 
 
 class Side:
-    """Who backs whom. ``allowed[i, j]`` says who may."""
+    """The assignment of backups of one kind. ``allowed[i, j]`` says who may."""
 
     def __init__(self, table: Table, allowed: Bools, cover: Cover, missing: Ints, penalty: Ints) -> None:
         """``missing`` goes with ``cover``, without penalties. Nobody backs anybody yet."""
@@ -73,7 +73,7 @@ class Side:
         return before
 
     def settle(self, backups: Sequence[int], priced: bool = True) -> Ints:
-        """Count for these backups anew; ``Settled.alone`` of them."""
+        """Count again for these backups; returns their ``Settled.alone``."""
         settled = self.cover.settle(backups, self.group, priced)
         numbers = np.array(backups, dtype=np.int64)
         sizes = np.array([len(self.group[each]) for each in backups], dtype=np.int64)

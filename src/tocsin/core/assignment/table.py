@@ -1,8 +1,8 @@
-"""A demand as sparse arrays: who holds what, in both directions.
+"""A demand as sparse arrays: brokers and their subscriptions, in both directions.
 
 Brokers are rows, in the order of their names, so that *the first* of several means the smallest name everywhere.
-Columns are subscriptions. Those that the same brokers hold are one column with a **weight**: to every plan they are
-alike, and in networks whose regions have their own subscriptions there are far fewer columns than subscriptions.
+Columns are subscriptions. Subscriptions that the same brokers hold are one column with a **weight**: to every plan they
+are alike, and in networks whose regions have their own subscriptions there are far fewer columns than subscriptions.
 
 All that strategies ask is ``spread``: of these columns, what weight does each broker hold? A small or a dense table has
 a ``matrix`` of bits, in which many such questions are one. In others, columns that few brokers
@@ -10,7 +10,7 @@ hold are counted along their lists of holders, which are kept in **shelves** by 
 left over; those that many hold (``heavy``, the first ones) as rows of a dense matrix. Either way a column costs about
 as much as there is to count.
 
-A ``part`` is the table of some of the brokers, for whom nobody else counts: the locals of a cluster are planned in it.
+A ``part`` is the table of some of the brokers, without regard to others: the locals of a cluster are planned in it.
 
 Invariants: rows and lists of holders are sorted; column k is heavy iff k < ``heavy_count``; weights are positive,
 and all sums of them are below 2^24, so that single precision is exact.
@@ -113,7 +113,7 @@ class Table:
         return np.concatenate([self.row(each) for each in brokers])
 
     def spread(self, columns: Ints) -> Ints:
-        """Of these columns (sorted, each once), the weight that each broker holds."""
+        """The weight that each broker holds of these columns (sorted, each once)."""
         if self.matrix is not None:
             return self.matrix.spread(self.matrix.bits(columns))
         ends = np.searchsorted(columns, self._shelf_ends).tolist()
@@ -144,7 +144,7 @@ class Table:
         return shared
 
     def part(self, brokers: Ints) -> Table | None:
-        """The table of these brokers alone (sorted), if it has a matrix. It knows no columns from this one.
+        """The table of these brokers alone (sorted), if it has a matrix. It knows no columns from this index on.
 
         A column with one holder left tells nothing but its weight: each broker has one column for all of those.
         """
@@ -256,7 +256,7 @@ def _read(
 
 
 def _alike(brokers: Ints, begin: Ints, held: Ints) -> tuple[Ints, Ints]:
-    """Of columns with the same list of holders the first, and how many they are: by two sums of mixed bits, and a look.
+    """The first of the columns with the same list of holders, and their number: by two sums of mixed bits, and a look.
 
     ``brokers`` has the lists one after the other; ``begin`` and ``held`` say where each is, and how long.
     """

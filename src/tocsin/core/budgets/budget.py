@@ -33,7 +33,7 @@ import msgspec
 from tocsin.config.budgets import Budgets as Settings
 
 SLACK: Final = 4  # what is here already may exceed a bound by this part of it: the reads of one tick
-# What one thing costs beside its own bytes (objects, closures, entries of queues): an estimate, rounded up.
+# The cost of one item beside its own bytes (objects, closures, entries of queues): an estimate, rounded up.
 OVERHEAD_BYTES: Final = 1_024
 
 Level = Literal["client", "user", "broker"]
@@ -56,10 +56,10 @@ class Kind(IntEnum):
         return f"budgets.{self.name.lower()}_bytes"
 
 
-# What may outlive its connection: messages on their way to the log.
+# Kinds that may outlive their connection: messages on their way to the log.
 LASTING: Final = frozenset({Kind.COMMITS, Kind.HELD})
 
-# Of each kind, the words for what it bounds.
+# For each kind, the words for its content.
 WORDS: Final[Mapping[Kind, str]] = {
     Kind.OUTBOUND: "bytes that are not read",
     Kind.COMMITS: "messages that wait for the store",
@@ -116,7 +116,7 @@ def bounds_of(settings: Settings) -> tuple[Bounds, ...]:
 
 
 class _Node:
-    """A client, a user or the broker: what is used of each kind, and who waits for room here."""
+    """The account of a client, a user or the broker: the bytes used of each kind, and the waiters for room."""
 
     __slots__ = ("accounts", "level", "limits", "used", "waiting")
 
@@ -198,7 +198,7 @@ class Account:
 
     @property
     def user(self) -> str | None:
-        """Whose it is; None if nobody knows."""
+        """The owner; None if unknown."""
         return self._user_name
 
     # ── spending ────────────────────────────────────────────────────────────────────────────────────────────
@@ -234,7 +234,7 @@ class Account:
         return None
 
     def give(self, kind: Kind, size: int) -> None:
-        """Give bytes back, and let who waits have them."""
+        """Give bytes back, and serve the waiters."""
         nodes = (self._own, self._user, self._broker)
         if self.closed or (self.retired and self._is_over(kind)):
             return  # all was given back
@@ -255,7 +255,7 @@ class Account:
     # ── room ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def used(self, kind: Kind) -> int:
-        """What this account has."""
+        """The bytes that this account has."""
         return self._own.used[kind]
 
     def limit(self, kind: Kind) -> int:
@@ -353,13 +353,15 @@ def _forget(waiter: _Waiter) -> None:
 
 
 def _wake(node: _Node, kind: Kind) -> None:
-    """Call those who wait at a node, in order, while there is room for them. Who waits again does so behind."""
+    """Call those who wait at a node, in order, while there is room for them. A waiter that waits again goes to the
+    end.
+    """
     queue = node.waiting.get(kind)
     if not queue:
         return
     for _ in range(len(queue)):
         if not queue:
-            return  # one whom we called gave something back, and others were called for that
+            return  # a waiter gave something back, and others were called for that
         waiter = next(iter(queue))
         if node.used[kind] + waiter.size > node.limits[kind]:
             return

@@ -74,7 +74,7 @@ class SessionQuota:
         return here[0] + elsewhere[0], here[1] + elsewhere[1]
 
     def user_of(self, client: str) -> str | None:
-        """Whose the session of a client is that counts here; None if none does."""
+        """The owner of a client's session that counts here; None if none does."""
         session = self._sessions.get(client)
         return None if session is None else session.user
 
@@ -83,7 +83,7 @@ class SessionQuota:
         self._stored, self._stored_bytes, self._made, self._grown = sessions, size, 0, 0
 
     def report(self, now_us: int) -> Counts:
-        """What other brokers are to know: users with a notable part of their bound here."""
+        """The report for other brokers: users with a notable part of their quota here."""
         self._expire(now_us)
         notable = [
             (user, held)
@@ -95,7 +95,7 @@ class SessionQuota:
         return dict(notable[-REPORTED_MAX:])
 
     def heard(self, reports: Iterable[Counts]) -> None:
-        """What all other brokers report."""
+        """Take the reports of all other brokers."""
         self._elsewhere = {}
         for report in reports:
             for user, (sessions, size) in report.items():
@@ -105,7 +105,7 @@ class SessionQuota:
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def no_room(self, user: str, now_us: int) -> str | None:
-        """Why no session more can be stored for a user, in words; None if one can."""
+        """Why no further session can be stored for a user; None if one can."""
         self._expire(now_us)
         sessions, size = self.stored
         own, own_bytes = self.of_user(user)

@@ -3,7 +3,7 @@
 A process uses what it needs at rest, what its clients may make it hold (``core.budgets.budget``), and what the
 allocator adds to that. Figures beside settings say where they are from.
 
-What the sum does not know: Spark (``spark.driver_memory``), the feeder (``feeds.waiting_max_bytes``), and servers of
+The sum leaves out Spark (``spark.driver_memory``), the feeder (``feeds.waiting_max_bytes``), and servers of
 somebody else's.
 """
 
@@ -23,11 +23,11 @@ STORE_REST_BYTES: Final = 64 * MIB  # of a server's process beside its heap
 # A connected client that does nothing: 11 KiB (``bench.spending.connections``); 4 KiB of a packet and 16 KiB unread
 # that every one may have.
 CONNECTION_BYTES: Final = (11 + 4 + 16) << 10
-# What TLS adds: 42 KiB for a client that does nothing, and some 600 KiB, until it goes, for one that has sent large
+# TLS adds 42 KiB for a client that does nothing, and some 600 KiB, until it goes, for one that has sent large
 # packets (the same measurement): the buffers of uvloop and OpenSSL grow, and do not shrink.
 TLS_BYTES: Final = 640 << 10
 FILTER_BYTES: Final = 1_600  # of a filter of another broker's: 1 540 measured
-# What is freed lies between what is in use, until its pages are given back (``runtime.host.allocator``). Under all
+# Freed memory lies between used memory, until its pages are given back (``runtime.host.allocator``). Under all
 # attacks of ``bench.spending`` a broker held some 30 percent more than at rest, retained and counted together. Stated
 # is twice that.
 ALLOCATOR_PERCENT: Final = 60
@@ -50,7 +50,7 @@ class Sum(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> int:
-        """What one may use at most."""
+        """The most that one process may use."""
         return sum(part.bytes for part in self.parts)
 
 
@@ -92,7 +92,7 @@ def _coordinator(settings: Settings) -> list[Part]:
     theirs = min(settings.limits.filters_max * FILTER_BYTES, settings.budgets.sessions_bytes)
     return [
         Part("at rest", REST_BYTES),
-        Part("streams and what is said of them", own.streams_max_bytes, "coordinator.streams_max_bytes"),
+        Part("streams and their metadata", own.streams_max_bytes, "coordinator.streams_max_bytes"),
         Part("queries", own.queries_max_bytes, "coordinator.queries_max_bytes"),
         Part("a snapshot of both, while it is written", own.streams_max_bytes + own.queries_max_bytes),
         Part("what brokers are told", 4 * own.snapshot_every_bytes, "coordinator.snapshot_every_bytes"),

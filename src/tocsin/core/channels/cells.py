@@ -6,18 +6,17 @@
 have happened is put once more, also if nobody wants the cell any longer: so its revision is known, and only a known
 revision is ever deleted. A delete that may have happened, or may still happen, can do no harm to a newer cell.
 
-Nothing is deleted before a scan was whole (``scanned``): until then it is not known who wants what. What a scan finds
-and nobody knew of is deleted; or put anew, if somebody wants it. To take it for stored would be quicker after a start;
-but a delete may be on its way to it, also one of the process before, which ended while the store was slow.
+Nothing is deleted before a scan was whole (``scanned``): until then the wanted cells are unknown. An unknown cell that
+a scan finds is deleted; or put again, if it is wanted. To take it for stored would be quicker after a start; but a
+delete may be on its way to it, also one of the process before, which ended while the store was slow.
 
-**Whose name it is.** A process that was just started, or that no leader hears, may not know that a standby has its
-name, and what that one's clients want. So while no leader counts on the process nothing is deleted (``count``); and
-only a scan that began when one did says what nobody wants.
+**Who has the name.** A process that was just started, or that no leader hears, may not know that a standby has its
+name, nor the subscriptions of the standby's clients. So while no leader counts on the process nothing is deleted
+(``count``); and only a scan that began when one did says what nobody wants.
 
-**A borrowed name.** A standby in the place of a broker that is gone has that one's cells, and the other may not be
-dead: it believes of cells that they are there. So while the name is borrowed nothing is deleted: the other may delete
-what it has put itself, by its revision, and no more. What is left over is found by the scan of the broker itself, when
-it is back.
+**A borrowed name.** A standby in the place of a lost broker has its cells, and the broker may not be dead: it believes
+that its cells are there. So while the name is borrowed nothing is deleted: the other may delete what it has put itself,
+by its revision, and no more. The broker's own scan finds leftover cells, when it is back.
 
 Invariants: one request at a time for each cell; a ticket is answered when the cells of all that it waits for are
 stored, or are not wanted any more.
@@ -112,7 +111,7 @@ class SubscriptionCells:
             self._unseen = {k: revision for k, revision in self._unseen.items() if not 0 < revision <= seen}
         return set(self._unseen)
 
-    # ── who wants what ──────────────────────────────────────────────────────────────────────────────────────
+    # ── wanted cells ────────────────────────────────────────────────────────────────────────────────────────
 
     def want(self, name: str, bound: Bound) -> list[Effect]:
         k = bound.k
@@ -213,7 +212,7 @@ class SubscriptionCells:
         return tickets
 
     def again(self) -> list[Effect]:
-        """What failed, once more."""
+        """Repeat the failed requests."""
         failed, self._failed = self._failed, {}
         effects: list[Effect] = []
         for key in failed:
@@ -227,7 +226,7 @@ class SubscriptionCells:
     # ── scans ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def scan(self) -> None:
-        """What is there is looked for anew."""
+        """Scan the table again."""
         self._orphans, self._dropped, self._sure = {}, {}, self.counted
         for cell in self._cells.values():
             cell.found = False

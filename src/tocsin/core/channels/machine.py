@@ -113,13 +113,15 @@ class ChannelHoldings(TableMachine):
         self._scanning = False
 
     def borrow(self) -> None:
-        """The broker's name is that of one that is gone, and perhaps not dead: nothing is deleted under it."""
+        """The broker has the name of a lost broker, which is perhaps not dead: nothing is deleted under it."""
         self._cells.borrowed = self._standbys.cells.borrowed = True
 
     # ── what is asked from here ─────────────────────────────────────────────────────────────────────────────
 
     def check(self, name: str) -> Bound:
-        """What a subscription means. Raises ``FilterInvalid``: ``UnknownChannel``, or why it does not fit."""
+        """The backend subscription that a subscription means. Raises ``FilterInvalid``: ``UnknownChannel``, or why it
+        does not fit.
+        """
         request = read_request(name)
         channel = self.channels.get(request.channel.lower())
         if channel is None:
@@ -127,7 +129,7 @@ class ChannelHoldings(TableMachine):
         return bind(request, channel)
 
     def meaning(self, name: str) -> Bound | None:
-        """What a wanted name means; None: nothing, just now."""
+        """The backend subscription of a wanted name; None: none at present."""
         return self._bound.get(name)
 
     def names(self, k: str) -> Iterable[str]:
@@ -232,7 +234,7 @@ class ChannelHoldings(TableMachine):
         return effects
 
     def _keep_only(self, uid: str, session: _Session, names: Iterable[str]) -> list[Effect]:
-        """Whatever else it had, it gave up elsewhere."""
+        """It gave up its other subscriptions elsewhere."""
         left = set(names)
         return self._remove(uid, session, [each for each in session.names if each not in left])
 
@@ -281,7 +283,7 @@ class ChannelHoldings(TableMachine):
         return self._remove(event.session, session, session.names)
 
     def _set(self, uid: str, session: _Session, names: tuple[str, ...]) -> list[Effect]:
-        """What a stored session has that was not here since it was looked for."""
+        """The subscriptions of a stored session that was not here since the lookup."""
         effects = self._add(uid, session, names)
         return [*effects, *self._keep_only(uid, session, names)]
 

@@ -52,12 +52,12 @@ class Bound(msgspec.Struct, frozen=True):
 
     @property
     def topic(self) -> str:
-        """The one topic that stands for it."""
+        """Its canonical topic."""
         return write_request(self.channel, tuple(map(written, self.values)))
 
 
 def read_request(topic: str) -> ChannelFilter:
-    """What the name of a subscription asks for. Raises ``FilterInvalid``."""
+    """The request that the name of a subscription states. Raises ``FilterInvalid``."""
     rest = topic.removeprefix(CHANNEL_PREFIX)
     for wildcard, escape in (("+", "%2B"), ("#", "%23")):
         if wildcard in rest:

@@ -5,16 +5,16 @@ so that channels of one period are due together, and stay so over restarts. A ch
 not run; a new one at once. Slots that passed without a run are **overruns**: they are skipped, never caught up, and
 counted.
 
-A **continuous** channel is due when a dataset that it waits for has a version that it has not read, and ``gap_us``
+A **continuous** channel is due when a dataset that it waits for has an unread version, and ``gap_us``
 have passed since its last run.
 
 A channel that **fails** is held back, for twice as long each time, up to a bound, and then tried again; others do not
-notice. Slots that pass meanwhile are no overruns. A **paused** one is not due, until it is asked for (``RUN``), which
-also cuts short a hold.
+notice. Slots that pass in that time are no overruns. A **paused** one is not due, until it is asked for (``RUN``),
+which also cuts short a hold.
 
 A tick takes those who are due in the order of their last runs, plus a period each: up to ``per_tick`` of them, and up
-to ``budget_us`` of the time that they took last. What takes longer than that by itself has a tick to itself. So
-whoever waits longest is next, and nobody waits for ever.
+to ``budget_us`` of the time that they took last. A channel that takes longer than that has a tick to itself. So the
+channel that waits longest is next, and none waits for ever.
 
 Invariants: ``take`` gives each channel at most once until it is ``done`` or ``failed``; a repetitive one runs at most
 once in a slot, unless it is asked for or failed; executions and overruns of a channel that never failed nor was
@@ -82,7 +82,7 @@ class _Entry:
         self.plan = plan
         self.slot: int | None = None  # the newest that needs no run; None: it never ran, and is due at once
         self.read: dict[str, int] = {}  # of each dataset that it waits for, the version it has read
-        self.since_us = 0  # of one that is due: since when
+        self.since_us = 0  # since when it is due
         self.ended_us: int | None = None
         self.held_us = 0  # not before this; 0: not held
         self.asked = False
@@ -127,13 +127,13 @@ class Schedule:
         last_us: int | None = None,
         read: Mapping[str, int] | None = None,
     ) -> None:
-        """A channel is new, or has changed. ``last_us`` and ``read``: of one that ran before this process did."""
+        """A channel is new, or has changed. ``last_us`` and ``read``: of a channel that ran before this process did."""
         entry = self._entries.get(channel)
         if entry is None:
             entry = self._entries[channel] = _Entry(plan)
             entry.since_us = now_us
             if last_us is not None and plan.every_us is not None:
-                # What passed while nobody ran is one run late, not so many overruns.
+                # Slots that passed while no pipeline ran are one late run, not many overruns.
                 slot = now_us // plan.every_us
                 entry.slot = max(last_us // plan.every_us, slot - 1)
         elif plan.every_us != entry.plan.every_us or (entry.plan.paused and not plan.paused):
@@ -157,7 +157,7 @@ class Schedule:
         self._newest[dataset] = version
 
     def forget(self, dataset: str) -> None:
-        """A dataset is gone; the versions of one of its name that is made later begin anew."""
+        """A dataset is gone; the versions of a later dataset of its name start again."""
         self._newest.pop(dataset, None)
         for entry in self._entries.values():
             if dataset in entry.read:
@@ -170,7 +170,7 @@ class Schedule:
     # ── a tick ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, now_us: int) -> list[Turn]:
-        """Who runs now. Each is out of the schedule until ``done`` or ``failed``."""
+        """The channels to run now. Each is out of the schedule until ``done`` or ``failed``."""
         due = sorted(
             (not entry.asked, self._turn_us(entry), name)
             for name, entry in self._entries.items()
@@ -214,7 +214,7 @@ class Schedule:
     ) -> None:
         """It ran, and had read these versions."""
         entry = self._entries.get(channel)
-        if entry is None:  # dropped meanwhile
+        if entry is None:  # dropped during the run
             return
         entry.running = False
         entry.executions += 1

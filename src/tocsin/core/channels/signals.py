@@ -82,8 +82,9 @@ class Looked(Event, frozen=True, kw_only=True):
 
 
 class Prepared(Event, frozen=True, kw_only=True):
-    """Clients of a broker that this one backs have (also) these subscriptions → ``Held`` when standby cells of them are
-    stored, as far as they mean something that is not held in earnest."""
+    """Clients of a broker that this broker backs (also) have these subscriptions → ``Held`` when their standby cells
+    are stored, for those without an active cell here.
+    """
 
     primary: str
     names: tuple[str, ...]
@@ -114,7 +115,9 @@ class SessionFound(Event, frozen=True, kw_only=True):
 
 
 class Counted(Event, frozen=True, kw_only=True):
-    """A leader counts on this process under its name, or does not (any more). Who is told nothing is counted on."""
+    """A leader counts on this process under its name, or does not (any more). Without this event the process is counted
+    on.
+    """
 
     counted: bool
 

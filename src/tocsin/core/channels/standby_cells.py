@@ -3,11 +3,11 @@
     (REAPS, Algorithm 3: S1 is what is put here, S2 what is deleted)
 
 A backup that prepares names for its primaries (``core.replication.backup``) has a standby cell for each k that they
-mean and that it does not hold in earnest already. So when it takes the other's clients over, the pipeline knows of it,
-and while nobody holds k in earnest its results are for the standbys.
+mean and for which it has no active cell. So when it takes the other's clients over, the pipeline knows of it, and while
+there is no active cell for k its results are for the standbys.
 
-Invariant: a standby cell is wanted if a prepared name means its k, and no cell in earnest of this broker is stored. So
-the one in earnest is there before the other goes.
+Invariant: a standby cell is wanted if a prepared name means its k, and no active cell of this broker is stored. So the
+active cell is there before the standby goes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_standby(key: str) -> bool:
 class StandbyCells:
     """Writes the standby cells that a local backup has for its primaries' channels.
 
-    ``meaning`` says what a name means, None: nothing; ``holds`` whether this broker has the cell of a k in earnest.
+    ``meaning`` says what a name means, None: nothing; ``holds`` whether this broker has the active cell of a k.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class StandbyCells:
         self._meaning = meaning
         self._holds = holds
         self.cells = SubscriptionCells(broker, standby=True)
-        self._primaries: dict[str, dict[str, None]] = {}  # prepared name → for whom
+        self._primaries: dict[str, dict[str, None]] = {}  # prepared name → the primaries
         self._of_channel: dict[str, dict[str, None]] = {}  # channel, in small letters → prepared names
         self._bound: dict[str, Bound] = {}  # what prepared names mean, if something
-        self._of_k: dict[str, dict[str, None]] = {}  # the same the other way round
+        self._of_k: dict[str, dict[str, None]] = {}  # the inverse
         self._wanted: dict[str, Bound] = {}  # those for which there is, or is to be, a cell
 
     def prepare(self, event: Prepared) -> list[Effect]:
@@ -80,7 +80,7 @@ class StandbyCells:
         return [effect for name in self._of_channel.get(channel, ()) for effect in self._bind(name)]
 
     def turned(self, k: str) -> list[Effect]:
-        """This broker may hold k in earnest, or no longer."""
+        """This broker may have an active cell for k, or no longer."""
         return [effect for name in self._of_k.get(k, ()) for effect in self._settle(name)]
 
     def _bind(self, name: str) -> list[Effect]:
@@ -111,7 +111,7 @@ class StandbyCells:
 
 
 def channel_of(name: str) -> str:
-    """The channel of a name, in small letters; empty if it is none, whoever took it for one."""
+    """The channel of a name, in lower case; empty if the name is invalid."""
     try:
         return read_request(name).channel.lower()
     except FilterInvalid:

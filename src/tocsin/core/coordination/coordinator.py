@@ -153,7 +153,7 @@ class Coordinator(TableMachine):
 
     @property
     def problem(self) -> str:
-        """What this coordinator cannot read, and so cannot lead; empty if all is well."""
+        """Why this coordinator cannot read the log, and so cannot lead; empty if all is well."""
         return self._problem or self._archivist.problem or self._restorer.problem
 
     @property
@@ -190,7 +190,7 @@ class Coordinator(TableMachine):
         return [WatchTable(table=self._places.table.name, prefix=PREFIX)]
 
     def _restore(self) -> list[Effect]:
-        """Begin anew, with the newest snapshot."""
+        """Start again, with the newest snapshot."""
         self.state, self.leader = CoordinatorState.RESTORING, None
         self._restorer.stop()
         self._archivist.stop()
@@ -242,7 +242,7 @@ class Coordinator(TableMachine):
         return self._archivist.look(self.replica, 0)
 
     def _cannot_read(self, problem: str) -> list[Effect]:
-        """What the log has, or the network, is not for us: leave it to others, and look again in a while."""
+        """The log or the network is of another release: leave it to others, and look again in a while."""
         self._problem = problem
         effects: list[Effect] = []
         if self.state in HOLDING:
@@ -329,7 +329,7 @@ class Coordinator(TableMachine):
         return LevelUnspoken((own.oldest, own.newest), (network.oldest, network.newest))
 
     def _opened(self, position: int, now_us: int) -> list[Effect]:
-        if self.position < position:  # it has not come back by the follow yet
+        if self.position < position:  # the follow has not returned it yet
             self.replica.follow(self._election.batch)
             self.position = position
         self.state = CoordinatorState.LEADING

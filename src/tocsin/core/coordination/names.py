@@ -36,15 +36,15 @@ class StoreNames(msgspec.Struct, frozen=True):
 
     @property
     def commands_subject(self) -> str:
-        """Of batches."""
+        """The subject of batches of commands."""
         return f"{self.network}.c"
 
     def notices_subject(self, broker: str) -> str:
-        """Of one broker's notices."""
+        """The subject of one broker's notices."""
         return f"{self.network}.n.{broker}"
 
     def snapshot_subject(self, name: str) -> str:
-        """Of one snapshot's pieces."""
+        """The subject of one snapshot's pieces."""
         return f"{self.network}.s.{name}"
 
 

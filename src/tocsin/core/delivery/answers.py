@@ -15,7 +15,7 @@ Answer = PubAckPacket | PubRecPacket | PubCompPacket
 
 
 def hear(delivery: DeliveryWindow | None, packet: Answer) -> tuple[PubRelPacket | None, bool]:
-    """What to reply at once, and whether the client waits for what it said to be stored.
+    """The immediate reply, and whether the answer waits until the client's packet is stored.
 
     ``ProtocolViolation`` for PUBREC in answer to QoS 1, and PUBACK to QoS 2 (MQTT 5, 4.3.2 and 4.3.3).
     """

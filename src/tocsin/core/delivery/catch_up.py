@@ -1,12 +1,12 @@
 """How a client that is behind catches up with the log, batch by batch, until it is live again.
 
-One batch is read at a time, for the filters that the client has when it is asked for. A subscription that is made
-meanwhile was not looked for: entries beyond its ``since`` are read again, for it may be durable, and a message for it
-in the log, before the read is answered.
+One batch is read at a time, for the filters that the client has when it is asked for. The read does not look for a
+subscription that is made during it: entries beyond its ``since`` are read again, because it may be durable, with a
+message in the log, before the read is answered.
 
-A batch ends where the window is full, or the connection congested; the rest is read again when there is room. Of
-messages that are not critical it also ends where the log was dispatched to: beyond, there may be a critical one that is
-older and that nobody here knows of. What is to come is offered.
+A batch ends where the window is full, or the connection congested; the rest is read again when there is room. For other
+messages it also ends where the log was dispatched to: beyond, there may be an older critical message that nobody here
+knows of. Newer entries are offered.
 
 Results of channels are read in the same way, by place instead of by position, for the names of subscriptions instead of
 filters. Of both, critical ones and the others are read each for themselves.
@@ -68,7 +68,9 @@ class CatchingUp:
             self._below = bound if self._below is None else min(bound, self._below)
 
     def take(self, batch: BatchRead | ResultsRead, congested: bool) -> tuple[list[Effect], bool]:
-        """What to send of a batch, and whether that is all of it: if not, something has to happen before the rest."""
+        """The part of a batch to send, and whether that is all of it: if not, something has to happen before the
+        rest.
+        """
         self.reading = False
         delivery = self._delivery
         end = batch.next if self._below is None else min(batch.next, self._below)

@@ -12,8 +12,8 @@ large) is taken apart: halves of it are tried, until the culprit is alone and fa
 have been away for minutes since, or its clock may have jumped. So after a try without an answer the log is looked at,
 behind the position that was known before the first try (``doubted``), and what it has is not appended again
 (``found``). A try that takes effect between the look and the next try is within what any log remembers. A message that
-somebody else may have appended under its id is in doubt from the beginning. So is one that waited for a batch that took
-longer than LONG_US: its publisher may have gone on to another broker meanwhile, and repeated it there.
+somebody else may have appended under its id is in doubt from the beginning. So is a message that waited for a batch of
+longer than LONG_US: its publisher may have gone to another broker and repeated it there.
 
     idle ──start──► appending ──Stored──► idle
       │                │ ──failed, it did not happen──► waiting ──again──► appending
@@ -96,8 +96,9 @@ class CommitQueue(Generic[Ticket]):
         return [record for record, _ in doubted], min(behind for _, behind in doubted)
 
     def found(self, positions: Mapping[str, int], end: int, now_us: int) -> list[tuple[Ticket, int]]:
-        """The log was looked at up to ``end``: the positions of those that it has, by id. What to acknowledge with
-        them; the others can be appended."""
+        """The log was looked at up to ``end``: the positions of those that it has, by id. The messages to acknowledge;
+        the others can be appended.
+        """
         self._end = max(self._end, end)
         there = [
             (ticket, positions[record.id]) for record, ticket, *_ in self._batch if record.id in positions
@@ -116,7 +117,7 @@ class CommitQueue(Generic[Ticket]):
     def failed(self, error: TocsinError, now_us: int) -> tuple[int, list[Ticket]]:
         """The batch is not durable: (when to try it again in microseconds, []), or (0, what has failed for good).
 
-        After 0 ``start`` gives the next batch; it may have messages of this one.
+        After 0 ``start`` gives the next batch, which may have messages of the failed one.
         """
         if isinstance(error, Refused) and len(self._batch) > 1:
             self._batch_max = len(self._batch) // 2

@@ -111,7 +111,9 @@ class ClientDelivery(TableMachine):
         self.messages = MessagesTrack(self.results)
         self._custody: SessionCell | None = None  # None: nothing is stored
         self._record_ids = RecordIds("")
-        self.streams: dict[str, dict[str, Value]] = {}  # what is said of those that the client publishes on
+        self.streams: dict[
+            str, dict[str, Value]
+        ] = {}  # the metadata of the streams that the client publishes on
         self.unkept: dict[str, None] = {}  # those of which no coordinator has it
         self._expiry_s = 0  # when ending: how long the session is kept
         self._leaving = self._settled = False  # when ending: the last write is under way; no will is left
@@ -159,7 +161,7 @@ class ClientDelivery(TableMachine):
 
     @property
     def inbound_ids(self) -> tuple[int, ...]:
-        """The QoS 2 packet ids whose messages are in the log, and that the client has not released."""
+        """The QoS 2 packet ids whose messages are in the log, without a PUBREL yet."""
         return tuple(self._record_ids.kept)
 
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────
@@ -244,7 +246,7 @@ class ClientDelivery(TableMachine):
 
     @property
     def claims(self) -> DeliveryWindow | None:
-        """What has the packet ids of claims."""
+        """The window that has the packet ids of claims."""
         return self.messages.delivery
 
     def _settle_claims(self) -> list[Effect]:

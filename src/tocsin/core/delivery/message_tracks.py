@@ -1,13 +1,13 @@
 """One client's deliveries of messages: a track for critical messages beside that of the others.
 
 Both are over the same log, by position. The position of the one says "everything critical up to here", that of the
-other "everything else up to here"; entries that the log's follower brings are offered to the one to which they belong,
-and who is behind has the log read for either class alone.
+other "everything else up to here"; entries that the log's follower brings are offered to their own track, and for a
+client that is behind the log is read for either class alone.
 
-**The critical track begins late.** Most clients never get a critical message. So there is none before the first one
-is offered, or may be in the part of the log that a stored session has not seen. Until then the position of the others
-counts for both; a session that is stored without a critical position says just that. What is spared of the window is
-spared from the beginning: the first alarm must not be the one that waits.
+**The critical track begins late.** Most clients never get a critical message. So there is no critical track before a
+critical message is offered, or may be in the part of the log that a stored session has not seen. Until then the
+position of the others counts for both; a session that is stored without a critical position says just that. The
+reserved part of the window is reserved from the beginning: the first alarm must not wait.
 
 ``critical_tail`` is how far there may be critical messages among what was dispatched here. A client that is beyond it
 has none to read, and where nothing is critical, nothing is read for it.
@@ -102,7 +102,7 @@ class MessagesTrack:
         return max(0, delivery.offer(position, qos)), delivery.is_repeat(position)
 
     def _for_critical(self, position: int) -> DeliveryWindow | None:
-        """The deliveries of critical messages, which begin with the first one that is offered."""
+        """The track of critical messages, which begins with the first that is offered."""
         if self.critical is not None:
             return self.critical.delivery
         if self.delivery is None or position < self.delivery.next:
@@ -141,7 +141,7 @@ class MessagesTrack:
         return None if track is None else track.catching_up
 
     def ask(self, subscriptions: Mapping[str, Subscription]) -> list[Effect]:
-        """What to read now, if something has to be: others once the client is not behind with critical ones."""
+        """The next read, if one is needed: other messages once the client is not behind with critical ones."""
         asked: list[Effect] = []
         for track in self.tracks:
             if not track.delivery.live:

@@ -7,7 +7,7 @@ belongs to the client's packet id, until that is released:
                                                                  └─ forgotten, stored as such, and only then PUBCOMP
 
 A repeat finds the id again, on this connection or, because it is stored before the message is appended, on another
-one. Then the log knows whether it has the message. Of a kept one that need not be asked. The log remembers ids for
+one. Then the log knows whether it has the message. A kept message need not be looked for. The log remembers ids for
 minutes and clients stay away for days, so that it is stored as well where to look for the others (``sought``). They
 are looked for when the session is taken, and again before a repeat is appended (``behind``): the broker that had the
 client may have appended it in between, and the repeat may take its time.
@@ -31,7 +31,7 @@ REMEMBERED_MAX: Final = 1_000
 STORED_MAX_BYTES: Final = 256 << 10  # of all ids in a stored session (``core.delivery.stored_session``)
 _KEPT_BYTES: Final = 10  # of one there beside its id: the packet id twice, and the length of a text
 _SOUGHT_BYTES: Final = (
-    18  # … and of one that is not kept, beside its topic: the packet id, a position, lengths
+    18  # … and of a message that is not kept, beside its topic: the packet id, a position, lengths
 )
 
 
@@ -70,7 +70,7 @@ class RecordIds:
         return f"{self._prefix}.{self._given + 1}"
 
     def _size(self, packet_id: int) -> int:
-        """What is stored of one."""
+        """The stored bytes of one message."""
         size = len(self.inbound[packet_id]) + _KEPT_BYTES
         if packet_id in self.sought:
             size += len(self.sought[packet_id][1].encode()) + _SOUGHT_BYTES

@@ -2,10 +2,10 @@
 
 The broker, or another that took the session over, may not know of the last acknowledgements. So the last REMEMBERED are
 remembered, and what comes again on the next connection is recognised. As the messages of a track are in order, and
-their packet ids follow it (``core.delivery.window``), one that is neither remembered nor marked as a repeat ends this
-for what is before it on its track. What is behind it may still come again: a subscription that was made at a broker
-that is behind the log brings messages from before. Of the other tracks it says nothing: a new result may overtake a
-message that comes again. Packet ids tell tracks apart; those of brokers that know no tracks are mostly of one.
+their packet ids follow it (``core.delivery.window``), a message that is neither remembered nor marked as a repeat ends
+the memory of what is before it on its track. Later messages may still come again: a subscription made at a broker that
+lags the log brings older messages. It does not affect the other tracks: a new result may overtake a message that comes
+again. Packet ids tell tracks apart; those of brokers that know no tracks are mostly of one.
 
 Only what was acknowledged lately counts, because packet ids come again, and a sensor says the same a thousand times:
 ``age`` is called now and then, and what was acknowledged before the call before is forgotten.

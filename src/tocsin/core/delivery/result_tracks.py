@@ -5,8 +5,8 @@ Results are delivered like the log's entries (``core.delivery.window``), at QoS 
 files that notices name (``core.delivery.catch_up``). Each track goes on by itself: a client that is behind with one is
 not behind with the other, and what is slow to read holds no messages up.
 
-**Critical** results are a track of their own, so that they overtake the others (``core.delivery.tracks``). Which of the
-two a result belongs to is said by its priority, which is committed with it.
+**Critical** results are a track of their own, so that they overtake the others (``core.delivery.tracks``). A result's
+priority, which is committed with it, decides its track.
 
 They begin with the first subscription to a channel at QoS 1, where the results are at that time: everything before is
 settled.
@@ -105,7 +105,7 @@ class ResultsTrack:
                 track.delivery.passed(tail)
 
     def ask(self, subscriptions: Mapping[str, Subscription]) -> list[Effect]:
-        """What to read now, if something has to be: others once the client is not behind with critical ones."""
+        """The next read, if one is needed: other results once the client is not behind with critical ones."""
         if self.critical is None or self.others is None:
             return []
         critical = self.critical.catching_up.ask(subscriptions)

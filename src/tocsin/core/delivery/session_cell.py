@@ -1,16 +1,16 @@
-"""The cell of a session (``core.cells``): who waits for it, when it is written, and what a missing one means.
+"""The cell of a session (``core.cells``): its waiters, when it is written, and what a missing cell means.
 
 The cell has one owner: our bytes are nobody else's, as they name the broker and the epoch. So a write that another one
 has overtaken means that the session is lost to this broker.
 
 **A missing cell** has expired, because the store was away for longer than it is kept, or its clock jumped: then the
-session is written anew, as it does not expire while its client is connected. Or the client went elsewhere, while this
-broker was cut off, and its session ended there: then it must not come back. A client has one connection. So the cell
-is written anew once the client was *heard* on this one, after the cell was found missing; and only where none is.
+session is rewritten, as it does not expire while its client is connected. Or the client went elsewhere, while this
+broker was cut off, and its session ended there: then it must not come back. A client has one connection. So the cell is
+rewritten once the client was *heard* on this connection, after the cell was found missing; and only where none is.
 
-Whoever waits for something to be durable leaves a **ticket**. Tickets wait for the next write that begins, because
-one that is under way may not contain what they stand for. A change that nobody waits for is written within
-SAVE_AFTER_US (the owner's SAVE_SOON timer, then ``due``), and the cell is written anew before it expires (REFRESH).
+A caller that waits for a change to be durable leaves a **ticket**. Tickets wait for the next write that begins, because
+the current write may lack their change. A change that nobody waits for is written within SAVE_AFTER_US (the owner's
+SAVE_SOON timer, then ``due``), and the cell is rewritten before it expires (REFRESH).
 """
 
 from __future__ import annotations
@@ -125,12 +125,12 @@ class SessionCell:
         return self._cell.remove()
 
     def again(self, heard_us: int) -> list[Effect]:
-        """What failed, once more; what is missing anew, if its client was heard since."""
+        """Repeat a failed write; rewrite a missing cell, if its client was heard since."""
         if self._missing_us is not None:
             if heard_us <= self._missing_us:
                 return [SetTimer(name=DeliveryTimer.SAVE_AGAIN, delay_us=AGAIN_US)]
             self._missing_us = None
-            text = "a connected client's session had expired in the store, and is written anew"
+            text = "a connected client's session had expired in the store; rewriting it"
             return [Say(text=text, level="warning"), self._cell.anew()]
         asked = self._cell.again()
         return [] if asked is None else [asked]
@@ -167,7 +167,7 @@ class SessionCell:
                 return "under way", [*step.effects]
 
     def take_tickets(self) -> tuple[int, ...]:
-        """Those that waited for the write that has just happened."""
+        """The tickets that waited for the write that has just happened."""
         tickets, self._tickets_written = self._tickets_written, ()
         return tickets
 

@@ -82,7 +82,7 @@ class Kept(Event, frozen=True, kw_only=True):
 
 
 class StreamSaid(Event, frozen=True, kw_only=True):
-    """This is said now of a stream that the client publishes on; nothing, if ``keys`` is empty."""
+    """The current metadata of a stream that the client publishes on; none, if ``keys`` is empty."""
 
     topic: str
     keys: Mapping[str, Value]
@@ -152,7 +152,7 @@ class ResultOffered(msgspec.Struct, frozen=True):
 
     position: int
     name: str
-    result: Any  # the shell's affair
+    result: Any  # for the shell
     qos: int = 1
 
     def sent(self, packet_id: int, repeat: bool) -> Effect:
@@ -182,12 +182,12 @@ class Ended(Event, frozen=True, kw_only=True):
     settled: bool = False
 
 
-# Those that mean nothing any more when the connection is over.
+# Events that mean nothing when the connection is over.
 OF_THE_CONNECTION: Final[tuple[type[Event], ...]] = (
     *(Subscribed, Unsubscribed, AwaitSave, Kept, StreamSaid, ReleaseAsked, Answered),
     *(BatchRead, ReadFailed, ResultsRead, ResultsFailed, Writable, ClaimsForgotten),
 )
-# What may still come when nothing is done about it any more.
+# Events that may still come when the machine has ended.
 AFTERWARDS: Final[list[tuple[DeliveryState, type[Event]]]] = [
     *(
         (state, kind)

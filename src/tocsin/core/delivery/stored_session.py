@@ -14,16 +14,16 @@ under the id that it had.
 **How long a cell is kept.** A session's expiry counts from the close of its connection (MQTT 5, 3.1.2.11.2). So the
 cell of a session that a broker serves is kept for SERVED_S longer: whether the client is there is the broker's to say,
 not the store's. The broker that closes the connection names itself no longer, and from then on the expiry counts
-(``kept_s``). Of a broker that died, its next run does that (``broker.survival.orphans``).
+(``kept_s``). For a broker that died, its next incarnation does that (``broker.survival.orphans``).
 
-**Confirmed.** A client that comes back to no session is told so in CONNACK, and begins anew. If that is lost, it does
-not know. So a session that was not asked for with a clean start is ``confirmed`` when its client was heard after
-CONNACK; whoever takes one that is not makes a new one, and says once more that there was none. Nothing is lost with
-it: what a client is promised is stored after it was heard.
+**Confirmed.** A client that comes back to no session is told so in CONNACK, and starts from scratch. If that is lost,
+it does not know. So a session that was not asked for with a clean start is ``confirmed`` when its client was heard
+after CONNACK; a broker that takes an unconfirmed session makes a new one, and says again that there was none. Nothing
+is lost with it: what a client is promised is stored after it was heard.
 
-Messages carry what was said of their stream (decision 022). A broker to which the client comes while no coordinator
-answers knows that from ``streams``; it may be older than what the coordinator will say. What no coordinator has taken
-yet is ``unkept``: if its broker crashes then, the next one says it again.
+Messages carry their stream's metadata (decision 022). A broker to which the client comes while no coordinator answers
+knows that from ``streams``; it may be older than what the coordinator will say. Metadata that no coordinator has taken
+yet are ``unkept``: if the broker crashes then, the next one declares them again.
 
 **It always fits into a record** (1 MiB), whatever the client does, and others say of its streams:
 
@@ -53,10 +53,10 @@ from tocsin.model.versions import Packed
 
 FOREVER_S = 0xFFFFFFFF  # an expiry that never comes
 # How much longer than its expiry the cell of a served session is kept: so that a store may be away, or a clock jump,
-# for most of a day. It is written anew after a third of that (``core.delivery.session_cell``).
+# for most of a day. It is rewritten after a third of that (``core.delivery.session_cell``).
 SERVED_S: Final = 86_400
 STREAMS_MAX = 100  # that a cell tells of; of more, only the first are known elsewhere
-STREAMS_MAX_BYTES = 64 << 10  # of their topics and what is said of them
+STREAMS_MAX_BYTES = 64 << 10  # of their topics and their metadata
 
 
 class StoredSession(msgspec.Struct, frozen=True):
@@ -76,16 +76,16 @@ class StoredSession(msgspec.Struct, frozen=True):
         int, tuple[int, str]
     ] = {}  # the others → (position, topic): the log has it behind that, or not
     left: int = 0  # the last epoch in which its client went and no will of it was left
-    home: str = ""  # the broker that served it last, or does: who holds its subscriptions to channels
+    home: str = ""  # the broker that serves it, or served it last, and holds its subscriptions to channels
     results: Progress | None = (
         None  # of channels, in places (``model.results.place``); None: it never had any
     )
     critical: Progress | None = None  # the same of critical ones; the former is then of the others alone
-    streams: dict[str, dict[str, Value]] = {}  # what was said of the streams that the client publishes on
+    streams: dict[str, dict[str, Value]] = {}  # the metadata of the streams that the client publishes on
     # Of critical messages; ``progress`` is then of the others alone. None: it is of both, and no critical one was sent.
     critical_messages: Progress | None = None
     confirmed: bool = True  # its client knows that it has this session, and not an earlier one
-    # The places in ``streams`` of those of which something was said that no coordinator has; not written if of none.
+    # The indices in ``streams`` of metadata that no coordinator has; not written if there are none.
     unkept: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -116,7 +116,7 @@ def session_key(client: str) -> str:
 
 
 def within(streams: dict[str, dict[str, Value]]) -> dict[str, dict[str, Value]]:
-    """As much of what is said of a client's streams as a cell tells of: the first of them."""
+    """The metadata of a client's streams as far as a cell has room: the first of them."""
     kept: dict[str, dict[str, Value]] = {}
     room = STREAMS_MAX_BYTES
     for topic, keys in streams.items():

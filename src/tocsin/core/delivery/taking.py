@@ -1,4 +1,4 @@
-"""Taking a client's session: one broker makes the cell its own, whoever has it now.
+"""Taking a client's session: one broker makes the cell its own, whichever broker has it now.
 
 Transitions of ``SessionTaking``:
 
@@ -35,11 +35,12 @@ Invariants:
 
 - Nobody gets what is another user's (``may_take``); that is held against the cell that is written over.
 - A session that cannot be read is not replaced: it may have messages still to come.
-- Who has the client is asked to let it go *before* the cell is read for the last time, so that all it knows is there.
+- The serving broker is asked to let the client go *before* the cell is read for the last time, so that its state is
+  there.
 - The channels of a session that goes on are held here before the cell says so, and given up if it never does.
 - That there is no session is believed of a fresh read only; of a plain one it may be old news.
-- Nothing is asked of another broker, and nothing is written, for a client that has gone (``ClientGone``): one that has
-  gone on must not lose its session to a connection that it has given up.
+- Nothing is asked of another broker, and nothing is written, for a client that has gone (``ClientGone``): a client that
+  went elsewhere must not lose its session to a connection that it has given up.
 
 A session whose client was never heard after it was made (``confirmed``) is replaced, not resumed: the client may not
 know of it.
@@ -75,7 +76,7 @@ WRITE: Final = "write"
 
 
 class NotYours(TocsinError):
-    """The client id is another user's, who is connected with it or has a session."""
+    """The client id belongs to another user, who is connected with it or has a session."""
 
     fault = "peer"
 

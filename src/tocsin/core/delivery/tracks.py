@@ -1,7 +1,7 @@
 """Tracks: one client's deliveries by position, several of them in one window.
 
-There are four at most: messages and results of channels, and of both the **critical** ones and the others. What is
-critical is said by what is committed with it, and never changes. So each message or result is on one track, always, and
+There are four at most: messages and results of channels, and of both the **critical** ones and the others. The priority
+is committed with a message or result, and never changes. So each message or result is on one track, always, and
 whatever holds of one track (nothing lost, in order, repeats with their packet ids) holds of all. That critical ones
 overtake is then no more than this: they have a place of their own, a part of the window that is spared for them, and
 while the client is behind with them it gets no others of the same log.

@@ -2,7 +2,8 @@
 
 A client's messages are those entries of the log that match its subscriptions, in the order of the log. Instead of a
 queue there is a **position**: everything up to it is settled. Beyond it there is a window of at most ``receive_max``
-entries that were sent and are not yet acknowledged. What does not fit into the window waits in the log, not in memory.
+entries that were sent and are not yet acknowledged. Messages that do not fit into the window wait in the log, not in
+memory.
 
 **Live or behind.** While it is *live*, entries are offered as the log's follower brings them. When the window is full
 it falls *behind*: it takes no more, and later has the log read from ``next`` on, until it has caught up.
@@ -16,8 +17,8 @@ so have those that the client gets as a member of a group.
 **Claims.** What a group's member gets is not told by its position, but by a claim in the group's cell
 (``core.shared.stored_group``), which names the packet id. So an id is *reserved* before the claim is written; once it
 is, the message is *sent*. The id is not used for anything else until it is durable that the claim is settled: otherwise
-an old claim could be taken for a new one. At QoS 2 it stays stored as *releasing* for as long, so that whoever reads
-claim and session after a crash sees that the client has the message.
+an old claim could be taken for a new one. At QoS 2 it stays stored as *releasing* for as long, so that a broker that
+reads claim and session after a crash sees that the client has the message.
 
 **What must be stored, and when.** QoS 1: nothing must; an old position only means repeats, which QoS 1 allows.
 QoS 2: that the client has received a message (PUBREC) must be durable before PUBREL lets the client forget its id.
@@ -28,8 +29,8 @@ track of their own (``core.delivery.tracks``). Each has positions and a part of 
 answer tells which is meant; ``beside`` makes one window of all. A track may have another that goes ``first``: while
 that is behind it takes nothing by position; and it may spare some of the window for that.
 
-Invariants: the window is within its bound, with what is reserved; whatever is below ``next``, not in the window and not
-to be sent again is settled; stored progress never claims a message settled that the client has not acknowledged.
+Invariants: the window is within its bound, with what is reserved; a position below ``next``, not in the window and not
+to be sent again, is settled; stored progress never claims a message settled that the client has not acknowledged.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Ids(msgspec.Struct, frozen=True):
         return position % self.count + self.first
 
     def precedes(self, one: int, other: int) -> bool:
-        """Whether one comes before the other, of ids that are not far apart: they begin anew now and then."""
+        """Whether one id comes before the other, if they are not far apart: ids wrap around."""
         return 0 < (other - one) % self.count < self.count // 2
 
 
@@ -93,18 +94,18 @@ ALL_RESULTS: Final = Ids(RESULTS.first, RESULT_IDS + CRITICAL_IDS)
 
 
 def packet_id(position: int) -> int:
-    """Of a message."""
+    """The packet id of a message."""
     return MESSAGES.of(position)
 
 
 class DeliveryWindow:
-    """Tracks what one client was sent and has not acknowledged, by position in one log."""
+    """Tracks one client's unacknowledged messages, by position in one log."""
 
     def __init__(
         self, progress: Progress, *, receive_max: int, durable: bool, ids: Ids | None = None
     ) -> None:
         self.beside: tuple[DeliveryWindow, ...] = ()  # the client's other tracks
-        self.first: DeliveryWindow | None = None  # of them, the one that this one waits for
+        self.first: DeliveryWindow | None = None  # the position among them that blocks the next
         self.spared = 0  # of the window: left to the others
         self._ids = ids or MESSAGES
         self.next = progress.position + 1  # the first position that was not looked at on this connection
@@ -223,7 +224,7 @@ class DeliveryWindow:
             self._forget_below(self.next)
 
     def _forget_below(self, position: int) -> None:
-        """What was to be sent again and lies below matches no subscription any longer: it is settled."""
+        """Messages to be sent again that lie below match no subscription any longer: settle them."""
         self._again = {each for each in self._again if each >= position}
 
     def to_release(self) -> tuple[int, ...]:
@@ -291,7 +292,7 @@ class DeliveryWindow:
     # ── acknowledgements ────────────────────────────────────────────────────────────────────────────────────
 
     def qos_of(self, identifier: int) -> int:
-        """At which QoS the message under an id was sent that the client has not answered; 0: there is none."""
+        """The QoS of the unanswered message under an id; 0: there is none."""
         return self._window.get(identifier, (0, 0))[1]
 
     def puback(self, identifier: int) -> bool:
@@ -342,7 +343,7 @@ class DeliveryWindow:
         return bool(self._received) and self._saving is None
 
     def save(self) -> Progress:
-        """What to store now; ``saved`` follows before the next one."""
+        """The progress to store now; ``saved`` follows before the next call."""
         assert self._saving is None, "one save at a time"
         self._saving = tuple(self._received)
         self._freeing = tuple(self._completed)

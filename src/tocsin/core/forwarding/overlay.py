@@ -33,7 +33,7 @@ class RouteOverlay:
     def change(
         self, origin: Origin, added: Iterable[Route], removed: Iterable[Route]
     ) -> tuple[tuple[Route, ...], tuple[Route, ...]]:
-        """What one of them adds and takes away: what that does to the table."""
+        """Apply the additions and removals of one overlay; return the changes of the table."""
         own = self._routes[origin]
         (others,) = (routes for other, routes in self._routes.items() if other is not origin)
         went: dict[Route, None] = {}

@@ -9,11 +9,11 @@ A cluster without a hub borrows the first other one; a network without hubs is a
 that other clusters do not reach is *shunned*: it counts as none. So each broker has
 two sets of routes: **origin** routes for what its own clients publish, and, on a hub, **transit** routes for
 what arrives over a link. A hub leaves out the destinations in the cluster that a message came from, because
-the origin served those itself. What arrives over a link never takes an origin route. Hence no loop, and
+the origin served those itself. A message that arrives over a link never takes an origin route. Hence no loop, and
 exactly one copy for each interested broker.
 
-Cost: an interest that comes or goes touches one reference count at each broker. An edge broker that comes or
-goes costs the distinct filters of the network once; one that comes back, perhaps elsewhere, costs its interests; a hub
+Cost: an interest that comes or goes touches one reference count at each broker. An edge broker that comes or goes costs
+the distinct filters of the network once; a broker that comes back, perhaps elsewhere, costs its interests; a hub
 changes everybody's next hops and rebuilds the plan (brokers × filters).
 """
 
@@ -56,7 +56,7 @@ class RoutePlan:
         return frozenset(self._counts.get(broker_id, ()))
 
     def senders(self, peer: str) -> list[str]:
-        """The brokers that have a route to this one."""
+        """The brokers that have a route to this broker."""
         destinations = self._brokers if peer in self._hubs else (peer,)
         found = {
             broker: None

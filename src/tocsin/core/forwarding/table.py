@@ -3,14 +3,14 @@
 The table holds two kinds of entries under topic filters: **subscriptions** of local targets (whatever the shell
 uses for a connection; here it is only hashed) and **routes** to peer brokers. A trie over the filters' levels
 finds those that match a topic in time proportional to the levels and the matching filters, not to all filters.
-What a topic resolves to is kept until a change can affect it, so that the hot path is one dictionary look-up. Whether a
+The audience of a topic is kept until a change can affect it, so that the hot path is one dictionary look-up. Whether a
 target may receive a topic at all is asked when the topic is resolved, not for each message.
 
 A **group** is named ``$share/group/filter``: one over all brokers, of whose members one gets each message. Its members
 and routes are kept under the filter, apart from the others: where several routes of a filter mean all of them, those of
 a group mean one of them (``Share``).
 
-A **query** is named ``$query/predicate``. Those who ask it get the messages of the streams that satisfy it
+A **query** is named ``$query/predicate``. Its subscribers get the messages of the streams that satisfy it
 (``inquiries``) as if they had subscribed to their topics.
 
 The shell reads this table directly and makes no effect object for a message; the table never knows a message.
@@ -106,7 +106,7 @@ class Fanout(Generic[Target]):
 
 
 class _Entries(Generic[Target]):
-    """What is under one name."""
+    """The subscriptions under one name."""
 
     __slots__ = ("routes", "targets")
 
@@ -116,7 +116,7 @@ class _Entries(Generic[Target]):
 
 
 class _Group(_Entries[Target]):
-    """What is under the name of a group."""
+    """The members under the name of a group."""
 
     __slots__ = ("turn",)
 
@@ -126,7 +126,7 @@ class _Group(_Entries[Target]):
 
 
 class _Leaf(_Entries[Target]):
-    """What is under a filter, and its groups."""
+    """The subscriptions under a filter, and its groups."""
 
     __slots__ = ("groups",)
 
@@ -385,7 +385,7 @@ class ForwardingTable(Generic[Target]):
         self._wanted.pop(topic, None)
 
     def forget(self) -> None:
-        """Resolve every topic anew: for when what targets may receive has changed."""
+        """Resolve every topic again: for when the rights of targets have changed."""
         self._resolved.clear()
         self._wanted.clear()
         self._audiences.clear()

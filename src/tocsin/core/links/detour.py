@@ -1,12 +1,12 @@
 """Detours: the best way around a cut link, over one other broker or two, by the least sum of delays.
 
-A link from x to y is **cut** if x says so. One of which nobody has said anything may be used: whoever is told to use
-it finds out, and says so, and then another way is chosen. That takes seconds; so a link that x has not measured counts
-DOUBT_US longer if what is cut speaks against it: the opposite link, for most faults concern both directions, or
-another of x's into the same other cluster, for most concern the way between two.
+A link from x to y is **cut** if x says so. An unknown link may be used: the broker that is told to use it finds out,
+reports a failure, and another path is chosen. That takes seconds; so a link that x has not measured counts DOUBT_US
+longer if a cut speaks against it: the opposite link, for most faults concern both directions, or another of x's into
+the same other cluster, for most concern the way between two.
 
-Each relay adds RELAY_US, what passing on costs a broker; so a way over one is preferred to one that is hardly shorter
-over two. Of ways that are as long the one with fewer relays is taken, then the first by name.
+Each relay adds RELAY_US, what passing on costs a broker; so a path over one relay is preferred to a path over two that
+is hardly shorter. Of ways that are as long the one with fewer relays is taken, then the first by name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Legs:
 
 
 def cost_us(way: Iterable[str], distances: Distances, cut: Cuts) -> int | None:
-    """What it takes from the first broker of a way to the last; None if a link between two of them is cut."""
+    """The delay from the first broker of a path to the last; None if a link between two of them is cut."""
     brokers, legs = tuple(way), Legs(distances, cut)
     total = RELAY_US * (len(brokers) - 2)
     for x, y in pairwise(brokers):

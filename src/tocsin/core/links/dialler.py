@@ -1,7 +1,6 @@
 """Dials one MQTT 5 connection: connects, introduces itself, keeps it alive, and redials when it breaks.
 
-Links between brokers and the client library both run this machine. What they send over the connection once it is up
-is up to them.
+Links between brokers and the client library both run this machine. They decide what to send once the connection is up.
 
 States::
 
@@ -35,16 +34,16 @@ A dialler that follows redirects has its **home** at the first server. It states
 answers with its own id and with other brokers to go to if it were gone, says when these change, and sends the client
 home when its home is back.
 
-A peer may redirect the client (*use another server*, *server moved*, with a reference). A dialler that follows (links
-do not: they want that one broker) dials the other server at once, REFERRALS_MAX times in a row. It returns to the
-usual server when it loses the other; after *moved*, the other is the usual one.
+A peer may redirect the client (*use another server*, *server moved*, with a reference). A dialler that follows
+redirects (links do not: a link is to one broker) dials the other server at once, REFERRALS_MAX times in a row. It
+returns to the usual server when it loses the other; after *moved*, the other is the usual one.
 
 A client whose **session was taken over** within OWN_US of an earlier connection of its own may have been its own
 rival: a broker that it had given up was slow (``Down.own``). The dialler believes that FORGIVEN_MAX times in
 FORGIVE_US; otherwise two clients with one id would throw each other out for ever.
 
-In ``greeting`` it has sent CONNECT and awaits CONNACK. In ``up`` it sends a PINGREQ every half keep-alive, and gives
-up a peer that has not answered by the next one. Back-off doubles from BACKOFF_FIRST_US to BACKOFF_MAX_US. It restarts
+In ``greeting`` it has sent CONNECT and awaits CONNACK. In ``up`` it sends a PINGREQ every half keep-alive, and gives up
+a peer that has not answered by the next PINGREQ. Back-off doubles from BACKOFF_FIRST_US to BACKOFF_MAX_US. It restarts
 after a connection that was up for longer than the last wait, and than STEADY_US: a client that reached another server
 and loses that too must not wait for what went wrong before. Up to a quarter of the wait is taken off at random (from
 ``Started.incarnation``), so that the links of a failed broker do not all come back at once.
@@ -97,7 +96,7 @@ STEADY_US = 1_000_000  # a peer that accepts us and drops us sooner is dialled l
 GREETING_DEADLINE_US = 10_000_000  # to dial, and again to be answered: the broker's own default for CONNECT
 HURRY_US = 3_000_000  # to dial, where there is another server to try
 TOLD_MAX = 8  # servers that a broker may tell us of
-REFERRALS_MAX = 3  # servers that each name another, before we wait and begin anew
+REFERRALS_MAX = 3  # redirects in a row, before we wait and start again
 OWN_US = 10_000_000  # a frozen broker may wake up so much later, and read what we sent
 FORGIVE_US = 60_000_000
 FORGIVEN_MAX = 3
@@ -157,14 +156,14 @@ class Dialler(TableMachine):
         servers: int = 1,
         home: str = "",
     ) -> None:
-        """``home``: the address of the first server, for who is at home there."""
+        """``home``: the address of the first server, for a client whose home it is."""
         self._greeting = greeting
         self._home = home
         self._servers = servers  # how many there are to try …
         self.told: tuple[Server, ...] = ()  # … and these, behind the first of them
-        self._turn = 0  # the one that is tried …
+        self._turn = 0  # the server that is tried …
         self._own = 0  # … and which of ours it is, or (0) was told us
-        self._abroad = False  # it is one that another server has named …
+        self._abroad = False  # it is a redirect target of another server …
         self._stays = False  # … and one of those could not be reached
         self._redial = redial
         self._follow = follow

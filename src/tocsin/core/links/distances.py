@@ -1,9 +1,9 @@
 """Distances between brokers: the Landmark paper's distance table, in microseconds of a round trip.
 
 A broker measures over the links that it has (``Delays``): each answered ping is a sample, smoothed as TCP smooths its
-own. What a broker has told is in the table (``Distances``); a pair of which neither side has told anything is
-**estimated** by pairs of its kind: inside the same cluster, else between the same two clusters, else between any two.
-Where there is no such pair either, a constant is taken.
+own. The table (``Distances``) has the brokers' reports; a pair without a report is **estimated** by pairs of its kind:
+inside the same cluster, else between the same two clusters, else between any two. Where there is no such pair either, a
+constant is taken.
 
 A round trip is as long from one side as from the other: of two that were measured the shorter counts, since delays
 are made longer by busy brokers, and never shorter.
@@ -55,7 +55,7 @@ class Delays:
 
 
 def differ_much(told: Mapping[str, int], now: Mapping[str, int]) -> bool:
-    """Whether delays are such that who was told the first should hear of the second."""
+    """Whether two delays differ so much that a broker that was told the first should hear of the second."""
     if told.keys() != now.keys():
         return True
     return any(abs(us - now[peer]) > max(LITTLE_US, max(us, now[peer]) // MUCH) for peer, us in told.items())
@@ -67,7 +67,7 @@ class Distances:
     def __init__(self, clusters: Mapping[str, str] | None = None) -> None:
         self._clusters = dict(clusters or {})
         self._told: dict[str, dict[str, int]] = {}
-        self._kinds: dict[tuple[str, str], int] | None = None  # estimates; None: to be worked out anew
+        self._kinds: dict[tuple[str, str], int] | None = None  # estimates; None: to be computed again
 
     def set_brokers(self, clusters: Mapping[str, str]) -> None:
         """These are there, and no others: what others told is forgotten."""
@@ -91,7 +91,7 @@ class Distances:
         return peer in self._told.get(broker, ())
 
     def neighbours(self, broker: str) -> set[str]:
-        """Those that there is a link to, or from."""
+        """The brokers with a link to it, or from it."""
         to = {peer for peer in self._told.get(broker, ()) if peer in self._clusters}
         return to | {other for other, delays in self._told.items() if broker in delays} - {broker}
 

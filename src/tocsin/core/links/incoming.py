@@ -10,9 +10,10 @@ Hot path, while up (no events, no effects):
     link.heard(now_us)                 once per chunk that held a packet
     link.takes(topic, messages)        whether messages on this topic are relayed; raises ``WireError``
 
-A link brings messages at QoS 0 and signs of life, and nothing else: whoever sends another packet breaks the protocol.
-Messages are on topics of clients, and on those that brokers use among themselves (``wire.topics.between_brokers``). A
-link's client id is ``$link/`` and the name in the peer's certificate: nobody speaks for another.
+A link brings messages at QoS 0 and signs of life, and nothing else: a peer that sends another packet breaks the
+protocol. Messages are on topics of clients, and on those that brokers use among themselves
+(``wire.topics.between_brokers``). A link's client id is ``$link/`` and the name in the peer's certificate: nobody
+speaks for another.
 
 States: new -> greeting -> up -> closed. ``Close`` is the last effect; after it every event gives [].
 
@@ -189,7 +190,7 @@ class IncomingLink(TableMachine):
         return self._disconnect(TAKEN_OVER, "the peer has made another link")
 
     def _on_stopping(self, event: ServerStopping, now_us: int) -> list[Effect]:
-        return self._disconnect(SHUTTING_DOWN, "this broker stops, or wants certificates to be shown anew")
+        return self._disconnect(SHUTTING_DOWN, "this broker stops, or wants to see certificates again")
 
     def _fail(self, error: WireError) -> list[Effect]:
         if self.state is LinkState.UP:

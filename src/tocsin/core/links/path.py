@@ -4,11 +4,11 @@
     else a detour is known                 ──► over its relays
     else                                   ──► wait, until one of these is so
 
-A message takes one way, so that none comes twice. Two ways are not equally long, so that one that goes by the new way
-could overtake one on the old: for SETTLE_US after the last message on a way none takes another, and waits instead.
+A message takes one way, so that none comes twice. Two paths are not equally long, so that a message on the new path
+could overtake one on the old: for SETTLE_US after the last message on a path, messages wait before they take another.
 That is longer than a way over relays takes where all is well; it is no proof, and QoS 0 promises none.
 
-A link that comes back and breaks again loses what was written to it meanwhile. So the detour is used until the link
+A link that comes back and breaks again loses the messages that were written to it. So the detour is used until the link
 was up for STEADY_US.
 """
 

@@ -17,26 +17,26 @@ clients have and this broker did not prepare (``Prepare``), S2 what was prepared
 ``core.channels.machine``. A remote backup only stores.
 
 **A broker that is back before it was missed** names the clients of its new process. Clients that the old process had
-and the new one has not may be dead, and their wills were in no other memory (``WillsLeft``). Every backup reports
-them, since the other may not have known. They put a will into the log under one id. A will at QoS 0 goes into no log
-and would be heard twice: only the local backup reports it, or the only backup there is.
+and the new one lacks may be dead, and their wills were in no other memory (``WillsLeft``). Every backup reports them,
+since the other may not have known. They put a will into the log under one id. A will at QoS 0 goes into no log and
+would be heard twice: only the local backup reports it, or the only backup there is.
 
 **A former backup** is sent nothing more. If its broker's next process says that it began (``Begun``), the former
 backup may be the only one that knows the wills of the process before. It gives them out as well, except those at QoS
 0. It gives out nothing about a process that is heard after that: a standby had begun and has gone again.
 
-**If another broker stands in** for a broker, it says so (``Mourned``): its copy may be new and incomplete. Every
-broker that has a copy as well sees to the wills in it, except those at QoS 0; the first to publish settles them for
-all. So does a broker that stands in meanwhile, in a cluster that is cut off: it has said the wills aloud, and owes
-those above QoS 0 to the log. It also gives them out if the broker's next process is heard and nobody mourned.
+**If another broker stands in** for a broker, it says so (``Mourned``): its copy may be new and incomplete. Every broker
+that has a copy as well sees to the wills in it, except those at QoS 0; the first to publish settles them for all. So
+does a backup that stood in in a cluster that was cut off: it published the wills at QoS 0, and owes those above QoS 0
+to the log. It also gives them out if the broker's next process is heard and nobody mourned.
 
 **Settled wills** are remembered by their ids (``is_void``), even when the copy that had them has changed: a broker
 that finds one of them in an older copy asks the others before it publishes. The backup also remembers which sessions
 clients took here, and with which epoch (``note_taken``): what they left with earlier epochs is settled.
 
-**A copy is dropped** some time after this broker learned that it no longer backs that one, and heard of it last. The
+**A copy is dropped** some time after this broker learned that it no longer backs the other, and last heard from it. The
 news may come together with the other's end, and then the copy is just what is needed. A broker that goes on with its
-updates counts on its copy: it may know of a plan that this one has not heard of. While this broker stands in for the
+updates counts on its copy: it may know of a plan that this broker has not heard of. While this broker stands in for the
 other, it keeps the copy (``Kept``).
 
 Invariants: ``Applied`` is answered after the update is in the copy; what is prepared for a primary is what its copy's
@@ -82,7 +82,7 @@ from tocsin.wire.replication import (
 DROP_AFTER_US: Final = (
     60_000_000  # for another backup to have everything, and for the word of a failure to come
 )
-COPIES_MAX: Final = 64  # brokers that one backs: a plan gives it a few
+COPIES_MAX: Final = 64  # brokers that a broker backs: a plan gives it a few
 VOID_MAX: Final = 50_000  # wills that are known to be settled: some 150 B each
 COPIES_MAX_BYTES: Final = 256 << 20  # of all copies, about: some 125 000 clients with two subscriptions each
 
@@ -155,9 +155,10 @@ class Backup(TableMachine):
         return iter(()) if copy is None else copy.standings()
 
     def has(self, primary: str, client: str) -> bool | None:
-        """Whether a client is a broker's affair: it is connected there, as far as the copy says; or was there when
-        that process was taken for lost, and it was not: it knows best what became of it. None: it was connected there
-        then, and nothing was heard since of a process in that place."""
+        """Whether a client belongs to a broker: it is connected there, as far as the copy says; or it was there when
+        that process was falsely taken for lost: that process knows best what became of it. None: it was connected there
+        then, and nothing was heard since of a process in that place.
+        """
         copy = self.copies.get(primary)
         if copy is None:
             return False
@@ -253,11 +254,11 @@ class Backup(TableMachine):
             del self._begun[primary]
 
     def _on_mourned(self, primary: str, now_us: int) -> list[Effect]:
-        """Another stands in for a broker. What this copy knows is used, too, as if this one did."""
+        """Another stands in for a broker. The copy's wills are used too, as if this broker stood in."""
         copy = self.copies.get(primary)
         if copy is None or copy.seen_to:
             return []
-        kept = copy.kept  # this broker stands in meanwhile, and needs the copy
+        kept = copy.kept  # this broker stands in without a leader, and needs the copy
         copy.keep(now_us)
         copy.kept = kept
         left = tuple(each for each in copy.wills() if each.will.publication.qos)
@@ -321,7 +322,7 @@ class Backup(TableMachine):
     # ── which copies ────────────────────────────────────────────────────────────────────────────────────────
 
     def _welcome(self, primary: str, now_us: int) -> list[Effect]:
-        """A broker was heard: the copy of one that this broker does not back lasts a while longer."""
+        """A broker was heard: its copy lasts a while longer, even if this broker does not back it."""
         copy = self.copies.get(primary)
         if copy is None:
             return []

@@ -29,7 +29,7 @@ class Replica:
 
     def __init__(self, stream: Stream, head: Head, since_us: int) -> None:
         self.stream = stream  # that said it last as a whole
-        self.since_us = since_us  # when it was said that it came
+        self.since_us = since_us  # when its arrival was reported
         self.head = head
         self.subscriptions: dict[str, Option] = {}
         self.positions = Positions()
@@ -42,17 +42,17 @@ class Copy:
         self.role: Role = role
         self.stream: Stream = (0, 0, 0)
         self.number = 0  # everything of the stream up to here is applied
-        self.whole = False  # everything was said once, in this stream or an earlier one
+        self.whole = False  # everything was sent once, in this stream or an earlier one
         self.condemned_us: int | None = None  # when it is to be dropped
-        self.kept = False  # it is needed, whatever is said
+        self.kept = False  # it is needed, whatever the plan says
         self.used = False  # … or was, and nothing was heard since of a process in that place
-        self._meanwhile = False  # … by one that said its wills aloud, and put none into the log
+        self._meanwhile = False  # … by a broker that published its wills at QoS 0, and put none into the log
         self.had: frozenset[str] = (
             frozenset()
-        )  # whom the process had that was lost last, until another is whole
+        )  # the clients of the process that was lost last, until another copy is whole
         self._kept_us = 0  # when it was kept last …
         self._lost = -1  # … the process that was lost then …
-        self.settled: set[str] = set()  # … and those of whom it had that it says since that no will is left
+        self.settled: set[str] = set()  # … and those of them whose wills it has settled since
         self._process: int | None = None  # the one of the last stream that was whole
         self.bytes = 0  # about
         self.clients: dict[str, Replica] = {}
@@ -73,8 +73,9 @@ class Copy:
         return self.used and not self._meanwhile
 
     def keep(self, now_us: int, *, meanwhile: bool = False) -> None:
-        """Somebody stands in for the broker, and awaits those whom it has now; ``meanwhile``: and says their wills
-        aloud, but puts none into the log."""
+        """A backup stands in for the broker, and awaits its current clients; ``meanwhile``: it publishes their wills at
+        QoS 0, but puts none into the log.
+        """
         if self._lost != self.stream[1]:
             self.settled, self._lost = set(), self.stream[1]
         self.kept, self.used, self._kept_us, self._meanwhile = True, True, now_us, meanwhile
@@ -87,7 +88,7 @@ class Copy:
             self.used = self.kept
 
     def apply(self, delta: Delta, now_us: int) -> bool:
-        """Take what is said of a client; False if it makes no sense: something before it is missing."""
+        """Apply a delta of a client; False if it makes no sense: something before it is missing."""
         if delta == Delta(delta.client, void=delta.void):
             return True  # nothing, but that a will of it is settled
         if delta.gone or delta.head is not None:
@@ -147,8 +148,9 @@ class Copy:
         ]
 
     def over(self, incarnation: int) -> list[Left]:
-        """A younger process began, and sends nothing here: the wills of clients that those before it had. What else
-        is known of these is worth nothing any more. If one of those goes on all the same, it has to say it again."""
+        """A younger process began, and sends nothing here: the wills of clients that those before it had. All else that
+        is known of these clients is stale. If one of those goes on all the same, it has to say it again.
+        """
         old = {each: one for each, one in self.clients.items() if one.stream[1] < incarnation}
         wills = [
             Left(client, replica.head.will, replica.since_us)
@@ -162,7 +164,7 @@ class Copy:
         return wills
 
     def _is_owed(self, will: Bequest) -> bool:
-        """Whether a will belongs into the log, and who stood in for the broker has only said it aloud."""
+        """Whether a will belongs into the log, and the stand-in has only published it at QoS 0."""
         return self._meanwhile and will.publication.qos > 0
 
     def _settle(self, client: str, will: Bequest | None) -> None:
@@ -199,14 +201,14 @@ class Copy:
                 self.turned.add(name)
 
     def standings(self) -> Iterator[ClientSnapshot]:
-        """All of it, client by client; those that come or go meanwhile may be there or not."""
+        """All of it, client by client; clients that come or go during the iteration may be there or not."""
         for client in tuple(self.clients):
             standing = self.standing(client)
             if standing is not None:
                 yield standing
 
     def standing(self, client: str) -> ClientSnapshot | None:
-        """What is known of one client."""
+        """The state of one client."""
         replica = self.clients.get(client)
         if replica is None:
             return None

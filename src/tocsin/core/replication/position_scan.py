@@ -44,7 +44,7 @@ class PositionScan:
         return True
 
     def give_out(self) -> list[str]:
-        """Those that were found, and still have positions: as these are now, they are given out."""
+        """The clients that were found and still have positions, with their current positions."""
         found, self.found = self.found, {}
         given: list[str] = []
         for client in found:

@@ -8,8 +8,8 @@ Transitions of ``Primary``:
     running  BackupsSet, Came, Altered, Awaited, Received, TimerFired
 
 **Clients, subscriptions and wills** go at once: what changed in one turn of the shell's loop is one update for each
-backup, and the next follows when that is answered (``core.replication.recipient``). Whoever must not be told before the
-backups know leaves a ticket (``Awaited``), and is released when every one of them has it.
+backup, and the next follows when that is answered (``core.replication.recipient``). An answer that must wait for the
+backups leaves a ticket (``Awaited``), and is released when all of them have the change.
 
 **Positions** go later, because they change with every message. They are looked at by a scan, so that messages cost
 nothing (``core.replication.position_scan``): every ``period_us``; or, by threshold, more often, and sent when so many
@@ -17,11 +17,11 @@ clients' differ.
 
 **A backup that does not answer** within ``wait_us`` is *degraded*: nobody waits for it any longer, and its update is
 sent on, more and more seldom. It counts again when it answers in time, and lacks nothing but what the next update has.
-One that lacks something, or is new, is sent everything, as a new stream. What is remembered for it meanwhile is which
-clients are dirty, never messages.
+One that lacks something, or is new, is sent everything, as a new stream. Until then the primary remembers which clients
+are dirty, never messages.
 
-**A process that begins** tells all brokers so (``Begun``), several times: one that backed an earlier process, and does
-so no longer, is sent nothing else, and has to give out the wills that it knows.
+**A process that begins** tells all brokers so (``Begun``), several times: a former backup of an earlier process is sent
+nothing else, and has to give out the wills that it knows.
 
 A backup that is idle is asked now and then whether it still has what it had (``Probe``): it may have been restarted.
 
@@ -67,12 +67,13 @@ from tocsin.wire.replication import (
 )
 
 BEGUN_MAX_S: Final = 32  # between the last two times: longer than a former backup keeps its copy
-FLUSH_US: Final = 0  # in the next turn of the loop: what this one brings goes together
+FLUSH_US: Final = 0  # in the next turn of the loop: the changes of this turn go together
 PROBE_US: Final = 2_000_000
 RESEND_US: Final = 100_000  # some fifty round trips
 RESEND_MAX_US: Final = 5_000_000
-DECLINED_US: Final = 30_000_000  # before one that had no room is asked again
-# … or one that knows a younger process: that one may still be there, and then each declines the other's stream in turn.
+DECLINED_US: Final = 30_000_000  # before a backup that had no room is asked again
+# … or a backup that knows a younger process: that may still be there, and then each declines the other's stream in
+# turn.
 YOUNGER_US: Final = 3_000_000
 SLICE_US: Final = 1_000  # between two slices of a scan
 # Between two scans by threshold: 100 ms and 0.1 ms for each client, so that looking takes about one percent.
@@ -114,7 +115,7 @@ class Primary(TableMachine):
         """``others``: the names that other brokers may have."""
         self._broker = broker
         self._others = tuple(each for each in others if each != broker)
-        self._begun_s = 1  # after which it is said again that this process began
+        self._begun_s = 1  # after which this process announces again that it began
         self._gamma = gamma
         self._policy = policy
         self._incarnation = 0
@@ -122,7 +123,7 @@ class Primary(TableMachine):
         self._epoch = 0
         self.recipients: dict[Role, Recipient] = {}
         self._waiting: dict[int, int] = {}  # ticket → for how many backups it waits
-        self._missed: set[int] = set()  # those of them that one backup will not have in time
+        self._missed: set[int] = set()  # tickets that a backup will not have in time
         self._deadlines: deque[tuple[int, int]] = deque()  # (when, ticket), in order
         self._flushing = False
         self._scan = PositionScan(gamma)
@@ -144,7 +145,7 @@ class Primary(TableMachine):
         }
 
     def problems(self) -> list[str]:
-        """The backups that do not have everything, in words."""
+        """The backups that do not have everything, as text."""
         return [f"{each.role} backup {each.backup}" for each in self.recipients.values() if each.degraded]
 
     # ── backups ─────────────────────────────────────────────────────────────────────────────────────────────

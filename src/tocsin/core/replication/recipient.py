@@ -1,12 +1,12 @@
-"""One backup from its primary's side: what it was sent, what it still lacks, and who waits for it.
+"""One backup from its primary's side: what it was sent, what it still lacks, and the tickets that wait for it.
 
 A client is *dirty* if the backup may know something of it that is no longer so; **dirt** says what: subscriptions by
 name, the rest, positions, or all of it. It says nothing of how things are: that is read (``CopiedState``) when an
 update is made, so that a thousand changes of one client between two updates are one delta. At the beginning of a stream
-every client is *pending*, which is dirt that nobody is in a hurry about; whoever changes meanwhile goes first.
+every client is *pending*: dirty, but without hurry; clients that change in that time go first.
 
-One update is under way at a time; it is sent again until it is answered. What changes meanwhile is the next one. An
-update is bounded in bytes; a client with more subscriptions than fit is sent in several.
+One update is under way at a time; it is sent again until it is answered. Changes before the answer are the next update.
+An update is bounded in bytes; a client with more subscriptions than fit is sent in several.
 
 Invariants: whatever the backup does not have is dirty, pending, or in the update under way; a ticket is with the
 dirt that it waits for, or with the update that carries it, and with nothing else.
@@ -35,7 +35,7 @@ NAME_BYTES: Final = 24  # of a subscription, beside its name
 
 
 class Dirt:
-    """What has changed about one client since the last update."""
+    """The changes of one client since the last update."""
 
     __slots__ = ("begin", "head", "names", "positions", "tickets")
 
@@ -48,19 +48,19 @@ class Dirt:
 
 
 class Recipient:
-    """One backup: what it was sent, what it still lacks, and who waits for it."""
+    """One backup: what it was sent, what it still lacks, and the tickets that wait for it."""
 
     def __init__(self, backup: str, role: Role, stream: Stream, clients: Iterable[str]) -> None:
         self.backup = backup
         self.role: Role = role
         self.stream = stream
         self.number = 0  # of the last update that was made
-        self.flight: Update | None = None  # the one that is not answered yet
-        self.degraded = False  # it did not answer in time, and has not caught up since
+        self.flight: Update | None = None  # the update without an answer yet
+        self.degraded = False  # it did not answer in time, and is still behind
         self.declined = False  # it does not want this stream
         self.sent_us = 0  # when the update under way was sent first
-        self.silent_since_us: int | None = None  # when the oldest unanswered word was said
-        self.delay_us = 0  # before it is said again
+        self.silent_since_us: int | None = None  # when the oldest unanswered update was sent
+        self.delay_us = 0  # before it is sent again
         self.whole = False  # everything of this stream was sent once, or is in the update under way
         self.large_wills = 0  # that were left out
         self.tickets: dict[int, str] = {}  # all that wait here → the client
@@ -114,7 +114,7 @@ class Recipient:
             dirt = self._dirty[client] = Dirt(begin=begin)
         return dirt
 
-    # ── who waits ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── tickets ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def wait(self, client: str, ticket: int) -> bool:
         """Whether a ticket has to wait for what this backup does not have of a client."""
@@ -173,7 +173,7 @@ class Recipient:
         return self.flight
 
     def _next(self) -> Iterator[str]:
-        """Those of whom something is to be said, dirty ones first; each is forgotten before the next is asked for.
+        """The clients with changes to send, dirty ones first; each is forgotten before the next is asked for.
 
         They are taken in slices: a table from whose front entries are taken one by one is searched through each time.
         """
@@ -181,7 +181,7 @@ class Recipient:
             yield from tuple(islice(self._dirty or self._pending, SLICE))
 
     def _delta(self, client: str, dirt: Dirt, gamma: CopiedState, room: int) -> tuple[Delta, int, bool]:
-        """What there is to say of a client, as far as there is room; its size, more or less; whether it is all."""
+        """The delta of a client, as far as there is room; its approximate size; whether it is all."""
         head, size = gamma.head(client), CLIENT_BYTES + len(client.encode())
         void = gamma.void(client)
         if head is None:
@@ -225,7 +225,7 @@ class Recipient:
         return done
 
     def restart(self, stream: Stream, clients: Iterable[str]) -> None:
-        """The backup lacks something: begin a new stream. Those for whom somebody waits go first."""
+        """The backup lacks something: begin a new stream. Clients that a ticket waits for go first."""
         waiting = tuple(self.tickets.items())
         self.stream, self.number, self.flight = stream, 0, None
         self.whole = self.declined = False

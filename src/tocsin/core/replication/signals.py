@@ -36,7 +36,7 @@ class BackupsSet(Event, frozen=True, kw_only=True):
 
 
 class Came(Event, frozen=True, kw_only=True):
-    """A client is here that was not, or began anew."""
+    """A client came, or began a new session."""
 
     client: str
 
@@ -59,13 +59,13 @@ class Awaited(Event, frozen=True, kw_only=True):
 
 
 class PrimariesSet(Event, frozen=True, kw_only=True):
-    """The brokers that this one backs; copies of others are dropped after a while."""
+    """The brokers that this broker backs; copies of others are dropped after a while."""
 
     primaries: tuple[str, ...]
 
 
 class Kept(Event, frozen=True, kw_only=True):
-    """A copy is needed, whatever is said of it, until ``Forgotten``: this broker stands in for the other.
+    """A copy is needed, whatever the plan says, until ``Forgotten``: this broker stands in for the other.
 
     ``meanwhile``: without the leader's word, so that it puts none of the copy's wills into the log.
     """
@@ -84,7 +84,7 @@ class Forgotten(Event, frozen=True, kw_only=True):
 
 
 class Released(Effect, frozen=True, kw_only=True):
-    """Those who left these tickets need not wait any longer. ``synced``: every backup has what they waited for;
+    """The waits for these tickets are over. ``synced``: every backup has what they waited for;
     otherwise one of them did not answer in time, and will have it later."""
 
     tickets: tuple[int, ...]
@@ -99,7 +99,7 @@ class Prepare(Effect, frozen=True, kw_only=True):
 
 
 class WillsLeft(Effect, frozen=True, kw_only=True):
-    """A primary's process is another one, and has not these clients, of whom the one before had wills."""
+    """A primary restarted and lacks these clients, whose wills the process before had."""
 
     primary: str
     wills: tuple[Left, ...]

@@ -3,9 +3,8 @@
 A trie over the topics' levels, so that a filter costs what it matches and not what there is. The bound is on
 messages: one more than that replaces none and is refused.
 
-What a filter matches comes in the order of the topics' levels. So whoever reads it in parts keeps the topic that came
-last and nothing else, and goes on behind it (``after``): whatever is there all the time comes once, whatever else comes
-and goes meanwhile.
+Matches of a filter come in the order of the topics' levels. So a reader in parts keeps only the last topic, and goes
+on behind it (``after``): a message that is there throughout comes once, whatever else comes and goes.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Final, Generic, TypeVar
 
 Kept = TypeVar("Kept")
 
-# What one retained message costs beside its bytes: measured (trie, look-ups, two objects), rounded up.
+# The cost of one retained message beside its bytes: measured (trie, look-ups, two objects), rounded up.
 OVERHEAD_BYTES: Final = 1_024
 SLACK: Final = (
     4  # a copy may be over its bound by this part of it: brokers that write at once know late of each other
@@ -26,9 +25,10 @@ SLACK: Final = (
 class Room:
     """Bytes of retained messages: what is kept, what is on its way, of the whole network and of each user.
 
-    What a message adds is *reserved* from when it is taken until it is written, and *kept* once the copy has it; for a
-    moment it is both. ``refusal`` says why one more cannot be taken. What others have taken, or was kept under other
-    bounds, is counted whether there is room or not, up to the slack (``fits``): a copy is bounded in any case.
+    A message's bytes are *reserved* from when it is taken until it is written, and *kept* once the copy has it; for a
+    moment both. ``refusal`` says why one more cannot be taken. Messages that other brokers have taken, or that were
+    kept under other bounds, count whether there is room or not, up to the slack (``fits``): a copy is bounded in any
+    case.
     """
 
     def __init__(self, bytes_max: int, user_max: int) -> None:
@@ -167,11 +167,11 @@ class RetainedTopics(Generic[Kept]):
         self._count = 0
 
     def matching(self, topic_filter: str, after: str | None = None) -> Iterator[Kept]:
-        """What is kept of the topics that the filter matches, in order; with ``after``, behind that topic."""
+        """The retained messages of the topics that the filter matches, in order; with ``after``, behind that topic."""
         levels = topic_filter.split("/")
         rest = len(levels) - 1 if levels[-1] == "#" else None  # from this depth on, everything matches
         bound = None if after is None else after.split("/")
-        # What is left at each depth. ``bound`` goes along only where the way so far is that of ``after``.
+        # The rest at each depth. ``bound`` goes along only where the path so far is that of ``after``.
         stack = [iter([(self._root, bound)])]
         while stack:
             step = next(stack[-1], None)

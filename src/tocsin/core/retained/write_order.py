@@ -58,7 +58,7 @@ class RetainLines(Generic[Item]):
         place.settled, place.item = True, item
 
     def start(self, topic: str) -> list[Item]:
-        """What is to be written now, as one write of the last of them; ``finish`` follows unless it is nothing."""
+        """The items to write now, as one write of the last of them; ``finish`` follows unless there are none."""
         line = self._lines.get(topic)
         if line is None or topic in self._busy:
             return []
@@ -88,6 +88,6 @@ class RetainLines(Generic[Item]):
             self._end(topic)
 
     def _end(self, topic: str) -> None:
-        """Nobody waits. Who comes now comes later than all that the log had when something was written."""
+        """Nobody waits. A new item comes later than all that the log had when something was written."""
         del self._lines[topic]
         self._written.pop(topic, None)

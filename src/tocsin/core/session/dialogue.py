@@ -208,7 +208,7 @@ class Conversation:
         return self._answer(PubCompPacket(event.packet_id, reason_code=unknown))
 
     def farewell(self, will: Will, session_expiry_s: int, *, moving: bool = False) -> list[Effect]:
-        """What becomes of a will that the client left."""
+        """The fate of a will that the client left."""
         return [due(will, session_expiry_s, moving=moving)] if self.publishing.allows(will.topic) else []
 
     # ── answering ───────────────────────────────────────────────────────────────────────────────────────────

@@ -9,8 +9,8 @@ A packet id is in at most one of these places, but for a QoS 1 message on an id 
 A message that failed to be stored frees its id at once. *Received* and *releasing* together are what a session must
 remember beyond its connection (``held``): a repeat of such a PUBLISH is answered, but not published again.
 
-An id that is released without being held is a *stray*. What is stored may still hold it (a broker that crashed between
-the message and the note of it), so that it is released there too, before it is answered that nobody knows it.
+An id that is released without being held is a *stray*. The stored session may still hold it (a broker crashed between
+the message and the note of it), so that it is released there too, before the answer says that the id is unknown.
 
 Two bounds. ``receive_max`` is what CONNACK promised: so many messages of **this connection** may be unanswered (PUBACK,
 PUBCOMP, or a refusal); MQTT 5 clients must keep to it, and 3.1.1 has no way to know it. ``held_max`` bounds what is
@@ -63,7 +63,7 @@ class Inbound:
         return packet_id in self._committing or packet_id in self._received
 
     def publish(self, packet_id: int, qos: int, duplicate: bool) -> Verdict:
-        """What a PUBLISH with this id is: to be committed, a repeat, or one more than can be remembered.
+        """Classify a PUBLISH with this id: to be committed, a repeat, or one more than can be remembered.
 
         Raises ``ProtocolViolation`` if the client may not use this id, or not one more.
         """
@@ -100,7 +100,7 @@ class Inbound:
         return qos
 
     def release(self, packet_id: int) -> Release:
-        """What a PUBREL with this id is. Raises ``ProtocolViolation`` if its PUBLISH is not answered yet."""
+        """Classify a PUBREL with this id. Raises ``ProtocolViolation`` if its PUBLISH is not answered yet."""
         if self._committing.get(packet_id) == 2:
             raise ProtocolViolation(f"packet id {packet_id} is released before its PUBLISH was answered")
         if packet_id in self._strays or self._received.get(packet_id):

@@ -34,10 +34,10 @@ Transitions of ``Session``:
                     Committed, Released
     *               Moving → closed
 
-Packets that a client sends behind its CONNECT without waiting for the answer are kept (at most ``early_max_bytes``)
-and handled, in order, right after the CONNACK. What a connected client says is the affair of ``core.session.dialogue``:
-a message at QoS 1 or 2 is answered when it is durable. What the client answers to our own messages goes to the shell as
-it is (``Acknowledged``).
+Packets that a client sends behind its CONNECT without waiting for the answer are kept (at most ``early_max_bytes``) and
+handled, in order, right after the CONNACK. ``core.session.dialogue`` handles the packets of a connected client: a QoS 1
+or 2 message is answered when it is durable. The client's answers to our own messages go to the shell unchanged
+(``Acknowledged``).
 
 Invariants
 - ``Close`` is always the last effect; after it every event gives ``[]``.
@@ -180,7 +180,7 @@ class Session(TableMachine):
     # ── between Accepted and its answer ─────────────────────────────────────────────────────────────────────
 
     def restore(self, subscriptions: Iterable[str], inbound: Iterable[int]) -> None:
-        """What is stored of the session: its subscriptions as the client wrote them, and ``inbound_ids``."""
+        """Restore the stored session: its subscriptions as the client wrote them, and ``inbound_ids``."""
         self._resuming("restore").restore(subscriptions, inbound)
 
     def permit(self, *, publish: Permission | None = None, subscribe: Permission | None = None) -> None:
@@ -377,7 +377,7 @@ class Session(TableMachine):
 
     def _on_moving(self, event: Moving, now_us: int) -> list[Effect]:
         if self.state is not SessionState.CONNECTED or (self.version != V5 and not event.compulsory):
-            return []  # that was meant for the connection before this one; or it could not be told where to go
+            return []  # the redirect was meant for an earlier connection, or the client cannot be told where to go
         self._moves, reference = True, event.server_reference
         return self._disconnect(0x9C if reference else 0x8B, event.reason, "none", reference)
 

@@ -9,8 +9,8 @@ not the client's to publish to is not, and gives None. Such are topics that begi
 access deny. ``$meta/topic`` is the client's if ``topic`` is. A link between brokers brings topics of clients, and those
 that brokers use among themselves (``wire.topics.between_brokers``).
 
-Topics repeat, message after message. Those that are found good are remembered, once for all clients with the same
-bounds; a client whose permission has to be asked for has no such short way.
+Topics repeat, message after message. Good topics are remembered, once for all clients with the same bounds; a client
+with rules has no such shortcut.
 
 Invariant: no alias beyond ``topic_alias_max`` is ever remembered.
 """

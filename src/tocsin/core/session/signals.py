@@ -100,9 +100,10 @@ class ServerStopping(Event, frozen=True, kw_only=True):
 
 
 class Moving(Event, frozen=True, kw_only=True):
-    """The client is to go on at another server, which waits for it; its will is held back meanwhile.
+    """The client is to go on at another server, which waits for it; its will is held back until then.
 
-    One that cannot be told where to go stays, unless it is ``compulsory``; one that is only coming in does, too.
+    A client that cannot be redirected stays, unless the redirect is ``compulsory``; so does a client that is still
+    connecting.
     """
 
     server_reference: str | None

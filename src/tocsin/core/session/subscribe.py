@@ -29,7 +29,7 @@ from tocsin.wire.topics import FilterInvalid, check_filter
 
 # Not 0x87, though the standard has it: clients of the Paho family know no refusal of a filter but this one.
 REFUSED = SubAckReasonCode.UNSPECIFIED_ERROR
-# What a shell cannot serve, by index in the SUBACK: the subscription, why, and the code.
+# Subscriptions that a shell cannot serve, by index in the SUBACK: the subscription, the reason, and the code.
 Refused = Mapping[int, tuple[Filter, str, SubAckReasonCode]]
 STORED_BYTES: Final = 32  # of a subscription in a stored session, beside its name, at most
 
@@ -58,7 +58,7 @@ class Subscriptions:
         self._may = may
 
     def add(self, packet: SubscribePacket) -> tuple[list[Subscribe], list[SubAckReasonCode], str | None]:
-        """What to subscribe, the reason code of each filter, and in words why the first of the refused ones is."""
+        """The subscriptions to make, the reason code of each filter, and the reason of the first refusal."""
         granted: list[Subscribe] = []
         codes: list[SubAckReasonCode] = []
         reason: str | None = None
@@ -85,7 +85,7 @@ class Subscriptions:
         return granted, codes, reason
 
     def remove(self, packet: UnsubscribePacket) -> tuple[list[Unsubscribe], list[UnsubAckReasonCode]]:
-        """What to unsubscribe, and the reason code of each filter."""
+        """The filters to unsubscribe, and the reason code of each filter."""
         gone: list[Unsubscribe] = []
         codes: list[UnsubAckReasonCode] = []
         for name in packet.patterns:
@@ -108,7 +108,7 @@ class Subscriptions:
         return held
 
     def _judge(self, wanted: mqtt5.TopicFilter) -> tuple[Filter | None, SubAckReasonCode, str | None]:
-        """What is granted, its reason code, and why it is refused, if it is."""
+        """The granted subscription, its reason code, and the reason of a refusal."""
         limits, name = self._limits, wanted.pattern
         granted = SubAckReasonCode(int(wanted.max_qos))
         try:

@@ -2,7 +2,7 @@
 
 A will is due when the connection ends in any other way than by a DISCONNECT that says that all is well: at once, or,
 if the session outlives the connection, after the will delay, at the latest when the session ends (MQTT 5, 3.1.3.2.2).
-A client that we send to another server has not died: its will waits for MOVE_S, and is dropped when it arrives.
+A redirected client is not dead: its will waits for MOVE_S, and is dropped when the client arrives.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def will_message(will: Will) -> PublishPacket:
 
 
 def due(will: Will, session_expiry_s: int, *, moving: bool = False) -> Effect:
-    """What to do with a will when the connection ends and the session lasts for so long."""
+    """The fate of a will when the connection ends and the session lasts for that long."""
     delay_s = min(will.will_delay_interval, session_expiry_s)
     message = will_message(will)
     if moving:

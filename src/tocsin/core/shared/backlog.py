@@ -39,7 +39,7 @@ class Room(Protocol):
 
 
 def cost_of(matched: Matched) -> int:
-    """What an entry takes: its payload, and the message that was read from it."""
+    """The bytes of an entry: its payload, and the message that was read from it."""
     return 2 * len(matched.entry.payload) + OVERHEAD_BYTES
 
 

@@ -53,6 +53,6 @@ class Lives:
         self._asked.pop(event.request.removeprefix(LIFE), None)
 
     def learn(self, group: StoredGroup | None) -> None:
-        """What the cell says now."""
+        """The cell as it is now."""
         named = set() if group is None else {member.life for member in group.members.values()}
         self.over = {life: None for life in self.over if life in named}

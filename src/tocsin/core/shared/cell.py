@@ -1,12 +1,12 @@
 """A group's cell as one broker knows it, which ``core.cells`` writes beside other brokers.
 
-What the cell says is all that counts: whether a write of ours made it so can be told by looking for what it was to
-bring about. So after every failure and every conflict the cell is read.
+Only the cell's content counts: whether our write took effect can be told by looking for its changes. So after every
+failure and every conflict the cell is read.
 
 A write that a full store refuses is tried again too, unless its owner gives it up (``give_up``): it can if no try may
 still take effect.
 
-What the watch says meanwhile is kept until the write is answered, because it may be that write itself.
+Watch events during a write are kept until the write is answered, because they may be that write itself.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class GroupCell:
 
     @property
     def revision(self) -> int:
-        """Of ``group``; none is ever used twice."""
+        """The revision of ``group``; none is ever used twice."""
         return self._cell.revision
 
     @property
@@ -75,7 +75,7 @@ class GroupCell:
         return self._cell.remove() if group is None else self._cell.write(encode_group(group), ttl_us)
 
     def again(self) -> list[Effect]:
-        """What failed, once more; of a write, first what has become of it."""
+        """Repeat a failed request; after a failed write, first read the outcome."""
         return [self._cell.read()] if self.busy else []
 
     def give_up(self) -> None:
@@ -86,7 +86,7 @@ class GroupCell:
     # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def stored(self, event: Stored) -> tuple[bool, list[Effect]]:
-        """Whether the cell is known anew, and what else is to be done."""
+        """Whether the cell has changed, and the effects."""
         step = self._cell.stored(event)
         if step.kind in ("ignored", "under way"):
             return False, [*step.effects]
@@ -128,7 +128,7 @@ class GroupCell:
         return []
 
     def _cannot_read(self, problem: str) -> list[Effect]:
-        """What the cell says cannot be read: leave it as it is, and look again in a while."""
+        """The cell cannot be read: leave it as it is, and look again in a while."""
         self.group, self.known, self._unread, self.problem = None, False, True, problem
         facts = {"problem": problem}
         return [

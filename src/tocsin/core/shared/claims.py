@@ -2,10 +2,10 @@
 
 All brokers see the same messages. So that they do not race for each, the broker whose turn it is (by the first
 position, among the lives with members) claims at once, and the others only what is still unclaimed after a while. Each
-claims as much of what there is as it has of the members. What was given back comes before what nobody has seen.
+claims as much of what there is as it has of the members. Messages that were given back come before new ones.
 
-A message that no member here could take is passed over: others may. One that has expired is settled by whoever looks
-at it.
+A message that no member here could take is passed over: others may. The broker that looks at an expired message settles
+it.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class GroupDraft:
         self._claims = {client: list(claims) for client, claims in group.claims.items()}
 
     def free_bytes(self) -> int:
-        """What is stored of messages that were given back or passed over."""
+        """The stored bytes of messages that were given back or passed over."""
         return sum(_POSITION_BYTES + sum(map(_stored_bytes, passed)) for passed in self.free.values())
 
     def has_room(self, client: str, member: Member, most: int) -> bool:
@@ -69,7 +69,7 @@ class GroupDraft:
             self._end(client)
         self.members[client] = member
         self.free = {
-            position: tuple(each for each in passed if each != member.life)  # perhaps this one can take it
+            position: tuple(each for each in passed if each != member.life)  # perhaps this member can take it
             for position, passed in self.free.items()
         }
         return True
@@ -91,7 +91,7 @@ class GroupDraft:
             self._end(client)
 
     def bury(self, life: str, now_s: int) -> None:
-        """A broker's life is over: whoever was there is away."""
+        """A broker's life is over: its members are away."""
         for client, member in list(self.members.items()):
             if member.life == life:
                 self._away(client, member, now_s)
@@ -103,7 +103,7 @@ class GroupDraft:
                 self._end(client)
 
     def _is(self, client: str, member: Member) -> bool:
-        """Whether the member that is stored is this one, or an earlier connection of it at the same broker."""
+        """Whether the stored member is this connection, or an earlier one at the same broker."""
         stored = self.members.get(client)
         return (
             stored is not None
@@ -146,7 +146,7 @@ class GroupDraft:
         self.free.pop(position, None)
 
     def begin(self, position: int) -> None:
-        """What is in the log from here on is the group's."""
+        """The group owns the log from this position on."""
         assert not self.next, "a group begins once"
         self.first = self.next = position
 
@@ -155,7 +155,7 @@ class GroupDraft:
         self.next = max(self.next, position)
 
     def tidy(self) -> int:
-        """What follows from the changes; how many messages are settled because nobody can take them."""
+        """The group after the changes, and how many messages are settled because nobody can take them."""
         taking = {member.life for member in self.members.values() if member.taking}
         for client, member in list(self.members.items()):
             claims = self._claims.get(client, [])

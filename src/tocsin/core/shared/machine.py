@@ -236,7 +236,7 @@ class Sharing(TableMachine):
         return [*effects, *self._learn(now_us)] if known else effects
 
     def _turn_away(self, reason: str, *, full: bool = False) -> list[Effect]:
-        """Those who wait to be told that they are members."""
+        """The clients that wait to hear that they are members."""
         waiting = [
             holder for holder in self._holders.values() if not holder.told and not (full and holder.gone)
         ]
@@ -285,7 +285,7 @@ class Sharing(TableMachine):
         return [*effects, *self._learn(now_us)] if known else effects
 
     def _learn(self, now_us: int) -> list[Effect]:
-        """The cell is known anew: whatever it does not say is not so."""
+        """The cell has changed: only its content counts."""
         group = self._cell.group
         self._heard_us = now_us
         effects = self._end_write(group)
@@ -308,7 +308,7 @@ class Sharing(TableMachine):
         return [*effects, *self._go_on(now_us)]
 
     def _end_write(self, group: StoredGroup | None) -> list[Effect]:
-        """What the write under way brought about: its claims are ours if the cell has them."""
+        """The effects of the current write: its claims are ours if the cell has them."""
         effects: list[Effect] = [Unwanted(messages=self._unwanted)] if self._unwanted else []
         planned, self._planned, self._unwanted = self._planned, [], 0
         for each in planned:
@@ -411,7 +411,7 @@ class Sharing(TableMachine):
             fresh = client not in draft.members and not holder.gone
             foreign = not holder.admitted(draft)
             if foreign:
-                reason = "not authorized: the group belongs to another user, and no rule lets this one in"
+                reason = "not authorized: the group belongs to another user, and no rule admits this user"
             elif fresh and len(draft.members) >= self._members_max:
                 reason = f"a group may have at most {self._members_max} members"
             elif fresh and not draft.has_room(client, holder.member(), MEMBERS_MAX_BYTES):

@@ -6,7 +6,7 @@ A claim of a member's is, as seen from its broker,
                               ▲
     again, of an earlier connection
 
-What the cell says decides (``LocalMember.learn``): a claim that it has not is not ours, also if it was sent.
+The cell decides (``LocalMember.learn``): a claim that the cell lacks is not ours, even if it was sent.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LocalMember:
         self.quits = False  # it has unsubscribed
         self.gone = False  # its connection is over
         self.sent: dict[int, int] = {}  # position → packet id; also of those that are settled
-        self.settled: dict[int, None] = {}  # positions that the cell has not as settled yet
+        self.settled: dict[int, None] = {}  # positions that the cell does not show as settled yet
         self.again: dict[int, Claim] = {}  # by position: to be sent again
         self._life = life
 
@@ -108,7 +108,7 @@ class LocalMember:
         return group is None or group.first != self.first
 
     def learn(self, group: StoredGroup | None) -> list[Effect]:
-        """What the cell says of it. While it is taken for away it keeps what its session keeps."""
+        """The member's claims in the cell. While it is taken for away it keeps what its session keeps."""
         stored = None if group is None else group.members.get(self.client)
         if stored is not None and (stored.session != self.session or stored.epoch > self.epoch):
             stored = None
@@ -145,7 +145,7 @@ class LocalMember:
         )
 
     def send_again(self, backlog: Backlog, hands: MemberPorts) -> list[Effect]:
-        """What it was sent on an earlier connection, in order, as far as it is at hand and there is room."""
+        """The messages of an earlier connection, in order, as far as they are at hand and there is room."""
         effects: list[Effect] = []
         if self.gone or not self.told:
             return effects
@@ -167,7 +167,7 @@ class LocalMember:
 def choose(
     holders: Iterable[LocalMember], hands: MemberPorts, matched: Matched
 ) -> tuple[LocalMember, Claim] | int:
-    """Who takes a message, of these in this order: with a packet id that is reserved; or FULL, or NOBODY."""
+    """The first of these members that takes a message, with a reserved packet id; or FULL, or NOBODY."""
     able = False
     for holder in holders:
         qos = hands.takes(holder.client, matched)

@@ -1,7 +1,7 @@
 """A group's room in a broker's memory: entries that wait for a member, and the part of the log that is being read.
 
 It is an account of the broker's budget for groups (``core.budgets.budget``), of the user whose client was the first in
-the group here. What is larger than all the room of a group counts as that: it goes alone.
+the group here. A message larger than all the room of a group counts as the whole room: it goes alone.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class GroupRoom:
         self._account.when_room(Kind.GROUPS, self._share(size), again)
 
     def after_read(self, size: int, tell: Callable[[], None]) -> None:
-        """Have the group told what was read. What it keeps uses the bytes that were taken, before anybody else does."""
+        """Have the group told what was read. The entries that the group keeps use the taken bytes first."""
         self._read = self._share(size)
         tell()
         rest, self._read = self._read, 0

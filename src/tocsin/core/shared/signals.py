@@ -52,7 +52,7 @@ class Matched(msgspec.Struct, frozen=True):
 
 
 class MemberPorts(Protocol):
-    """What the shell knows of the members here and of the world, for decisions that cannot wait for an event."""
+    """The shell's knowledge of local members and of the world, for decisions that cannot wait for an event."""
 
     @property
     def tail(self) -> int:
@@ -60,7 +60,7 @@ class MemberPorts(Protocol):
         ...
 
     def alive(self, life: str) -> bool:
-        """Whether a broker's life seems to go on. A hint: whoever acts on it asks the store."""
+        """Whether a broker's life seems to go on. A hint: the machine asks the store before it acts."""
         ...
 
     def room(self, client: str) -> bool:
@@ -140,7 +140,7 @@ class RoomMade(Event, frozen=True, kw_only=True):
 
 
 class Crowded(Event, frozen=True, kw_only=True):
-    """Other groups need the room that this one's entries take; it lets them go if no member here can take any."""
+    """Other groups need the room of this group's entries; the group drops them if no member here can take any."""
 
 
 class Arrived(Event, frozen=True, kw_only=True):
@@ -178,7 +178,7 @@ class OutOfSight(Event, frozen=True, kw_only=True):
     """The watch may have missed something."""
 
 
-# What may still come when there is nothing of the group here any more.
+# Events that may still come when the group has nothing here any more.
 AFTERWARDS: Final[list[tuple[SharingState, type[Event]]]] = [
     (SharingState.VANISHED, kind)
     for kind in (

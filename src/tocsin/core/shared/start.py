@@ -1,9 +1,9 @@
 """Where a new group begins: at the end of the log, so that no message is delivered by two groups.
 
-A group ends with its last member, and its cell is removed. The next one of its name must have nothing that the last one
-had; and who was told that it is a member must miss nothing that comes to the log afterwards. What this broker has seen
-of the log does not say where that is: it may be behind. Neither does the end of the log alone, asked for before the
-cell is written: until the write happens, another group of the name may come, deliver, and go.
+A group ends with its last member, and its cell is removed. The next group of its name must have none of the last one's
+messages; and a client that was told that it is a member must miss nothing that comes to the log afterwards. This
+broker's own view of the log does not tell where that is: it may be behind. Neither does the end of the log alone, asked
+for before the cell is written: until the write happens, another group of the name may come, deliver, and go.
 
 So a group is made in two writes. The first makes the cell, without a position. Then the log is asked where it ends, and
 the second write, by whichever broker comes first, says that the group begins behind that; only now are members told.
@@ -12,7 +12,7 @@ the second write, by whichever broker comes first, says that the group begins be
 
 *Nothing twice.* The second write happens only if the cell's revision is still the one for which the log was asked, and
 no revision is used twice. So from before the question until after the write this cell was there, and no other group of
-the name was. Whatever an earlier one had claimed was in the log when it claimed it, that is before the question.
+the name was. Everything that an earlier group claimed was in the log at that time, that is before the question.
 
 *Nothing missed.* The position is known before anybody is told that it is a member, so that what is published
 afterwards lies behind it.

@@ -7,8 +7,8 @@ log's positions that match the filter, each is in one of four places:
         ▲                  │
         └── given back ◄───┘                                     in ``free``, with what a broker could give to nobody
 
-*To take a message is to write one's name on it*: whoever sends a message to a member has written its claim before. So
-what is sent, to whom and under which packet id is durable, for the price of one write for many messages.
+*To take a message is to write one's name on it*: a broker writes the claim before it sends a message to a member. So
+the message, its member and its packet id are durable, for the price of one write for many messages.
 
 A group is first *made*, with its members, and then *begun* at a position (``core.shared.start`` says why these are two
 writes). Before it has begun nothing is claimed.
@@ -18,10 +18,10 @@ in the same table, that expires when the broker does not refresh it. A member th
 its session expires.
 
 **It always fits into a record** (1 MiB): 320 KiB of members (further ones are turned away), 150 kB of claims, 384 KiB
-of messages that were passed over or given back, and those that are given back meanwhile (``core.shared.claims``).
+of messages that were passed over or given back, and those that are being given back (``core.shared.claims``).
 
 Invariants: a position is claimed by one member, or free, or neither; claimed and free ones are below ``next``, and not
-below ``first``; whoever has claims is a member.
+below ``first``; a client with claims is a member.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tocsin.errors import FormatNewer
 from tocsin.model.versions import Format, Packed
 
 GROUPS: Final = "groups"  # the table
-LONG_S: Final = 5 * 365 * 86_400  # a session that is kept for longer is as good as one that never ends
+LONG_S: Final = 5 * 365 * 86_400  # a longer session is as good as one that never ends
 MEMBERS_MAX_BYTES: Final = 320 << 10  # of all members in one cell
 LIVES: Final = "life."  # the beginning of the keys of lives
 _GROUP: Final = "group."
@@ -57,7 +57,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     """One client in a group."""
 
     session: str  # the id of its session: of another one, claims mean nothing
-    epoch: int  # of the session's connections, the one that joined; the larger is the newer
+    epoch: int  # the connection of the session that joined; the larger is the newer
     life: str  # of the broker where it is present; empty: away
     expiry_s: int  # how long its session is kept when it is away; 0: not at all
     until_s: int = 0  # when it is away: the time at which it is forgotten, by the clock on the wall
@@ -72,13 +72,13 @@ class StoredGroup(msgspec.Struct, frozen=True):
     """The cell of one group."""
 
     name: str
-    next: int  # whatever matches below it is claimed, free or settled; 0: it has not begun
+    next: int  # every match below it is claimed, free or settled; 0: the group has not begun
     members: dict[str, Member] = {}  # by client id
     claims: dict[str, tuple[Claim, ...]] = {}  # by client id, in the order in which they were claimed
     free: dict[int, tuple[str, ...]] = {}  # position → the lives that have nobody who could take it
     first: int = 0  # where it began: no other group of its name has had anything from there on
     owner: str | None = (
-        None  # the user who made it, empty if that has no name; None: it was made before groups had owners
+        None  # the user who created it, empty if anonymous; None: it was created before groups had owners
     )
 
     @property
@@ -86,7 +86,7 @@ class StoredGroup(msgspec.Struct, frozen=True):
         return self.next > 0
 
     def lives(self) -> list[str]:
-        """Those with somebody who takes messages, in an order that all brokers agree on."""
+        """The brokers with a member that takes messages, in an order that all brokers agree on."""
         return sorted({member.life for member in self.members.values() if member.taking})
 
 
@@ -110,7 +110,7 @@ def encode_life(life: str) -> bytes:
 
 
 def decode_life(value: bytes) -> str:
-    """The life that a cell names; UNKNOWN_LIFE if only a newer process can tell, for whom it counts as being there."""
+    """The life that a cell names; UNKNOWN_LIFE, which counts as alive, if only a newer process can tell."""
     try:
         return LIFE.open(value).decode(errors="replace")
     except FormatNewer:

@@ -18,7 +18,7 @@ import msgspec
 from tocsin.model.stream import Metadata
 from tocsin.model.stream_news import NEWS
 
-PART_BYTES: Final = 64 << 10  # of streams in one message, before the one that passes it
+PART_BYTES: Final = 64 << 10  # bytes of streams in one message, before the stream that exceeds it
 
 Word = Literal["joined", "changed", "left"]
 Turn = tuple[Word, str, Metadata]
@@ -37,14 +37,14 @@ class Listing:
         self._owed: dict[str, Metadata] = {}
 
     def begin(self, streams: Mapping[str, Metadata], may: Callable[[str], bool]) -> dict[str, Metadata]:
-        """The set that it is told, now or anew."""
+        """The whole set to send, for the first time or again."""
         self.begun = True
         self._owed.clear()
         self._withheld = {topic for topic in streams if not may(topic)}
         return {topic: said for topic, said in streams.items() if topic not in self._withheld}
 
     def joined(self, topic: str, may: bool) -> Word | None:
-        """What to say of a stream that joined; None: nothing."""
+        """The message about a stream that joined; None: no message."""
         if not may:
             self._withheld.add(topic)
             return None
@@ -69,7 +69,7 @@ class Listing:
         return [("left", topic, metadata) for topic, metadata in owed.items()]
 
     def permit(self, streams: Mapping[str, Metadata], may: Callable[[str], bool]) -> list[Turn]:
-        """What it may receive has changed: the turns that follow."""
+        """The client's rights have changed: the changes of the set that follow."""
         turns: list[Turn] = []
         for topic in [each for each in self._owed if not may(each)]:
             turns.append(("left", topic, self._owed.pop(topic)))

@@ -1,4 +1,4 @@
-"""What one client publishes: its streams, and which of its messages go on, which wait and which are refused.
+"""One client's publishing: its streams, and which of its messages go on, which wait and which are refused.
 
     serving  --ClientLeft-->  leaving
 
@@ -8,21 +8,21 @@ Transitions of ``ClientStreams``:
              ClientLeft → leaving
     *        WillTaken, MessageSettled, Cleared
 
-A message goes on when its stream is known to everybody whom it concerns. ``core.streams.publish_gate`` keeps what waits
+A message goes on when every broker concerned knows its stream. ``core.streams.publish_gate`` keeps what waits
 in order; this machine decides what enters it:
 
 - A topic becomes a **stream** of the client's with its first message, if the client may have one more and the changes
   that wait for a coordinator are not too many (``core.streams.tickets``). If it may not, the message goes on without
   one: no query finds it. If the message says something of its stream, it is refused instead.
 - **Metadata** that is wrong or too large is refused before anything is kept (``read``, ``read_metadata``). A client may
-  say something of as many topics as it may have streams, whoever publishes on them; to take everything away is always
+  describe as many topics as it may have streams, even if others publish on them; withdrawing everything is always
   allowed.
 - A **will** makes no stream, and keeps its place behind what came before it.
 - While too much waits, the client is not read (``HoldClient``).
 - When the client has left and all that it published is durable, the coordinator is told (``TellGone``).
 
 The hot path is exempt. The shell looks for each message's topic in ``gate.ready``: what is there is a known stream
-while nothing waits, and its messages need no event. Of those that are made durable it says so with ``gate.sent``.
+while nothing waits, and its messages need no event. For durable messages the shell confirms that with ``gate.sent``.
 
 Invariants: what ``PassOn`` gives is in the order in which it was taken; every item is given back once, by ``PassOn``,
 ``DeclareStream`` or ``RefuseItem``; ``_described`` has none of the client's streams.
@@ -80,8 +80,8 @@ class StreamsState(StrEnum):
 class ClientStreams(TableMachine):
     """Decides what becomes of what one client publishes.
 
-    ``metadata`` and ``tickets`` are the broker's, for all its clients; the bounds are of one client's streams, and of
-    what is said of one stream.
+    ``metadata`` and ``tickets`` are the broker's, for all its clients; the bounds are those of one client's streams,
+    and of one stream's metadata.
     """
 
     state: StreamsState = StreamsState.SERVING
@@ -105,16 +105,17 @@ class ClientStreams(TableMachine):
     # ── for the shell to look at ────────────────────────────────────────────────────────────────────────────
 
     def read(self, topic: str, properties: Sequence[tuple[str, str]]) -> Diff | None:
-        """What a message says of its stream; None: nothing. Raises ``DescriptionInvalid``."""
+        """A message's change of its stream's metadata; None: no change. Raises ``DescriptionInvalid``."""
         return self._checked(topic, read_properties(properties))
 
     def read_metadata(self, topic: str, payload: bytes) -> Diff | None:
-        """What is said of a stream without a message; None: to forget all. Raises ``DescriptionInvalid``."""
+        """A change of metadata without a message; None: forget all. Raises ``DescriptionInvalid``."""
         return self._checked(topic, read_payload(payload))
 
     def _checked(self, topic: str, diff: Diff | None) -> Diff | None:
-        """The coordinator would refuse what is too large as well. Of a stream that is not published here only the
-        change itself is known."""
+        """The coordinator would refuse what is too large as well. For a stream without a local publisher only the
+        change itself is known.
+        """
         if diff:
             size = self._metadata.size_with(topic, diff)
             if size > self._metadata_max_bytes:

@@ -1,16 +1,16 @@
 """The metadata of the streams that are published at one broker, from three sources.
 
 - **Clients here** say something (``declared``): it counts at once, also before a coordinator has it.
-- **The coordinator** tells what all clients say (``described``). As a whole it replaces what is known, but for what was
-  said here and is not settled: that is younger.
-- **A session** remembers what was said where its client was before (``published``). It counts until the coordinator has
-  said something, or had the time to: when a declaration that adds nothing is settled, and nothing is told a while later
-  (``doubted``), then nothing is said of that stream.
+- **The coordinator** tells what all clients say (``described``). A whole description replaces all metadata, except
+  unsettled local changes: those are younger.
+- **A session** remembers the metadata from its client's earlier brokers (``published``). It counts until the
+  coordinator has sent metadata, or had the time to: when a declaration that adds nothing is settled, and nothing
+  follows a while later (``doubted``), the stream has no metadata.
 
-What is said here while no coordinator answers is **unkept** until one has it. Sessions remember that too: if this
+Metadata stated here while no coordinator answers are **unkept** until one has them. Sessions remember that too: if this
 broker crashes first, the next one on which the client publishes says it to the coordinator again (``owed``).
 
-Every change returns what is said now, for those who publish on the topic.
+Every change returns the current metadata, for the clients that publish on the topic.
 
 Invariants: keys are known of topics that are published here, and never empty; what is recalled has keys.
 """
@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 
 from tocsin.model.stream import PERMANENT, Diff, Metadata, Value, size_of
 
-Learned = tuple[str, Metadata]  # topic, and what is said of it now
+Learned = tuple[str, Metadata]  # topic, and its current metadata
 
 
 class StreamMetadata:
@@ -30,10 +30,10 @@ class StreamMetadata:
     def __init__(self) -> None:
         self._keys: dict[str, dict[str, Value]] = {}
         self._published: set[str] = set()
-        self._unsettled: dict[str, int] = {}  # topic → the ticket of what was said of it here last; in order
+        self._unsettled: dict[str, int] = {}  # topic → the ticket of its last local change; in order
         self._recalled: set[str] = set()  # topics of which sessions told, and the coordinator has not
         self._owed: set[str] = set()  # those of them that no coordinator was told of
-        # Topic → the ticket of what was said of it here last, with keys; in order: settled or clear as yet neither …
+        # Topic → the ticket of its last local change, with keys; in order: settled or clear as yet neither …
         self._said: dict[str, int] = {}
         self._unkept: dict[str, int] = {}  # … or clear, and not settled
 
@@ -45,13 +45,13 @@ class StreamMetadata:
         return self._keys.get(topic)
 
     def size_with(self, topic: str, diff: Diff) -> int:
-        """What would be said of a stream with this change, in bytes; 0 for one that makes it no larger."""
+        """The bytes of a stream's metadata after this change; 0 if the change makes them no larger."""
         before = self._keys.get(topic, {})
         size = size_of(_merged(before, diff))
         return size if size > size_of(before) else 0
 
     def is_kept(self, topic: str) -> bool:
-        """Whether what is known of a stream came from a coordinator, or is on its way to one that answers."""
+        """Whether a stream's metadata came from a coordinator, or are on their way to one that answers."""
         return topic not in self._unkept and topic not in self._owed
 
     def published(self, topic: str, recalled: Metadata | None, *, unkept: bool = False) -> None:
@@ -64,7 +64,7 @@ class StreamMetadata:
                 self._owed.add(topic)
 
     def owed(self, topic: str, diff: Diff | None) -> Diff | None:
-        """What has to be said to the coordinator with a change: before it, what a session remembers and none has."""
+        """The declarations for a change: before it, the metadata that a session remembers and no coordinator has."""
         return diff if diff is None or topic not in self._owed else {**self._keys[topic], **diff}
 
     def ceased(self, topic: str) -> None:
@@ -75,7 +75,7 @@ class StreamMetadata:
         self._owed.discard(topic)
 
     def declared(self, topic: str, diff: Diff | None, ticket: int) -> Learned:
-        """A client here says something of a stream; None: to forget all that was said."""
+        """A client here changes a stream's metadata; None: forget all."""
         recalled = topic in self._recalled and not diff
         owed = topic in self._owed and bool(diff)
         learned = self._learn(topic, _merged(self._keys.get(topic, {}), diff))
@@ -91,7 +91,7 @@ class StreamMetadata:
         return learned
 
     def described(self, streams: Mapping[str, Metadata], *, whole: bool) -> list[Learned]:
-        """The coordinator tells what is said of these; with ``whole``, of all others nothing."""
+        """The coordinator describes these streams; with ``whole``, all others have no metadata."""
         if whole:
             self._keys = {topic: keys for topic, keys in self._keys.items() if topic in self._unsettled}
             self._recalled.intersection_update(self._keys)
@@ -99,8 +99,9 @@ class StreamMetadata:
         return [self._learn(topic, keys) for topic, keys in streams.items()]
 
     def cleared(self, ticket: int) -> list[Learned]:
-        """Messages go on behind what was said up to this ticket: what of it no coordinator has, and sessions are to
-        remember so."""
+        """Messages go on behind the changes up to this ticket: return those that no coordinator has, for sessions to
+        remember.
+        """
         unkept = _up_to(self._said, ticket)
         for topic, last in unkept.items():
             self._unkept.pop(topic, None)
@@ -109,14 +110,16 @@ class StreamMetadata:
         return [(topic, self._keys[topic]) for topic in unkept if topic in self._keys]
 
     def kept(self, ticket: int) -> list[Learned]:
-        """What was said up to this ticket is in the coordinator's log: what sessions remember otherwise."""
+        """The coordinator's log has the changes up to this ticket: return those that sessions remember as unkept."""
         said, unkept = _up_to(self._said, ticket), _up_to(self._unkept, ticket)
         told = [*unkept, *(topic for topic in said if topic in self._owed and topic not in unkept)]
         self._owed.difference_update(said)
         return [(topic, self._keys.get(topic, {})) for topic in told]
 
     def settled(self, ticket: int) -> list[str]:
-        """What was said up to this ticket is in the coordinator's log: the topics to be ``doubted`` a while later."""
+        """The coordinator's log has the changes up to this ticket: return the topics to be ``doubted`` a while
+        later.
+        """
         doubtful: list[str] = []
         while self._unsettled and self._unsettled[topic := next(iter(self._unsettled))] <= ticket:
             del self._unsettled[topic]
@@ -147,7 +150,7 @@ def _merged(keys: dict[str, Value], diff: Diff | None) -> dict[str, Value]:
 
 
 def _up_to(tickets: dict[str, int], ticket: int) -> dict[str, int]:
-    """Take those out whose tickets are not beyond this one; they are in order."""
+    """Take out the topics whose tickets are not beyond this ticket; they are in order."""
     taken: dict[str, int] = {}
     while tickets and tickets[topic := next(iter(tickets))] <= ticket:
         taken[topic] = tickets.pop(topic)

@@ -1,7 +1,7 @@
 """Metadata as clients write it: a JSON object on ``$meta/<topic>``, or user properties of a message.
 
     read_payload(payload)           {"Room": "410", "old": null} → set Room, take old away; None: forget everything
-    read_properties(properties)     ("meta.Room", "410") → set Room; an empty value takes it away; None: nothing is said
+    read_properties(properties)     ("meta.Room", "410") → set Room; an empty value takes it away; None: no change
 
 Values in properties are strings, but for ``meta.$permanent``. ``$v`` (``meta.$v``) is the version of the format; who
 leaves it out means 1. Both raise ``DescriptionInvalid`` with a sentence for who sent it; the bounds are those of
@@ -62,7 +62,7 @@ def read_properties(properties: Sequence[tuple[str, str]]) -> Diff | None:
 
 
 def _versioned(diff: dict[str, Value | None]) -> Diff:
-    """What is said without its version, which has to be one that we know."""
+    """The metadata without their version, which has to be a known one."""
     if VERSION in diff:
         try:
             META.check(said if (said := diff.pop(VERSION)) is not None else "null")

@@ -1,14 +1,14 @@
 """The publish gate: one client's messages, in order, and none before the network knows its stream.
 
-A client's first message on a topic makes that a **stream** of the client's. What is said of a stream
+A client's first message on a topic makes that a **stream** of the client's. A stream's metadata
 (``core.streams.metadata``) may change with any message, or between two. Both are *declared* to the coordinator, and
-what comes after a declaration waits until it is **clear**: until everybody whom it concerns has heard of it. So a
-subscriber hears that a stream joined before it gets its first message.
+messages after a declaration wait until it is **clear**: until every broker concerned has heard of it. So a subscriber
+hears that a stream joined before it gets its first message.
 
-Everything waits in one line. A new stream is declared at once, wherever its message stands in the line, so that a
-burst of first messages costs one round trip. What changes a stream that may have messages before it is declared when
-it comes to the head of the line and all messages before it are durable, so that a subscriber hears that the stream left
-after its last message.
+Everything waits in one line. A new stream is declared at once, wherever its message stands in the line, so that a burst
+of first messages costs one round trip. A change of a stream that may have messages before it is declared when it comes
+to the head of the line and all messages before it are durable, so that a subscriber hears that the stream left after
+its last message.
 
 Declarations have **tickets**, which grow over all clients of a broker. This is a structure and no machine: its methods
 give what to do now, in order, as ``Declare`` and ``Go``.
@@ -127,7 +127,7 @@ class PublishGate(Generic[Item]):
         return self._enter(held) or declared
 
     def describe(self, topic: str, diff: Diff | None, note: object) -> list[Action[Item]]:
-        """The client says something of a stream, whoever publishes on it; None: forget what was said of it."""
+        """The client changes a stream's metadata, even if others publish on it; None: forget them."""
         held: _Held[Item] = _Held(None, 0, False)
         declared = self._declare(held, topic, diff, publishes=False, note=note)
         return self._enter(held) or declared
@@ -150,7 +150,7 @@ class PublishGate(Generic[Item]):
         return self._advance() if self._held else []
 
     def clear(self, ticket: int) -> list[Action[Item]]:
-        """Whatever was declared up to this ticket is known to all whom it concerns."""
+        """Every broker concerned knows the declarations up to this ticket."""
         self._cleared = max(self._cleared, ticket)
         return self._advance()
 

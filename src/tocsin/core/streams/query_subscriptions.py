@@ -29,7 +29,7 @@ class _Asked(Generic[Target, Options]):
 
     def __init__(self, query: Query) -> None:
         self.query = query
-        # Who asks, under which names: a client may write one query in several ways.
+        # The subscribers, with their names of the query: a client may write one query in several ways.
         self.targets: dict[Target, dict[str, Options]] = {}
         self.topics: dict[str, None] | None = None  # its streams; None: not known yet
 
@@ -56,7 +56,7 @@ class Inquiries(Generic[Target, Options]):
 
     @property
     def unknown(self) -> Collection[str]:
-        """The ids of queries that the coordinator has not answered."""
+        """The ids of queries without an answer of the coordinator."""
         return self._unknown.keys()
 
     def held(self) -> Iterator[tuple[str, int]]:
@@ -64,7 +64,7 @@ class Inquiries(Generic[Target, Options]):
         return ((query, len(asked.targets)) for query, asked in self._asked.items())
 
     def text(self, query: str) -> str | None:
-        """Of a query that is asked here, the canonical text."""
+        """The canonical text of a query that is asked here."""
         asked = self._asked.get(query)
         return None if asked is None else asked.query.text
 
@@ -73,7 +73,7 @@ class Inquiries(Generic[Target, Options]):
         asked = self._asked.get(query)
         return () if asked is None or asked.topics is None else asked.topics.keys()
 
-    # ── who asks ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── subscribers ─────────────────────────────────────────────────────────────────────────────────────────
 
     def ask(self, target: Target, name: str, query: Query, options: Options) -> bool:
         """Add or replace; True if nobody here asked this query before."""
@@ -157,7 +157,7 @@ class Inquiries(Generic[Target, Options]):
             _add(found, asked)
 
     def judge(self, metadata: Metadata) -> Mapping[Target, list[Options]]:
-        """Those who get a message because of a query that is not answered yet, by what the message says of itself."""
+        """The subscribers whose unanswered query matches a message, by the metadata that the message carries."""
         found: dict[Target, list[Options]] = {}
         for asked in self._unknown.values():
             if asked.query.matches(metadata):

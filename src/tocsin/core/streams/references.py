@@ -25,7 +25,7 @@ SIZE_PART: Final = 64  # of the bytes that are kept
 WRITTEN_MAX: Final = 20_000  # references that are remembered as written, some 200 bytes each
 TOPICS_MAX: Final = 4_096  # whose references are remembered
 KNOWN_MAX_BYTES: Final = 8 << 20
-_OVERHEAD_BYTES: Final = 300  # of one that is known, beside its bytes
+_OVERHEAD_BYTES: Final = 300  # of a known reference, beside its bytes
 
 Keys = dict[str, Value]
 
@@ -40,11 +40,11 @@ class Writing:
         # Reference → when it was written, and how much the log had taken by then; the oldest first.
         self._written: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
         self._taken = 0  # bytes that the log has taken while we looked
-        # Topic → what was said of it last, and its reference and bytes. The same object means the same.
+        # Topic → its last metadata, with their reference and bytes. The same object means the same.
         self._of_topic: OrderedDict[str, tuple[Keys, bytes, bytes]] = OrderedDict()
 
     def refer(self, topic: str, keys: Keys | None) -> tuple[bytes, bytes]:
-        """The reference of what is said of a topic, and its bytes; b"" if that is short, or nothing."""
+        """The reference of a topic's metadata, and their bytes; b"" if they are short, or none."""
         if not keys:
             return b"", b""
         known = self._of_topic.get(topic)
@@ -98,7 +98,7 @@ class Known:
         return found[0]
 
     def learn(self, reference: bytes, keys: Keys, size: int) -> None:
-        """``size``: of their bytes. What is used least goes when there is no room."""
+        """``size``: of their bytes. The least used entry goes when there is no room."""
         if reference in self._keys:
             self._keys.move_to_end(reference)
             return

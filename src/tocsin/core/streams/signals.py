@@ -29,7 +29,7 @@ class MessageTaken(Event, frozen=True, kw_only=True):
 
 
 class MetadataTaken(Event, frozen=True, kw_only=True):
-    """The client said something of a stream, whoever publishes on it; ``diff`` None: forget all that was said."""
+    """The client changed a stream's metadata, even if others publish on it; ``diff`` None: forget all."""
 
     item: Any
     topic: str
@@ -54,7 +54,7 @@ class Cleared(Event, frozen=True, kw_only=True):
 
 
 class ClientLeft(Event, frozen=True, kw_only=True):
-    """The connection is over. What waits still goes."""
+    """The connection is over. Waiting messages still go."""
 
 
 # ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -71,7 +71,7 @@ class Register(Effect, frozen=True, kw_only=True):
 
 
 class DeclareStream(Effect, frozen=True, kw_only=True):
-    """Tell the coordinator of a stream, and what is said of it. ``Cleared`` follows with this ticket."""
+    """Tell the coordinator of a stream and its metadata. ``Cleared`` follows with this ticket."""
 
     ticket: int
     topic: str

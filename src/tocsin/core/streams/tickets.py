@@ -41,7 +41,7 @@ class Tickets:
         return self.last - self.settled < UNSETTLED_MAX and self._bytes < UNSETTLED_MAX_BYTES
 
     def declared(self, ticket: int, topic: str, diff: Diff | None) -> None:
-        """Something is said of a stream under this ticket."""
+        """A stream's metadata are changed under this ticket."""
         size = CHANGE_BYTES + len(topic) + size_of(diff or {})
         self._unsettled.append((ticket, size))
         self._bytes += size

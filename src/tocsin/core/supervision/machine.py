@@ -1,8 +1,8 @@
 """Supervision of child processes: start in order, restart with back-off, stop in order.
 
-Children belong to **stages**: the store's servers, then the coordinator, then the brokers. A stage is started
-when every child of the stages before it is ready, or not ``awaited``; stages are stopped the other way round, each
-with a time of grace before it is killed.
+Children belong to **stages**: the store's servers, then the coordinator, then the brokers. A stage is started when
+every child of the stages before it is ready, or not ``awaited``; stages are stopped in the opposite order, each with a
+grace before it is killed.
 
 The parent::
 
@@ -28,8 +28,8 @@ Transitions of ``Supervision``:
               ChildEnded → stopped
     stopped   ChildStarted, ChildReported, ChildEnded, TimerFired, StopAsked → nothing
 
-Invariants: a child has at most one process; each start has a new ``run`` number, and what is said about an older run
-is ignored; no child is started while the parent stops; once everything was ready, the parent never gives up.
+Invariants: a child has at most one process; each start has a new ``run`` number, and events of an older run are
+ignored; no child is started while the parent stops; once everything was ready, the parent never gives up.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Row(msgspec.Struct, frozen=True):
     name: str
     stage: int
     health: Health
-    problem: str  # why it is not ready, in words; empty if there is nothing to say
+    problem: str  # why it is not ready; empty if there is nothing to say
     pid: int | None
     since_us: int  # start of the process that runs now
     restarts: int
@@ -107,7 +107,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class _Ward:
-    """What the parent remembers of one child."""
+    """The parent's state of one child."""
 
     def __init__(self, child: Child) -> None:
         self.child = child
@@ -396,5 +396,5 @@ class Supervision(TableMachine):
 
 
 def describe_exit(code: int) -> str:
-    """An exit code in words."""
+    """An exit code as text."""
     return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"

@@ -1,4 +1,4 @@
-"""What a broker and its cluster do when brokers, regions or coordinators fail.
+"""The survival of brokers, regions and coordinators that fail: detection, takeover, clusters that are cut off.
 
 ``detection`` judges silence, ``landmark`` runs a cluster that is cut off, ``takeover`` stands in for a lost broker with
 the copy that ``core.replication`` keeps, ``wills`` are those that wait, ``provisional`` serves clients without the

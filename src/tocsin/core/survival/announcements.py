@@ -1,14 +1,14 @@
-"""Announcing clients that come: who is told of whom, when, and which old sessions are forgotten first.
+"""Announcing arriving clients: which brokers hear of which clients, when, and which old sessions are forgotten first.
 
 Transitions of ``Announcements``:
 
     *  ClientCame, ClientLetIn, BeganAnew, ClientWent, ForgetNow, LotForgotten, TimerFired
 
-A client id is one over the whole network: whoever else has it lets it go. A clean start ends the session that is
-stored, whichever broker stored it. Both are messages to the store for which no client waits, and in a rush of thousands
-the messages one by one are most of the work. So the other brokers are told at once of the client that comes first, and
-of those that come in the next TELL_US together; and old sessions that are to go within FORGET_US are looked for
-together, as one **lot**.
+A client id is unique in the whole network: any other broker that has the client lets it go. A clean start ends the
+session that is stored, whichever broker stored it. Both are messages to the store for which no client waits, and in a
+rush of thousands the messages one by one are most of the work. So the other brokers are told at once of the client that
+comes first, and of those that come in the next TELL_US together; and old sessions that are to go within FORGET_US are
+looked for together, as one **lot**.
 
     ClientLetIn ──► fresh ──TELL──► TellOthers            ClientWent takes a client out of ``fresh``
     BeganAnew ──► clean ──FORGET, or ForgetNow──► ForgetLot ──LotForgotten──► settled
@@ -91,7 +91,7 @@ class ClientWent(Event, frozen=True, kw_only=True):
 
 
 class ForgetNow(Event, frozen=True, kw_only=True):
-    """What would be forgotten a moment later is to be forgotten now."""
+    """Forget the waiting sessions now, instead of a moment later."""
 
 
 class LotForgotten(Event, frozen=True, kw_only=True):
@@ -137,7 +137,7 @@ class Announcements(TableMachine):
         self.times = ArrivalTimes()
         self._clock = clock
         self._broker = broker
-        self._fresh: dict[str, Arrival] = {}  # of whom the others are to be told
+        self._fresh: dict[str, Arrival] = {}  # the clients to announce to the other brokers
         self._told_us = -TELL_US  # when they were last
         self._clean: dict[str, str] = {}  # client → owner, whose old sessions are to be forgotten
         self._lots = 0  # so far

@@ -1,9 +1,9 @@
 """When each client came to this broker, so that late news of it being elsewhere does no harm.
 
-A client id is one over the whole network. A broker to which a client comes says so, and whoever else has the client
-lets it go. But the word may take longer than the client: one that moves on at once is there before it, and would be
-thrown out for having been somewhere *before*. So a word says when the client came, by the clock on the wall, and who
-has had it since keeps it.
+A client id is one over the whole network. A broker announces a client that comes to it, and any other broker that has
+the client lets it go. But the announcement may be slower than the client: a client that moves on at once arrives before
+it, and would be disconnected for an *earlier* stay. So an announcement carries the wall-clock time of the arrival, and
+a broker that has had the client since keeps it.
 
 Clocks of machines differ. So that is a hybrid logical clock (``ArrivalClock``): no broker gives a time before one of
 which another has told it, and a client that moves on has come later, whatever the clocks say. If the word does not come

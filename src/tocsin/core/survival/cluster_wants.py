@@ -1,9 +1,9 @@
-"""What clients want, as brokers of a cluster tell each other without a coordinator.
+"""The filters of clients, as brokers of a cluster tell each other without a coordinator.
 
 A broker keeps the **feed** of its own wants: each filter with the version at which it last came or went, oldest first.
-Who says that it knows the feed up to a version gets what changed since, a slice at a time; so whatever was lost is said
-again, and a filter that came and went meanwhile is told once. The other side is a **copy**, which takes a slice only if
-nothing before it is missing.
+A peer that knows the log up to a version gets the later changes, a slice at a time; so lost messages are repeated, and
+a filter that came and went in between is told once. The other side is a **copy**, which takes a slice only if nothing
+before it is missing.
 
 Invariants: a copy at the feed's version has the feed's filters; a copy's version never says more than it has.
 """
@@ -27,7 +27,7 @@ class WantsLog:
     def __init__(self, run: int = 0) -> None:
         self.run = run
         self.version = 0
-        self._wants: dict[str, tuple[int, bool]] = {}  # by filter; the one that changed last is last
+        self._wants: dict[str, tuple[int, bool]] = {}  # by filter; the last change is last
 
     def begin(self, run: int, filters: Iterable[str]) -> None:
         """A new run, in which these are wanted."""
@@ -45,11 +45,11 @@ class WantsLog:
                 self.version += 1
                 self._wants.pop(name, None)
                 self._wants[name] = (self.version, wanted)
-        if len(self._wants) > 2 * WANTS_MAX:  # mostly what is wanted no longer: begin anew without it
+        if len(self._wants) > 2 * WANTS_MAX:  # mostly withdrawn filters: start again without them
             self.begin(self.run + 1, [name for name, (_, wanted) in self._wants.items() if wanted])
 
     def since(self, known: tuple[int, int]) -> tuple[int, tuple[Want, ...]]:
-        """For one that knows a run up to a version: the version after which, and what changed first after it."""
+        """For a peer that knows a run up to a version: the version to continue from, and the first changes after it."""
         run, version = known
         base = version if run == self.run and version <= self.version else 0
         newer = 0

@@ -15,16 +15,16 @@ which a deviation alone takes for jitter, and underestimates. Both figures are a
 weigh two thirds), two numbers for a broker. A suspicion that proves wrong (the broker beats again) counts as a beat
 that came so late.
 
-The **observer** may be the one that is ill (Lifeguard's insight), and then it multiplies everybody's patience:
+The **observer** itself may be ill (Lifeguard's insight), and then it multiplies everybody's patience:
 
 - it was late itself: it asked to look at a time and came later. Time in which it did not listen is nobody's silence,
-  and beats that came meanwhile say nothing of their senders;
+  and heartbeats that came in it say nothing about their senders;
 - its store is slow (``slow``), which is the way by which beats come;
 - more than half of the brokers, of three or more, are late at once: then it waits for ``doubt_us`` at least, in which
   an observer that is cut off learns that it leads no longer;
 - it has only begun.
 
-Suspicion is a hint. What it leads to is fenced elsewhere, so that a wrong one costs time and nothing else.
+Suspicion is a hint. Its consequences are fenced elsewhere, so that a wrong suspicion costs time and nothing else.
 
 Only sums, products, quotients and roots are taken of floating-point numbers, which are the same on every machine.
 """
@@ -40,7 +40,7 @@ import msgspec
 MEMORY: Final = 64  # beats: how slowly averages forget
 MISTAKE: Final = 8  # as many beats does a suspicion that was wrong weigh
 LOSS_LEAST: Final = 1 / 128  # a path that never lost a beat may lose one; three in a row then have phi 6
-MISSES_LEAST: Final = 2  # that one beat is missing is no alarm
+MISSES_LEAST: Final = 2  # a single missing heartbeat is no alarm
 MISSES_MAX: Final = 64
 FLOOR: Final = 16  # the deviation is at least this part of an interval: what busy timers are off by
 LATE_US: Final = 100_000  # by which the observer may come later than it wanted and think nothing of it
@@ -137,7 +137,7 @@ class Detector:
         self._alive(habit, now_us)
 
     def slow(self, now_us: int) -> None:
-        """What the observer itself needs is slow, so that beats may be."""
+        """The observer's own store is slow, so that heartbeats may be."""
         self._wake(now_us)
         self._doubt(now_us)
 
@@ -184,7 +184,7 @@ class Detector:
         return habit is not None and habit.suspected
 
     def look(self, brokers: Collection[str], now_us: int) -> list[Suspicion]:
-        """Who of these brokers is suspected now, and was not before; ``next_us`` says when to look again."""
+        """The newly suspected brokers; ``next_us`` says when to look again."""
         self._wake(now_us)
         self._calm(now_us)
         habits = {broker: self._habit(broker, now_us) for broker in brokers}
@@ -217,7 +217,7 @@ class Detector:
     # ── the observer ────────────────────────────────────────────────────────────────────────────────────────
 
     def _wake(self, now_us: int) -> None:
-        """Whatever comes first after a break finds that the time to look is long past."""
+        """The first event after a break finds that the time to look is long past."""
         late_us = now_us - self.next_us
         if late_us <= LATE_US:
             return

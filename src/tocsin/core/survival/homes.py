@@ -56,7 +56,7 @@ class _Home:
         return not self.waiting and not self.told
 
     def due(self, before: int) -> Iterator[tuple[str, Scheme]]:
-        """Those that were not sent, then those that were told before that beat."""
+        """The guests that were not sent yet, then those that were told before that heartbeat."""
         yield from self.waiting.items()
         for client, (scheme, beat) in self.told.items():
             if beat >= before:
@@ -115,8 +115,9 @@ class Homes:
         return (name for name, home in self._homes.items() if home.named and home.waiting)
 
     def answered(self, beat: int, there: Mapping[str, BrokerInfo]) -> list[tuple[str, str]]:
-        """Of the homes that were asked about with that beat these are there: the clients to send, each with its server
-        reference."""
+        """These homes of the ones asked about with that heartbeat are up: return the clients to send, each with its
+        server reference.
+        """
         asked = self._asked.get(beat, ())
         for each in [each for each in self._asked if each <= beat]:
             del self._asked[each]

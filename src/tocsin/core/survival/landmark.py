@@ -1,6 +1,6 @@
 """The landmark: which brokers of a cut-off cluster are there, which are gone, and which stand in.
 
-    (Landmark: the monitor of a subnet; here one that the subnet's brokers choose when they are left alone)
+    (Landmark: the monitor of a subnet; here a broker that the subnet's brokers choose when they are cut off)
 
     joined (a leader hears this broker) ◄──Restored── Severed ──► severed
 
@@ -76,7 +76,7 @@ MOST_US: Final = 5_000_000  # no longer silence is borne: as settings have it fo
 
 
 class _Peer:
-    """What is known of another broker of the cluster from its words."""
+    """Another broker of the cluster, as its gossip describes it."""
 
     def __init__(self) -> None:
         self.word: Word | None = None  # its last
@@ -103,8 +103,8 @@ class LandmarkTimer(StrEnum):
 class Landmark(TableMachine):
     """Decides for one broker what its cluster does while no leader can be reached.
 
-    ``interests`` reads what clients here want. ``run`` is larger than the runs of all processes that had this name
-    before: when this one started, say.
+    ``interests`` reads what clients here want. ``run`` is larger than the runs of all earlier processes of this name:
+    the start time, for example.
     """
 
     timers = LandmarkTimer
@@ -116,17 +116,17 @@ class Landmark(TableMachine):
         self._own = own
         self._interests = interests
         self._word_us = word_us
-        self.roster: dict[str, BrokerInfo] = {}  # without this one
+        self.roster: dict[str, BrokerInfo] = {}  # without this broker
         self._backs: tuple[str, ...] = ()
         self._peers: dict[str, _Peer] = {}
         self._feed = WantsLog(run)
         self._detector: Detector | None = None  # while severed
         self._since_us = 0  # when it was severed last …
         self._ended_us: int | None = None  # … and when a leader was heard again
-        self._linked: tuple[BrokerInfo, ...] = ()  # to whom links are wanted
+        self._linked: tuple[BrokerInfo, ...] = ()  # the brokers to which links are wanted
         self._looking = False  # the FORGET timer runs
         self.landmark = ""
-        self.gone: dict[str, str] = {}  # who is gone → who stands in; empty if nobody can
+        self.gone: dict[str, str] = {}  # lost broker → the broker that stands in; empty if nobody can
 
     # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -135,7 +135,7 @@ class Landmark(TableMachine):
         return self.state is LandmarkState.SEVERED
 
     def hears(self) -> tuple[str, ...]:
-        """Whose words come, in order."""
+        """The brokers whose gossip comes, in order."""
         detector = self._detector
         return tuple(
             sorted(
@@ -155,11 +155,11 @@ class Landmark(TableMachine):
         return self.severed or (known is not None and known.word is not None and known.word.severed)
 
     def stands_in_for(self, broker: str) -> BrokerInfo | None:
-        """Who of the others stands in for a broker that is gone, until a leader is heard."""
+        """The other broker that stands in for a lost one, until a leader is heard."""
         return self.roster.get(self.gone.get(broker, ""))
 
     def group(self) -> tuple[str, ...]:
-        """The severed brokers that hear each other, as far as this one knows, itself among them."""
+        """The severed brokers that hear each other, as far as this broker knows, itself among them."""
         found = [self._own]
         for peer in self.hears():
             word = self._peers[peer].word
@@ -223,7 +223,7 @@ class Landmark(TableMachine):
         return [SetTimer(name=LandmarkTimer.FORGET, delay_us=LINGER_US)]
 
     def _forget(self, now_us: int) -> list[Effect]:
-        """What severed brokers said, and what this one said when it was, counts for a while only."""
+        """Gossip of severed brokers, and this broker's own while it was severed, counts for a while only."""
         self._looking = False
         if self.severed:
             return []
@@ -237,7 +237,7 @@ class Landmark(TableMachine):
         return [*_routes((), removed), *self._link(now_us), *later]
 
     def _lingers(self, now_us: int) -> bool:
-        """Whether this one was severed a moment ago."""
+        """Whether this broker was severed a moment ago."""
         return self._ended_us is not None and now_us - self._ended_us < LINGER_US
 
     def _drop(self, peer: str) -> list[Route]:
@@ -257,7 +257,7 @@ class Landmark(TableMachine):
         )
 
     def _spoken_to(self, now_us: int, *, besides: bool = False) -> bool:
-        """Whether anybody is told what is wanted here; ``besides``: though this one were not severed."""
+        """Whether any peer is told this broker's wants; ``besides``: even if this broker were not severed."""
         return (self.severed and not besides) or any(self._active(peer, now_us) for peer in self._peers)
 
     def _listeners(self, now_us: int) -> list[str]:
@@ -314,10 +314,10 @@ class Landmark(TableMachine):
         return [*effects, *self._answer(known, word, now_us), *self._decide()]
 
     def _answer(self, known: _Peer, word: Word, now_us: int) -> list[Effect]:
-        """Answer at once if one side lacks something, or if the other is alone and this one is not."""
+        """Answer at once if one side lacks something, or if the sender is severed and this broker is not."""
         effects = self._link(now_us)
         if not self.severed:
-            # One that hears a leader itself speaks too, to whom it takes for severed: that may be over.
+            # A broker with a leader also gossips, to peers that it takes for severed: that may be over.
             effects += self._forget_later()
             return [*effects, self._speak(word.sender)] if word.severed else effects
         behind = bool(word.wants) and known.copy.version < word.version
@@ -344,7 +344,7 @@ class Landmark(TableMachine):
         return [*said, timer, *self._decide()]
 
     def _verdict(self) -> tuple[str, dict[str, str]]:
-        """The landmark, and who is gone."""
+        """The landmark, and the lost brokers."""
         if not self.severed:
             return "", {}
         group = self.group()

@@ -9,13 +9,13 @@ from tocsin.model.network import BrokerInfo, Route
 
 
 class RosterKnown(Event, frozen=True, kw_only=True):
-    """The brokers of this cluster, this one perhaps among them."""
+    """The brokers of this cluster, perhaps including this one."""
 
     brokers: tuple[BrokerInfo, ...]
 
 
 class BacksKnown(Event, frozen=True, kw_only=True):
-    """The brokers whose local backup this one is."""
+    """The brokers that this broker backs locally."""
 
     primaries: tuple[str, ...]
 
@@ -64,6 +64,6 @@ class MeanwhileIn(Effect, frozen=True, kw_only=True):
 
 
 class MeanwhileOut(Effect, frozen=True, kw_only=True):
-    """The meanwhile takeover is over."""
+    """The takeover for the time of the cut is over."""
 
     broker: str

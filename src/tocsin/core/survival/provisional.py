@@ -24,11 +24,11 @@ same, **provisionally**: its subscriptions are those that are known here, from a
     unknown, and may have a session      refused: a session that exists must not be denied, or its promises are broken
     unknown, and wants none to last      served, as anywhere
     known, comes for its session         served with its subscriptions (``Record``), as its session
-    begins anew                          served with a new session (``Record``, ``fresh``)
+    starts clean                         served with a new session (``Record``, ``fresh``)
 
 When the store is back, clients that are here provisionally are asked to come anew, and each record is held against its
-cell (``settle``): if nobody has taken the session since, what was subscribed and unsubscribed meanwhile is written into
-it, with a new epoch; and the session is nobody's, until the client comes for it. If somebody has, the record is
+cell (``settle``): if nobody has taken the session since, the provisional subscriptions and unsubscriptions are written
+into it, with a new epoch; and the session has no owner until the client comes for it. If somebody has, the record is
 dropped. Positions are those of the cell: nobody has moved them.
 
 Records are settled AT_ONCE at a time. A client that is here is asked to come anew first: its record has what it leaves.
@@ -69,7 +69,7 @@ class Record(msgspec.Struct, frozen=True):
     uid: str  # of the session that is known; empty if none is
     epoch: int  # with which it was taken last, as far as is known
     expiry_s: int
-    fresh: bool  # the client has begun anew: what was before is to be forgotten
+    fresh: bool  # the client started clean: its old session is to be forgotten
     tail: int  # how far the message log was known when it came
     subscriptions: dict[str, Subscription]
 
@@ -94,7 +94,7 @@ def recorded(
 def admit(
     client: str, known: Record | None, *, owner: str, clean: bool, expiry_s: int, tail: int
 ) -> Record | Refusal | None:
-    """Whether a client is served, and as which session; None: without one that lasts."""
+    """Whether a client is served, and as which session; None: without a stored one."""
     if known is not None and known.owner not in ("", owner):
         return "not yours"
     if clean:
@@ -108,12 +108,12 @@ def admit(
 def settle(
     record: Record, stored: StoredSession | None, *, here: bool, broker: str, uid: str
 ) -> StoredSession | Literal["forget", "let go", "as it is"]:
-    """What becomes of the cell; ``here``: the client was here until a moment ago. ``uid`` is for a new session."""
+    """The fate of the cell; ``here``: the client was here until a moment ago. ``uid`` is for a new session."""
     if stored is not None and stored.owner not in ("", record.owner):
         return "let go"
     if record.uid and stored is not None:
         unchanged = (stored.uid, stored.epoch) == (record.uid, record.epoch)
-    elif stored is not None:  # nothing of it was known: it was made before, or meanwhile
+    elif stored is not None:  # the session was unknown here: it was created before the cut, or during it
         unchanged = not stored.broker and here
     else:
         unchanged = record.fresh

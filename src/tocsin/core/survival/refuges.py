@@ -81,7 +81,7 @@ class RefugePlan:
         return None if self._checksums[ids] == known else chosen
 
     def homes(self, asked: Iterable[str]) -> tuple[tuple[str, BrokerInfo], ...]:
-        """Of the brokers that are asked about, by id or address, those that are there and have room."""
+        """The brokers, of those asked about by id or address, that are there and have room."""
         wanted = islice(asked, HOMES_MAX)
         return tuple((name, self._homes[name]) for name in wanted if name in self._homes)
 

@@ -24,10 +24,10 @@ Two more cases leave wills behind:
 - A broker that **restarts** before it was missed has forgotten its clients (``Restarted``). Its backup awaits those
   that do not come back to it, even if the backup still stands in after an earlier loss from which they had returned.
 - In a cluster that is cut off, a backup stands in **meanwhile**, with epoch 0 (``core.survival.landmark``). It
-  publishes wills for the cluster only and writes none to the log, because outside the cluster another broker stands
-  in by then. That broker may have no copy. So those above QoS 0 come once more, as ``Restarted``, when the backup
-  hears that another stands in or that the broker began anew (``core.replication.backup``). By then the cut may be long
-  ago: whoever came since the backup stood in is alive, however long ago that was.
+  publishes wills for the cluster only and writes none to the log, because outside the cluster another broker stands in
+  by then. That broker may have no copy. So those above QoS 0 come once more, as ``Restarted``, when the backup hears
+  that another stands in or that the broker restarted (``core.replication.backup``). By then the cut may be long ago: a
+  client that came since the backup stood in is alive, however long ago that was.
 
 Invariants: each broker has one place, with the largest epoch that was stated; a client is awaited for one place;
 a copy is kept while there is a place for it.
@@ -43,14 +43,14 @@ from tocsin.core.machine import Effect, Event, OneState, Say, Table, TableMachin
 from tocsin.core.replication.gamma import ClientSnapshot, Left
 from tocsin.wire.replication import Bequest
 
-AWAITED_US: Final = 600_000_000  # a client that has not come by then has gone elsewhere, or for good
+AWAITED_US: Final = 600_000_000  # a client that is not here by then has gone elsewhere, or for good
 RECENT_US: Final = 15_000_000  # longer than a leader takes to find out, and a backup to be told
 RECENT_MAX: Final = 20_000  # clients of which that is remembered; some 150 B each
-MEANWHILE: Final = 0  # the epoch of one that stands in without the leader's word
+MEANWHILE: Final = 0  # the epoch of a takeover without the leader's word
 
 
 class StoodIn(Event, frozen=True, kw_only=True):
-    """This broker stands in for one that is lost. Harmless when repeated."""
+    """This broker stands in for a lost broker. Harmless when repeated."""
 
     broker: str
     epoch: int
@@ -72,7 +72,7 @@ class Restarted(Event, frozen=True, kw_only=True):
 
 
 class ClientCame(Event, frozen=True, kw_only=True):
-    """A client has come to a broker, this one or another."""
+    """A client has come to this broker or another."""
 
     client: str
     broker: str
@@ -129,9 +129,11 @@ class TakeoverMachine(TableMachine):
         self._grace_s = grace_s
         self._places: dict[str, _Place] = {}
         self._awaited: dict[str, tuple[str, str]] = {}  # client → the broker that it was at, and its user
-        # Who came lately: when, to whom, and as which user; oldest first.
+        # Recent arrivals: time, broker and user; oldest first.
         self._recent: dict[str, tuple[int, str, str]] = {}
-        self._meanwhile: dict[str, int] = {}  # broker → when this one last stood in for it meanwhile
+        self._meanwhile: dict[
+            str, int
+        ] = {}  # broker → when this broker last stood in for it without a leader
         self.recovered = 0  # clients that were awaited and came
 
     @property
@@ -145,13 +147,14 @@ class TakeoverMachine(TableMachine):
         return {"standing_in": len(self._places), "awaited": awaited, "recovered": self.recovered}
 
     def knows(self, broker: str, epoch: int) -> bool:
-        """Whether this one stands in for a broker already, by that word or a later one."""
+        """Whether this broker stands in for a broker already, by that epoch or a later one."""
         place = self._places.get(broker)
         return place is not None and place.epoch >= epoch
 
     def lives(self, broker: str, client: str) -> bool | None:
-        """Whether a client whose will is due is the affair of its broker, which is back, or goes on. None: ask again
-        later."""
+        """Whether a client whose will is due still belongs to its broker, which is back, or never stopped. None: ask
+        again later.
+        """
         of_copy = self._copies.settled if broker in self._places else self._copies.has
         return of_copy(broker, client)
 
@@ -206,8 +209,9 @@ class TakeoverMachine(TableMachine):
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _is_elsewhere(self, client: str, owner: str, broker: str, since_us: int, now_us: int) -> bool:
-        """Whether a client, of which the copy says since then that it is at that broker, came to another one lately,
-        or since this one stood in for the broker meanwhile."""
+        """Whether a client, which by the copy has been at that broker since then, came to another broker lately, or
+        since this broker stood in for that one without a leader.
+        """
         at_us, at, user = self._recent.get(client, (0, broker, ""))
         from_us = min(now_us - RECENT_US, self._meanwhile.get(broker, now_us))
         return at != broker and may_take(owner, user) and at_us >= max(since_us, from_us)

@@ -256,7 +256,7 @@ class WaitingWills(TableMachine):
         effects: list[Effect] = []
         if before is not None:
             if _is_later(before.will, will):
-                return []  # its client came since, and left the one that waits
+                return []  # its client came since, and left the waiting will
             found_again = bool(event.of) and before.of == event.of
             outdated = found_again or _is_later(will, before.will)
             effects = self._drop(before) if outdated else self._send(before)

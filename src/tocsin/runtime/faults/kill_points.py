@@ -3,8 +3,8 @@
 ``TOCSIN_KILL_AT=POINT:COUNT:MARKER`` ends the process with SIGKILL when it comes to that point for the COUNT-th time,
 once: the file MARKER is made first, with the process's id. While it exists nothing is counted, and nothing killed; a
 test that makes it beforehand and removes it later chooses the time. ``TOCSIN_STOP_AT`` is the same with SIGSTOP, so
-that somebody else can be killed meanwhile. Either may hold several, separated by semicolons. Without the variables a
-point costs one comparison.
+that another process can be killed during the stop. Either may hold several, separated by semicolons. Without the
+variables a point costs one comparison.
 """
 
 from __future__ import annotations

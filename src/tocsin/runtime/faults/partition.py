@@ -1,16 +1,16 @@
 """Connections that can be cut for a while, as if the network between two processes were gone.
 
-With ``chaos.enabled`` a process runs on a ``CuttableLoop``. Whatever it dials, to the store or to another broker, goes
-through a **valve**. While an address is cut, its valves pass nothing in either direction:
+With ``chaos.enabled`` a process runs on a ``CuttableLoop``. Every connection that it dials, to the store or to another
+broker, goes through a **valve**. While an address is cut, its valves pass nothing in either direction:
 
 - what is written waits, and counts as written and not sent; what the peer sent stays unread;
 - a connection that is closed on this side is gone for this process at once, and for the peer when the cut is over;
-- a connection that is dialled waits; whoever dials has a deadline.
+- a connection that is dialled waits; the dialling code has a deadline.
 
 When the cut is over, what waited goes on its way, as TCP would have it. Nothing is lost or reordered on a connection
-that both sides kept; what they make of the silence is their affair. A cut ends by itself.
+that both sides kept; each side reacts to the silence as it likes. A cut ends by itself.
 
-Connections that others dial to this process are not touched: whoever dials them is told to cut them as well. When TLS
+Connections that others dial to this process are not touched: the dialling process is told to cut them. When TLS
 begins on a connection that is there (``start_tls``, as NATS has it) the valve moves above it: what is held is plain.
 """
 

@@ -95,7 +95,7 @@ async def _listen(loop: CuttableLoop, path: Path) -> asyncio.Server:
                 writer.write(REPLY.write(reply) + b"\n")
                 await writer.drain()
         except (TimeoutError, ValueError, OSError):
-            pass  # too slow, too long, or gone: that is its own affair
+            pass  # too slow, too long, or gone: the peer's own problem
         finally:
             writer.close()
 

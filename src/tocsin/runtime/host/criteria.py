@@ -1,13 +1,13 @@
 """Criteria of the operator's: commands that say how fit this machine is, from 0 to 1.
 
-Each criterion is run by itself, again ``every_s`` after it ended, never twice at once. The command is a list of
-texts that no shell reads; it runs with less priority than the broker, in a session of its own, and ends with the
-broker. Its first line is the answer. A run that takes too long is killed with all that it started; one that cannot
-be killed (it waits for a dead disk) is left alone, and no other is begun until it is gone.
+Each criterion is run by itself, again ``every_s`` after it ended, never twice at once. The command is a list of texts
+that no shell reads; it runs with less priority than the broker, in a session of its own, and ends with the broker. Its
+first line is the answer. A run that takes too long is killed with all that it started; if it cannot be killed (it waits
+for a dead disk), it is left alone, and no other is begun until it is gone.
 
-Nothing is read while the command runs: what it writes waits in a pipe, which the kernel bounds, so that one that
-writes without end stands still and is killed when its time is over. Processes are started by ``subprocess`` and not
-by the event loop: uvloop copies the page tables of the broker for that (100 ms at a gigabyte), this does not.
+Nothing is read while the command runs: what it writes waits in a pipe, which the kernel bounds, so that a command that
+writes without end stands still and is killed when its time is over. Processes are started by ``subprocess`` and not by
+the event loop: uvloop copies the page tables of the broker for that (100 ms at a gigabyte), this does not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tocsin.core.assignment.scoring import Criterion as Judged
 from tocsin.runtime.network import leash
 from tocsin.runtime.process import STATUS_VARIABLE
 
-BROKER_VARIABLE: Final = "TOCSIN_BROKER"  # for whom a command is asked: several brokers may be on one machine
+BROKER_VARIABLE: Final = "TOCSIN_BROKER"  # the broker for which a command runs: several may be on one machine
 CLUSTER_VARIABLE: Final = "TOCSIN_CLUSTER"
 OUTPUT_MAX_BYTES: Final = 4_096
 WORDS_MAX: Final = 200  # characters of what a command says that are repeated
@@ -124,7 +124,7 @@ class Asked:
 
 
 def answer(said: bytes, complained: bytes, code: int) -> tuple[float | None, str]:
-    """What a command that has ended says: a number from 0 to 1, or why there is none."""
+    """The result of an ended command: a number from 0 to 1, or why there is none."""
     if code != 0:
         words = _words(complained.strip().rpartition(b"\n")[2])
         how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"

@@ -2,7 +2,8 @@
 
 Units are those of ``core.assignment.scoring``: cores, GiB, Mbit/s, hours. Where control groups allow less than the
 machine has, whatever leaves the least counts. How busy the processor is comes from the last minute, lest a plan of
-backups follow every breath; before that from the load average. What cannot be told is None, with the reason.
+backups follow every breath; before that from the load average. A value that cannot be measured is None, with the
+reason.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ NO_SPEED: Final = "does not say its speed; set scoring.bandwidth_mbit"
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What there is of a resource, and the share of it in use. ``problem``: why there is no answer."""
+    """The amount of a resource, and the share of it in use. ``problem``: why there is no answer."""
 
     have: float | None
     used: float = 0.0
@@ -101,7 +102,7 @@ class Machine:
     def _bandwidth(self) -> Measured:
         if self._bandwidth_mbit:
             return Measured(self._bandwidth_mbit)
-        if _is_loopback(self._host):  # whoever reaches it is on this machine, and no link between them
+        if _is_loopback(self._host):  # its peers are on this machine, with no link between them
             return Measured(math.inf)
         return link_speed(self._host, psutil.net_if_addrs(), psutil.net_if_stats())
 
@@ -142,7 +143,7 @@ def _tried(measure: Callable[[], Measured]) -> Measured:
 
 
 def _least(found: Iterable[Measured]) -> Measured:
-    """The one of which the least is left."""
+    """The resource of which the least is left."""
     return min(found, key=lambda each: (each.have or 0.0) * (1 - each.used))
 
 

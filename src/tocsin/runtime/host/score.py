@@ -1,8 +1,7 @@
 """The score of a broker's machine, for the planner of backups.
 
-``run`` looks at the machine every ``scoring.every_s`` and asks the operator's criteria, each at its own pace;
-``score`` is made of what was seen last, and costs nothing. What ``core.assignment.scoring`` makes of it is documented
-there.
+``run`` looks at the machine every ``scoring.every_s`` and asks the operator's criteria, each at its own pace; ``score``
+is made of what was seen last, and costs nothing. ``core.assignment.scoring`` turns the measurements into a score.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tocsin.runtime.host.measure import Machine, Measured
 
 
 class Resources:
-    """Of one broker."""
+    """The score of one broker's machine."""
 
     def __init__(self, settings: Settings, broker: str, cluster: str, machine: Machine | None = None) -> None:
         self._settings = settings.scoring
@@ -35,7 +34,7 @@ class Resources:
                 await asyncio.sleep(self._settings.every_s)
 
     def score(self) -> tuple[float | None, tuple[str, ...]]:
-        """The score from 0 to 1, and what of it is not known, in words. None: there is nothing to make it of yet."""
+        """The score from 0 to 1, and its unknown parts, as text. None: there is nothing to make it of yet."""
         made = self._made()
         early = tuple(f"{each.name}: {NOT_ASKED}" for each in self._criteria.values() if not each.was_asked)
         if made is None:
@@ -45,7 +44,7 @@ class Resources:
         return made.total, (*known, *early)
 
     def terms(self) -> dict[str, tuple[float, float]]:
-        """What the score is made of: the value and the weight of each part, by its name."""
+        """The parts of the score: the value and the weight of each, by its name."""
         made = self._made()
         return {} if made is None else {name: (each.value, each.weight) for name, each in made.terms.items()}
 
@@ -62,6 +61,8 @@ class Resources:
 
 
 def _host(settings: Settings, broker: str) -> str:
-    """Where others reach it: every address if nothing is said, which ``reachable_at`` would take for this machine's."""
+    """The address where others reach it: every address by default, which ``reachable_at`` would take for this
+    machine's.
+    """
     configured = settings.broker(broker)
     return "0.0.0.0" if configured is None else configured.advertise or configured.host

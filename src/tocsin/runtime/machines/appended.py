@@ -1,7 +1,7 @@
 """Finds out which records a log has already, after an append whose outcome is unknown.
 
-A log takes a record's id once while it remembers it (``LogSpec.dedupe_window_s``). Whoever tries again later, or does
-not know how much later it is by the log's clock, looks first.
+A log takes a record's id once while it remembers it (``LogSpec.dedupe_window_s``). A caller that tries again later, or
+does not know the time by the log's clock, looks first.
 """
 
 from __future__ import annotations

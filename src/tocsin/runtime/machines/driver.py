@@ -1,7 +1,7 @@
 """The shell that runs one machine for real: asyncio, the store and the wall's clock.
 
 ``Driver`` is a ``Shell`` with a place on the bus: it also sends and receives messages, follows logs and watches tables.
-Whatever effect it does not know belongs to the process that made it (``own``). When anything fails, ``run`` raises it,
+Effects that it does not know belong to the process that made it (``own``). When anything fails, ``run`` raises it,
 so that the process ends and is started afresh, rather than going on with a state that nobody understands.
 """
 

@@ -1,6 +1,6 @@
 """The shell of ``core.links.dialler``: one outgoing MQTT 5 connection on asyncio.
 
-Who owns a line is told when it comes up and goes down and gets every packet that is not the dialler's own.
+The owner of a line is told when it comes up and goes down, and gets every packet that is not the dialler's own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tocsin.wire.connect import V5
 
 
 class Owner(Protocol):
-    """What a line tells."""
+    """The owner of a line."""
 
     def line_up(self, answer: ConnAckPacket) -> None: ...
 
@@ -40,7 +40,7 @@ class Proof(Protocol):
 
     @property
     def context(self) -> ssl.SSLContext:
-        """To dial with now; asked for anew at every dialling."""
+        """The TLS context to dial with; asked for at every dial."""
         ...
 
     def problem(self, connection: Any) -> str | None:
@@ -55,7 +55,9 @@ class Endpoint(msgspec.Struct, frozen=True):
     port: int
     tls: ssl.SSLContext | None = None
     web: bool = False  # over WebSocket
-    proof: Proof | None = None  # instead of ``tls``: nothing is said before the server has proven who it is
+    proof: Proof | None = (
+        None  # instead of ``tls``: nothing is sent before the server has proven its identity
+    )
 
 
 class Line:
@@ -84,7 +86,7 @@ class Line:
         self._shell = Shell(self._machine, self._carry_out, self._failed)
         self._post = self._shell.post
         self._call: _Call | None = None  # the connection that counts, made or being made
-        self._past: _Call | None = None  # the one that was hung up last
+        self._past: _Call | None = None  # the connection that was closed last
 
     @property
     def up(self) -> bool:

@@ -35,8 +35,9 @@ class Resolver:
             structlog.get_logger().error("metadata in the log are unreadable", problem=str(error))
 
     async def resolve(self, publication: Publication, position: int) -> Publication:
-        """A message of the log, at this position, with what it refers to. What the log has no longer counts as nothing
-        said. Raises ``StoreError`` if that cannot be told now, ``FormatNewer`` if a newer process can."""
+        """A message of the log, at this position, with what it refers to. Metadata that the log no longer has count as
+        none. Raises ``StoreError`` if that cannot be told now, ``FormatNewer`` if a newer process can.
+        """
         reference = publication.said
         if not reference or publication.keys is not None:
             return publication

@@ -3,7 +3,7 @@
 ``post`` hands an event in and has the effects carried out before it returns, in their order. An event that is posted
 while another is handled waits for its turn: machines are never re-entered. Effects go to the owner first
 (``own``); it carries out what is its own and hands everything else to ``carry_out``, which knows the effects of the
-kernel: timers, requests to the store, lines of log. What neither knows is a bug.
+kernel: timers, requests to the store, lines of log. An effect that neither knows is a bug.
 
 A failure of the machine, of an effect or of a task is dealt with as ``runtime.machines.tasks`` says. An event that
 raised changed nothing (``TableMachine``), so that the owner can still end the machine in the ordinary way.

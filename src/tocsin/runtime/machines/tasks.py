@@ -1,8 +1,8 @@
 """Tasks beside a machine or a part, and what happens when one of them fails.
 
-There is one policy. Work handles the errors that it expects (``TocsinError``: the store is away, a peer has gone). What
-still escapes from a task, from a machine or from carrying out an effect is a bug, or an error that nobody can go on
-after. It is never swallowed:
+There is one policy. Work handles the errors that it expects (``TocsinError``: the store is away, a peer has gone). An
+exception that escapes from a task, a machine or an effect is a bug, or an error that nobody can go on after. It is
+never swallowed:
 
 - ``raise_alarm`` makes it heard: a bug goes to the loop's exception handler, which logs it with its traceback and
   fails a run of the simulator; an operating error is logged.
@@ -72,7 +72,7 @@ class Ending:
 
 
 class Tasks:
-    """A set of tasks that end with their owner; one that fails is dealt with as the module says."""
+    """A set of tasks that end with their owner; a task that fails is handled as the module describes."""
 
     __slots__ = ("_failed", "_running", "_where")
 

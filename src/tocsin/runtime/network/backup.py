@@ -5,15 +5,15 @@
     DIR/streams/NAME         each log and table, as JetStream saves it: every position stays what it is
     DIR/datasets/…           the Delta tables
 
-**One point.** The network goes on meanwhile, so parts are of different moments. They are taken in an order in which
-what refers to something is older than what it refers to:
+**One point.** The network goes on during the backup, so parts are of different moments. They are taken in an order in
+which what refers to something is older than what it refers to:
 
     tables ──► snapshots, commands ──► notices ──► datasets ──► feeds ──► messages
     (cells name positions of logs, notices name files of results, records of feeds go into datasets)
 
 So nothing in a backup points to what is not there, and everything that was acknowledged before it began is in it. Of
-what came while it was made a part is in it. Three things could still be trimmed or written in between, and are looked
-at: then the parts concerned are taken again (``TRIES``).
+the messages that came during the backup it has a part. Three things could still be trimmed or written in between, and
+are looked at: then the parts concerned are taken again (``TRIES``).
 
 - the coordinators' newest snapshot, and the commands behind it, must be those that the manifest of the snapshot names;
 - records that left the log of feeds must be in the datasets as they were copied;
@@ -83,7 +83,7 @@ class Copied(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a backup has."""
+    """The manifest of a backup."""
 
     network: str
     began: str  # when, ISO 8601 in UTC: what was acknowledged before is in it
@@ -92,7 +92,7 @@ class Manifest(msgspec.Struct, frozen=True):
     streams: tuple[Saved, ...]  # in the order in which they were taken
     files: tuple[Copied, ...]
     versions: dict[str, int]  # of each Delta table, by its directory
-    doubts: tuple[str, ...] = ()  # what could not be had at one point, in words
+    doubts: tuple[str, ...] = ()  # the parts that could not be copied at one point, as text
 
     @property
     def bytes(self) -> int:
@@ -198,7 +198,7 @@ class _Maker:
                 return
         raise BackupUnusable(
             "the coordinators write snapshots faster than they can be saved",
-            "Try again when less is going on",
+            "Try again when there is less load",
         )
 
     async def _take_feeds(self, names: set[str]) -> None:
@@ -212,7 +212,7 @@ class _Maker:
             if feeds not in names:
                 return
             await self._take([*({cells} & names), feeds])
-            # What had left the log before the datasets were copied is in them; what left it since may be in neither.
+            # Records that had left the log before the datasets were copied are in them; later ones may be in neither.
             gap = self.saved[feeds].first > oldest
             if gap:
                 continue
@@ -221,7 +221,7 @@ class _Maker:
         if gap:
             raise BackupUnusable(
                 "records of feeds go into their datasets faster than both can be saved",
-                "Try again when less is going on, or stop the pipeline meanwhile",
+                "Try again when there is less load, or stop the pipeline for the backup",
             )
         self.doubts.append("records that feeds took while the backup was made may be in their datasets twice")
 
@@ -256,7 +256,7 @@ class _Maker:
                 for path in sorted(table.rglob("*")):
                     if path.is_file() and LOG not in path.parts and not path.name.startswith("."):
                         self._copy(path, f"{DATASETS}/{inside}/{path.relative_to(table)}")
-            except FileNotFoundError:  # it was compacted meanwhile
+            except FileNotFoundError:  # it was compacted during the copy
                 self.files = dict(list(self.files.items())[:before])
                 continue
             self.versions[str(inside)] = newest
@@ -288,7 +288,7 @@ class _Maker:
 
 
 def read_manifest(source: Path) -> Manifest:
-    """What a backup says of itself; ``BackupUnusable``, or ``FormatNewer`` if a newer release made it."""
+    """The manifest of a backup; ``BackupUnusable``, or ``FormatNewer`` if a newer release made it."""
     remedy = "Name the directory that `tocsin backup create` wrote"
     try:
         with (source / MANIFEST).open("rb") as file:
@@ -299,7 +299,7 @@ def read_manifest(source: Path) -> Manifest:
             )
         return FORMAT.read(data)
     except FileNotFoundError:
-        problem = f"{source} has no {MANIFEST}: it is no backup, or one that was not finished"
+        problem = f"{source} has no {MANIFEST}: it is no backup, or an unfinished one"
         raise BackupUnusable(problem, remedy) from None
     except OSError as error:
         raise BackupUnusable(f"{source / MANIFEST}: {error.strerror}", remedy) from None
@@ -487,7 +487,7 @@ async def servers(settings: Settings) -> AsyncIterator[Settings]:
 
 @contextlib.contextmanager
 def _private() -> Iterator[None]:
-    """What is made meanwhile is nobody else's to read: a backup has every message."""
+    """Files of the backup are readable by their owner alone: a backup has every message."""
     before = os.umask(0o077)
     try:
         yield

@@ -79,7 +79,7 @@ def last_words(code: int, line: str) -> str:
 
 
 def _said(line: dict[str, object]) -> str:
-    """A structured line in words; only errors say why a process ended."""
+    """A structured line as text; only errors say why a process ended."""
     if line.get("level") != "error":
         return ""
     details = str(line.get("problem") or line.get("exception") or "").strip().rpartition("\n")[2]

@@ -52,7 +52,7 @@ class BrokerAddress(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, broker: Broker) -> BrokerAddress:
-        """Of a broker whose ports are chosen."""
+        """The addresses of a broker whose ports are chosen."""
         host = broker.reachable_at()
         ports = {"port": -1} | broker.ports()
         hosts = {
@@ -105,7 +105,7 @@ class FeederAddress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NetworkFile(msgspec.Struct, frozen=True):
-    """What ``network.json`` holds. ``pid`` is the parent's; the file outlives it."""
+    """The content of ``network.json``. ``pid`` is the parent's; the file outlives it."""
 
     network: str
     pid: int
@@ -193,7 +193,7 @@ class StateDirectory:
 
 
 def make_private(path: Path, *, keep_group: bool = False) -> None:
-    """Make a directory that its owner alone may enter; one that is there, and is ours, is closed to others too.
+    """Make a directory that its owner alone may enter; an existing directory of ours is closed to others too.
 
     ``keep_group``: what an operator lets a group do stays.
     """
@@ -216,7 +216,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def _take(lock: int, path: Path) -> None:
-    """Lock, and wait for what is left of a network whose parent is gone, but not for one that runs."""
+    """Lock, and wait for the remaining processes of a network whose parent is gone, but not for a running network."""
     deadline = time.monotonic() + REMAINS_WAIT_S
     while True:
         try:
@@ -235,7 +235,7 @@ def _holder(lock: int) -> int:
 
 
 def _alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not fetched by its parent yet does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return pid > 0 and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -6,11 +6,11 @@ position, while nothing else runs:
 
     save      every stream into nats/moving; then nats/moving/streams.json
     set aside nats/store-N/data as data.before, of each server
-    load      into servers that begin anew
+    load into servers that start empty
     done      streams.json is removed, then all that was set aside
 
-With ``streams.json`` what is in ``nats/moving`` is whole, and loading begins again, wherever it was broken off. If it
-fails, everything is put back, and the cluster goes on as it was.
+With ``streams.json`` the content of ``nats/moving`` is whole, and loading begins again, wherever it was broken off. If
+it fails, everything is put back, and the cluster goes on as it was.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ async def _load(
 
 
 def _set_aside(homes: list[Path]) -> None:
-    """What a server has, unless that is what an attempt left that was broken off."""
+    """The streams of a server, except leftovers of an interrupted attempt."""
     for home in homes:
         if (home / BEFORE).exists():
             shutil.rmtree(home / DATA, ignore_errors=True)

@@ -82,7 +82,7 @@ def prepare(settings: Settings, directory: StateDirectory, *, auto_ports: bool) 
 def ensure_certificates(settings: Settings) -> Authority:
     """See that every process that ``tocsin up`` starts has a certificate of the network's own authority.
 
-    What is there and good for a while is kept, so that this may be done again and again.
+    Certificates that are valid for a while are kept, so that this may be repeated.
     """
     authority = Authority.open_or_make(certificates_directory(settings.state), settings.network)
     for broker in settings.brokers:
@@ -105,7 +105,7 @@ def _hosts(*found: str) -> tuple[str, ...]:
 
 
 def addresses(settings: Settings) -> NetworkFile:
-    """What clients on this machine need to know."""
+    """The data that clients on this machine need."""
     brokers = tuple(map(BrokerAddress.of, settings.brokers))
     feeds, feeder, storage = settings.feeds, None, ""
     if settings.pipeline.enabled == "always":
@@ -149,7 +149,7 @@ def plans(settings: Settings, directory: StateDirectory, *, empty: bool = False)
 
 
 def rewrite_users(settings: Settings, directory: StateDirectory) -> None:
-    """Tell the embedded servers whom they let in now; they read it when they get SIGHUP."""
+    """Write the keys that the embedded servers admit; they read the file when they get SIGHUP."""
     for number in range(1, settings.nats.servers + 1):
         write_access(directory.nats / f"store-{number}", access(settings))
 
@@ -159,7 +159,7 @@ def _server(plan: ServerPlan, settings: Settings, *, makes: bool) -> Plan:
     async def ready() -> None:
         await wait_ready(
             plan.url, login_of(settings.nats, "operator"), PROBE_DEADLINE_S
-        )  # keys may be replaced meanwhile
+        )  # keys may be replaced at the same time
         if makes:
             await streams.prepare(settings, pipeline=settings.pipeline.enabled == "always")
 

@@ -6,10 +6,10 @@
     nats/keys/user-ann.nk     the seed of a user of SQL, where one was added on this machine
     nats/keys/user-ben.pub    the public key of one whose seed is elsewhere
 
-Keys are made once, and replaced by ``tocsin store key``. `tocsin up` tells the servers within seconds of whatever
-changes here: who has a key that is gone is disconnected. Processes read their key again when they log in again.
-``store.roles`` says what each role may do, and why it has a second key, which is made of the first; the certificates
-are the network's own (``runtime.security.authority``).
+Keys are made once, and replaced by ``tocsin store key``. `tocsin up` tells the servers of changes within seconds: a
+client whose key is gone is disconnected. Processes read their key again when they log in again. ``store.roles`` says
+what each role may do, and why it has a second key, which is made of the first; the certificates are the network's own
+(``runtime.security.authority``).
 
 Servers of before there were two accounts have their streams in an account that cannot export anything. That of one
 server is renamed (``adopt``), those of a cluster are copied (``runtime.network.moving``). Where that cannot be done,
@@ -46,7 +46,7 @@ from tocsin.store.server import DATA, Access, Security, ServerUser
 STORE_NAME: Final = "tocsin-store"  # in the certificate of every embedded server, wherever it listens
 USER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # one token of a subject
 OPERATOR: Final = "operator"
-_GLOBAL: Final = "$G"  # the account of whoever is in none, as NATS calls it
+_GLOBAL: Final = "$G"  # the default account, as NATS calls it
 
 
 def keys_directory(state: str | Path) -> Path:
@@ -66,7 +66,7 @@ def embedded(nats: Nats, state: str | Path) -> Nats:
 
 
 def security(settings: Settings) -> Security:
-    """What the embedded servers are told; makes the keys that are missing."""
+    """The accounts of the embedded servers; makes missing keys."""
     certificates = certificates_directory(settings.state)
     names = [f"store-{number}" for number in range(1, settings.nats.servers + 1)]
     return Security(
@@ -77,8 +77,9 @@ def security(settings: Settings) -> Security:
 
 
 def access(settings: Settings, *, one_account: bool | None = None) -> Access:
-    """All whom the servers let in. ``one_account``: as servers have it whose streams are in their global account; as
-    the embedded ones have it, unless said."""
+    """All keys that the servers admit. ``one_account``: as servers have it whose streams are in their global account;
+    as the embedded ones have it, unless said.
+    """
     if one_account is None:
         one_account = is_global(settings.state)
     roles = role_users(settings, one_account=one_account)
@@ -106,12 +107,12 @@ def adopt(state: str | Path) -> bool:
 
 
 def _jetstreams(state: str | Path, pattern: str) -> list[Path]:
-    """Of the directories of all embedded servers' streams."""
+    """The matching paths in the stream directories of all embedded servers."""
     return sorted((Path(state).absolute() / "nats").glob(f"store-*/{DATA}/jetstream/{pattern}"))
 
 
 def key_files(state: str | Path) -> tuple[Path, ...]:
-    """The files from which that is known."""
+    """The files that name the keys of the servers' clients."""
     return tuple(sorted(keys_directory(state).glob("*.*")))
 
 

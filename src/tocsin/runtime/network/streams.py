@@ -1,4 +1,4 @@
-"""The streams of a network: all its logs and tables, and who makes them.
+"""The streams of a network: all its logs and tables, and the roles that create them.
 
 Servers that know roles let nobody but the operator make or change a stream (``store.roles``). So ``tocsin up`` makes
 those of embedded servers before it starts anything else, and gives them the bounds of its settings whenever it is
@@ -71,6 +71,6 @@ async def open_within(store: Store, spec: LogSpec) -> Log:
                 raise
             smaller = spec.max_bytes // 2
             structlog.get_logger().warning(
-                "the store has not that much room", asked=spec.max_bytes, next=smaller
+                "the store refused a stream of this size", asked=spec.max_bytes, next=smaller
             )
             spec = msgspec.structs.replace(spec, max_bytes=smaller)

@@ -1,8 +1,8 @@
 """The shell of ``core.supervision.machine``: real processes, their status lines, their output, and a clock.
 
-Each child runs in a session of its own, so that a Ctrl-C on the terminal reaches the parent only, which then stops
-them in order. A child that reports gets one end of a socket pair (see ``runtime.process``); for one that does not, its
-plan's ``ready`` is asked. What a child writes goes to ``logs/NAME.log``, with ``-`` for each ``/`` of its name.
+Each child runs in a session of its own, so that a Ctrl-C on the terminal reaches the parent only, which then stops them
+in order. A child that reports gets one end of a socket pair (see ``runtime.process``); for other children, their plan's
+``ready`` is asked. A child's output goes to ``logs/NAME.log``, with ``-`` for each ``/`` of its name.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Supervisor:
                 self._shell.carry_out(effect)
 
     async def _clear(self) -> None:
-        """Whatever happened: no timer, no task and no process is left."""
+        """In any case no timer, no task and no process is left."""
         await self._shell.wait_closed()
         for run in self._runs.values():
             run.signal(signal.SIGKILL)
@@ -250,7 +250,7 @@ class _Reports(asyncio.Protocol):
     def __init__(self, on_report: Callable[[Reported, str, Mapping[str, object]], None]) -> None:
         self._on_report = on_report
         self._begun = b""
-        self._newer = False  # and that was said
+        self._newer = False  # and that was reported
 
     def data_received(self, data: bytes) -> None:
         *lines, self._begun = (self._begun + data).split(b"\n")

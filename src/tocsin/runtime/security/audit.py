@@ -35,7 +35,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     who: str
     action: str  # define, drop, query, or an operator's verb
     name: str  # of what it was done to
-    what: str  # as it was said
+    what: str  # as it was stated
     outcome: str  # done, refused, failed, or given up by who began it
     problem: str = ""
     result: str = ""  # figures of what is done

@@ -1,12 +1,11 @@
 """The network's own certificate authority: it issues the certificates by which processes know each other.
 
 ``tocsin up`` and ``tocsin init`` make it once, in ``STATE/certs`` (``runtime.security.credentials`` says which files).
-Keys are on the curve P-256, which OpenSSL and the NATS server both take. Whoever changes files holds a lock on the
-directory, so that several processes may start at once, and replaces each file whole, so that a reader never sees half
-of one.
+Keys are on the curve P-256, which OpenSSL and the NATS server both take. A process that changes files holds a lock on
+the directory, so that several may start at once, and replaces each file whole, so that a reader never sees half of one.
 
-An authority is replaced with an overlap. ``renew`` makes a new one, which is believed beside the old; then every
-certificate is issued anew; then ``retire`` drops the old one. On a machine without the private key nothing can be
+An authority is replaced with an overlap. ``renew`` makes a new one, which is trusted beside the old; then every
+certificate is issued again; then ``retire`` drops the old one. On a machine without the private key nothing can be
 issued: the certificates there came from the machine that has it.
 """
 
@@ -44,16 +43,14 @@ ROLES: Final = ("broker", "coordinator", "pipeline", "feeder", "operator", "stor
 AUTHORITY_DAYS: Final = 3_650
 DAYS: Final = 365
 DAYS_MAX: Final = 3_650
-RENEW_BELOW: Final = (
-    1 / 3
-)  # of its life left, a certificate is issued anew, as is usual for automatic renewal
+RENEW_BELOW: Final = 1 / 3  # of its life left, a certificate is renewed, as is usual for automatic renewal
 EARLY: Final = datetime.timedelta(hours=1)  # certificates count from so long ago: clocks of machines differ
 FILE_MAX_BYTES: Final = 1 << 20
 HOSTS_MAX: Final = 64
 
 
 class Certificate(msgspec.Struct, frozen=True):
-    """What is worth knowing of a certificate that was issued."""
+    """The data of an issued certificate."""
 
     path: Path
     identity: Identity
@@ -105,7 +102,7 @@ class Authority:
         days: int = DAYS,
         out: Path | None = None,
     ) -> Credentials:
-        """A new certificate with a new key, in place of the one that this process had.
+        """A new certificate with a new key, in place of this process's old one.
 
         ``hosts`` are names and addresses at which it listens. With ``out`` the files are for another machine and go to
         that directory; a copy of the certificate, without its key, stays here.
@@ -154,7 +151,7 @@ class Authority:
             self._make(believed)
 
     def reissue(self, *, ageing_only: bool = False) -> tuple[Certificate, ...]:
-        """Issue the certificates of this machine anew, with new keys, all or those that end soon; which they are."""
+        """Renew the certificates of this machine, with new keys, all or those that end soon; returns their names."""
         now = _now()
         with self._held():
             self._check_issues()

@@ -7,9 +7,9 @@
     broker-north-1.pem    a process: its private key and its certificate in one file, which is replaced whole
     issued/               copies, without keys, of certificates that were issued for other machines
 
-Every certificate names its holder with a URI among its alternative names: ``tocsin://NETWORK/ROLE/NAME``. Contexts
-here check the authority only. Whoever uses one checks the name with ``peer_of`` before it says a word; a host name is
-no proof, for brokers are known by name wherever they run.
+Every certificate names its holder with a URI among its alternative names: ``tocsin://NETWORK/ROLE/NAME``. Contexts here
+check the authority only. A user of a connection checks the name with ``peer_of`` before it sends anything; a host name
+is no proof, for brokers are known by name wherever they run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FLIGHTS: Final = 8  # that a handshake takes at most
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who a certificate speaks for: a process of a network, by its role and name."""
+    """The subject of a certificate: a process of a network, by its role and name."""
 
     network: str
     role: str
@@ -169,7 +169,7 @@ class PeerTls:
                     f"cannot be used: {str(reason).lower().replace('_', ' ')}",
                     AGAIN,
                 ) from None
-            # A ticket would let a peer back in whose certificate is no longer believed.
+            # A ticket would readmit a peer whose certificate is no longer trusted.
             context.options |= ssl.OP_NO_TICKET
             if protocol == ssl.PROTOCOL_TLS_SERVER:
                 context.num_tickets = 0
@@ -179,7 +179,7 @@ class PeerTls:
 
 
 def peer_of(connection: Any) -> Identity | None:
-    """Who the other side of a TLS connection has proven to be; None if its certificate names no process.
+    """The proven identity of the other side of a TLS connection; None if its certificate names no process.
 
     ``connection`` is what a transport has as ``ssl_object``.
     """
@@ -190,7 +190,7 @@ def peer_of(connection: Any) -> Identity | None:
 
 
 def identity_of(uri: str) -> Identity | None:
-    """Who a URI of a certificate names; None if it names no process of a network."""
+    """The identity that a URI of a certificate names; None if it names no process of a network."""
     try:
         parts = urlsplit(uri)
     except ValueError:

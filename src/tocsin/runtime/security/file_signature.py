@@ -1,4 +1,4 @@
-"""Whether a file is still the one that was read."""
+"""Whether a file has changed since it was read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NO_FILE: Signature = (0, 0, 0)
 
 
 def signature(path: str | Path) -> Signature:
-    """What differs when a file was written anew: its time, size and number; NO_FILE if there is none."""
+    """The properties that change when a file is rewritten: its time, size and inode; NO_FILE if there is none."""
     if path == "":  # pathlib would take it for the working directory
         return NO_FILE
     try:

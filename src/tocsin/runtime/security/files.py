@@ -1,8 +1,8 @@
 """The files that guard a broker's door: users, rules and certificates, read and followed.
 
-The files are looked at every LOOK_S seconds, and at once on SIGHUP; one that changed is read again. What cannot be
-read then leaves things as they were, with a line in the log: an operator's slip must neither lock everybody out nor
-let everybody in.
+The files are looked at every LOOK_S seconds, and at once on SIGHUP; a changed file is read again. An unreadable file
+then leaves things as they were, with a line in the log: an operator's slip must neither lock everybody out nor let
+everybody in.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tocsin.runtime.security.tls import Certificates
 from tocsin.runtime.security.users import Users
 
 LOOK_S: Final = 1.0
-SOON_S: Final = 86_400.0  # before a list of revoked certificates ends: most are made anew every day or week
+SOON_S: Final = 86_400.0  # before a list of revoked certificates ends: most are renewed every day or week
 WARN_AGAIN_S: Final = 3_600.0
 
 T = TypeVar("T")
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """What is different after a look at the files."""
+    """The changes found by a look at the files."""
 
     users: frozenset[str] = frozenset()  # whose line in the users' file is gone or another
     access: bool = False
@@ -76,7 +76,7 @@ class Guard:
         )
 
     def problem(self, within_s: float = 0) -> str | None:
-        """What keeps clients out that should be let in, or will within so many seconds; None: nothing."""
+        """The problem that keeps out legitimate clients, now or within so many seconds; None: there is none."""
         return None if self.certificates is None else self.certificates.list_problem(within_s)
 
     def _warn(self, now_s: float) -> None:

@@ -1,6 +1,6 @@
 """The folders that feeds may read: below the directories of ``feeds.folders``, never in the state directory.
 
-Whoever may define a feed could otherwise have the feeder read, and move, any file that the feeder's user can.
+A user who may define a feed could otherwise have the feeder read, and move, any file that the feeder's user can.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """TLS as the settings ask for it, with certificates that can change while clients are connected.
 
-There is one context for as long as the process lives, the one that listeners are given. At every handshake it hands
+There is one context for as long as the process lives; listeners are given it. At every handshake it hands
 over to the **current** context, made from the files as they were read last; so a renewed certificate counts for new
 connections, and those that are there notice nothing. (The hand-over is the callback for the server's name, which is
 also called for clients that name none.)

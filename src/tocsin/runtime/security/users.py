@@ -2,10 +2,10 @@
 
     alice:$argon2id$v=19$m=19456,t=2,p=1$…
 
-To check a password costs some 20 ms and 19 MiB on purpose, so it is done in threads of its own, of which there are
-few. ``core.access.logins`` says whose turn it is, and who is refused unseen. What was proven once is remembered as a
-digest under a key that only this process has: thousands of devices that reconnect at once, after a broken link say, are
-let in without a hash.
+To check a password costs some 20 ms and 19 MiB on purpose, so it is done in threads of its own, of which there are few.
+``core.access.logins`` chooses the next check, and the log-ins that are refused unchecked. A proven password is
+remembered as a digest under a key that only this process has: thousands of devices that reconnect at once, for example
+after a broken link, are admitted without a hash.
 
 A broker reads the file again when it changes (``reload``); what was remembered of a user whose line changed counts no
 more. A file that cannot be read then leaves the users as they were, and says so in the log.
@@ -64,7 +64,7 @@ class Users:
         self._key = token_bytes(32)
         self._proven: dict[str, tuple[str, bytes]] = {}  # user → the line's hash and the password's digest
         self._logins = Logins(failures_max)
-        self._turns: dict[LoginTurn, asyncio.Future[None]] = {}  # of those who wait for theirs
+        self._turns: dict[LoginTurn, asyncio.Future[None]] = {}  # of the waiting checks
         threads = min(THREADS_MAX, os.cpu_count() or 1)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="passwords")
         self._free = threads
@@ -86,7 +86,7 @@ class Users:
     async def verify(self, name: str, password: bytes, address: str = "") -> bool:
         """Whether this is the user's password, as somebody at that address says; ``UsersBusy`` if it is not looked at.
 
-        Cancel it for whoever gives up: in a crowd, hashing for those would keep the others until they give up as well.
+        Cancel it when a client gives up: in a crowd, its hashing would keep the others until they give up as well.
         """
         if self.recall(name, password):
             return True
@@ -115,7 +115,9 @@ class Users:
         return await self._hash(ticket, password)
 
     async def _hash(self, ticket: LoginTurn, password: bytes) -> bool:
-        """Check it in a thread. Whoever goes meanwhile has used the thread all the same, and gave a wrong password."""
+        """Check it in a thread. A client that leaves during the check has used the thread all the same; it counts as a
+        wrong password.
+        """
         name = ticket.name
         hashed = self._hashes.get(name)
         # A user that there is not takes as long as a wrong password: nobody learns who there is.
@@ -265,7 +267,7 @@ def _write(path: Path, users: Mapping[str, str]) -> None:
         file.writelines(f"{name}:{hashed}\n" for name, hashed in sorted(users.items()))
         file.flush()
         os.fsync(file.fileno())
-    if path.exists():  # whoever was let read the file, such as the broker's own user, still is
+    if path.exists():  # users that could read the file, such as the broker's own, still can
         owner = path.stat()
         with contextlib.suppress(PermissionError):
             os.chown(partial, owner.st_uid, owner.st_gid)

@@ -266,7 +266,7 @@ async def test_no_more_than_the_window_is_under_way_together_with_messages(
     assert 99 in numbers(rest)
 
 
-async def test_a_client_that_was_away_gets_what_it_missed_in_order_and_first(
+async def test_a_returning_client_gets_missed_results_first_and_in_order(
     door: Door, pipeline: Pipeline[MemoryStore]
 ) -> None:
     peer = await door.peer(connect=lasting("a", clean=True))

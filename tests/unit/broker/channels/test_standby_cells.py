@@ -72,7 +72,7 @@ async def test_a_store_in_trouble_does_not_stop_it_for_ever(monkeypatch: pytest.
         await until(lambda: len(backend.asked) == 2)
 
 
-async def test_what_is_wanted_and_given_up_before_its_turn_is_never_asked_for() -> None:
+async def test_a_cell_that_is_given_up_before_its_turn_is_never_requested() -> None:
     backend = Recorded()
     standing_by = StandbyCellWriter(cast(BackendSubscriptions, backend))
     standing_by.prepare("p", ("a", "b"))

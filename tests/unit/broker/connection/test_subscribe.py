@@ -107,7 +107,9 @@ async def test_a_client_whose_suback_fails_is_cut_off_and_can_come_again(
     assert await peer.closed()
 
 
-async def test_a_stored_query_that_cannot_be_read_does_not_keep_the_rest_from_the_client(door: Door) -> None:
+async def test_an_unreadable_stored_query_does_not_cost_the_client_its_other_subscriptions(
+    door: Door,
+) -> None:
     """Another version of ours may have stored it."""
     subscriptions = {"$query/kind ??": Subscription(qos=1), "a": Subscription(qos=1)}
     session = StoredSession("c", "uid", 1_000, subscriptions=subscriptions)

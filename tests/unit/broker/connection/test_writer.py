@@ -68,7 +68,7 @@ def _no_link(info: BrokerInfo) -> Link:
     raise AssertionError("nothing is routed here")
 
 
-def test_what_is_delivered_goes_to_the_transport_where_nothing_may_be_written_past_it() -> None:
+def test_deliveries_use_the_transport_if_direct_writes_are_not_allowed() -> None:
     wire = Wire()
     flow = Flow(wire)
     assert flow.descriptor == NOWHERE
@@ -110,7 +110,7 @@ def test_a_severed_connection_is_broken_at_once() -> None:
     assert wire.broken
 
 
-def test_topics_are_numbered_for_a_client_that_takes_numbers_but_not_while_it_is_congested() -> None:
+def test_topic_aliases_are_sent_unless_the_client_is_congested() -> None:
     flow = Flow(Wire())
     assert (flow.takes_aliases, flow.aliased(FRAME)) == (False, FRAME)
     flow.bound(100, 1)
@@ -160,7 +160,7 @@ def test_answers_are_not_dropped_and_are_counted_until_the_client_reads() -> Non
     assert flow.answers_waiting == 0
 
 
-def test_without_room_in_the_budget_messages_are_dropped_of_those_who_are_behind() -> None:
+def test_a_full_budget_drops_messages_of_clients_that_are_behind() -> None:
     wire = Wire()
     flow = Flow(wire, most=1 << 30)
     flow.pause()

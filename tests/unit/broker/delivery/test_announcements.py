@@ -167,7 +167,7 @@ async def test_a_clean_start_ends_the_stored_session_and_not_the_next_one(broker
     assert await broker.stored("me"), "and nothing is left that would end the new one"
 
 
-async def test_a_clean_start_waits_for_what_the_last_connection_still_has_to_store(broker: Broker) -> None:
+async def test_a_clean_start_waits_for_the_last_connections_store_write(broker: Broker) -> None:
     ending = broker.ending["me"] = asyncio.Event()
     broker.arrivals.begins_anew("me", "")
     broker.arrivals.forget()

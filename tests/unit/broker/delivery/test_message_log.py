@@ -164,7 +164,7 @@ async def test_an_append_whose_answer_was_lost_is_repeated_and_written_once() ->
         assert bench.dispatched == [(1, b"one")]
 
 
-async def test_an_append_whose_answer_was_lost_is_written_once_however_late_it_is_repeated() -> None:
+async def test_an_append_whose_answer_was_lost_is_written_once() -> None:
     """The store has forgotten the ids: it was away for longer, or its clock jumped."""
     async with running(forgetful=True) as bench:
         bench.commit(b"before")
@@ -180,7 +180,7 @@ async def test_an_append_whose_answer_was_lost_is_written_once_however_late_it_i
         assert bench.positions == [1, 2, 3, 4, 5]
 
 
-async def test_a_message_that_another_broker_has_put_there_is_not_put_there_again() -> None:
+async def test_a_message_that_another_broker_appended_is_not_appended_again() -> None:
     async with running(forgetful=True) as bench:
         bench.commit(b"will", record_id="will.1")
         await bench.until(lambda: bench.dispatched)
@@ -193,7 +193,7 @@ async def test_a_message_that_another_broker_has_put_there_is_not_put_there_agai
         assert await bench.message_log.end() == 1
 
 
-async def test_a_full_store_is_told_to_its_publishers_and_the_next_message_is_tried() -> None:
+async def test_publishers_hear_of_a_full_store_and_later_messages_are_tried() -> None:
     async with running() as bench:
         bench.log.before.append(StoreFull("append", "disk"))
         bench.commit(b"one")
@@ -216,7 +216,7 @@ async def test_publishers_are_held_back_and_let_go_once_each() -> None:
 
 
 @pytest.mark.parametrize("filters", [["a/#", "b"], ["a", "a/+", "a/#", "b", "c/#"]])
-async def test_a_read_gives_what_matches_in_order_and_says_where_to_go_on(filters: list[str]) -> None:
+async def test_a_read_returns_matches_in_order_and_the_next_position(filters: list[str]) -> None:
     async with running() as bench:
         for number, topic in enumerate(["a", "b", "c/x", "a/1", "b/2", "a"]):
             bench.commit(b"%d" % number, topic)
@@ -269,7 +269,7 @@ async def test_a_critical_entry_is_found_by_its_id_too() -> None:
         assert await bench.message_log.has("id.0", "a", 0)
 
 
-async def test_an_entry_is_found_by_its_id_on_its_topic_behind_a_position() -> None:
+async def test_an_entry_is_found_by_id_and_topic_after_a_position() -> None:
     async with running() as bench:
         for number in range(3):
             bench.commit(b"%d" % number, record_id=f"id.{number}")

@@ -17,7 +17,7 @@ from tocsin.ports import Record, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 
 
-async def test_a_message_that_is_in_the_log_is_known_however_late_its_publisher_comes_back() -> None:
+async def test_a_logged_message_is_recognised_however_late_its_publisher_returns() -> None:
     """Its broker died between the append and its note that the log has it; the log has forgotten the id since."""
     store = MemoryStore(MemoryServer())
     try:

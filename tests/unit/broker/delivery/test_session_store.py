@@ -102,7 +102,7 @@ async def test_who_has_lost_a_session_cannot_write_it(network: Network) -> None:
         await first.write(first.session)
 
 
-async def test_the_broker_that_has_the_client_is_asked_to_let_it_go_first(network: Network) -> None:
+async def test_the_serving_broker_is_asked_to_let_the_client_go_first(network: Network) -> None:
     north, south = network.broker("north-1"), network.broker("south-1")
     hold, _ = await take(north)
     asked: list[tuple[str, int]] = []
@@ -159,7 +159,7 @@ async def test_two_brokers_that_want_one_client_get_it_one_after_the_other(netwo
     assert decode_session(cell.value).epoch == 4
 
 
-async def test_a_session_that_nobody_has_is_forgotten_for_a_client_that_wants_none(network: Network) -> None:
+async def test_an_unowned_session_is_deleted_for_a_client_without_one(network: Network) -> None:
     sessions = network.broker("north-1")
     hold, _ = await take(sessions)
     await hold.write(msgspec.structs.replace(hold.session, broker=""))
@@ -183,7 +183,7 @@ async def test_a_session_of_another_user_can_neither_be_taken_nor_forgotten(netw
     assert again is not None and again[2]
 
 
-async def test_a_session_that_is_not_to_last_is_resumed_if_there_is_one_and_else_not_made(
+async def test_a_session_without_expiry_is_resumed_if_stored_but_never_created(
     network: Network,
 ) -> None:
     sessions = network.broker("north-1")
@@ -199,7 +199,7 @@ async def stored(network: Network) -> StoredSession | None:
     return None if cell is None else decode_session(cell.value)
 
 
-async def test_a_client_that_was_not_heard_since_it_had_a_new_session_is_told_again_that_it_is_new(
+async def test_a_client_not_heard_since_is_told_again_of_its_new_session(
     network: Network,
 ) -> None:
     """Its CONNACK may have been lost: it would take this one for the one that it had before."""
@@ -282,7 +282,7 @@ async def test_old_news_that_there_is_no_session_is_not_believed(network: Networ
     assert await network.table.get(session_key("me")) is None
 
 
-async def test_a_session_that_only_a_fresh_read_shows_and_nobody_can_read_is_refused_at_once(
+async def test_an_unreadable_session_that_only_a_fresh_read_shows_is_refused(
     network: Network,
 ) -> None:
     await network.table.put(session_key("me"), b"\x01garbage")

@@ -57,7 +57,7 @@ async def inquiry() -> AsyncIterator[Inquiry]:
     await store.close()
 
 
-async def test_a_will_that_the_log_has_is_settled_however_long_ago_it_got_there(inquiry: Inquiry) -> None:
+async def test_a_will_in_the_log_is_settled_however_old_it_is(inquiry: Inquiry) -> None:
     subject, payload = subject_of("gone", "net"), encode_publication(GONE)
     await inquiry.log.append(
         [Record(subject, payload, "b.0.will"), Record(subject, payload, "b.1.will")],
@@ -73,7 +73,7 @@ async def test_one_other_broker_that_knows_suffices(inquiry: Inquiry) -> None:
     assert not await inquiry.ask(Bequest(GONE, 600, "b.2.will", since=1))
 
 
-async def test_a_will_waits_while_only_a_newer_release_can_read_its_clients_session(
+async def test_a_will_waits_while_only_a_newer_release_reads_its_session(
     inquiry: Inquiry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK_LATER_S", 0.01)

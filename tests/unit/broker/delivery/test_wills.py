@@ -32,7 +32,7 @@ class Told:
     ("moving", "back", "published"),
     [(False, True, 0), (False, False, 1), (True, True, 0), (True, False, 0)],
 )
-async def test_a_client_that_comes_is_alive_unless_it_has_ended_the_session_that_the_will_was_of(
+async def test_a_returning_client_is_alive_unless_it_ended_the_wills_session(
     moving: bool, back: bool, published: int
 ) -> None:
     told = Told()
@@ -64,7 +64,7 @@ async def test_a_second_will_of_a_client_does_not_swallow_the_first() -> None:
     assert told.published[0].record_id == WILL.record_id
 
 
-async def test_whoever_asks_sees_the_will_that_waits_and_is_told_when_it_does_not_any_more() -> None:
+async def test_a_waiting_will_is_visible_and_its_end_is_announced() -> None:
     settled: list[str] = []
     wills = Wills(lambda will, told: told(), failed=broken, settled=settled.append)
     for client, delay_s in (("back", 1_000), ("anew", 1_000), ("due", 0)):

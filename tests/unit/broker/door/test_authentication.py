@@ -202,7 +202,7 @@ async def test_a_session_that_slept_does_not_bring_what_may_not_be_received(user
         assert (await again.first(PublishPacket)).topic == "public"
 
 
-async def test_publishing_where_one_may_not_is_told_from_qos_1_on_and_goes_nowhere(users: Path) -> None:
+async def test_a_forbidden_publish_is_refused_from_qos_1_on_and_dropped(users: Path) -> None:
     async with ruled(users) as door:
         watcher, outsider = await door.peer(connect=BOB), await door.peer("outsider")
         await watcher.subscribe(TopicFilter("#"))
@@ -216,9 +216,7 @@ async def test_publishing_where_one_may_not_is_told_from_qos_1_on_and_goes_nowhe
 
 
 @pytest.mark.parametrize("version", [V5, V311])
-async def test_a_will_where_its_client_may_not_publish_is_refused_with_its_connect(
-    users: Path, version: Version
-) -> None:
+async def test_a_connect_whose_will_may_not_be_published_is_refused(users: Path, version: Version) -> None:
     async with ruled(users) as door:
         for client, code in (("outsider", 0x87), ("bob", 0)):
             named = {"username": "bob", "password": b"builder"} if client == "bob" else {}
@@ -227,7 +225,7 @@ async def test_a_will_where_its_client_may_not_publish_is_refused_with_its_conne
 
 
 @pytest.mark.parametrize("delay_s", [0, 1])
-async def test_a_will_goes_no_further_than_its_client_may_when_it_is_due(users: Path, delay_s: int) -> None:
+async def test_a_will_is_checked_against_the_rules_when_it_is_due(users: Path, delay_s: int) -> None:
     async with ruled(users) as door:
         watcher = await door.peer(connect=BOB)
         await watcher.subscribe(TopicFilter("#"))
@@ -248,7 +246,7 @@ async def test_a_will_goes_no_further_than_its_client_may_when_it_is_due(users: 
         assert (await watcher.first(PublishPacket)).topic == "will"
 
 
-async def test_who_publishes_a_copys_will_asks_its_own_rules_as_the_user_who_left_it(users: Path) -> None:
+async def test_a_copied_will_is_checked_by_the_publishers_rules_for_its_owner(users: Path) -> None:
     async with ruled(users) as door:
         watcher = await door.peer(connect=BOB)
         await watcher.subscribe(TopicFilter("#"))

@@ -92,7 +92,7 @@ async def test_a_second_connection_with_the_same_client_id_takes_over(door: Door
     await nothing_more(second)
 
 
-async def test_a_will_is_published_when_the_client_vanishes_and_not_when_it_says_goodbye(door: Door) -> None:
+async def test_a_will_is_published_for_a_vanished_client_only(door: Door) -> None:
     watcher = await door.peer("watcher")
     await watcher.subscribe(TopicFilter("gone/+"))
     polite = await door.peer(connect=ConnectPacket("polite", will=Will("gone/polite", payload=b"x")))
@@ -137,7 +137,7 @@ async def test_a_subscriber_that_does_not_read_loses_messages_and_nobody_else_do
         stuck.writer.transport.abort()
 
 
-async def test_a_client_that_publishes_too_fast_is_not_read_for_a_while_and_the_others_are() -> None:
+async def test_a_client_over_its_rate_is_paused_and_others_are_read() -> None:
     async with Door(Limits(publish_rate=1, publish_burst=5)) as door:
         fast, other = await door.peer("fast"), await door.peer("other")
         fast.writer.write(
@@ -168,7 +168,7 @@ async def test_stopping_tells_the_clients(door: Door) -> None:
     assert await client.closed()
 
 
-async def test_a_broker_that_stops_sends_its_clients_to_another_one_if_it_knows_one(door: Door) -> None:
+async def test_a_stopping_broker_redirects_its_clients_if_it_knows_another(door: Door) -> None:
     modern, old = await door.peer("c5"), await door.peer("c4", version=V311)
     door.refuges[Scheme.MQTT] = "other:1884"
     await door.listener.close()
@@ -229,7 +229,7 @@ async def test_messages_of_clients_cross_a_link_and_are_not_sent_back(door: Door
         assert door.exchange.counts.relayed == 0
 
 
-async def test_a_hub_passes_on_what_comes_from_elsewhere_but_not_back_into_the_cluster_it_came_from(
+async def test_a_hub_forwards_foreign_messages_but_not_back_to_their_cluster(
     door: Door,
 ) -> None:
     async with Door(Limits()) as hub, Door(Limits()) as far:

@@ -43,7 +43,7 @@ def budget() -> Budget:
     return Budget([BUDGET] * len(Kind))
 
 
-def test_who_reads_nothing_for_too_long_has_to_go_and_who_reads_a_little_has_not() -> None:
+def test_a_client_that_reads_nothing_is_dropped_and_a_slow_one_stays() -> None:
     clock, both = Clock(), budget()
     unread = Unread(10.0, clock)
     stuck, slow = Client(both), Client(both)
@@ -76,7 +76,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_the_oldest_incomplete_packet_goes_for_want_of_room_if_it_is_old_enough() -> None:
+def test_the_oldest_incomplete_packet_is_dropped_if_it_is_old_enough() -> None:
     clock, all_ = Clock(), budget()
     packets = Packets(clock)
     clients = [Client(all_, f"user {number}") for number in range(3)]
@@ -91,7 +91,7 @@ def test_the_oldest_incomplete_packet_goes_for_want_of_room_if_it_is_old_enough(
     assert [bool(client.dropped) for client in clients] == [True, False, False]
 
 
-def test_only_a_client_of_the_same_user_goes_for_what_that_user_lacks() -> None:
+def test_only_a_client_of_the_same_user_is_dropped_for_its_quota() -> None:
     clock, all_ = Clock(), budget()
     packets = Packets(clock)
     other, one, two = Client(all_, "other"), Client(all_, "alice"), Client(all_, "alice")
@@ -102,7 +102,7 @@ def test_only_a_client_of_the_same_user_goes_for_what_that_user_lacks() -> None:
     assert [bool(client.dropped) for client in (other, one, two)] == [False, True, False]
 
 
-def test_who_is_not_read_by_us_or_has_made_progress_does_not_go() -> None:
+def test_a_paused_or_progressing_client_is_not_dropped_for_room() -> None:
     clock, all_ = Clock(), budget()
     packets = Packets(clock)
     waits, works = Client(all_, "a"), Client(all_, "a")

@@ -125,7 +125,7 @@ async def test_many_that_come_at_once_are_asked_about_together(store: MemoryStor
     assert len(questions) <= 3
 
 
-async def test_a_broker_that_does_not_answer_keeps_nobody_out_and_objects_when_it_is_back(
+async def test_a_silent_broker_keeps_nobody_out_and_objects_on_its_return(
     store: MemoryStore,
 ) -> None:
     north, south = Broker("north-1", store), Broker("south-1", store)
@@ -140,7 +140,7 @@ async def test_a_broker_that_does_not_answer_keeps_nobody_out_and_objects_when_i
     assert north.expelled == []
 
 
-async def test_who_came_in_while_the_store_was_away_goes_if_another_has_a_session(
+async def test_a_client_admitted_without_the_store_yields_to_a_stored_session(
     store: MemoryStore,
 ) -> None:
     north, south = Broker("north-1", store), Broker("south-1", store)
@@ -152,7 +152,7 @@ async def test_who_came_in_while_the_store_was_away_goes_if_another_has_a_sessio
         await until(lambda: south.expelled == ["me"])
 
 
-async def test_an_owner_with_a_stored_session_need_not_ask_and_who_has_its_id_gives_way(
+async def test_a_stored_sessions_owner_skips_the_inquiry_and_evicts_the_holder(
     store: MemoryStore,
 ) -> None:
     south = Broker("south-1", store)

@@ -46,7 +46,7 @@ class Told:
         return self.redirects.sent_on(asked, MQTT)
 
 
-def test_who_says_where_it_is_at_home_is_told_where_it_is_and_could_go() -> None:
+def test_a_client_that_names_its_home_is_told_where_it_could_go() -> None:
     told = Told()
     assert told.came(("home", "there")) == (
         ("home.v", "1"),
@@ -63,7 +63,7 @@ def test_who_says_where_it_is_at_home_is_told_where_it_is_and_could_go() -> None
     assert list(told.redirects.news()) == []
 
 
-def test_a_word_of_home_of_a_newer_version_is_passed_over_and_answered_with_ours() -> None:
+def test_a_home_property_of_a_newer_version_is_ignored_and_answered() -> None:
     told = Told()
     newer = (("home", "gone"), ("home.v", "2"))
     assert told.came(*newer) == (("home.v", "1"),)
@@ -79,7 +79,7 @@ def test_who_says_nothing_or_too_much_is_told_nothing() -> None:
     assert told.posted == []
 
 
-def test_whose_home_is_gone_is_sent_to_who_stands_in_for_it_unless_it_wants_to_stay() -> None:
+def test_a_client_of_a_lost_home_is_redirected_unless_it_stays() -> None:
     told = Told()
     home = ("home", "gone")
     assert told.sent_on(home) is None

@@ -83,7 +83,7 @@ async def test_a_payload_of_any_size_goes_there_and_back(door: WebDoor, size: in
     assert (await peer.receive(PublishPacket)).payload == payload
 
 
-async def test_large_messages_to_a_reader_that_falls_behind_and_catches_up_arrive_as_they_were(
+async def test_large_messages_reach_a_slow_websocket_reader_unchanged(
     door: WebDoor,
 ) -> None:
     """More than the kernel takes at once, in sizes that differ: no frame's header may be another's."""

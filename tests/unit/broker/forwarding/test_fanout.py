@@ -142,7 +142,7 @@ def test_a_member_with_a_descriptor_is_written_to_there_until_that_changes() -> 
     assert plain.writes == [(b"one", 1), (b"two", 1)]
 
 
-def test_a_member_that_goes_within_the_tick_is_not_written_to_where_it_was() -> None:
+def test_a_member_that_leaves_within_the_tick_is_not_written_to() -> None:
     tick, stays, goes = Tick(), Sink(), Sink()
     group = OutletSet(stays, goes)
     ours, theirs = socket.socketpair()

@@ -26,7 +26,7 @@ STEPS = st.tuples(
 
 
 @given(st.lists(STEPS, max_size=40), st.integers(1, 3))
-def test_the_filters_that_were_told_are_those_of_the_clients_and_not_too_many(
+def test_the_broker_declares_its_clients_filters_within_the_bound(
     steps: list[tuple[str, str, str]], most: int
 ) -> None:
     told: set[str] = set()
@@ -60,7 +60,7 @@ def client_of(door: Door, **options: Any) -> AsyncClient:
     return AsyncClient(f"mqtt://127.0.0.1:{door.port}", **options)
 
 
-async def test_a_filter_too_many_is_refused_in_words_and_one_that_is_known_is_not() -> None:
+async def test_a_filter_over_the_bound_is_refused_unless_it_is_known() -> None:
     async with Door(Limits(filters_max=2)) as door, client_of(door) as one, client_of(door) as two:
         await one.subscribe("a", "b")
         with pytest.raises(

@@ -61,7 +61,7 @@ def test_everybody_gets_the_same(pairs: list[tuple[socket.socket, socket.socket]
     assert [each.spilled for each in spouts.values()] == [b""] * 3
 
 
-def test_one_that_is_full_or_gone_gets_its_bytes_back_and_the_others_do_not_notice(
+def test_a_full_or_closed_socket_gets_its_bytes_back_alone(
     pairs: list[tuple[socket.socket, socket.socket]],
 ) -> None:
     (full, _), (gone, their_end), (well, theirs) = pairs
@@ -96,7 +96,7 @@ def test_what_is_taken_and_what_is_spilled_are_the_whole_for_each(takes: list[in
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_client_that_reads_late_gets_all_in_order_and_is_written_to_directly_again(
+def test_a_late_reader_gets_everything_in_order_and_direct_writes_resume(
     loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     with asyncio.Runner(loop_factory=loop) as runner:

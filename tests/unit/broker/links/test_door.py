@@ -106,7 +106,7 @@ async def test_a_broker_does_not_speak_for_another(door: Door) -> None:
     assert await link.closed()
 
 
-async def test_a_broker_of_another_time_is_refused_in_words_and_others_are_served(door: Door) -> None:
+async def test_a_broker_with_no_common_level_is_refused_and_others_are_served(door: Door) -> None:
     said = [("cluster", "south"), ("levels", "7-9")]
     connect = ConnectPacket("$link/south-1", clean_start=True, user_properties=said)
     link = await door.link("south-1", "south", connect=connect, accepted=False)
@@ -229,7 +229,7 @@ async def test_whoever_listens_in_plain_hears_no_word_of_ours() -> None:
     server.close()
 
 
-async def test_whoever_listens_with_a_certificate_of_its_own_hears_no_word_of_ours(tmp_path: Path) -> None:
+async def test_a_listener_with_a_foreign_certificate_hears_nothing_from_us(tmp_path: Path) -> None:
     other = PeerTls(Authority.open_or_make(tmp_path, NETWORK).ensure("south-1", role="broker"))
     other.server.verify_mode = other._current.verify_mode = ssl.CERT_NONE
     heard = bytearray()
@@ -262,7 +262,7 @@ async def test_a_standby_in_anothers_place_shows_its_own_certificate() -> None:
 # ── certificates that change ────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_new_certificates_are_taken_up_and_an_authority_that_is_gone_ends_links(
+async def test_new_certificates_are_loaded_and_a_removed_authority_ends_its_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(credentials, "LOOK_S", 0.01)

@@ -74,7 +74,7 @@ async def test_a_peer_that_moved_gets_another_link() -> None:
     peers.close()
 
 
-async def test_a_link_fails_if_it_is_needed_was_tried_and_is_not_up() -> None:
+async def test_a_needed_link_that_was_tried_and_is_down_fails() -> None:
     peers, made = make()
     peers.want((ONE, OWN))
     made[1].tried = made[1].up = True

@@ -64,7 +64,7 @@ async def payloads(peer: Peer, count: int) -> list[bytes]:
 TO_END = Route(Scope.ORIGIN, END, "a/#")
 
 
-async def test_messages_go_over_a_relay_to_whom_the_link_would_have_brought_them(net: Net) -> None:
+async def test_a_relay_delivers_to_the_clients_that_the_link_would_reach(net: Net) -> None:
     heard = await subscriber(net, END)
     bystander = await subscriber(net, FIRST)
     publisher = await net.doors[ORIGIN].peer("publisher")
@@ -84,7 +84,7 @@ async def test_messages_go_over_a_relay_to_whom_the_link_would_have_brought_them
     assert await payloads(bystander, 1) == [b"own"]
 
 
-async def test_the_last_broker_sends_on_what_is_not_of_its_own_cluster_to_where_its_routes_lead(
+async def test_the_last_broker_forwards_foreign_messages_along_its_routes(
     net: Net,
 ) -> None:
     """As a routing broker does with what comes over a link: not into the cluster that the message came from."""
@@ -119,7 +119,7 @@ async def test_two_relays_pass_messages_on(net: Net) -> None:
     assert net.statistics(FIRST)["carried"] == net.statistics(SECOND)["carried"] == 10
 
 
-async def test_a_relay_that_has_not_heard_of_it_yet_keeps_messages_for_a_while(net: Net) -> None:
+async def test_a_relay_holds_messages_until_it_hears_of_the_detour(net: Net) -> None:
     heard = await subscriber(net, END)
     net.route(ORIGIN, TO_END, peers=(net.cut, net.infos[FIRST]))
     net.doors[ORIGIN].exchange.carriage.change({END: (FIRST,)})

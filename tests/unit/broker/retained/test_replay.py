@@ -84,7 +84,7 @@ def test_many_small_messages_are_one_write() -> None:
     assert all(packet.retain for packet in taker.packets)
 
 
-def test_much_is_several_writes_so_that_a_client_that_takes_no_more_is_noticed() -> None:
+def test_a_large_replay_is_several_writes_to_notice_a_slow_client() -> None:
     taker = Taker()
     taker.add(*(kept(str(number), size=replay.CHUNK_BYTES // 2) for number in range(8)))
     taker.run()
@@ -144,7 +144,7 @@ def test_a_client_that_takes_no_more_gets_no_further_page() -> None:
     assert len(taker.packets) == 9
 
 
-def test_a_filter_that_is_subscribed_to_again_begins_again_in_the_place_of_the_first() -> None:
+def test_resubscribing_to_a_filter_restarts_its_replay_in_place() -> None:
     taker = Taker()
     many = [kept(str(number), 1) for number in range(5)]
     for _ in range(1_000):
@@ -175,7 +175,7 @@ def test_everything_waits_until_the_copy_is_complete() -> None:
     assert taker.topics == ["a"]
 
 
-def test_what_is_not_for_the_client_is_passed_over_and_does_not_take_its_whole_turn() -> None:
+def test_skipped_messages_do_not_use_up_a_clients_turn() -> None:
     taker = Taker()
     others = [(kept(f"{number:06}")[0], None) for number in range(3 * replay.VISITS_MAX)]
     taker.add(*others, kept("last"))

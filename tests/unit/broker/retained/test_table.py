@@ -108,7 +108,7 @@ async def test_what_has_no_room_here_is_not_written_to_the_table_either() -> Non
         assert (one.refused, other.refused) == (1, 0)
 
 
-async def test_of_two_brokers_that_write_a_topic_the_later_in_the_log_wins() -> None:
+async def test_of_two_brokers_that_write_a_topic_the_later_entry_wins() -> None:
     async with two_brokers() as (one, other):
         await one.put(Publication("a", b"later", 1, "me"), 9)
         await other.put(Publication("a", b"earlier", 1, "me"), 8)

@@ -77,7 +77,7 @@ async def until_both_have(brokers: tuple[Broker, Broker], payload: bytes) -> Non
             await asyncio.sleep(0)
 
 
-async def test_the_later_in_the_log_stays_though_the_earlier_is_written_last_by_a_busier_broker() -> None:
+async def test_the_later_log_entry_wins_though_a_busy_broker_writes_late() -> None:
     async with two_brokers() as brokers:
         one, other = brokers
         other.keep(b"later", 1, position=8)
@@ -105,7 +105,7 @@ async def test_the_later_in_the_log_stays_whichever_the_table_has_first() -> Non
         await until_both_have(brokers, b"later")
 
 
-async def test_one_at_qos_0_replaces_what_was_known_and_gives_way_to_what_the_log_takes_later() -> None:
+async def test_a_qos_0_message_replaces_the_retained_one_until_a_later_entry() -> None:
     async with two_brokers() as brokers:
         one, other = brokers
         other.keep(b"known", 1, position=8)
@@ -117,7 +117,7 @@ async def test_one_at_qos_0_replaces_what_was_known_and_gives_way_to_what_the_lo
         await until_both_have(brokers, b"later")
 
 
-async def test_messages_of_one_broker_stay_in_the_order_in_which_they_came_at_any_qos() -> None:
+async def test_messages_of_one_broker_keep_their_order_at_any_qos() -> None:
     async with two_brokers() as brokers:
         one, _ = brokers
         first = one.expect()

@@ -79,7 +79,7 @@ async def test_a_group_gets_each_message_once_in_turn(door: Door, version: Versi
         await nothing_more(peer)
 
 
-async def test_a_group_and_a_plain_subscription_of_the_same_filter_both_get_it(door: Door) -> None:
+async def test_a_group_and_a_plain_subscription_both_get_the_message(door: Door) -> None:
     (member,) = await members(door, 1, ONE)
     await member.subscribe(TopicFilter("a/#", max_qos=ONE))
     publisher = await door.peer("p")
@@ -100,7 +100,7 @@ async def test_groups_of_one_filter_each_get_it(door: Door) -> None:
         assert {(await receive(peer)).payload for _ in range(2)} == {b"x", b"y"}
 
 
-async def test_the_identifier_of_the_members_subscription_is_named_and_retain_as_it_asked(door: Door) -> None:
+async def test_delivery_uses_the_members_subscription_id_and_retain_option(door: Door) -> None:
     member, publisher = await door.peer("m"), await door.peer("p")
     wanted = TopicFilter("$share/g/a", max_qos=ONE, retain_as_published=True)
     await member.subscribe(wanted, subscription_id=7)
@@ -137,7 +137,7 @@ async def test_what_a_member_did_not_acknowledge_goes_to_another_when_it_leaves(
     assert (await receive(second)).payload == b"x"
 
 
-async def test_what_a_member_has_at_qos_2_waits_for_it_and_is_completed(door: Door) -> None:
+async def test_a_qos_2_message_waits_for_its_member_and_completes(door: Door) -> None:
     first = await door.peer(connect=lasting("first", clean=True))
     await first.subscribe(TopicFilter("$share/g/a", max_qos=TWO))
     second, publisher = await door.peer("second"), await door.peer("p")
@@ -279,7 +279,7 @@ async def test_a_message_that_is_too_large_for_one_goes_to_another(door: Door) -
     await nothing_more(small)
 
 
-async def test_a_message_that_nobody_can_take_is_counted_and_not_in_the_way() -> None:
+async def test_a_message_that_no_member_can_take_is_counted_and_skipped() -> None:
     async with Door(Limits()) as door:
         small = await door.peer(connect=ConnectPacket("small", max_packet_size=100))
         await small.subscribe(TopicFilter("$share/g/a", max_qos=ONE))
@@ -369,7 +369,7 @@ async def test_who_wants_no_reasons_gets_none_with_a_refusal() -> None:
         assert ([int(code) for code in answer.reason_codes], answer.reason_str) == ([2, 0x97], None)
 
 
-async def test_a_client_that_does_not_wait_for_its_answers_gets_all_of_them(door: Door) -> None:
+async def test_a_client_that_pipelines_its_requests_gets_every_answer(door: Door) -> None:
     peer = await door.peer(connect=lasting("c", clean=True))
     subscribe = SubscribePacket(1, [TopicFilter("$share/g/a", max_qos=ONE)])
     unsubscribe = UnsubscribePacket(2, ["$share/g/a"])

@@ -86,7 +86,7 @@ async def test_a_routing_broker_passes_it_to_one_peer_further_on() -> None:
         assert (got.payload, got.user_properties, got.content_type) == (b"1", [("mine", "own")], "text")
 
 
-async def test_a_message_that_has_no_room_for_the_mark_is_dropped_and_the_link_stays() -> None:
+async def test_a_message_without_room_for_the_mark_is_dropped_alone() -> None:
     async with Door(Limits()) as here, Door(Limits()) as there:
         await route(here, Scope.ORIGIN, info(there, "there", "north"))
         far, publisher = await member(there, "far"), await here.peer("p")
@@ -219,7 +219,7 @@ def test_if_all_are_full_another_broker_gets_it() -> None:
     assert given([Taker(full=True)], {"there": there}, 1) == [there]
 
 
-def test_if_all_are_full_and_there_is_nobody_else_it_is_the_last_ones_to_drop() -> None:
+def test_if_all_members_are_full_the_last_one_drops_the_message() -> None:
     full = Taker(full=True)
     assert given([full], {}, 1) == [full]
 

@@ -96,7 +96,7 @@ def test_who_is_away_is_as_it_was_when_it_went() -> None:
     assert here.client_state.option("c", "x") is not None and here.client_state.positions("c") == Positions(4)
 
 
-def test_a_will_that_its_client_may_not_publish_is_no_part_of_it() -> None:
+def test_a_will_that_its_client_may_not_publish_is_left_out() -> None:
     will = Bequest(Publication("t", b"", 0, "c"), 5, owner="user")
     here = Here(Connected(will=will))
     for away in (False, True):
@@ -111,7 +111,7 @@ def test_a_will_that_its_client_may_not_publish_is_no_part_of_it() -> None:
         assert head is not None and head.will == will
 
 
-def test_what_another_user_left_does_not_go_when_one_comes_under_the_same_id() -> None:
+def test_another_users_client_does_not_own_what_an_id_left() -> None:
     here = Here(Connected())
     here.leave("c")
     assert not here.client_state.owned_by("c", "mallory") and not here.client_state.owned_by("c", "")
@@ -129,7 +129,7 @@ def test_who_comes_back_is_here_alone() -> None:
     assert head is not None and head.connected
 
 
-def test_a_session_that_ends_with_the_connection_leaves_nothing_but_a_will_that_waits() -> None:
+def test_an_ended_session_leaves_only_a_waiting_will() -> None:
     here = Here(Connected("a"), Connected("b"))
     here.leave("a", 0)
     here.leave("b", 0, WILL)
@@ -147,7 +147,7 @@ def test_a_will_that_is_settled_leaves_the_session() -> None:
     assert head is not None and head.will is None
 
 
-def test_a_session_is_over_when_its_time_is_or_when_that_is_said_of_it() -> None:
+def test_a_session_ends_at_its_expiry_or_when_told() -> None:
     here = Here(Connected("a"), Connected("b"), Connected("c"))
     here.leave("a", 10)
     here.leave("b", 10, WILL)

@@ -116,7 +116,7 @@ async def test_they_find_each_other_and_exchange_what_is_wanted(cluster: Cluster
     await until(lambda: Route(Scope.ORIGIN, "a", "y") in cluster["b"].routes)
 
 
-async def test_the_backup_of_one_that_is_gone_stands_in_until_a_leader_is_heard(cluster: Cluster) -> None:
+async def test_the_backup_stands_in_until_a_leader_is_heard(cluster: Cluster) -> None:
     await cluster.known()
     cluster["b"].near.backs(("a",))
     for each in cluster.brokers.values():
@@ -169,7 +169,7 @@ async def test_a_broker_speaks_for_itself_only(cluster: Cluster) -> None:
     assert near.statistics()["cluster_heard"] == 1 and cluster["a"].heard == [said_by("b")]
 
 
-async def test_a_standby_in_anothers_place_speaks_for_that_one_with_its_own_certificate(
+async def test_a_standby_under_a_borrowed_name_speaks_with_its_own_certificate(
     cluster: Cluster,
 ) -> None:
     await cluster.known()

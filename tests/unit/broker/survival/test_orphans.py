@@ -65,7 +65,7 @@ async def place(monkeypatch: pytest.MonkeyPatch) -> Place:
     return place
 
 
-async def test_the_session_of_an_earlier_run_is_released_after_a_while_and_then_expires(place: Place) -> None:
+async def test_an_earlier_incarnations_session_is_released_and_then_expires(place: Place) -> None:
     place.orphans.saw(await place.write(SERVED), SERVED)
     await place.look()
     assert await place.stored() == SERVED, "its client may come back"
@@ -112,7 +112,7 @@ async def test_others_sessions_and_those_of_a_borrowed_name_are_not_released(pla
 
 
 @pytest.mark.parametrize("expiry_s", [0, 5])
-async def test_what_a_client_left_while_the_store_was_away_is_written_when_it_is_back(
+async def test_session_changes_made_without_the_store_are_written_later(
     place: Place, monkeypatch: pytest.MonkeyPatch, expiry_s: int
 ) -> None:
     await place.write(SERVED)

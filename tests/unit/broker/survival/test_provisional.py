@@ -110,7 +110,7 @@ async def leave(broker: Broker, peer: Peer) -> None:
     await until(lambda: not broker.door.parts.clients.present)
 
 
-async def test_a_client_that_was_here_has_its_subscriptions_and_its_changes_are_kept(broker: Broker) -> None:
+async def test_a_known_client_keeps_its_subscriptions_and_changes(broker: Broker) -> None:
     peer, _ = await broker.come()
     await subscribe(peer, "old")
     await subscribe(peer, "unwanted")
@@ -204,7 +204,7 @@ async def test_one_of_which_nothing_is_known_is_refused_unless_it_begins_anew(br
     assert set((await broker.cell("fresh")).subscriptions) == {"new"}
 
 
-async def test_a_client_that_cannot_be_told_is_made_to_come_again_as_well(broker: Broker) -> None:
+async def test_a_version_3_client_is_disconnected_when_the_store_returns(broker: Broker) -> None:
     peer, _ = await broker.come(version=V311)
     await broker.cut()
     await leave(broker, peer)
@@ -213,7 +213,7 @@ async def test_a_client_that_cannot_be_told_is_made_to_come_again_as_well(broker
     assert await peer.closed()
 
 
-async def test_a_client_that_goes_before_it_is_known_that_the_store_is_cut_off_is_not_let_in(
+async def test_a_client_that_leaves_before_the_cut_is_known_is_refused(
     broker: Broker,
 ) -> None:
     peer, _ = await broker.come()
@@ -235,7 +235,7 @@ async def test_a_client_that_goes_before_it_is_known_that_the_store_is_cut_off_i
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-async def test_an_answer_that_waits_for_backups_waits_for_a_store_that_is_back(
+async def test_an_answer_that_waits_for_backups_also_waits_for_the_store(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, wanted: bool
 ) -> None:
     peer, _ = await broker.come()
@@ -255,7 +255,7 @@ async def test_an_answer_that_waits_for_backups_waits_for_a_store_that_is_back(
     assert set((await broker.cell()).subscriptions) == ({"old", "new"} if wanted else set())
 
 
-async def test_a_suback_that_waits_for_the_store_is_sent_when_it_is_cut_off(broker: Broker) -> None:
+async def test_a_suback_that_waits_for_the_store_is_sent_at_the_cut(broker: Broker) -> None:
     peer, _ = await broker.come()
     broker.table.cut = True
     peer.send(SubscribePacket(1, [TopicFilter("x")]))
@@ -290,7 +290,7 @@ async def test_where_the_store_answers_all_the_time_nothing_is_provisional(broke
     await until(lambda: not broker.provisional._machine.records)
 
 
-async def test_one_that_begins_anew_without_a_session_ends_the_one_that_is_known(broker: Broker) -> None:
+async def test_a_clean_start_without_expiry_deletes_the_known_session(broker: Broker) -> None:
     peer, _ = await broker.come()
     await broker.cut()
     await leave(broker, peer)
@@ -299,7 +299,7 @@ async def test_one_that_begins_anew_without_a_session_ends_the_one_that_is_known
     assert await broker.table.table.get(session_key("c")) is None
 
 
-async def test_changes_are_kept_also_if_a_leader_is_heard_before_the_store_answers(broker: Broker) -> None:
+async def test_changes_are_kept_though_a_leader_is_heard_before_the_store(broker: Broker) -> None:
     peer, _ = await broker.come()
     await subscribe(peer, "old")
     await broker.cut()

@@ -202,7 +202,7 @@ async def test_backups_know_a_will_until_it_is_in_the_log(
         await three.until_known(lambda known: "c" in known and known["c"].head.will is None)
 
 
-async def test_whether_a_client_came_since_its_will_was_copied_is_found_in_the_store() -> None:
+async def test_the_store_shows_whether_a_client_returned_after_its_wills_copy() -> None:
     async with brokers() as three:
         three.back()
         will = Will(topic="gone/c", payload=b"bye", will_delay_interval=60)
@@ -346,7 +346,7 @@ async def test_a_backup_that_was_restarted_is_sent_everything() -> None:
             assert set(standing.subscriptions) == {"a", "b"}
 
 
-async def test_a_local_backup_holds_channels_as_a_standby_and_a_remote_one_does_not() -> None:
+async def test_only_a_local_backup_holds_standby_cells_for_channels() -> None:
     pipeline = Pipeline(MemoryStore(MemoryServer()))
     await pipeline.define(NEAR)
     table = await pipeline.store.table(ChannelNames("net").subscriptions)

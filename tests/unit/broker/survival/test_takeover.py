@@ -93,7 +93,7 @@ async def test_who_never_comes_is_not_awaited_for_ever() -> None:
     assert broker.standing.statistics()["recovered"] == 0
 
 
-async def test_a_will_waits_for_its_client_for_its_delay_and_a_grace_at_the_least(
+async def test_a_will_waits_for_its_delay_and_at_least_a_grace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broker = Broker(

@@ -137,7 +137,7 @@ def test_connections_are_counted_by_machine_or_network(address: str, source: str
         ("", False),
     ],
 )
-def test_a_page_uses_the_proof_of_being_here_only_if_it_is_trusted(page: str | None, trusted: bool) -> None:
+def test_only_a_trusted_page_may_use_the_local_proof(page: str | None, trusted: bool) -> None:
     here = Origin("127.0.0.1", page=page)
     policy = Policy(anonymous="loopback", origins=("https://plant.example",))
     answer = Admission(10, policy).decide(asks("c"), 0, here)

@@ -60,7 +60,7 @@ def test_too_many_wrong_passwords_are_refused_unseen_until_they_are_forgiven() -
     assert logins.ask("flood", "bob", 2 * SECOND)[0] is not None
 
 
-def test_a_name_that_was_proven_is_still_let_in_from_there_and_is_first() -> None:
+def test_a_proven_name_is_admitted_from_a_blocked_address_and_first() -> None:
     logins = Logins(10)
     logins.prove("device")
     fail(logins, "nat", "alice", 20)

@@ -43,7 +43,7 @@ def test_who_is_in_wins_against_who_knocks_though_its_clock_is_behind() -> None:
     assert not prevails(MALLORY, late)
 
 
-def test_a_stored_session_wins_against_who_came_in_while_the_store_was_away() -> None:
+def test_a_stored_session_wins_over_a_client_admitted_without_the_store() -> None:
     inside = msgspec.structs.replace(MALLORY, inside=True, came_us=1)
     stored = msgspec.structs.replace(ALICE, stored=True)
     assert prevails(stored, inside)

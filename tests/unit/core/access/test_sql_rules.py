@@ -47,7 +47,7 @@ def test_the_first_rule_that_fits_decides(user: str, action: str, name: str, all
     assert access.allows(user, action, name) == allowed  # type: ignore[arg-type]
 
 
-def test_without_a_file_everything_is_allowed_and_with_one_that_says_nothing_nothing() -> None:
+def test_without_a_file_everything_is_allowed_and_with_an_empty_one_nothing() -> None:
     assert SqlAccess().allows("ann", "drop", "Reports")
     assert not SqlAccess(parse_sql_rules("", "x")).allows("ann", "query", "Reports")
     assert SqlAccess(()).allows(OPERATOR, "drop", "Reports")

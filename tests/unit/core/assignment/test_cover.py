@@ -88,7 +88,7 @@ def test_groups_are_settled_as_if_they_had_come_one_by_one(
 
 @settings(max_examples=50)
 @given(demands(least=2, most=9), ways, joins, joins)
-def test_a_cover_on_top_of_another_has_it_as_its_base_and_a_copy_changes_by_itself(
+def test_a_cover_builds_on_its_base_and_a_copy_changes_alone(
     demand: Demand, way: str, first: list[tuple[int, int]], second: list[tuple[int, int]]
 ) -> None:
     model, below = joined(demand, way, first)

@@ -128,7 +128,7 @@ def test_backups_that_come_at_once_are_the_same_as_one_by_one(made: tuple[Draft,
 
 @settings(max_examples=80)
 @given(some_drafts, st.data())
-def test_the_first_change_is_the_best_one_of_the_first_broker_that_has_one(
+def test_the_first_change_is_the_best_of_the_first_improvable_broker(
     made: tuple[Draft, Side], data: st.DataObject
 ) -> None:
     draft, side = made

@@ -111,7 +111,7 @@ def test_the_search_is_better_in_the_papers_setting(room: float) -> None:
     assert (ours.overhead_total, ours.remote_max) < (theirs.overhead_total, theirs.remote_max)
 
 
-def test_a_plan_does_not_depend_on_the_order_in_which_things_are_named() -> None:
+def test_a_plan_does_not_depend_on_the_order_of_its_input() -> None:
     demand = network(12, 3, 60, 40, room=4.0)
     turned = Demand(
         demand.members[::-1],

@@ -71,7 +71,7 @@ def test_without_a_change_and_a_gain_nothing_moves(demand: Demand) -> None:
 
 @settings(max_examples=50)
 @given(demands(least=3, most=9), st.data())
-def test_when_a_broker_is_lost_only_those_move_who_lost_it_or_had_no_room(
+def test_losing_a_broker_moves_only_those_that_it_backed_or_crowded(
     demand: Demand, data: st.DataObject
 ) -> None:
     known = plan(demand, "search")

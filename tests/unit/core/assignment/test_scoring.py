@@ -27,7 +27,7 @@ ENOUGH = {
 }
 
 
-def test_a_resource_that_suffices_is_worth_one_and_what_is_lacking_lowers_it() -> None:
+def test_a_sufficient_resource_scores_one_and_a_shortage_lowers_it() -> None:
     assert utility(Resource(4, 2, 0.5)) == (1.0, None)
     assert utility(Resource(4, 3, 0.5)) == (math.exp(-1), None)
     assert utility(Resource(2, 5)) == (math.exp(-3), None)

@@ -68,9 +68,7 @@ def test_locals_that_leave_no_room_for_remotes_are_planned_again() -> None:
 
 @settings(max_examples=60)
 @given(demands(least=1, most=10, handicaps=True), st.booleans())
-def test_plans_in_matrices_and_in_lists_are_both_no_worse_than_the_papers(
-    demand: Demand, thorough: bool
-) -> None:
+def test_matrix_and_list_plans_are_no_worse_than_the_papers(demand: Demand, thorough: bool) -> None:
     theirs = value(_paper(demand))
     for table in (dense(demand), sparse(demand)):
         ours = value(search(table, THOROUGH_MAX if thorough else 0))

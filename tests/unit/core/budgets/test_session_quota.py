@@ -10,7 +10,7 @@ from tocsin.core.budgets.session_quota import FRESH_BYTES, NOTABLE, REPORT, REPO
 SECOND_US = 1_000_000
 
 
-def test_the_network_has_so_many_and_what_was_made_since_the_last_look_counts() -> None:
+def test_the_networks_quota_counts_sessions_made_since_the_last_scan() -> None:
     quota = SessionQuota(5, 1 << 30, 100)
     quota.saw(3, 1_000)
     for client in ("a", "b"):
@@ -118,7 +118,7 @@ def test_a_users_sessions_at_other_brokers_count() -> None:
     assert here.of_user("mallory") == (2, 2 * FRESH_BYTES), "the other broker is down"
 
 
-def test_a_report_has_the_users_with_a_notable_part_of_their_bound_those_with_most() -> None:
+def test_a_report_names_the_users_with_the_most_of_their_quota() -> None:
     quota = SessionQuota(100 * NOTABLE, 1 << 40, 100)
     for user, sessions in (("few", 99), ("some", 100), ("many", 300)):
         for number in range(sessions):

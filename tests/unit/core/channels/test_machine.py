@@ -89,7 +89,7 @@ class Held5:
         return self.tell(Stored(request=key, value=revision))
 
 
-def test_the_first_that_wants_it_has_the_cell_written_and_is_told_when_it_is() -> None:
+def test_the_first_subscriber_has_the_cell_written_and_hears_of_it() -> None:
     held = Held5()
     (put,) = held.want()
     assert isinstance(put, PutKey) and put.key == KEY5
@@ -149,7 +149,7 @@ def test_an_expiry_that_was_moved_is_waited_for() -> None:
     assert again == SetTimer(name=HoldingsTimer.EXPIRY, delay_us=41_000_000)
 
 
-def test_what_was_seen_of_a_session_before_it_came_back_does_not_count() -> None:
+def test_a_lookup_from_before_the_session_returned_is_discarded() -> None:
     held = Held5()
     held.want()
     held.stored()
@@ -169,7 +169,7 @@ def test_a_doubt_about_a_connected_session_is_looked_into_when_it_leaves() -> No
     assert len(of(held.tell(Left(session="s", expiry_s=60)), LookAt)) == 1
 
 
-def test_a_home_lets_go_only_when_the_new_one_holds_what_it_should() -> None:
+def test_a_home_lets_go_only_when_the_new_one_holds_everything() -> None:
     held = Held5()
     held.want()
     held.stored()
@@ -185,7 +185,7 @@ def test_a_home_lets_go_only_when_the_new_one_holds_what_it_should() -> None:
     assert len(of(held.tell(ready), DeleteKey)) == 1
 
 
-def test_a_home_that_is_told_of_a_session_that_it_does_not_know_looks_and_holds_it() -> None:
+def test_a_home_told_of_an_unknown_session_looks_it_up_and_holds() -> None:
     held = Held5()
     (look,) = of(held.tell(Doubted(session="s", client="c-s")), LookAt)
     found = Looked(session="s", client="c-s", visits=look.visits, home="here", names=(FIVE,), expiry_s=60)
@@ -208,7 +208,7 @@ def test_nothing_is_deleted_before_a_whole_scan() -> None:
     assert SetTimer(name=HoldingsTimer.SCAN, delay_us=SCAN_EVERY_US) in effects
 
 
-def test_under_a_borrowed_name_nothing_is_deleted_and_what_is_found_is_put_once_more() -> None:
+def test_under_a_borrowed_name_nothing_is_deleted_and_found_cells_are_rewritten() -> None:
     """The broker whose name it is may not be dead, and believes that its cells are there."""
     held = Held5(scanned=False)
     held.machine.borrow()
@@ -222,7 +222,7 @@ def test_under_a_borrowed_name_nothing_is_deleted_and_what_is_found_is_put_once_
     assert held.want(ticket=2) == [Held(tickets=(2,))]
 
 
-def test_while_no_leader_counts_on_the_process_nothing_is_deleted_for_its_name_may_be_anothers() -> None:
+def test_a_process_no_leader_counts_on_deletes_no_cells() -> None:
     held = Held5(scanned=False)
     held.tell(Counted(counted=False))
     held.tell(CellFound(key=f"near.{K6}.b", revision=3))
@@ -249,7 +249,7 @@ def test_what_a_scan_finds_in_earnest_needs_no_standby_any_more() -> None:
     assert (delete.key, delete.revision) == (f"{KEY5}.{STANDBY}", 8)
 
 
-def test_a_scan_during_which_the_process_was_not_counted_on_is_made_again() -> None:
+def test_a_scan_by_a_process_not_counted_on_is_repeated() -> None:
     held = Held5(scanned=False)
     held.tell(CellFound(key=f"near.{K6}.b", revision=3))
     held.tell(Counted(counted=False))
@@ -269,9 +269,7 @@ def test_who_is_counted_on_again_deletes_what_was_given_up_meanwhile() -> None:
     assert isinstance(delete, DeleteKey) and delete.revision == 9
 
 
-def test_what_a_scan_finds_is_written_again_for_sessions_that_are_away_because_a_delete_may_be_on_its_way() -> (
-    None
-):
+def test_cells_found_by_a_scan_are_rewritten_for_absent_sessions() -> None:
     held = Held5(scanned=False)
     held.tell(CellFound(key=KEY5, revision=3))
     for session, name in (("s", FIVE), ("t", SIX)):
@@ -293,7 +291,7 @@ def test_a_session_that_a_later_scan_does_not_find_is_looked_at() -> None:
     assert [each.session for each in of(held.tell(Scanned(whole=True)), LookAt)] == ["s"]
 
 
-def test_a_cell_that_a_scan_saw_before_it_was_deleted_is_not_believed() -> None:
+def test_a_cell_that_a_scan_saw_before_its_deletion_is_not_believed() -> None:
     held = Held5()
     held.want()
     held.stored(7)
@@ -304,7 +302,7 @@ def test_a_cell_that_a_scan_saw_before_it_was_deleted_is_not_believed() -> None:
     assert len(of(held.want(), PutKey)) == 1
 
 
-def test_an_unknown_channel_and_an_unfit_value_mean_nothing_until_they_are_defined() -> None:
+def test_a_subscription_to_an_unknown_channel_waits_for_its_definition() -> None:
     held = Held5()
     held.tell(Undefined(name="NEAR"))
     with pytest.raises(UnknownChannel) as refused:
@@ -334,7 +332,7 @@ def test_ticks_that_did_not_know_a_cell_are_told_by_its_revision() -> None:
     assert held.machine.unseen(7) == set()
 
 
-def test_a_put_of_which_no_answer_came_is_made_again_before_the_cell_is_deleted() -> None:
+def test_an_unanswered_put_is_repeated_before_the_cell_is_deleted() -> None:
     held = Held5()
     held.want()
     assert of(held.tell(StoreFailed(request=KEY5, error=UNKNOWN)), SetTimer) == [
@@ -345,7 +343,7 @@ def test_a_put_of_which_no_answer_came_is_made_again_before_the_cell_is_deleted(
     assert [each.revision for each in of(held.stored(9), DeleteKey)] == [9]
 
 
-def test_a_cell_that_is_gone_though_it_was_stored_is_written_again_after_a_scan() -> None:
+def test_a_stored_cell_that_is_gone_is_rewritten_after_a_scan() -> None:
     held = Held5()
     held.want()
     held.stored(7)
@@ -357,7 +355,7 @@ def test_a_cell_that_is_gone_though_it_was_stored_is_written_again_after_a_scan(
     assert put.key == f"near.{K6}.b"
 
 
-def test_who_wants_what_is_being_deleted_is_told_when_it_is_stored_anew() -> None:
+def test_a_subscriber_to_a_cell_under_deletion_hears_when_it_is_stored() -> None:
     held = Held5()
     held.want()
     held.stored(7)
@@ -369,7 +367,7 @@ def test_who_wants_what_is_being_deleted_is_told_when_it_is_stored_anew() -> Non
     assert held.stored(9) == [Held(tickets=(2,))]
 
 
-def test_who_waits_for_a_cell_that_the_store_has_no_room_for_is_told_so_once() -> None:
+def test_a_subscriber_hears_once_that_the_store_has_no_room() -> None:
     some, key6 = Held5(), f"near.{K6}.b"
     some.tell(Wanted(session="s", client="c", names=(FIVE, SIX), ticket=1))
     some.want(FIVE, "t", 2)

@@ -51,7 +51,7 @@ def test_an_empty_level_is_an_empty_value() -> None:
 
 
 @given(st.lists(TEXT | SPECIAL, max_size=PARAMETERS_MAX))
-def test_what_is_written_is_read_back_and_is_a_topic_filter_without_wildcards(values: list[str]) -> None:
+def test_a_written_request_is_read_back_and_has_no_wildcards(values: list[str]) -> None:
     topic = write_request("Name", tuple(values))
     check_filter(topic)
     assert "+" not in topic and "#" not in topic

@@ -37,7 +37,7 @@ def test_a_new_channel_runs_at_once_and_then_once_a_slot(schedule: Schedule) -> 
     assert ran == [(3, 0), (10, 0), (20, 0), (30, 0)]
 
 
-def test_channels_of_one_period_are_due_together_however_far_apart_they_were_made(schedule: Schedule) -> None:
+def test_channels_of_one_period_are_due_together_whenever_they_were_created(schedule: Schedule) -> None:
     schedule.define("a", TEN, NOW + 1 * SECOND)
     schedule.define("b", TEN, NOW + 7 * SECOND)
     for name in names(schedule.take(NOW + 8 * SECOND)):
@@ -58,7 +58,7 @@ def test_slots_that_pass_while_a_channel_runs_are_skipped_and_counted(schedule: 
     assert figures.next_us == NOW + 40 * SECOND
 
 
-def test_what_passed_while_no_pipeline_ran_is_one_late_run_and_no_overrun(schedule: Schedule) -> None:
+def test_slots_missed_without_a_pipeline_are_one_late_run_and_no_overrun(schedule: Schedule) -> None:
     schedule.define("a", TEN, NOW, last_us=NOW - 3_600 * SECOND)
     assert schedule.take(NOW) == [Turn("a")]
     schedule.done("a", NOW)
@@ -102,7 +102,7 @@ def test_a_paused_channel_is_not_due_and_its_slots_are_no_overruns(schedule: Sch
     assert schedule.take(NOW + 110 * SECOND) == [Turn("a")]
 
 
-def test_a_channel_that_is_asked_for_runs_now_even_if_it_is_paused(schedule: Schedule) -> None:
+def test_a_requested_channel_runs_at_once_even_if_it_is_paused(schedule: Schedule) -> None:
     schedule.define("a", Plan(every_us=10 * SECOND, paused=True), NOW)
     schedule.ask("a")
     assert schedule.next_us(NOW) == NOW
@@ -135,7 +135,7 @@ def test_a_continuous_channel_is_due_when_its_dataset_has_news(schedule: Schedul
     assert schedule.next_us(NOW) is None
 
 
-def test_news_that_come_while_it_runs_make_it_due_again_after_the_gap(schedule: Schedule) -> None:
+def test_new_data_during_a_run_makes_the_channel_due_after_the_gap(schedule: Schedule) -> None:
     schedule.define("a", Plan(every_us=None, waits_for=("reports",)), NOW)
     schedule.advance("reports", 1, NOW)
     schedule.take(NOW)
@@ -147,7 +147,7 @@ def test_news_that_come_while_it_runs_make_it_due_again_after_the_gap(schedule: 
     assert names(schedule.take(NOW + 10 + gap)) == ["a"]
 
 
-def test_a_continuous_channel_that_was_behind_when_the_pipeline_stopped_is_due_at_the_start(
+def test_a_continuous_channel_that_was_behind_is_due_at_the_start(
     schedule: Schedule,
 ) -> None:
     schedule.advance("reports", 9, NOW)
@@ -171,7 +171,7 @@ def test_the_versions_of_a_dataset_that_is_gone_begin_anew(schedule: Schedule) -
 # ── failures ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_channel_that_fails_is_held_back_longer_each_time_and_keeps_its_error(schedule: Schedule) -> None:
+def test_a_failing_channel_backs_off_and_keeps_its_error(schedule: Schedule) -> None:
     schedule.define("a", Plan(every_us=SECOND), NOW)
     schedule.define("b", Plan(every_us=SECOND // 4), NOW)
     holds, now = [], NOW
@@ -220,7 +220,7 @@ def test_more_channels_than_fit_a_tick_all_run_in_turn() -> None:
     assert len(ran) == 10 and 3 * min(ran.values()) >= 2 * max(ran.values())
 
 
-def test_a_channel_that_takes_long_has_a_tick_to_itself_and_does_not_starve() -> None:
+def test_a_slow_channel_gets_its_own_tick_and_does_not_starve() -> None:
     schedule = Schedule(Limits(budget_us=SECOND))
     for name, cost in (("slow", 5 * SECOND), ("quick", 1_000), ("brisk", 2_000)):
         schedule.define(name, Plan(every_us=SECOND, shape=name), NOW)

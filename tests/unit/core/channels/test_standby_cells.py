@@ -63,7 +63,7 @@ class Backing(Held5):
             self.answer()
 
 
-def test_what_a_primarys_clients_have_is_put_as_a_standby_and_then_told() -> None:
+def test_the_primarys_subscriptions_are_put_as_standby_cells_and_then_reported() -> None:
     backing = Backing()
     backing.prepare(FIVE, ticket=9)
     assert [each.key for each in backing.asked] == [STANDBY5]
@@ -73,7 +73,7 @@ def test_what_a_primarys_clients_have_is_put_as_a_standby_and_then_told() -> Non
     assert list(backing.machine.names(K5)) == []
 
 
-def test_what_is_held_in_earnest_needs_no_standby_and_one_in_earnest_is_there_before_the_other_goes() -> None:
+def test_an_active_cell_needs_no_standby_and_replaces_it_without_a_gap() -> None:
     backing = Backing()
     backing.prepare(FIVE)
     backing.settle()

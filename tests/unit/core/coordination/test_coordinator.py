@@ -98,7 +98,7 @@ def test_a_snapshot_is_read_over_several_pages(monkeypatch: pytest.MonkeyPatch) 
     assert set(desk.machine.replica.members) == {"north"}
 
 
-def test_a_snapshot_that_was_replaced_while_it_was_read_is_not_taken_for_its_successor() -> None:
+def test_a_snapshot_replaced_during_its_read_is_not_mixed_with_its_successor() -> None:
     pieces = snapshot.take(State())
     desk = Desk()
     (asked,) = of(ReadLog, desk.start(Manifest(40, 9, "net.s.x", 1, 3)))
@@ -144,7 +144,7 @@ def slices_until_it_follows(desk: Desk, effects: list[Effect]) -> int:
     return count
 
 
-def test_a_large_state_is_worked_out_in_slices_between_which_others_have_their_turn() -> None:
+def test_a_large_state_is_decoded_in_slices_that_let_others_run() -> None:
     desk = Desk(msgspec.structs.replace(OPTIONS, slice_size=5))
     pieces = snapshot.take(many())
     effects = begin_rebuilding(desk, pieces)
@@ -159,7 +159,7 @@ def test_a_large_state_is_worked_out_in_slices_between_which_others_have_their_t
     assert desk.fire(CoordinatorTimer.REBUILD) == [], "that is over"
 
 
-def test_a_large_state_that_turns_out_to_be_broken_is_looked_for_again() -> None:
+def test_a_large_state_that_proves_broken_is_fetched_again() -> None:
     desk = Desk(msgspec.structs.replace(OPTIONS, slice_size=5))
     *pieces, last = snapshot.take(many())
     effects = begin_rebuilding(desk, [*pieces, last, b"\xff"])
@@ -181,7 +181,7 @@ def test_a_gap_means_to_restore() -> None:
 # ── becoming the leader ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_it_leads_once_the_log_has_taken_its_election_at_the_end_that_it_read() -> None:
+def test_a_coordinator_leads_once_the_log_has_its_election() -> None:
     desk = Desk()
     effects = desk.lead()
     (batch,) = desk.batches
@@ -189,7 +189,7 @@ def test_it_leads_once_the_log_has_taken_its_election_at_the_end_that_it_read() 
     assert [each.name for each in of(SetTimer, effects)] == [CoordinatorTimer.CHECK, CoordinatorTimer.PLAN]
 
 
-def test_what_the_last_leader_still_wrote_is_read_before_it_is_asked_again() -> None:
+def test_the_new_leader_reads_the_last_leaders_writes_before_it_tries_again() -> None:
     desk = Desk()
     desk.start()
     opening = desk.read(desk.claim())
@@ -204,7 +204,7 @@ def test_what_the_last_leader_still_wrote_is_read_before_it_is_asked_again() -> 
     assert (first.epoch, batch.epoch, batch.previous) == (1, 5, 1)
 
 
-def test_an_election_whose_outcome_is_not_known_is_asked_for_again_with_the_same_record() -> None:
+def test_an_election_with_an_unknown_outcome_is_retried_with_its_record() -> None:
     desk = Desk()
     desk.start()
     opening = desk.read(desk.claim())
@@ -264,7 +264,7 @@ def test_somebody_elses_batch_deposes_a_leader_and_its_own_does_not() -> None:
     assert desk.machine.leader is None
 
 
-def test_a_lease_that_is_renewed_holds_and_one_that_somebody_else_has_does_not() -> None:
+def test_a_renewed_lease_holds_and_a_stolen_one_does_not() -> None:
     desk = Desk()
     desk.lead()
     desk.wait(3 * LEASE_US)
@@ -314,7 +314,7 @@ def test_a_follower_writes_a_snapshot_records_it_and_trims_behind_it() -> None:
 
 
 @pytest.mark.parametrize("error", [CONFLICT, UNKNOWN])
-def test_a_snapshot_that_cannot_be_recorded_is_tried_again_or_was_recorded_by_somebody_else(
+def test_a_snapshot_that_cannot_be_recorded_is_retried_unless_another_did(
     error: TocsinError,
 ) -> None:
     desk = Desk()
@@ -334,7 +334,7 @@ def test_nobody_writes_a_snapshot_that_somebody_else_has_written_meanwhile() -> 
     assert desk.fire(CoordinatorTimer.SNAPSHOT) == []
 
 
-def test_a_snapshot_is_due_after_so_many_bytes_as_well_and_less_is_kept_before_it() -> None:
+def test_a_snapshot_is_also_due_after_a_number_of_bytes() -> None:
     options = msgspec.structs.replace(OPTIONS, snapshot_every=1_000, snapshot_every_bytes=2_000, margin=100)
     desk = Desk(options)
     desk.start()
@@ -361,7 +361,7 @@ def test_what_a_full_log_of_snapshots_has_of_a_snapshot_is_forgotten() -> None:
     assert desk.handle(Stored(request=trim.request, value=1)) == []
 
 
-def test_brokers_wait_while_no_snapshot_covers_the_log_and_the_leader_has_one_written() -> None:
+def test_brokers_wait_until_the_leader_has_a_snapshot_that_covers_the_log() -> None:
     desk = Desk(msgspec.structs.replace(OPTIONS, snapshot_every=1_000, snapshot_every_bytes=1, wait_bytes=1))
     desk.lead()
     desk.take(desk.submit(Joined(NORTH)))

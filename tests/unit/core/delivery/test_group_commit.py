@@ -47,7 +47,7 @@ def test_a_batch_is_bounded_in_records_and_bytes() -> None:
     assert queue.succeeded(0) == [0]
 
 
-def test_a_failure_that_may_pass_is_tried_again_with_the_same_records_and_growing_patience() -> None:
+def test_a_transient_failure_is_retried_with_the_same_records_and_backoff() -> None:
     queue: CommitQueue[int] = CommitQueue(100)
     queue.add(record(1), 1, 0)
     first = queue.start(0, 0)
@@ -59,7 +59,7 @@ def test_a_failure_that_may_pass_is_tried_again_with_the_same_records_and_growin
     assert queue.succeeded(0) == [1]
 
 
-def test_after_a_try_without_an_answer_the_log_is_looked_at_before_the_next() -> None:
+def test_an_unanswered_append_is_looked_up_before_the_next_try() -> None:
     queue: CommitQueue[str] = CommitQueue(100)
     for number in range(3):
         queue.add(record(number), f"ticket {number}", 0)
@@ -80,7 +80,7 @@ def test_after_a_try_without_an_answer_the_log_is_looked_at_before_the_next() ->
     assert queue.start(51, 0) == (), "nothing is left"
 
 
-def test_what_somebody_else_may_have_appended_is_looked_for_before_the_first_try() -> None:
+def test_records_that_another_broker_may_have_appended_are_looked_up_first() -> None:
     queue: CommitQueue[int] = CommitQueue(100)
     queue.add(record(1), 1, 0)
     queue.add(record(2), 2, 0, behind=7)
@@ -91,7 +91,7 @@ def test_what_somebody_else_may_have_appended_is_looked_for_before_the_first_try
     assert queue.succeeded(0) == [1, 2]
 
 
-def test_what_waited_for_a_batch_that_took_long_may_have_been_repeated_elsewhere() -> None:
+def test_records_that_waited_long_are_looked_up_before_their_first_try() -> None:
     queue: CommitQueue[int] = CommitQueue(100)
     queue.add(record(1), 1, 40)
     queue.start(40, 0)
@@ -149,7 +149,7 @@ def test_a_message_that_the_store_refuses_fails_alone() -> None:
     assert sizes[-2] > sizes[0], "batches grow again"
 
 
-def test_publishers_are_held_back_when_it_is_full_and_let_go_when_half_is_gone() -> None:
+def test_publishers_pause_at_a_full_queue_and_resume_at_half() -> None:
     queue: CommitQueue[int] = CommitQueue(4)
     for number in range(4):
         queue.add(record(number), number, 0)

@@ -88,7 +88,7 @@ def test_nothing_is_delivered_from_the_log_before_a_subscription_above_qos_0() -
     assert some.answer(PubCompPacket(3)) == []
 
 
-def test_a_pubrec_of_nothing_is_answered_with_not_found_and_a_refusing_one_not_at_all() -> None:
+def test_an_unknown_pubrec_is_answered_with_not_found_unless_it_refuses() -> None:
     some = Attended(None)
     reply = one(some.answer(PubRecPacket(3)), Reply).packet
     assert reply.reason_code == PubRelReasonCode.PACKET_ID_NOT_FOUND
@@ -98,7 +98,7 @@ def test_a_pubrec_of_nothing_is_answered_with_not_found_and_a_refusing_one_not_a
 # ── beginning ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_resumed_client_gets_what_is_left_to_release_and_what_it_missed() -> None:
+def test_a_resumed_client_gets_pending_releases_and_missed_messages() -> None:
     session = msgspec.structs.replace(
         SESSION, subscriptions={"a": SUBSCRIPTION}, progress=Progress(5, (3,), (9, 10))
     )
@@ -117,7 +117,7 @@ def test_a_client_that_has_missed_nothing_reads_nothing() -> None:
     assert some.machine.offer(21, 1) == (packet_id(21), False)
 
 
-def test_a_client_without_subscriptions_reads_nothing_and_is_offered_what_comes_after_it_subscribes() -> None:
+def test_a_client_without_subscriptions_reads_nothing_until_it_subscribes() -> None:
     some = Attended(tail=20)
     assert some.first == []
     some.subscribe(since=20)
@@ -138,7 +138,7 @@ def test_a_session_that_expires_is_refreshed_in_time() -> None:
 # ── storing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_whoever_waits_is_told_after_the_write_that_contains_what_it_stands_for() -> None:
+def test_a_waiter_is_told_after_the_write_that_contains_its_change() -> None:
     some = Attended()
     some.subscribe("a")
     put = one(some.tell(AwaitSave(ticket=1)), PutKey)
@@ -166,7 +166,7 @@ def test_what_nobody_waits_for_is_written_once_within_a_second() -> None:
     assert some.fire(DeliveryTimer.SAVE_SOON) == [], "it is as it was"
 
 
-def test_what_changed_during_a_write_is_written_after_it_if_its_time_has_come() -> None:
+def test_a_change_made_during_a_write_is_written_next_if_due() -> None:
     some = Attended()
     some.subscribe("a")
     some.tell(AwaitSave(ticket=1))
@@ -236,7 +236,7 @@ def test_a_cell_that_has_expired_under_a_connected_client_is_written_anew() -> N
     assert one(some.stored(9), Durable).tickets == (1,)
 
 
-def test_a_client_that_ends_before_it_was_heard_does_not_get_its_cell_back() -> None:
+def test_a_client_that_ends_unheard_does_not_get_its_cell_back() -> None:
     some, _ = without_a_cell()
     assert some.tell(Ended(expiry_s=5)) == [Gone()]
 
@@ -327,7 +327,7 @@ def test_a_removal_that_conflicts_is_somebody_elses_affair() -> None:
     assert some.failed(CONFLICT, FORGET) == [Gone()]
 
 
-def test_the_last_write_comes_after_the_one_under_way_and_nothing_is_promised_in_between() -> None:
+def test_the_last_write_follows_the_current_one_and_promises_nothing_before() -> None:
     some = Attended()
     some.subscribe()
     identifier, _ = some.machine.offer(1, 2)
@@ -342,7 +342,7 @@ def test_the_last_write_comes_after_the_one_under_way_and_nothing_is_promised_in
     assert some.stored(9) == [Gone()]
 
 
-def test_a_removal_also_comes_after_the_write_under_way_even_if_that_failed_at_first() -> None:
+def test_a_removal_follows_the_current_write_even_if_that_failed() -> None:
     some = Attended()
     some.tell(AwaitSave(ticket=1))
     some.tell(Ended(expiry_s=0))

@@ -151,7 +151,7 @@ def test_a_session_without_a_critical_position_begins_where_the_others_are() -> 
     assert (asked.critical, asked.start) == (True, 3)
 
 
-def test_a_client_that_is_further_than_its_broker_gets_nothing_critical_from_before() -> None:
+def test_a_client_ahead_of_its_broker_gets_no_older_critical_message() -> None:
     """The broker is late with the log; the one that the client was at had dispatched more of it."""
     stored = msgspec.structs.replace(SUBSCRIBED, progress=Progress(9))
     attended = Attended(stored, tail=2)
@@ -193,7 +193,7 @@ def test_both_positions_are_stored_and_gone_on_from() -> None:
     assert [(each.packet_id, each.repeat) for each in of(effects, Deliver)] == [(first, True)]
 
 
-def test_a_critical_message_at_qos_2_is_released_when_its_receipt_is_stored() -> None:
+def test_a_critical_qos_2_message_is_released_when_its_receipt_is_stored() -> None:
     attended = Attended(SUBSCRIBED)
     identifier = offer(attended, 1, critical=True, qos=2)
     effects = attended.answer(PubRecPacket(identifier))
@@ -223,7 +223,7 @@ def test_the_first_critical_message_may_come_while_the_session_is_being_stored()
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_read_that_fails_is_made_again_and_the_others_wait_for_it() -> None:
+def test_a_failed_critical_read_is_retried_and_other_messages_wait() -> None:
     attended = Attended(SUBSCRIBED, tail=9, critical_tail=9)
     effects = attended.tell(ReadFailed(error=UNAVAILABLE, critical=True))
     assert one(effects, SetTimer).name == DeliveryTimer.READ_AGAIN and not of(effects, ReadBatch)

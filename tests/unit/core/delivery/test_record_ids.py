@@ -19,7 +19,7 @@ def test_every_try_at_qos_1_has_an_id_of_its_own() -> None:
     assert ids.inbound == {}
 
 
-def test_a_repeat_at_qos_2_has_the_id_of_the_first_until_it_is_released() -> None:
+def test_a_qos_2_repeat_has_the_first_ones_record_id_until_release() -> None:
     ids = RecordIds("p")
     first = ids.give(5, 2, "t", 7)
     assert ids.give(5, 2, "t", 7) == first
@@ -38,7 +38,7 @@ def test_a_session_knows_its_ids_and_which_of_them_the_log_has() -> None:
     assert list(ids.kept) == [5]
 
 
-def test_it_is_known_where_the_log_may_have_a_message_until_it_is_known_to_have_it() -> None:
+def test_a_message_is_sought_from_its_first_try_until_it_is_logged() -> None:
     ids = RecordIds("p")
     ids.give(5, 2, "a", 7)
     ids.give(5, 2, "a", 9)  # a repeat: it may be there since the first
@@ -50,7 +50,7 @@ def test_it_is_known_where_the_log_may_have_a_message_until_it_is_known_to_have_
     assert ids.sought == {}
 
 
-def test_a_session_remembers_where_to_look_for_what_it_does_not_know_to_be_kept() -> None:
+def test_a_stored_session_names_the_positions_of_messages_to_look_for() -> None:
     stored = StoredSession(
         "me",
         uid="u",
@@ -156,7 +156,7 @@ def test_what_a_session_has_counts() -> None:
     assert len(encode_session(resumed.written_into(session({})))) <= STORED_MAX_BYTES + 200
 
 
-def test_a_repeat_of_what_an_earlier_connection_took_may_be_in_the_log_already() -> None:
+def test_a_repeat_from_an_earlier_connection_may_already_be_in_the_log() -> None:
     first = RecordIds("a.1.1")
     first.give(7, 2, "t", 41)
     assert first.behind(7) is None, "this is the first try"

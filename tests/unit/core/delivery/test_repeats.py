@@ -27,7 +27,7 @@ def test_what_was_acknowledged_and_comes_again_is_a_repeat_once() -> None:
     assert not made.is_repeat(2, "b", 1, False)
 
 
-def test_a_new_message_ends_the_memory_of_what_is_before_it_on_its_track_alone() -> None:
+def test_a_new_message_ends_the_memory_before_it_on_its_own_track() -> None:
     result = RESULTS.of(7)
     made = broken_after((1, "a"), (result, "r"), (2, "b"))
     assert not made.is_repeat(result + 1, "new", 1, False)
@@ -37,7 +37,7 @@ def test_a_new_message_ends_the_memory_of_what_is_before_it_on_its_track_alone()
     assert made.is_repeat(2, "b", 1, False)
 
 
-def test_a_new_message_from_before_leaves_the_memory_of_what_is_behind_it() -> None:
+def test_an_older_new_message_keeps_the_memory_of_later_ones() -> None:
     last = MESSAGES.of(MESSAGES.count - 1)
     made = broken_after((last, "a"), (MESSAGES.first, "b"))
     assert not made.is_repeat(last - 1, "of a new subscription", 1, False)

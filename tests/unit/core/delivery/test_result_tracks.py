@@ -131,7 +131,7 @@ def test_a_client_that_answers_a_result_with_pubrec_breaks_the_protocol() -> Non
     assert violated.error.reason_code == 0x82
 
 
-def test_who_is_behind_reads_from_where_it_is_until_it_has_caught_up() -> None:
+def test_a_client_that_is_behind_reads_from_its_position_until_caught_up() -> None:
     attended = Attended(receive_max=2)
     subscribe(attended)
     first, second = offer(attended, FIRST), offer(attended, FIRST + 1)
@@ -194,7 +194,7 @@ def test_who_comes_back_level_is_live_at_once() -> None:
     assert len(of(Attended(behind).first, ReadResults)) == 1
 
 
-def test_how_far_it_is_is_stored_now_and_then_also_of_a_quiet_client() -> None:
+def test_the_position_of_a_quiet_client_is_stored_now_and_then() -> None:
     attended = Attended()
     later = SetTimer(name=DeliveryTimer.CHECKPOINT, delay_us=CHECKPOINT_US)
     assert later in subscribe(attended)
@@ -206,7 +206,7 @@ def test_how_far_it_is_is_stored_now_and_then_also_of_a_quiet_client() -> None:
     assert of(attended.fire(DeliveryTimer.CHECKPOINT), PutKey) == [], "nothing is new"
 
 
-def test_a_read_that_fails_is_made_again_and_what_is_trimmed_is_lost_in_words() -> None:
+def test_a_failed_read_is_retried_and_trimmed_results_are_reported_lost() -> None:
     attended = Attended(receive_max=1)
     subscribe(attended)
     identifier = offer(attended, FIRST)

@@ -29,7 +29,7 @@ def failed(error: TocsinError, request: str = SAVE) -> StoreFailed:
     return StoreFailed(request=request, error=error)
 
 
-def test_a_write_expects_the_revision_of_the_last_and_is_kept_for_as_long_as_the_session_says() -> None:
+def test_a_write_expects_the_last_revision_and_sets_the_sessions_expiry() -> None:
     put = SessionCell(BEFORE, 7).write(AFTER)
     assert isinstance(put, PutKey)
     assert (put.value, put.revision, put.ttl_us) == (
@@ -52,7 +52,7 @@ def test_a_write_that_happened_frees_the_way_and_its_tickets() -> None:
     assert custody.awaited, "the second waits for the next"
 
 
-def test_a_change_that_nobody_waits_for_is_due_in_a_while_and_once() -> None:
+def test_a_change_that_nobody_awaits_is_due_later_and_once() -> None:
     custody = SessionCell(AFTER, 7)
     assert custody.soon() == [SetTimer(name=DeliveryTimer.SAVE_SOON, delay_us=SAVE_AFTER_US)]
     assert custody.soon() == []
@@ -97,7 +97,7 @@ def test_a_failure_is_told_and_tried_again_later(error: TocsinError) -> None:
     assert [each.name for each in effects if isinstance(each, SetTimer)] == [DeliveryTimer.SAVE_AGAIN]
 
 
-def test_the_next_try_puts_the_same_or_looks_first_if_something_may_have_happened() -> None:
+def test_a_retry_puts_the_same_bytes_or_reads_first_if_unsure() -> None:
     custody = writing()
     custody.failed(failed(StoreUnavailable("put", "x")), 0)
     (again,) = custody.again(0)
@@ -142,7 +142,7 @@ def missing(*, unsure: bool = False) -> SessionCell:
 
 
 @pytest.mark.parametrize("unsure", [False, True])
-def test_a_cell_that_is_missing_is_written_anew_once_its_client_was_heard(unsure: bool) -> None:
+def test_a_missing_cell_is_rewritten_once_its_client_was_heard(unsure: bool) -> None:
     custody = missing(unsure=unsure)
     (wait,) = custody.again(100)
     assert isinstance(wait, SetTimer), "it may have gone elsewhere, and ended its session"
@@ -178,7 +178,7 @@ def test_a_conflict_is_final_unless_it_may_be_with_oneself() -> None:
     assert isinstance(look, GetKey)
 
 
-def test_a_write_stays_unsure_until_it_has_happened_and_the_next_one_is_sure() -> None:
+def test_a_write_stays_unsure_until_it_is_seen_in_the_cell() -> None:
     custody = writing()
     custody.failed(failed(UNKNOWN), 0)
     custody.again(0)

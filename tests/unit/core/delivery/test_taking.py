@@ -90,9 +90,7 @@ class Take:
         return failed.error
 
 
-def test_a_session_that_nobody_serves_is_resumed_with_the_next_epoch_and_its_channels_are_held_before() -> (
-    None
-):
+def test_an_unserved_session_resumes_with_the_next_epoch_and_held_channels() -> None:
     take = Take()
     take.read(AWAY)
     assert take.kinds == [HoldChannels]
@@ -104,7 +102,7 @@ def test_a_session_that_nobody_serves_is_resumed_with_the_next_epoch_and_its_cha
     assert isinstance(taken, SessionTaken) and taken.resumed and not taken.made and taken.revision == 6
 
 
-def test_whoever_has_the_client_is_asked_once_and_what_it_left_is_what_goes_on() -> None:
+def test_the_serving_broker_is_asked_once_and_its_last_state_goes_on() -> None:
     take = Take()
     take.read(ELSEWHERE)
     assert take.kinds == [AskHandOver]
@@ -117,7 +115,7 @@ def test_whoever_has_the_client_is_asked_once_and_what_it_left_is_what_goes_on()
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
-def test_a_clean_start_or_a_session_that_its_client_never_heard_of_begins_anew(confirmed: bool) -> None:
+def test_a_clean_start_and_an_unheard_session_begin_a_new_one(confirmed: bool) -> None:
     take = Take(clean=confirmed)
     before = msgspec.structs.replace(AWAY, confirmed=confirmed)
     take.read(before)
@@ -155,7 +153,7 @@ def test_one_session_more_is_made_if_there_is_room() -> None:
     assert isinstance(take.error, SessionsFull) and "too many" in str(take.error)
 
 
-def test_another_users_session_is_not_given_also_if_it_became_one_while_a_broker_was_asked() -> None:
+def test_another_users_session_is_refused_even_after_the_hand_over() -> None:
     take = Take(owner="bob")
     take.read(AWAY)
     assert isinstance(take.error, NotYours)
@@ -179,7 +177,7 @@ def test_what_to_do_about_a_newer_session_fits_into_a_reason_string() -> None:
     assert "Upgrade this process" in str(take.error)[:REASON_MAX_CHARS]
 
 
-def test_a_write_that_meets_another_one_begins_again_and_gives_up_the_channels_so_often() -> None:
+def test_a_conflicting_write_retries_from_the_start_and_gives_up_channels() -> None:
     take = Take()
     for _ in range(ATTEMPTS):
         take.read(AWAY)
@@ -201,7 +199,7 @@ def test_what_was_held_is_given_up_when_the_store_refuses(error: Exception, word
     assert take.kinds == [GiveUpChannels, TakeFailed] and words in str(take.error)
 
 
-def test_for_a_client_that_has_gone_nobody_is_asked_and_nothing_is_written() -> None:
+def test_for_a_client_that_left_nobody_is_asked_and_nothing_written() -> None:
     take = Take()
     take.read(ELSEWHERE)
     take.post(ClientGone())

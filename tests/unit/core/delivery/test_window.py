@@ -26,7 +26,7 @@ def delivery(position: int = 0, *, receive_max: int = 10, durable: bool = True) 
     return made
 
 
-def test_messages_are_sent_while_there_is_room_and_then_wait_in_the_log() -> None:
+def test_messages_are_sent_while_there_is_room_and_then_wait() -> None:
     some = delivery(receive_max=2)
     assert [some.offer(position, 1) for position in (1, 2, 3)] == [packet_id(1), packet_id(2), WAIT]
     assert (some.live, some.behind) == (False, False), "there is no room yet"
@@ -127,7 +127,7 @@ def test_a_message_that_the_client_refuses_for_good_is_settled() -> None:
     assert some.progress() == Progress(2)
 
 
-def test_a_packet_id_in_use_makes_a_later_position_with_the_same_id_wait() -> None:
+def test_a_packet_id_in_use_delays_a_position_with_the_same_id() -> None:
     some = delivery()
     some.offer(7, 1)
     assert some.offer(7 + POSITION_IDS, 1) == WAIT
@@ -135,7 +135,7 @@ def test_a_packet_id_in_use_makes_a_later_position_with_the_same_id_wait() -> No
     assert some.offer(7 + POSITION_IDS, 1) == packet_id(7)
 
 
-def test_an_id_of_qos_2_is_used_again_only_when_it_is_stored_that_the_client_forgot_it() -> None:
+def test_a_qos_2_id_is_reused_only_after_its_completion_is_stored() -> None:
     some = delivery()
     identifier = some.offer(7, 2)
     some.pubrec(identifier)
@@ -158,7 +158,7 @@ def test_messages_that_are_not_of_the_log_have_ids_of_their_own() -> None:
     assert some.progress() == Progress(1), "they are not sent again"
 
 
-def test_an_extra_message_at_qos_2_is_released_on_the_next_connection_if_not_on_this() -> None:
+def test_an_extra_qos_2_message_is_released_by_the_next_connection() -> None:
     some = delivery(receive_max=EXTRA_IDS)
     identifier = some.extra(2)
     again = DeliveryWindow(some.progress(), receive_max=10, durable=True)
@@ -170,7 +170,7 @@ def test_an_extra_message_at_qos_2_is_released_on_the_next_connection_if_not_on_
     assert identifier in [some.extra(2) for _ in range(EXTRA_IDS)], "it may be used again"
 
 
-def test_what_matches_no_more_is_settled_also_behind_the_last_that_was_offered() -> None:
+def test_a_message_that_no_longer_matches_is_settled_beyond_the_last_offer() -> None:
     again = DeliveryWindow(Progress(13, (2, 9)), receive_max=10, durable=True)
     assert again.offer(9, 1) == packet_id(9)
     again.passed(9)
@@ -210,7 +210,7 @@ def test_a_reserved_id_cannot_be_acknowledged() -> None:
     assert some.take_settled() == ()
 
 
-def test_a_claim_at_qos_1_is_settled_by_its_acknowledgement_and_its_id_waits_until_that_is_durable() -> None:
+def test_a_qos_1_claim_is_settled_by_its_ack_and_then_stored() -> None:
     some = delivery(receive_max=EXTRA_IDS)
     identifier = some.reserve()
     assert some.claimed(identifier, "g", 7, 1)
@@ -224,7 +224,7 @@ def test_a_claim_at_qos_1_is_settled_by_its_acknowledgement_and_its_id_waits_unt
     assert some.reserve() == identifier
 
 
-def test_a_claim_at_qos_2_is_settled_when_it_is_stored_that_it_was_received() -> None:
+def test_a_qos_2_claim_is_settled_when_its_receipt_is_stored() -> None:
     some = delivery()
     identifier = some.reserve()
     some.claimed(identifier, "g", 7, 2)
@@ -259,7 +259,7 @@ def test_a_refused_claim_is_settled_at_once(durable: bool) -> None:
     assert some.take_settled() == (("g", 7, identifier),)
 
 
-def test_without_a_stored_session_a_claim_at_qos_2_is_released_at_once() -> None:
+def test_without_a_stored_session_a_qos_2_claim_is_released_at_once() -> None:
     some = delivery(durable=False)
     identifier = some.reserve()
     some.claimed(identifier, "g", 7, 2)
@@ -267,7 +267,7 @@ def test_without_a_stored_session_a_claim_at_qos_2_is_released_at_once() -> None
     assert some.take_settled() == (("g", 7, identifier),)
 
 
-def test_a_claim_of_an_earlier_connection_is_sent_again_under_its_id_when_there_is_room() -> None:
+def test_an_earlier_connections_claim_is_resent_under_its_id() -> None:
     some = delivery(receive_max=1)
     some.restore(PACKET_IDS, "g", 7)
     some.restore(PACKET_IDS - 1, "g", 8)
@@ -278,14 +278,14 @@ def test_a_claim_of_an_earlier_connection_is_sent_again_under_its_id_when_there_
     assert not some.send_again(PACKET_IDS - 2, 1), "that is no claim"
 
 
-def test_a_claim_that_the_session_knows_to_be_received_is_settled_and_not_sent_again() -> None:
+def test_a_claim_that_the_session_received_is_settled_and_not_resent() -> None:
     some = DeliveryWindow(Progress(1, (), (PACKET_IDS,)), receive_max=10, durable=True)
     some.restore(PACKET_IDS, "g", 7)
     assert some.take_settled() == (("g", 7, PACKET_IDS),)
     assert not some.send_again(PACKET_IDS, 2)
 
 
-def test_a_claim_that_is_somebody_elses_now_means_nothing_when_it_is_acknowledged() -> None:
+def test_acknowledging_a_claim_that_another_member_has_means_nothing() -> None:
     some = delivery()
     identifier = some.reserve()
     some.claimed(identifier, "g", 7, 1)

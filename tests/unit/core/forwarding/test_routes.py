@@ -111,7 +111,7 @@ places = st.tuples(st.sampled_from("xyz"), st.sampled_from([Role.EDGE, Role.ROUT
 
 
 @given(st.lists(places, min_size=1, max_size=6), st.sets(st.integers(0, 5)))
-def test_users_of_a_hub_are_those_that_a_route_of_one_interest_leads_over_it(
+def test_a_hubs_users_are_the_brokers_whose_routes_cross_it(
     drawn: list[tuple[str, Role, bool]], shunned: set[int]
 ) -> None:
     infos = [broker(f"b{n}", cluster, role) for n, (cluster, role, _) in enumerate(drawn)]

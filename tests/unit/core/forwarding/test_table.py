@@ -167,7 +167,7 @@ def test_a_groups_turn_goes_on_whatever_the_topic_and_whoever_comes() -> None:
     assert next(table.resolve("a/2").shares[0].turn) == 1
 
 
-def test_a_member_that_may_not_receive_a_topic_has_no_part_in_it() -> None:
+def test_a_member_without_the_right_to_a_topic_gets_none_of_it() -> None:
     table: ForwardingTable[str] = ForwardingTable(
         permits=lambda target, topic: (target, topic) != ("x", "a/1")
     )

@@ -44,7 +44,7 @@ def test_there_is_no_way_if_everything_is_cut() -> None:
     assert detour("a", "b", ("a", "b"), table(), {("a", "b")}) is None
 
 
-def test_a_link_whose_opposite_is_cut_is_in_doubt_unless_it_was_measured() -> None:
+def test_a_link_whose_opposite_is_cut_is_doubtful_unless_measured() -> None:
     cut = {("a", "b"), ("b", "c")}
     guessed = table(a={"c": 1_000, "d": 500_000}, d={"b": 1_000})
     assert detour("a", "b", ("c", "d"), guessed, cut) == ("d",)
@@ -54,7 +54,7 @@ def test_a_link_whose_opposite_is_cut_is_in_doubt_unless_it_was_measured() -> No
     assert cost_us(("c", "b"), guessed, cut) == guessed.between("c", "b").us + DOUBT_US
 
 
-def test_another_link_into_the_same_cluster_is_in_doubt_unless_it_was_measured() -> None:
+def test_another_link_into_the_same_cluster_is_doubtful_unless_measured() -> None:
     cut = {("a", "b")}  # into the south
     guessed = table(a={"c": 1_000}, c={"b": 50_000}, d={"b": 500})
     assert detour("a", "b", ("c", "d"), guessed, cut) == ("c",)  # d is in the south too

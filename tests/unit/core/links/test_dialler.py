@@ -86,7 +86,7 @@ def test_silence_after_the_greeting_is_a_failure() -> None:
     assert down(effects).reason == "no answer within 10 s"
 
 
-def test_back_off_grows_to_its_bound_and_starts_anew_after_a_good_while() -> None:
+def test_back_off_grows_to_its_bound_and_resets_after_a_long_connection() -> None:
     dialler = Dialler(GREETING, redial=True)
     dialler.handle(Started(incarnation=3), 0)
     delays = []
@@ -114,12 +114,12 @@ def lost_after(up_us: int, failures: int) -> int:
     return down(dialler.handle(Lost(reason="no"), up_us)).retry_us or 0
 
 
-def test_who_was_up_longer_than_it_had_waited_does_not_pay_for_what_went_wrong_before() -> None:
+def test_a_connection_longer_than_the_last_wait_resets_the_back_off() -> None:
     assert lost_after(2_000_000, failures=5) <= BACKOFF_FIRST_US, "the last wait was at most 1.6 s"
     assert lost_after(2_000_000, failures=6) > 2_000_000, "and this time it was more than 2.4 s"
 
 
-def test_a_peer_that_accepts_and_drops_at_once_is_dialled_less_and_less_often() -> None:
+def test_a_peer_that_drops_connections_at_once_is_dialled_less_often() -> None:
     assert lost_after(STEADY_US, failures=3) > 4 * BACKOFF_FIRST_US
     assert lost_after(STEADY_US + 1, failures=3) <= BACKOFF_FIRST_US
 
@@ -232,7 +232,7 @@ def test_who_has_had_one_connection_only_is_ousted_by_another_client() -> None:
     assert not taken_over(dialler_up(), 1_000_000).own
 
 
-def test_soon_after_an_earlier_connection_it_may_have_been_that_one_and_this_is_believed_some_times() -> None:
+def test_a_takeover_soon_after_our_own_connection_is_forgiven_a_few_times() -> None:
     dialler, now_us = dialler_up(), 0
     dialler.handle(Lost(reason="gone"), now_us)
     for _ in range(FORGIVEN_MAX):
@@ -254,7 +254,7 @@ def test_long_after_the_earlier_connection_it_is_another_client() -> None:
     assert not taken_over(dialler, OWN_US + 1).own
 
 
-def test_a_greeting_that_was_given_up_counts_as_an_earlier_connection_and_a_failed_dial_does_not() -> None:
+def test_an_abandoned_greeting_counts_as_an_earlier_connection_but_no_failed_dial() -> None:
     dialled, refused = Dialler(GREETING, redial=True), Dialler(GREETING, redial=True)
     for dialler in (dialled, refused):
         dialler.handle(Started(incarnation=1), 0)

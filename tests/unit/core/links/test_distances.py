@@ -61,7 +61,7 @@ def test_what_either_side_has_measured_counts_and_of_two_the_shorter() -> None:
     assert distances.between("n1", "n1") == Distance(0, True)
 
 
-def test_what_nobody_has_measured_is_estimated_by_its_kind_then_by_wider_ones_then_by_constants() -> None:
+def test_unmeasured_distances_are_estimated_by_kind_then_wider_kinds_then_constants() -> None:
     distances = Distances(CLUSTERS)
     assert distances.between("n1", "n2") == Distance(WITHIN_US, False)
     assert distances.between("n1", "s1") == Distance(BETWEEN_US, False)
@@ -94,7 +94,7 @@ def test_nonsense_is_not_believed() -> None:
     st.sampled_from(sorted(CLUSTERS)),
     st.sampled_from(sorted(CLUSTERS)),
 )
-def test_the_table_is_what_a_plain_look_at_all_that_was_told_says(
+def test_the_table_agrees_with_a_plain_scan_of_all_reports(
     told: dict[str, dict[str, int]], a: str, b: str
 ) -> None:
     distances = Distances(CLUSTERS)

@@ -99,7 +99,7 @@ def test_who_says_anything_else_is_refused(connect: ConnectPacket, code: int) ->
 @pytest.mark.parametrize(
     "levels", ["0-0", "900-901", "1", "1-", "-1", "a-b", "1-1-1", "0-99999999999999999999"]
 )
-def test_a_peer_with_no_level_in_common_is_told_so_and_what_to_do(levels: str) -> None:
+def test_a_peer_with_no_common_level_is_refused_with_advice(levels: str) -> None:
     link = opened()
     effects = arrive(link, greeting(user_properties=[("cluster", "north"), ("levels", levels)]))
     answer = words(effects)

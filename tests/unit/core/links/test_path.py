@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tocsin.core.links.path import SETTLE_US, STEADY_US, STRAIGHT, LinkPath
 
 
-def test_a_link_that_is_up_is_used_and_one_that_is_not_is_waited_for() -> None:
+def test_a_link_that_is_up_is_used_and_others_are_waited_for() -> None:
     passage = LinkPath()
     assert passage.way(0) is None and not passage.reachable
     assert passage.look_again_us(0) is None
@@ -35,7 +35,7 @@ def test_nothing_goes_by_another_way_until_the_last_message_has_arrived() -> Non
     assert passage.way(10 + SETTLE_US) == ("relay",)
 
 
-def test_a_link_that_comes_back_is_used_after_it_was_up_for_a_while() -> None:
+def test_a_returned_link_is_used_after_it_was_up_a_while() -> None:
     passage = LinkPath()
     passage.detour = ("relay",)
     passage.sent(("relay",), 0)
@@ -44,7 +44,7 @@ def test_a_link_that_comes_back_is_used_after_it_was_up_for_a_while() -> None:
     assert passage.way(1_000_000 + STEADY_US) == STRAIGHT
 
 
-def test_a_link_that_comes_back_is_used_at_once_when_the_detour_ends() -> None:
+def test_a_returned_link_is_used_at_once_when_the_detour_ends() -> None:
     passage = LinkPath()
     passage.detour = ("relay",)
     passage.link_up(0)

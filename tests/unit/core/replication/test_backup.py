@@ -65,7 +65,7 @@ def answers(effects: list[Effect]) -> list[object]:
     return [each.message for each in effects if isinstance(each, Send)]
 
 
-def test_a_copy_tells_when_it_was_last_heard_that_a_client_is_there() -> None:
+def test_a_copy_tells_when_its_client_was_last_heard() -> None:
     backing = Backing()
 
     def since(number: int, at_us: int, delta: Delta) -> int:
@@ -83,7 +83,7 @@ def test_a_copy_tells_when_it_was_last_heard_that_a_client_is_there() -> None:
 
 
 @pytest.mark.parametrize("process", [1, 2])
-def test_who_stands_in_awaits_those_that_were_there_and_not_who_came_after_that(process: int) -> None:
+def test_a_backup_awaits_the_clients_present_at_takeover_not_later_ones(process: int) -> None:
     willing = Head(True, will=Bequest(Publication("gone", b"x", 1, "c")))
     backing, went_on = Backing(), (0, process, 2)
     backing.update(1, Delta("a", begin=True, head=willing), whole=True)
@@ -95,7 +95,7 @@ def test_who_stands_in_awaits_those_that_were_there_and_not_who_came_after_that(
     assert wills(backing.update(1, stream=(0, 3, 1), whole=True)) == ["b"]
 
 
-def test_a_will_is_settled_by_the_process_that_was_taken_for_lost_and_by_no_other() -> None:
+def test_only_the_process_taken_for_lost_settles_its_wills() -> None:
     willing = Head(True, will=Bequest(Publication("gone", b"x", 1, "c")))
 
     def settled(backing: Backing) -> set[str]:
@@ -122,7 +122,7 @@ def test_a_will_is_settled_by_the_process_that_was_taken_for_lost_and_by_no_othe
     assert settled(backing) == {"c"}, "another process knows nothing of those before it"
 
 
-def test_an_update_is_applied_and_answered_and_one_before_which_something_is_missing_is_not() -> None:
+def test_an_update_is_applied_and_answered_unless_one_before_it_is_missing() -> None:
     backing = Backing()
     assert answers(backing.update(1, begin("a", "x", positions=Positions(7)))) == [Applied("n", FIRST, 1)]
     (standing,) = backing.machine.take_over("p")
@@ -142,7 +142,7 @@ def test_the_middle_of_a_stream_that_is_not_known_is_not_taken() -> None:
     assert answers(backing.hear(Probe("p", FIRST, 1))) == [Behind("n", FIRST)]
 
 
-def test_a_newer_stream_writes_over_the_copy_and_drops_what_it_did_not_repeat_at_its_end() -> None:
+def test_a_newer_replication_run_replaces_the_copy_and_drops_the_rest() -> None:
     backing = Backing()
     backing.update(1, begin("a", "x"), begin("b"), whole=True)
     newer = (0, 1, 2)
@@ -169,7 +169,7 @@ def test_a_probe_is_answered_by_how_far_the_copy_is() -> None:
     assert answers(backing.hear(Probe("p", FIRST, 2))) == [Behind("n", FIRST)]
 
 
-def test_channels_are_prepared_with_the_first_client_and_given_up_with_the_last() -> None:
+def test_channels_are_prepared_with_the_first_client_and_released_with_the_last() -> None:
     backing = Backing()
     effects = backing.update(1, begin("a", NEAR, "x"), begin("b", NEAR))
     assert effects[0] == Prepare(primary="p", names=(NEAR,))
@@ -208,7 +208,7 @@ def test_a_copy_is_dropped_some_time_after_nobody_needs_it() -> None:
     assert backing.clients() == set() and backing.machine.statistics()["copied_bytes"] == 0
 
 
-def test_a_copy_lasts_while_its_broker_goes_on_though_no_plan_is_known_that_wants_it() -> None:
+def test_a_copy_lasts_while_its_broker_lives_even_without_a_plan() -> None:
     backing = Backing()
     backing.machine.handle(PrimariesSet(primaries=()), 0)
     backing.update(1, begin("a"))
@@ -287,7 +287,7 @@ def test_a_stream_that_the_same_process_begins_anew_leaves_none() -> None:
     assert wills(backing.update(1, stream=(0, 1, 2), whole=True)) == []
 
 
-def test_a_remote_backup_leaves_wills_at_qos_0_to_the_local_one_if_there_is_one() -> None:
+def test_a_remote_backup_leaves_qos_0_wills_to_the_local_one() -> None:
     for sole in (False, True):
         backing = Backing()
         backing.update(1, willed("a", qos=0), willed("b"), role="remote", whole=True)
@@ -295,7 +295,7 @@ def test_a_remote_backup_leaves_wills_at_qos_0_to_the_local_one_if_there_is_one(
         assert wills(backing.hear(update)) == (["a", "b"] if sole else ["b"])
 
 
-def test_wills_of_a_broker_that_was_stood_in_for_are_not_left_twice() -> None:
+def test_a_broker_that_was_stood_in_for_does_not_leave_wills_twice() -> None:
     backing = Backing()
     backing.update(1, willed("a"), whole=True)
     backing.machine.handle(Kept(primary="p"), 0)
@@ -305,7 +305,7 @@ def test_wills_of_a_broker_that_was_stood_in_for_are_not_left_twice() -> None:
 
 
 @pytest.mark.parametrize("sign", ["update", "probe", "none", "while it stands in", "beginning"])
-def test_wills_of_a_broker_that_was_taken_for_lost_and_went_on_are_left_when_it_is_restarted(
+def test_wills_of_a_falsely_lost_broker_are_left_at_its_restart(
     sign: str,
 ) -> None:
     backing = Backing()
@@ -327,7 +327,7 @@ def test_wills_of_a_broker_that_was_taken_for_lost_and_went_on_are_left_when_it_
 
 
 @pytest.mark.parametrize("sign", ["update", "probe", "another process", "none", "beginning"])
-def test_a_copy_from_before_a_broker_was_lost_does_not_say_whom_it_has_until_it_is_heard_of(
+def test_a_copy_from_before_a_loss_is_silent_until_its_broker_reports(
     sign: str,
 ) -> None:
     backing = Backing()
@@ -352,9 +352,7 @@ def test_a_copy_from_before_a_broker_was_lost_does_not_say_whom_it_has_until_it_
     assert backing.machine.has("q", "a") is False
 
 
-def test_who_left_a_broker_in_order_that_was_taken_for_lost_is_its_affair_until_another_process_is_there() -> (
-    None
-):
+def test_a_falsely_lost_broker_keeps_its_departed_clients_until_it_restarts() -> None:
     backing = Backing()
     backing.update(1, willed("a"), whole=True)
     backing.machine.handle(Kept(primary="p"), 0)
@@ -381,7 +379,7 @@ def former(*, role: Role = "local") -> Backing:
     return backing
 
 
-def test_a_former_backup_gives_out_the_wills_that_it_knows_when_its_broker_begins_anew() -> None:
+def test_a_former_backup_gives_out_known_wills_when_its_broker_restarts() -> None:
     backing = former()
     assert wills(backing.hear(Begun("p", 1))) == [], "that is the process that it knows"
     assert wills(backing.hear(Begun("p", 2))) == ["a"], "one at QoS 0 could be heard twice"
@@ -397,7 +395,7 @@ def test_a_backup_waits_for_the_stream_of_the_process_that_began() -> None:
     assert wills(backing.machine.handle(PrimariesSet(primaries=()), 0)) == ["a"], "or is told that none comes"
 
 
-def test_a_copy_of_a_process_that_is_heard_is_kept_though_another_in_its_place_began_later() -> None:
+def test_a_live_processs_copy_is_kept_although_a_replacement_began_later() -> None:
     backing = Backing()
     backing.machine.handle(PrimariesSet(primaries=()), 0)
     backing.hear(Begun("p", 2))  # a standby, which gives the place back
@@ -433,7 +431,7 @@ def test_a_will_that_is_settled_is_remembered_when_the_copy_is_another() -> None
     assert backing.machine.is_void("a.will")
 
 
-def test_who_took_a_session_knows_that_what_was_left_with_earlier_epochs_is_settled() -> None:
+def test_a_broker_that_took_a_session_settles_wills_of_earlier_epochs() -> None:
     backup, left = Backup("n"), Bequest(Publication("a", b"", 1, "c"), session="uid", epoch=3)
     backup.note_taken("uid", 3)
     assert not any(map(backup.is_void, left.names)), "that one is here"
@@ -463,7 +461,7 @@ def test_whoever_has_a_copy_sees_to_its_wills_when_another_stands_in() -> None:
     assert backing.machine.has("p", "a"), "its broker was only cut off"
 
 
-def test_wills_that_were_seen_to_are_not_left_once_more_when_the_broker_is_restarted() -> None:
+def test_published_wills_are_not_left_again_when_their_broker_restarts() -> None:
     backing = Backing()
     backing.update(1, Delta("a", begin=True, head=willing("a")), whole=True)
     backing.hear(Mourned("p"))
@@ -480,7 +478,7 @@ def meanwhile() -> Backing:
 
 
 @pytest.mark.parametrize("stands", [True, False])
-def test_who_stood_in_meanwhile_sees_to_the_wills_for_the_log_when_another_stands_in(stands: bool) -> None:
+def test_a_cut_off_backup_publishes_logged_wills_when_another_stands_in(stands: bool) -> None:
     backing = meanwhile()
     if not stands:
         backing.machine.handle(Forgotten(primary="p"), 0)
@@ -491,7 +489,7 @@ def test_who_stood_in_meanwhile_sees_to_the_wills_for_the_log_when_another_stand
 
 
 @pytest.mark.parametrize("stands", [True, False])
-def test_who_stood_in_meanwhile_sees_to_the_wills_for_the_log_when_the_broker_begins_anew(
+def test_a_cut_off_backup_publishes_logged_wills_at_the_brokers_restart(
     stands: bool,
 ) -> None:
     backing = meanwhile()
@@ -501,20 +499,20 @@ def test_who_stood_in_meanwhile_sees_to_the_wills_for_the_log_when_the_broker_be
     assert wills(backing.hear(Mourned("p"))) == ["new"]
 
 
-def test_a_former_backup_that_stood_in_meanwhile_sees_to_the_wills_for_the_log() -> None:
+def test_a_former_cut_off_backup_publishes_the_logged_wills() -> None:
     backing = meanwhile()
     assert wills(backing.hear(Begun("p", 2))) == [], "it stands in still"
     assert wills(backing.machine.handle(Forgotten(primary="p"), 0)) == ["logged"]
 
 
-def test_who_is_told_to_stand_in_after_it_did_meanwhile_has_all_wills_in_hand() -> None:
+def test_a_takeover_after_a_cut_off_one_has_all_wills() -> None:
     backing = meanwhile()
     backing.machine.handle(Kept(primary="p"), 0)
     assert wills(backing.hear(Mourned("p"))) == []
     assert wills(backing.update(1, stream=RESTARTED, whole=True)) == []
 
 
-def test_an_old_goodbye_takes_nothing_from_a_client_that_another_process_had_since() -> None:
+def test_an_old_disconnect_does_not_affect_a_client_of_another_process() -> None:
     backing = Backing()
     backing.update(1, Delta("a", begin=True, head=willing("a")), stream=(0, 2, 1), whole=True)
     effects = backing.update(1, Delta("a", void="older.will"), stream=(0, 3, 1), whole=True)

@@ -90,7 +90,7 @@ def test_a_planted_bug_is_found(bug: type[Backup]) -> None:
     assert not found_within(Backup, 3)
 
 
-def test_a_primary_that_takes_the_answer_to_an_earlier_update_for_that_to_a_change_is_found(
+def test_the_checker_finds_a_primary_that_accepts_an_earlier_updates_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wait = recipient.Recipient.wait

@@ -19,7 +19,7 @@ def moved(state: State, client: str) -> None:
 
 
 @given(steps=STEPS)
-def test_a_scan_finds_those_that_differ_and_gives_them_out_as_they_are_now(
+def test_a_scan_finds_changed_positions_and_reports_their_current_value(
     steps: list[tuple[str, str]],
 ) -> None:
     state, told = State(), dict[str, Positions]()  # the model: what was given out
@@ -46,7 +46,7 @@ def test_a_scan_finds_those_that_differ_and_gives_them_out_as_they_are_now(
         assert scan.told == told
 
 
-def test_many_clients_are_looked_at_a_slice_at_a_time_and_each_scan_begins_anew() -> None:
+def test_many_clients_are_scanned_in_slices_and_each_scan_restarts() -> None:
     state = State()
     for number in range(SCAN_SLICE + 1):
         moved(state, f"c{number}")

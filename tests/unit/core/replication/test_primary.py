@@ -130,7 +130,7 @@ def test_a_stream_begins_with_everything_and_goes_on_with_what_changed() -> None
     assert told.update().deltas == (Delta("a", gone=True),)
 
 
-def test_what_changes_while_an_update_is_under_way_is_one_delta_of_the_next() -> None:
+def test_changes_during_an_update_become_one_delta_of_the_next() -> None:
     told = Told()
     told.come("a")
     first = told.update()
@@ -145,7 +145,7 @@ def test_what_changes_while_an_update_is_under_way_is_one_delta_of_the_next() ->
     assert dict(delta.subscriptions) == {f"t{number % 5}": Option(since=number) for number in range(45, 50)}
 
 
-def test_an_update_is_bounded_and_a_client_with_more_is_sent_in_several() -> None:
+def test_an_update_is_bounded_and_a_large_client_is_split() -> None:
     told = Told()
     told.come("a")
     told.state.options["a"] = {f"{number:0>200}": Option() for number in range(2_000)}
@@ -207,7 +207,7 @@ def test_who_waits_is_released_when_both_have_it() -> None:
     assert released(told.answer(to_remote, "s")) == [Released(tickets=(1,), synced=True)]
 
 
-def test_who_waits_for_a_change_is_not_released_by_the_answer_to_what_was_sent_before_it() -> None:
+def test_an_answer_to_an_earlier_update_does_not_release_a_waiter() -> None:
     told = Told()
     told.come("a")
     first = told.update()
@@ -220,7 +220,7 @@ def test_who_waits_for_a_change_is_not_released_by_the_answer_to_what_was_sent_b
     assert released(told.tell(Awaited(client="a", ticket=2))) == [Released(tickets=(2,), synced=True)]
 
 
-def test_a_backup_that_is_late_is_degraded_and_nobody_waits_for_it_until_it_has_caught_up() -> None:
+def test_nobody_waits_for_a_late_backup_until_it_has_caught_up() -> None:
     told = Told(remote="s")
     told.settled()
     told.come("a")
@@ -265,7 +265,7 @@ def test_a_silent_backup_is_found_though_nothing_happens() -> None:
     assert told.machine.problems() == []
 
 
-def test_one_that_lacks_something_is_sent_everything_and_those_who_wait_go_first() -> None:
+def test_a_backup_with_a_gap_gets_everything_and_waiters_go_first() -> None:
     told = Told()
     for client in "abc":
         told.come(client)
@@ -284,7 +284,7 @@ def test_one_that_lacks_something_is_sent_everything_and_those_who_wait_go_first
     assert told.machine.statistics()["replication_resyncs"] == 1
 
 
-def test_one_that_knows_a_younger_process_is_written_to_later_by_a_younger_one() -> None:
+def test_a_backup_that_knows_a_younger_process_is_updated_again_later() -> None:
     told = Told()
     told.come("a")
     update = told.update()
@@ -376,7 +376,7 @@ def test_many_clients_are_looked_at_a_slice_at_a_time() -> None:
     assert told.machine._scan.told == {}, "nothing is remembered of who is gone"
 
 
-def test_a_backup_that_keeps_up_with_what_never_ends_is_degraded_no_longer() -> None:
+def test_a_backup_that_keeps_up_under_constant_change_is_not_degraded() -> None:
     told = Told()
     told.come("a")
     told.settled()
@@ -407,7 +407,7 @@ def begun(effects: list[Effect]) -> list[tuple[str, int]]:
     ]
 
 
-def test_a_process_that_begins_says_so_to_all_for_longer_than_former_backups_keep_copies() -> None:
+def test_a_starting_process_tells_all_while_former_backups_keep_copies() -> None:
     machine = Primary(PRIMARY, State(), POLICY, ("x", PRIMARY, "y"))
     effects = machine.handle(Started(incarnation=5), 0)
     said = waited_us = 0
@@ -429,7 +429,7 @@ def test_a_process_whose_clock_is_behind_begins_as_a_younger_one() -> None:
     assert begun(machine.handle(Received(sender="broker/x", message=declined), 2)) == []
 
 
-def test_that_a_will_is_settled_is_told_also_of_a_client_that_the_backup_never_knew() -> None:
+def test_a_settled_will_is_reported_even_for_an_unknown_client() -> None:
     told = Told()
     told.answer(told.update())
     told.state.voids["a"] = "a.will"

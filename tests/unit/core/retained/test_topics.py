@@ -78,7 +78,7 @@ def test_what_changes_while_it_is_read_does_no_harm() -> None:
     assert "a/3" in list(found)
 
 
-def test_a_topic_beyond_the_bound_is_refused_and_a_known_one_is_replaced() -> None:
+def test_a_topic_over_the_bound_is_refused_and_a_known_one_replaced() -> None:
     retained: RetainedTopics[str] = RetainedTopics(1)
     assert retained.put("a", "one")
     assert not retained.put("b", "two")

@@ -17,7 +17,7 @@ def test_a_message_waits_for_the_one_before_it() -> None:
     assert lines.start("a") == ["first", "second"], "written as one"
 
 
-def test_one_write_of_a_topic_is_under_way_at_a_time_and_topics_do_not_wait_for_each_other() -> None:
+def test_each_topic_has_one_write_at_a_time_and_blocks_no_other() -> None:
     lines: RetainLines[str] = RetainLines()
     lines.settle(lines.enter("a"), "one")
     assert lines.start("a") == ["one"]
@@ -48,7 +48,7 @@ def test_who_withdraws_holds_nobody_up_and_nothing_is_left() -> None:
     assert len(lines) == 0
 
 
-def test_none_is_written_with_a_smaller_position_than_the_one_before_it_in_its_line() -> None:
+def test_writes_of_one_topic_never_go_back_to_a_smaller_position() -> None:
     lines: RetainLines[str] = RetainLines()
     lines.settle(lines.enter("a"), "one")
     assert lines.start("a") == ["one"] and lines.position("a", 7) == 7

@@ -157,9 +157,7 @@ def test_a_client_that_wants_no_reasons_gets_none() -> None:
     ("fields", "noted"),
     [({}, True), ({"request_problem_info": False}, False), ({"max_packet_size": 30}, False)],
 )
-def test_an_unsuback_has_a_note_if_the_client_wants_it_and_it_fits(
-    fields: dict[str, Any], noted: bool
-) -> None:
+def test_an_unsuback_carries_a_reason_if_wanted_and_if_it_fits(fields: dict[str, Any], noted: bool) -> None:
     session, note = connected(**fields), "stored later" * 3
     packet = sent(arrive(session, UnsubscribePacket(1, ["a"])))
     found = session.noted(packet, note)
@@ -167,7 +165,7 @@ def test_an_unsuback_has_a_note_if_the_client_wants_it_and_it_fits(
     assert found.reason_str == (note if noted else None)
 
 
-def test_a_filter_that_the_client_may_not_subscribe_to_is_refused_shared_or_not() -> None:
+def test_a_forbidden_filter_is_refused_whether_or_not_it_is_shared() -> None:
     session = resuming()
     session.permit(subscribe=lambda pattern: pattern == "a")
     session.handle(Resumed(present=False), 0)
@@ -186,7 +184,7 @@ def test_a_publish_gives_its_topic() -> None:
     assert arrive(session, packet) == [Publish(packet=packet, topic="a/b")]
 
 
-def test_a_publish_by_an_alias_gives_the_topic_that_the_alias_stands_for() -> None:
+def test_a_publish_by_alias_carries_the_topic_of_the_alias() -> None:
     session = connected()
     assert session.check_publish(PublishPacket("a/b", b"x", topic_alias=1)) == "a/b"
     by_alias = PublishPacket("", b"y", topic_alias=1)

@@ -115,9 +115,7 @@ def test_a_disconnect_says_whether_the_will_is_wanted(
 
 
 @pytest.mark.parametrize(("expiry_s", "delay_s"), [(100, 30), (30, 30), (20, 20), (1, 1)])
-def test_a_will_waits_no_longer_than_its_delay_and_than_the_session_lasts(
-    expiry_s: int, delay_s: int
-) -> None:
+def test_a_will_waits_no_longer_than_its_delay_or_the_session(expiry_s: int, delay_s: int) -> None:
     effects = connected(will=WILL, session_expiry_interval=expiry_s).handle(PeerClosed(), 0)
     assert effects[0] == DelayWill(
         packet=PublishPacket("gone", b"bye", content_type="text/plain"), delay_s=delay_s
@@ -125,7 +123,7 @@ def test_a_will_waits_no_longer_than_its_delay_and_than_the_session_lasts(
     assert closing(effects).session_expiry_s == expiry_s
 
 
-def test_a_disconnect_that_ends_the_session_leaves_the_will_nothing_to_wait_for() -> None:
+def test_a_disconnect_that_ends_the_session_publishes_the_will_at_once() -> None:
     with_will = DisconnectReasonCode.DISCONNECT_WITH_WILL_MESSAGE
     session = connected(will=WILL, session_expiry_interval=50)
     effects = arrive(session, DisconnectPacket(reason_code=with_will, session_expiry_interval=0))
@@ -137,7 +135,7 @@ def test_a_disconnect_that_ends_the_session_leaves_the_will_nothing_to_wait_for(
     ("expiry_s", "delay_s", "clean_start", "published"),
     [(50, 30, False, False), (50, 30, True, True), (50, 0, False, True), (0, 30, False, True)],
 )
-def test_a_client_that_is_back_before_its_will_is_due_leaves_none_unless_it_starts_clean(
+def test_a_client_back_in_time_voids_its_will_unless_it_starts_clean(
     expiry_s: int, delay_s: int, clean_start: bool, published: bool
 ) -> None:
     will = Will("gone", will_delay_interval=delay_s)
@@ -194,7 +192,7 @@ ENDS: list[tuple[Event, int, str]] = [
 
 @pytest.mark.parametrize(("event", "code", "fault"), ENDS)
 @BOTH
-def test_a_connected_client_is_told_why_it_has_to_go_if_it_can_be(
+def test_a_connected_version_5_client_is_told_why_it_must_go(
     event: Event, code: int, fault: str, version: Version
 ) -> None:
     effects = connected(version, will=WILL).handle(event, 0)
@@ -212,9 +210,7 @@ def test_a_connected_client_is_told_why_it_has_to_go_if_it_can_be(
     ("event", "code"),
     [(ServerStopping(), 0x88), (ServerStopping(server_reference="b:1"), 0x9C), (PeerClosed(), None)],
 )
-def test_a_client_that_is_coming_in_when_the_server_goes_gets_a_connack(
-    event: Event, code: int | None
-) -> None:
+def test_a_client_that_connects_while_the_server_stops_gets_a_connack(event: Event, code: int | None) -> None:
     session = connecting()
     arrive(session, ConnectPacket("c", will=WILL))
     effects = session.handle(event, 0)
@@ -258,7 +254,7 @@ def illegal() -> list[tuple[Session, Event]]:
     ]
 
 
-def test_an_event_at_the_wrong_moment_is_a_bug_of_ours_and_changes_nothing() -> None:
+def test_an_event_in_the_wrong_state_raises_and_changes_nothing() -> None:
     for session, event in illegal():
         before = session.state
         with pytest.raises(IllegalEvent):
@@ -266,7 +262,7 @@ def test_an_event_at_the_wrong_moment_is_a_bug_of_ours_and_changes_nothing() -> 
         assert session.state == before
 
 
-def test_there_are_no_rights_before_the_client_is_accepted_and_after_it_is_gone() -> None:
+def test_a_client_has_no_rights_before_its_connack_and_after_its_end() -> None:
     gone = connected()
     gone.handle(PeerClosed(), 0)
     for session in (connecting(), gone):

@@ -167,7 +167,7 @@ def test_a_session_is_prepared_between_its_acceptance_and_the_answer_only() -> N
         (WireFailed(error=ProtocolViolation("removed", 0x87)), 0x87, "peer"),
     ],
 )
-def test_a_client_whose_session_cannot_be_had_is_refused_and_its_session_kept(
+def test_a_client_whose_session_is_unavailable_is_refused_and_keeps_it(
     event: Event, code: int, fault: str
 ) -> None:
     session = resuming(session_expiry_interval=50, will=WILL)
@@ -179,7 +179,7 @@ def test_a_client_whose_session_cannot_be_had_is_refused_and_its_session_kept(
     assert closing(effects).session_expiry_s == 50
 
 
-def test_a_client_that_is_taken_over_while_its_session_is_loaded_gets_a_connack() -> None:
+def test_a_client_taken_over_while_its_session_loads_gets_a_connack() -> None:
     effects = resuming(will=WILL).handle(TakenOver(), 0)
     assert kinds(effects) == [SendPacket, Close]
     assert int(sent(effects).reason_code) == 0x80  # CONNACK has no 0x8E

@@ -66,7 +66,7 @@ def test_any_sequence_of_publishes_goes_where_the_rules_say(
     st.booleans(),
     st.sets(topics, max_size=3),
 )
-def test_messages_with_a_topic_only_are_taken_together_as_they_would_be_one_by_one(
+def test_a_run_of_plain_messages_is_taken_as_one_by_one(
     history: list[tuple[str, int]], link: bool, denied: set[str]
 ) -> None:
     together, single = Publishing(LIMITS, link=link), Publishing(LIMITS, link=link)

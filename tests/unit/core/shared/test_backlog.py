@@ -97,7 +97,7 @@ def test_others_may_be_further_than_we_know() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 100])
-def test_no_more_than_the_bounds_is_kept_and_the_rest_is_read_later(
+def test_the_backlog_keeps_messages_up_to_its_bounds_and_reads_later(
     monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     monkeypatch.setattr(module, "ENTRIES_MAX", 4)
@@ -116,7 +116,7 @@ def test_no_more_than_the_bounds_is_kept_and_the_rest_is_read_later(
     assert len(some) <= 4
 
 
-def test_wanted_positions_are_fetched_and_those_that_are_gone_are_known_to_be() -> None:
+def test_wanted_positions_are_fetched_and_trimmed_ones_are_noticed() -> None:
     some = based(next_=10, tail=9)
     (asked,) = some.ask((3, 5, 7))
     assert asked.start == 3
@@ -130,7 +130,7 @@ def test_wanted_positions_are_fetched_and_those_that_are_gone_are_known_to_be() 
     assert some.get(7) is not None
 
 
-def test_no_more_bytes_are_fetched_than_the_bound_and_the_oldest_come_first() -> None:
+def test_fetches_are_bounded_in_bytes_and_the_oldest_come_first() -> None:
     some, size = based(next_=100, tail=99), module.BYTES_MAX // 4
     wanted = range(20, 40)
     some.ask(wanted)
@@ -160,7 +160,7 @@ def test_what_was_trimmed_is_gone() -> None:
     assert some.ask(())[0].start == 7
 
 
-def test_without_room_nothing_is_taken_and_the_log_is_read_once_there_is_some() -> None:
+def test_without_room_nothing_is_taken_and_the_log_is_read_later() -> None:
     room = Kept(2 * cost_of(matched(1)))
     some = based(room=room)
     for position in (1, 2, 3, 4):
@@ -189,7 +189,7 @@ def test_what_is_dropped_is_read_again() -> None:
     assert (asked.start, after.start) == (3, 10)
 
 
-def test_what_a_read_brings_that_was_under_way_when_all_was_dropped_is_left() -> None:
+def test_a_read_begun_before_everything_was_dropped_is_ignored() -> None:
     some = based(next_=1, tail=5)
     some.ask(())
     some.drop()

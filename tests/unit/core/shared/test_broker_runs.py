@@ -20,7 +20,7 @@ def doubting() -> Lives:
     return Lives(OWN, hands)
 
 
-def test_only_others_lives_that_seem_to_be_over_are_asked_after_and_once_at_a_time() -> None:
+def test_only_other_brokers_overdue_lives_are_checked_one_at_a_time() -> None:
     assert Lives(OWN, Broker()).look(GROUP) == []
     lives = doubting()
     (asked,) = lives.look(GROUP)
@@ -28,7 +28,7 @@ def test_only_others_lives_that_seem_to_be_over_are_asked_after_and_once_at_a_ti
     assert lives.look(GROUP) == []
 
 
-def test_a_life_that_the_store_has_goes_on_and_may_be_doubted_again() -> None:
+def test_a_life_that_the_store_has_goes_on_and_may_be_rechecked() -> None:
     lives = doubting()
     lives.look(GROUP)
     assert lives.answered(Stored(request=LIFE + OTHER, value=Cell("life.o", OTHER.encode(), 3))) == ""
@@ -36,7 +36,7 @@ def test_a_life_that_the_store_has_goes_on_and_may_be_doubted_again() -> None:
     assert lives.look(GROUP)
 
 
-def test_a_life_that_the_store_has_not_is_over_until_the_cell_names_it_no_more() -> None:
+def test_a_life_that_the_store_lacks_is_over_while_cells_name_it() -> None:
     lives = doubting()
     lives.look(GROUP)
     assert lives.answered(Stored(request=LIFE + OTHER, value=None)) == OTHER

@@ -56,7 +56,7 @@ def test_it_is_known_when_it_was_read() -> None:
     assert (cell.known, cell.busy, cell.group) == (True, False, group(1))
 
 
-def test_a_write_expects_what_is_known_and_is_known_when_it_is_done() -> None:
+def test_a_write_expects_the_known_revision_and_becomes_known() -> None:
     cell = known_at(7)
     asked = cell.write(group(2), TTL_US)
     assert isinstance(asked, PutKey)
@@ -90,7 +90,7 @@ def test_after_a_conflict_it_is_read_and_what_is_there_counts() -> None:
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
-def test_a_write_that_failed_is_looked_for_after_a_while_and_repeated_with_the_same_bytes(
+def test_a_failed_write_is_looked_up_and_repeated_with_the_same_bytes(
     error: TocsinError,
 ) -> None:
     cell = known_at(7)
@@ -160,7 +160,7 @@ def test_an_answer_to_a_request_that_was_given_up_means_nothing() -> None:
 
 
 @pytest.mark.parametrize("value", [b"\xff", b"\x02" + encode_group(group(1))[1:]])
-def test_what_cannot_be_read_stays_as_it_is_and_is_looked_at_again(value: bytes) -> None:
+def test_an_unreadable_cell_is_left_alone_and_read_again(value: bytes) -> None:
     cell = GroupCell(NAME)
     cell.look()
     known, effects = cell.stored(Stored(request=GET, value=Cell(KEY, value, 7)))

@@ -56,7 +56,7 @@ def test_another_session_of_the_client_begins_with_nothing() -> None:
 
 
 @pytest.mark.parametrize("expiry_s", [0, 60])
-def test_what_a_member_had_goes_to_others_when_it_leaves_but_not_at_qos_2(expiry_s: int) -> None:
+def test_a_leaving_members_messages_go_to_others_except_at_qos_2(expiry_s: int) -> None:
     draft = draft_of({"c": member(), "d": member(THERE)}, {"c": EACH})
     draft.leave("c", member(expiry_s=expiry_s), NOW_S)
     group = done(draft)
@@ -67,7 +67,7 @@ def test_what_a_member_had_goes_to_others_when_it_leaves_but_not_at_qos_2(expiry
     )
 
 
-def test_it_stays_with_a_member_that_is_away_while_nobody_else_is_there() -> None:
+def test_an_absent_member_keeps_its_messages_while_it_is_the_only_one() -> None:
     draft = draft_of({"c": member()}, {"c": EACH})
     draft.leave("c", member(), NOW_S)
     group = done(draft)
@@ -78,7 +78,7 @@ def test_it_stays_with_a_member_that_is_away_while_nobody_else_is_there() -> Non
     assert (group.claims, group.free) == ({"c": EACH[2:]}, {2: ()})
 
 
-def test_a_connection_that_is_not_the_members_any_more_cannot_leave_for_it() -> None:
+def test_an_old_connection_cannot_leave_for_its_member() -> None:
     for other in (member(THERE, epoch=2), member(epoch=2), member(session="t")):
         draft = draft_of({"c": other})
         draft.leave("c", member(), NOW_S)
@@ -155,7 +155,7 @@ def test_a_message_that_no_life_can_take_is_settled_and_counted() -> None:
     assert draft.free == {}
 
 
-def test_a_new_member_is_asked_again_what_its_broker_could_not_give_to_anybody() -> None:
+def test_a_new_member_is_offered_messages_its_broker_could_not_place() -> None:
     draft = draft_of({"c": member(), "d": member(THERE)}, free={4: (HERE,)})
     draft.join("e", member(session="t"))
     assert done(draft).free == {4: ()}

@@ -81,7 +81,7 @@ def test_more_members_than_there_may_be_are_told_so() -> None:
     assert sorted(broker.group.members) == ["far"]
 
 
-def test_a_client_of_another_user_is_no_member_unless_a_rule_says_so() -> None:
+def test_another_users_client_is_refused_unless_a_rule_admits_it() -> None:
     group = StoredGroup(NAME, 1, {"far": Member("s", 5, OTHER, 60)}, owner="alice")
     broker = Broker(group)
     turned = one(broker.answer(broker.join(user="mallory")), Turned)
@@ -106,7 +106,7 @@ def test_the_last_member_that_ends_ends_the_group() -> None:
     assert broker.cell is None
 
 
-def test_a_member_that_lasts_leaves_the_group_for_its_return_and_the_cell_lives_as_long() -> None:
+def test_a_persistent_member_keeps_its_place_and_the_cell_lives_on() -> None:
     broker = joined()
     effects = broker.tell(Leave(client="c", session="s", expiry_s=60))
     assert one(effects, PutKey).ttl_us == 90_000_000 + KEEP_US
@@ -145,14 +145,14 @@ def test_who_unsubscribes_before_it_is_a_member_is_answered_all_the_same() -> No
     assert broker.group == with_other()
 
 
-def test_a_session_that_ended_is_ended_in_the_group_also_where_nobody_of_it_is() -> None:
+def test_an_ended_session_leaves_its_group_even_without_local_members() -> None:
     broker = Broker(StoredGroup(NAME, 1, {"c": Member("s", 1, "", 60, 1 << 40)}))
     said = broker.answer(broker.tell(SessionOver(client="c", session="s")))
     assert of(said, Vanished)
     assert broker.cell is None
 
 
-def test_a_session_that_is_not_in_the_group_is_no_reason_to_write() -> None:
+def test_a_session_outside_the_group_causes_no_write() -> None:
     broker = Broker(with_other())
     said = broker.answer(broker.tell(SessionOver(client="c", session="s")))
     assert of(said, Vanished)
@@ -179,7 +179,7 @@ def test_who_unsubscribes_and_subscribes_again_stays_a_member() -> None:
 # ── lives ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_members_of_a_broker_that_is_gone_are_away_when_the_store_says_so() -> None:
+def test_members_of_a_lost_broker_are_absent_when_the_store_confirms() -> None:
     group = with_other(claims={"far": (Claim(1, 9, 1), Claim(2, 8, 2))}, next_=3)
     broker = joined(group=group, tail=2)
     assert not of(broker.tell(TimerFired(name=SharingTimer.LOOK)), GetKey)
@@ -203,7 +203,7 @@ def test_a_broker_that_began_a_new_life_has_ended_the_last() -> None:
     assert not broker.group.members["far"].life
 
 
-def test_who_was_taken_for_dead_and_is_not_joins_again_and_keeps_what_is_at_qos_2() -> None:
+def test_a_member_taken_for_dead_rejoins_and_keeps_its_qos_2_messages() -> None:
     broker = joined(group=with_other(), tail=0)
     broker.answer(
         [*arrive(broker, matched(1), matched(2, 2)), *broker.tell(TimerFired(name=SharingTimer.GRACE))]
@@ -272,7 +272,7 @@ def test_who_waits_is_turned_away_when_the_store_has_no_room() -> None:
     assert of(said, Vanished)
 
 
-def test_members_that_there_are_stay_when_the_store_has_no_room_for_another() -> None:
+def test_existing_members_stay_when_the_store_has_no_room() -> None:
     broker = joined("c")
     put = broker.join("d")
     said = broker.tell(full(put))
@@ -284,7 +284,7 @@ def test_members_that_there_are_stay_when_the_store_has_no_room_for_another() ->
     assert of(broker.answer(broker.tell(TimerFired(name=SharingTimer.CELL_AGAIN))), Give)
 
 
-def test_a_member_whose_write_may_have_happened_before_the_store_was_full_is_no_member_in_the_end() -> None:
+def test_a_refused_member_is_removed_even_if_its_write_took_effect() -> None:
     broker = joined("c")
     put = one(broker.join("d"), PutKey)
     broker.tell(StoreFailed(request=put.request, error=OutcomeUnknown("put", 1.0)))

@@ -51,7 +51,7 @@ answers = st.lists(
 
 
 @given(answers)
-def test_an_answer_counts_for_its_own_revision_while_no_other_was_asked_for(
+def test_an_answer_counts_only_for_the_revision_last_asked_for(
     steps: list[tuple[str, int, int]],
 ) -> None:
     beginning, asked, end = Beginning(), 0, -1
@@ -86,7 +86,7 @@ def made(tail: int = 5) -> tuple[Broker, FindEnd]:
     return broker, one(effects, FindEnd)
 
 
-def test_a_group_begins_where_the_log_ends_and_not_where_its_broker_is() -> None:
+def test_a_group_begins_at_the_logs_end_not_its_brokers_position() -> None:
     broker, asked = made(tail=5)
     effects = broker.tell(EndFound(revision=asked.revision, position=9))
     assert not of(effects, Joined), "that it has begun is not durable yet"
@@ -163,7 +163,7 @@ def test_who_was_taken_for_dead_while_its_group_went_on_is_not() -> None:
     assert broker.group.members["c"] == Member("s", 1, OWN, 60)
 
 
-def test_who_is_about_to_join_when_a_group_ends_is_a_member_of_the_next() -> None:
+def test_a_client_that_joins_as_a_group_ends_enters_the_next() -> None:
     broker = Broker(tail=3)
     asked = one(broker.join(), GetKey)
     broker.tell(over(broker))

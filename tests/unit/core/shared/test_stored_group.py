@@ -67,7 +67,7 @@ def test_lives_are_those_of_members_that_take_messages_in_one_order() -> None:
     assert StoredGroup("n", 1, there).lives() == ["a.1", "z.1"]
 
 
-def test_two_thirds_of_a_cells_time_are_longer_than_any_session_of_its_members() -> None:
+def test_two_thirds_of_a_cells_ttl_outlast_every_members_session() -> None:
     for expiry_s in (0, 1, 59, 86_400, LONG_S):
         kept_us = ttl_us(
             StoredGroup("n", 1, {"c": Member("s", 1, "a.1", expiry_s), "d": Member("t", 1, "a.1", 0)})

@@ -23,7 +23,7 @@ def test_it_is_told_what_it_may_receive() -> None:
     assert listing.joined("secret", False) is None and listing.joined("b", True) == "joined"
 
 
-def test_who_is_behind_is_owed_the_end_and_told_when_it_has_caught_up() -> None:
+def test_a_slow_client_is_owed_the_end_until_it_has_caught_up() -> None:
     listing = Listing()
     listing.begin({"a": LAMP, "b": LAMP}, lambda topic: True)
     assert not listing.left("a", LAMP, behind=True)
@@ -43,7 +43,7 @@ def test_other_rights_are_turns_too() -> None:
     assert listing.caught_up() == []
 
 
-def test_a_large_set_comes_in_parts_of_which_all_but_the_last_say_so() -> None:
+def test_a_large_set_comes_in_parts_that_announce_more() -> None:
     streams: dict[str, Metadata] = {f"topic/{n}": {"text": "x" * 1_000} for n in range(200)}
     parts = [json.loads(part) for part in encode_set(streams)]
     assert len(parts) > 2

@@ -59,7 +59,7 @@ class Publishing:
         assert topic in self.machine.gate.ready
 
 
-def test_a_first_message_makes_a_stream_and_goes_on_when_everybody_knows_it() -> None:
+def test_a_first_message_declares_its_stream_and_waits_for_the_network() -> None:
     one = Publishing()
     assert one.take("m", "a") == [
         Register(topic="a"),
@@ -109,7 +109,7 @@ def test_metadata_is_declared_without_a_stream_and_bounded_like_streams() -> Non
         one.tell(Cleared(ticket=one.tickets.last))
 
 
-def test_a_topic_that_was_only_described_counts_once_when_it_becomes_a_stream() -> None:
+def test_a_described_topic_counts_once_when_it_becomes_a_stream() -> None:
     one = Publishing(streams_max=2)
     one.tell(MetadataTaken(item="s", topic="x", diff=LAMP))
     one.tell(Cleared(ticket=1))
@@ -117,7 +117,7 @@ def test_a_topic_that_was_only_described_counts_once_when_it_becomes_a_stream() 
     assert isinstance(one.tell(MetadataTaken(item="t", topic="y", diff=LAMP))[0], DeclareStream)
 
 
-def test_metadata_that_is_wrong_or_too_large_is_refused_before_anything_is_kept() -> None:
+def test_invalid_or_oversized_metadata_is_refused_before_anything_is_kept() -> None:
     one = Publishing()
     assert one.machine.read("a", [("other", "x")]) is None
     assert one.machine.read("a", [("meta.kind", "lamp")]) == LAMP

@@ -23,7 +23,7 @@ def test_what_a_client_here_says_counts_at_once() -> None:
     assert sayings.declared("t", None, 3) == ("t", {}) and sayings.of("t") is None
 
 
-def test_what_is_said_of_a_stream_that_is_not_published_here_is_not_kept() -> None:
+def test_metadata_of_a_stream_without_a_local_publisher_is_not_kept() -> None:
     sayings = StreamMetadata()
     assert sayings.declared("t", {"Room": "1"}, 1) == ("t", {"Room": "1"})
     assert sayings.of("t") is None
@@ -31,7 +31,7 @@ def test_what_is_said_of_a_stream_that_is_not_published_here_is_not_kept() -> No
     assert sayings.of("t") is None
 
 
-def test_the_whole_replaces_all_but_what_was_said_here_and_is_not_settled() -> None:
+def test_a_full_description_replaces_all_but_unsettled_local_metadata() -> None:
     sayings = publishing()
     sayings.published("u", None)
     sayings.declared("t", {"Room": "1"}, 1)
@@ -43,7 +43,7 @@ def test_the_whole_replaces_all_but_what_was_said_here_and_is_not_settled() -> N
     assert sayings.of("t") is None
 
 
-def test_what_a_session_recalls_counts_until_the_coordinator_had_the_time_to_say_something() -> None:
+def test_a_sessions_metadata_counts_until_the_coordinator_could_answer() -> None:
     sayings = publishing({"Room": "1"})
     sayings.declared("t", {}, 1)
     assert sayings.of("t") == {"Room": "1"}
@@ -123,7 +123,7 @@ def test_it_answers_as_a_plain_account_would(
         assert {each: sayings.of(each) for each in "tu"} == {each: known.get(each) for each in "tu"}
 
 
-def test_what_went_on_while_no_coordinator_answered_is_unkept_until_one_has_it() -> None:
+def test_metadata_sent_without_a_coordinator_is_unkept_until_one_has_it() -> None:
     sayings = publishing()
     sayings.declared("t", {"Room": "1"}, 1)
     assert sayings.is_kept("t")

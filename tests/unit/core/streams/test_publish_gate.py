@@ -22,7 +22,7 @@ def take(
     return gate.take(item, topic=topic, diff=diff, size=10, commits=commits)
 
 
-def test_a_first_message_waits_until_its_stream_is_known_and_the_next_one_need_not_come_here() -> None:
+def test_a_first_message_waits_for_its_stream_and_later_ones_pass() -> None:
     gate = make()
     assert take(gate, "first", "a") == [Declare(1, "a", {}, True)]
     assert "a" in gate.topics and "a" not in gate.ready
@@ -30,7 +30,7 @@ def test_a_first_message_waits_until_its_stream_is_known_and_the_next_one_need_n
     assert "a" in gate.ready
 
 
-def test_a_burst_of_first_messages_is_declared_at_once_and_goes_in_order() -> None:
+def test_a_burst_of_first_messages_is_declared_together_and_keeps_order() -> None:
     gate = make()
     for number in range(1, 4):
         assert take(gate, f"m{number}", f"a/{number}") == [Declare(number, f"a/{number}", {}, True)]
@@ -49,7 +49,7 @@ def test_a_change_is_declared_when_the_messages_before_it_are_durable() -> None:
     assert gate.clear(2) == [Go(["m2", "m3"])]
 
 
-def test_a_change_of_a_stream_with_nothing_under_way_is_declared_at_once() -> None:
+def test_a_change_of_an_idle_stream_is_declared_at_once() -> None:
     gate = make()
     take(gate, "m1", "a", commits=True)
     gate.clear(1)

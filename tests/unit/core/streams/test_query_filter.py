@@ -15,7 +15,7 @@ def test_a_query_is_decoded_and_equal_ones_have_one_id() -> None:
     assert isinstance(one, QueryFilter) and one.name == "$query/a %2B 1 = 2 AND b"
 
 
-def test_the_set_of_a_query_is_asked_for_under_another_id_than_its_messages() -> None:
+def test_a_listing_and_a_subscription_of_one_query_have_different_ids() -> None:
     messages, listing = (
         read_query("$query/Location/Room = '410'"),
         read_query("$streams/Location/Room = '410'"),

@@ -81,7 +81,7 @@ def test_a_network_without_embedded_servers_starts_with_the_coordinator() -> Non
     assert started(parent.start()) == ["coordinator"]
 
 
-def test_the_next_stage_waits_for_a_child_of_an_earlier_one_that_ended(parent: Parent) -> None:
+def test_the_next_stage_waits_for_an_earlier_child_that_ended(parent: Parent) -> None:
     parent.start()
     parent.report("nats")
     parent.end("nats")
@@ -90,7 +90,7 @@ def test_the_next_stage_waits_for_a_child_of_an_earlier_one_that_ended(parent: P
     assert started(parent.report("nats")) == ["north", "south"]
 
 
-def test_a_child_that_never_starts_is_given_up_and_the_others_are_stopped(parent: Parent) -> None:
+def test_a_child_that_never_starts_stops_the_others(parent: Parent) -> None:
     parent.start()
     parent.report("nats")
     for _ in range(START_ATTEMPTS - 1):
@@ -115,7 +115,7 @@ def test_a_slow_start_is_said_and_waited_for(parent: Parent) -> None:
 WITH_PIPELINE = (*CHILDREN, Child("pipeline", 3, awaited=False))
 
 
-def test_a_child_that_is_not_awaited_is_started_last_and_holds_up_nobody() -> None:
+def test_a_child_that_is_not_awaited_starts_last_and_delays_nobody() -> None:
     parent = Parent(WITH_PIPELINE)
     parent.start()
     for child in ("nats", "coordinator", "north"):
@@ -151,7 +151,7 @@ def test_a_child_that_ends_is_restarted_after_a_pause(running: Parent) -> None:
     assert (row.health, row.pid, row.restarts) == ("ready", 8, 1)
 
 
-def test_the_pause_doubles_up_to_its_bound_and_the_parent_never_gives_up(running: Parent) -> None:
+def test_the_pause_doubles_to_its_bound_and_restarts_never_end(running: Parent) -> None:
     pauses = []
     for _ in range(10):
         running.end("north")

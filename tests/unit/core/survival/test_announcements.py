@@ -45,7 +45,7 @@ class Broker:
         return self.post(TimerFired(name=name))
 
 
-def test_the_first_client_is_told_of_at_once_and_the_next_ones_together_a_moment_later() -> None:
+def test_the_first_arrival_is_announced_at_once_and_later_ones_in_batches() -> None:
     broker = Broker()
     assert broker.lets_in("a") == [SetTimer(name=AnnouncementTimer.TELL, delay_us=0)]
     assert broker.fires(AnnouncementTimer.TELL) == [TellOthers(arrivals=(arrival("a"),))]
@@ -55,7 +55,7 @@ def test_the_first_client_is_told_of_at_once_and_the_next_ones_together_a_moment
     assert broker.fires(AnnouncementTimer.TELL) == [TellOthers(arrivals=(arrival("b"), arrival("c")))]
 
 
-def test_nobody_is_told_of_a_client_that_only_knocked_or_has_gone_again() -> None:
+def test_a_client_that_was_refused_or_left_is_not_announced() -> None:
     broker = Broker()
     broker.post(ClientCame(client="knocks", at_us=5))
     broker.lets_in("goes")
@@ -73,7 +73,7 @@ def test_a_word_counts_if_its_client_came_there_after_it_came_here() -> None:
     assert broker.machine.elsewhere((late,)) == [late]
 
 
-def test_who_comes_here_after_a_word_of_it_stays_though_the_clock_there_is_ahead() -> None:
+def test_a_client_that_comes_after_its_announcement_stays_despite_clock_skew() -> None:
     broker = Broker()
     word = arrival("c", broker="south", came_us=60_000_000)
     broker.post(OthersTold(arrivals=(word,)))
@@ -97,9 +97,7 @@ def test_old_sessions_of_the_same_moment_are_one_lot() -> None:
     assert broker.machine.lot_of("a") is None
 
 
-def test_a_client_that_begins_anew_twice_is_settled_with_its_second_lot_and_that_comes_after_the_first() -> (
-    None
-):
+def test_a_second_clean_start_of_a_client_settles_with_the_later_lot() -> None:
     broker = Broker()
     broker.post(BeganAnew(client="a", owner=""))
     assert broker.post(ForgetNow()) == [
@@ -131,7 +129,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_in_any_order_who_is_here_is_told_of_once_and_lots_with_a_client_in_common_go_one_by_one(
+def test_in_any_order_arrivals_are_told_once_and_overlapping_lots_are_serial(
     history: list[tuple[str, str]],
 ) -> None:
     broker = Broker()

@@ -32,7 +32,7 @@ def test_who_comes_again_has_come_later() -> None:
     assert presence.since("me", 150)
 
 
-def test_two_clients_never_come_at_the_same_time_and_there_is_a_number_between() -> None:
+def test_two_arrivals_never_have_the_same_or_adjacent_times() -> None:
     clock = ArrivalClock()
     assert clock.next(100) == 100
     assert clock.next(100) == 100 + STEP_US
@@ -40,7 +40,7 @@ def test_two_clients_never_come_at_the_same_time_and_there_is_a_number_between()
     assert clock.next(500) == 500
 
 
-def test_who_comes_after_a_word_has_come_later_though_the_clock_there_is_ahead() -> None:
+def test_an_arrival_after_an_announcement_is_later_despite_clock_skew() -> None:
     clock = ArrivalClock()
     clock.heard(900)
     assert clock.next(100) > 900

@@ -20,7 +20,7 @@ def tell(feed: WantsLog, copy: Copy, known: tuple[int, int]) -> tuple[tuple[str,
 
 
 @given(STEPS)
-def test_a_copy_that_is_told_last_has_what_is_wanted_and_says_what_changed(
+def test_a_peers_copy_has_the_current_wants_and_reports_changes(
     steps: list[tuple[str, str]],
 ) -> None:
     feed, copy, routes, model = WantsLog(), Copy(), set[str](), set[str]()

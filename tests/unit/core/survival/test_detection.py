@@ -94,7 +94,7 @@ def test_one_lost_beat_is_no_alarm_whatever_the_tuning() -> None:
     assert watch.suspected == []
 
 
-def test_who_loses_beats_and_who_is_late_are_given_more_time_and_then_less_again() -> None:
+def test_lossy_and_late_brokers_get_more_time_and_then_less_again() -> None:
     watch = Watch("lossy", "late", "good")
     random_ = random.Random(1)
     for _ in range(200):
@@ -205,7 +205,7 @@ def test_what_came_while_the_observer_was_away_says_nothing_of_its_senders() -> 
     assert watch.detector.patience_us("a") == before_us
 
 
-def test_an_observer_whose_store_is_slow_is_patient_with_everybody_for_a_while() -> None:
+def test_an_observer_with_a_slow_store_is_patient_for_a_while() -> None:
     watch = Watch("a", "b", "c")
     watch.live(20 * SECOND, "a", "b", "c")
     before_us = watch.detector.patience_us("a")
@@ -218,7 +218,7 @@ def test_an_observer_whose_store_is_slow_is_patient_with_everybody_for_a_while()
     assert watch.detector.patience_us("a") == before_us
 
 
-def test_an_observer_that_hears_hardly_anybody_doubts_itself_and_believes_it_in_the_end() -> None:
+def test_an_observer_that_hears_hardly_anybody_first_doubts_itself() -> None:
     watch = Watch("a", "b", "c", "d", tuning=AGGRESSIVE)
     watch.live(20 * SECOND, "a", "b", "c", "d")
     watch.live(10 * SECOND, "d")

@@ -85,7 +85,7 @@ def test_who_is_at_home_here_by_name_or_address_is_no_guest() -> None:
     assert len(guests) == 0
 
 
-def test_a_guest_that_has_no_way_in_at_home_stays_until_there_is_one() -> None:
+def test_a_guest_stays_until_its_home_has_a_suitable_listener() -> None:
     host = Host()
     host.guests.came("secure", "home", MQTTS)
     for _ in range(STEADY + 3 * AGAIN):
@@ -114,7 +114,7 @@ def test_who_does_not_go_is_sent_again_but_not_all_the_time() -> None:
     assert {later - earlier for earlier, later in pairwise(times)} == {2 * AGAIN + 2}
 
 
-def test_one_that_comes_later_need_not_wait_for_those_that_do_not_go() -> None:
+def test_a_later_guest_does_not_wait_for_those_that_stay() -> None:
     host = Host()
     host.guests.came("stubborn", "home", MQTT)
     assert host.send_all("home") == [("stubborn", "home:1883")]
@@ -122,7 +122,7 @@ def test_one_that_comes_later_need_not_wait_for_those_that_do_not_go() -> None:
     assert host.beat("home") == [("new", "home:1883")]
 
 
-def test_a_home_whose_guests_were_all_told_is_asked_about_no_more_often_than_others() -> None:
+def test_a_home_whose_guests_were_told_is_asked_about_no_more_often() -> None:
     host = Host(every=4)
     host.guests.came("c", "home", MQTT)
     while not host.beat("home"):
@@ -144,7 +144,7 @@ def test_homes_that_stay_away_do_not_keep_others_from_being_asked_about() -> Non
     assert len(asked) == 3 * HOMES_MAX
 
 
-def test_an_answer_that_takes_longer_than_the_next_beat_counts_all_the_same() -> None:
+def test_an_answer_slower_than_the_next_heartbeat_still_counts() -> None:
     host = Host(every=4)
     host.guests.came("c", "home", MQTT)
     sent: Sent = []
@@ -186,7 +186,7 @@ step = st.one_of(
 
 
 @given(st.lists(step, max_size=60))
-def test_whatever_happens_a_client_is_sent_only_to_its_home_while_that_is_steady_and_is_a_guest_till_it_goes(
+def test_in_any_history_guests_are_sent_only_to_a_steady_home(
     story: list[tuple[str, str, str]],
 ) -> None:
     host = Host()

@@ -90,7 +90,7 @@ def test_where_somebody_hears_a_leader_nobody_is_gone(cluster: Cluster) -> None:
     assert cluster.nodes["a"].landmark == ""
 
 
-def test_one_that_is_alone_reaches_and_is_reached_by_those_who_are_not(cluster: Cluster) -> None:
+def test_a_cut_off_broker_and_its_connected_peers_reach_each_other(cluster: Cluster) -> None:
     cluster.want("a", "for/a")
     cluster.want("c", "for/c")
     cluster.sever("c")
@@ -102,7 +102,7 @@ def test_one_that_is_alone_reaches_and_is_reached_by_those_who_are_not(cluster: 
     assert cluster.reached("c") == {"a": {"for/a", "new"}}
 
 
-def test_what_is_wanted_later_is_known_at_once_and_what_is_not_is_forgotten(cluster: Cluster) -> None:
+def test_new_wants_are_known_at_once_and_withdrawn_ones_forgotten(cluster: Cluster) -> None:
     cluster.sever()
     cluster.run(SECOND)
     cluster.want("a", "x")
@@ -113,7 +113,7 @@ def test_what_is_wanted_later_is_known_at_once_and_what_is_not_is_forgotten(clus
     assert cluster.reached("b") == {}
 
 
-def test_a_leader_that_is_heard_ends_it_and_routes_follow_a_little_later(cluster: Cluster) -> None:
+def test_a_leader_that_is_heard_ends_isolation_and_routes_follow(cluster: Cluster) -> None:
     cluster.want("a", "x")
     cluster.sever()
     cluster.kill("c")
@@ -129,7 +129,7 @@ def test_a_leader_that_is_heard_ends_it_and_routes_follow_a_little_later(cluster
     assert said == [len(node.words) for node in cluster.nodes.values()]
 
 
-def test_one_that_is_restarted_forgets_what_others_tell_it_who_take_it_for_alone(cluster: Cluster) -> None:
+def test_a_restarted_broker_forgets_peers_that_take_it_for_cut_off(cluster: Cluster) -> None:
     cluster.sever("a")
     cluster.run(SECOND)
     cluster.restore("a")
@@ -141,14 +141,14 @@ def test_one_that_is_restarted_forgets_what_others_tell_it_who_take_it_for_alone
     assert cluster.reached("a") == {}
 
 
-def test_a_word_that_comes_late_to_one_that_hears_a_leader_is_forgotten(cluster: Cluster) -> None:
+def test_late_gossip_to_a_broker_with_a_leader_is_forgotten(cluster: Cluster) -> None:
     word = Word(sender="b", run=1, number=1, severed=False, version=1, wants=((1, "x", True),))
     cluster.post("a", Received(sender="broker/b", message=word))
     cluster.run(2 * LINGER_US)
     assert cluster.reached("a") == {} and not cluster.nodes["a"].linked
 
 
-def test_what_a_new_process_wants_is_not_taken_for_what_the_old_one_did(cluster: Cluster) -> None:
+def test_a_new_processs_wants_are_not_mistaken_for_the_old_ones(cluster: Cluster) -> None:
     cluster.want("b", "old")
     cluster.sever("a")
     cluster.run(SECOND)
@@ -159,7 +159,7 @@ def test_what_a_new_process_wants_is_not_taken_for_what_the_old_one_did(cluster:
     assert cluster.reached("a") == {"b": {"new"}}
 
 
-def test_a_new_process_whose_clock_was_set_back_is_known_from_the_old_one(cluster: Cluster) -> None:
+def test_a_new_process_with_an_earlier_clock_is_told_from_the_old(cluster: Cluster) -> None:
     cluster.run(SECOND)
     cluster.want("b", "old")
     cluster.sever("a")
@@ -170,7 +170,7 @@ def test_a_new_process_whose_clock_was_set_back_is_known_from_the_old_one(cluste
     assert cluster.reached("a") == {"b": {"new"}}
 
 
-def test_a_new_process_is_known_from_the_old_one_by_those_who_hear_it_later_too(cluster: Cluster) -> None:
+def test_late_listeners_also_tell_a_new_process_from_the_old_one(cluster: Cluster) -> None:
     cluster.want("b", "old")
     cluster.part("a", "b")
     cluster.sever("a", "c")
@@ -195,7 +195,7 @@ def test_one_that_is_restarted_and_hears_a_leader_is_not_gone(cluster: Cluster) 
     assert "a" in cluster.nodes["b"].machine.hears() and cluster.standing_in() == {}
 
 
-def test_links_to_brokers_that_came_after_a_leader_was_heard_again_are_let_go() -> None:
+def test_links_to_brokers_that_came_after_the_leaders_return_are_closed() -> None:
     cluster = Cluster("ab")
     cluster.post("a", RosterKnown(brokers=()))
     cluster.sever("a")
@@ -231,7 +231,7 @@ def test_an_event_that_it_does_not_know_is_a_bug() -> None:
 
 @settings(deadline=None, max_examples=150)
 @given(st.data())
-def test_whatever_is_cut_two_that_hear_each_other_never_both_lead_and_all_heals(data: st.DataObject) -> None:
+def test_in_any_partition_peers_in_touch_never_both_lead_and_all_heals(data: st.DataObject) -> None:
     """The model: who is alive and severed, and which pairs hear each other."""
     brokers = "abcde"[: data.draw(st.integers(2, 5))]
     backs = {one: (brokers[index - 1],) for index, one in enumerate(brokers)}

@@ -66,7 +66,7 @@ def test_a_client_that_is_known_is_served_with_its_subscriptions() -> None:
     assert (found.subscriptions, found.uid, found.epoch, found.expiry_s) == (OLD, "uid", 4, 90)
 
 
-def test_one_that_may_have_a_session_of_which_nothing_is_known_is_refused() -> None:
+def test_a_client_with_a_possibly_unknown_session_is_refused() -> None:
     assert came(None) == "unknown"
 
 
@@ -87,7 +87,7 @@ def test_another_user_does_not_get_the_session() -> None:
     assert settled(KNOWN, msgspec.structs.replace(STORED, owner="alice")) == "let go"
 
 
-def test_what_changed_meanwhile_is_written_with_a_new_epoch_and_nothing_else_is_touched() -> None:
+def test_provisional_changes_are_written_with_a_new_epoch_and_nothing_else() -> None:
     found = settled(msgspec.structs.replace(KNOWN, subscriptions=NEW), STORED)
     assert found == msgspec.structs.replace(STORED, epoch=5, broker="", subscriptions=NEW)
 
@@ -123,7 +123,7 @@ def test_a_new_session_begins_where_the_log_was_known_to_end() -> None:
     assert found.progress == Progress(10) and found.home == "own"
 
 
-def test_a_new_session_replaces_an_old_one_that_nobody_has_if_its_client_is_here() -> None:
+def test_a_new_session_replaces_an_unowned_old_one_of_a_local_client() -> None:
     began = came(None, clean=True)
     assert isinstance(began, Record)
     nobodys = msgspec.structs.replace(STORED, broker="")
@@ -221,7 +221,7 @@ def of(effects: list[Effect], kind: type[Kind]) -> list[Kind]:
     return [each for each in effects if isinstance(each, kind)]
 
 
-def test_the_store_is_looked_at_while_no_leader_is_heard_and_clients_are_hurried_when_it_is_away() -> None:
+def test_without_a_leader_the_store_is_probed_and_waiting_clients_released() -> None:
     service = Service()
     assert of(service.tell(LeaderLost()), LookAtStore)
     assert not of(service.tell(StoreLooked(reached=True)), HurryClients)
@@ -234,7 +234,7 @@ def test_the_store_is_looked_at_while_no_leader_is_heard_and_clients_are_hurried
     assert service.fire(ProvisionalTimer.LOOK) == [], "it is looked at no longer"
 
 
-def test_a_client_that_is_here_comes_anew_before_its_record_is_settled_with_what_it_leaves() -> None:
+def test_a_connected_client_reconnects_before_its_record_is_settled() -> None:
     for leader_first in (True, False):
         service = Service()
         service.cut()
@@ -249,7 +249,7 @@ def test_a_client_that_is_here_comes_anew_before_its_record_is_settled_with_what
         assert of(service.settled("c"), SettlingOver) and not service.machine.busy
 
 
-def test_records_are_settled_a_few_at_a_time_and_change_while_they_wait() -> None:
+def test_records_are_settled_a_few_at_a_time_and_may_change() -> None:
     service = Service()
     service.cut()
     records = [service.serve(f"c{number}", here=number == AT_ONCE) for number in range(AT_ONCE + 1)]
@@ -259,7 +259,7 @@ def test_records_are_settled_a_few_at_a_time_and_change_while_they_wait() -> Non
     assert of(effects, SettleSession) == [SettleSession(record=left, here=False)]
 
 
-def test_a_record_that_the_store_does_not_take_waits_until_it_is_back_once_more() -> None:
+def test_a_record_that_the_store_refuses_waits_for_its_next_return() -> None:
     service = Service()
     service.cut()
     record = service.serve("c")
@@ -272,7 +272,7 @@ def test_a_record_that_the_store_does_not_take_waits_until_it_is_back_once_more(
     assert (service.machine.settled, service.machine.let_go) == (0, 0)
 
 
-def test_what_is_not_begun_when_the_store_goes_away_again_waits_for_its_return() -> None:
+def test_records_not_begun_at_a_second_cut_wait_for_the_store() -> None:
     service = Service()
     service.cut()
     for number in range(AT_ONCE + 1):
@@ -284,7 +284,7 @@ def test_what_is_not_begun_when_the_store_goes_away_again_waits_for_its_return()
     assert set(service.machine.records) == {f"c{AT_ONCE}"}
 
 
-def test_a_stored_session_of_a_client_that_leaves_is_known_only_while_no_leader_is_heard() -> None:
+def test_a_leaving_clients_session_is_recorded_only_without_a_leader() -> None:
     service = Service()
     went = ClientWent(delivery="c", record=KNOWN, provisional=False)
     service.tell(went)

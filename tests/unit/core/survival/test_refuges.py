@@ -63,7 +63,7 @@ def test_the_nearest_then_the_emptiest_with_room_are_chosen(
         assert plan.news(asking, checksum(chosen) + 1) == chosen
 
 
-def test_a_broker_that_fills_up_is_no_refuge_from_the_next_ranking_on() -> None:
+def test_a_full_broker_is_no_refuge_from_the_next_ranking_on() -> None:
     brokers, loads = [broker(name) for name in "abc"], {"b": 0}
     plan = RefugePlan()
     plan.rank(brokers, loads)

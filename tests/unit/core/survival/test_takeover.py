@@ -88,7 +88,7 @@ def test_recovery_took_until_the_last_came() -> None:
     assert isinstance(said, Say) and said.facts["took_ms"] == 2_000
 
 
-def test_the_wills_of_a_restart_wait_also_while_the_process_before_is_stood_in_for() -> None:
+def test_wills_of_a_restart_wait_even_while_we_stand_in() -> None:
     machine = TakeoverMachine(Nothing(), 1)
     event = Restarted(broker="p", wills=(Left("a", WILL, 0),))
     assert any(isinstance(each, AwaitWill) for each in machine.handle(event, 0))
@@ -104,14 +104,14 @@ def test_a_client_lives_if_its_broker_is_back_and_has_it() -> None:
     assert machine.lives("p", "a") and not TakeoverMachine(Nothing(), 1).lives("p", "a")
 
 
-def test_a_will_that_its_broker_settled_after_all_is_not_awaited_any_more() -> None:
+def test_a_will_that_its_broker_settled_is_no_longer_awaited() -> None:
     machine = TakeoverMachine(Slow(), 1)
     assert machine.lives("p", "a") is False, "nobody stands in: what the copy has counts"
     machine.handle(stood_in(1, standing("a", will=WILL)), 0)
     assert machine.lives("p", "a") is True
 
 
-def test_whether_a_client_lives_whose_broker_was_not_heard_of_since_nobody_knows() -> None:
+def test_a_clients_state_is_unknown_until_its_broker_reports_again() -> None:
     machine = TakeoverMachine(Silent(), 1)
     machine.handle(stood_in(1, standing("a", will=WILL)), 0)
     assert machine.lives("p", "a") is False, "while this one stands in, it is gone"
@@ -135,7 +135,7 @@ def test_who_came_elsewhere_before_the_loss_was_known_is_alive() -> None:
     assert not [each for each in effects if isinstance(each, AwaitWill)]
 
 
-def test_who_came_while_its_broker_was_stood_in_for_meanwhile_is_alive_however_long_ago() -> None:
+def test_a_client_that_came_during_a_cut_off_takeover_is_alive() -> None:
     machine = TakeoverMachine(Nothing(), 1)
     machine.handle(stood_in(MEANWHILE, standing("came", will=WILL), standing("dead", will=WILL)), 0)
     machine.handle(ClientCame(client="came", broker="q"), 1)
@@ -148,7 +148,7 @@ def test_who_came_while_its_broker_was_stood_in_for_meanwhile_is_alive_however_l
         assert not any(each.aloud for each in awaited)
 
 
-def test_who_went_back_to_the_lost_broker_is_not_taken_for_elsewhere_though_no_word_of_it_came() -> None:
+def test_a_client_back_at_the_lost_broker_does_not_count_as_elsewhere() -> None:
     machine = TakeoverMachine(Nothing(), 1)
     machine.handle(ClientCame(client="back", broker="q"), SECOND)
     effects = machine.handle(stood_in(1, standing("back", will=WILL, since_us=2 * SECOND)), 3 * SECOND)

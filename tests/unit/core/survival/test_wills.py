@@ -121,7 +121,7 @@ class Waits:
 
 
 @pytest.mark.parametrize("lives", [True, False])
-def test_who_has_to_be_asked_is_asked_when_its_time_has_come_and_believed(lives: bool) -> None:
+def test_a_due_will_is_checked_by_an_inquiry_whose_answer_counts(lives: bool) -> None:
     waits = Waits()
     waits.delay("c", WILL, 10, of="north-1")
     waits.wait(9)
@@ -176,7 +176,7 @@ def test_a_client_that_comes_while_somebody_is_asked_lives_whatever_the_answer()
         (session("uid", 4, left=4), True),
     ],
 )
-def test_a_client_has_come_since_if_its_session_was_taken_since_or_it_went_in_order(
+def test_a_taken_or_cleanly_ended_session_shows_its_client_returned(
     stored: StoredSession | None, came: bool
 ) -> None:
     assert came_since(WILL, stored) is came
@@ -221,7 +221,7 @@ def test_wills_that_find_no_room_are_published_at_once_and_others_wait() -> None
     assert waits.reserved["alice"] > 60_000 > waits.reserved["mallory"] > 0
 
 
-def test_what_a_will_reserved_is_given_back_when_it_is_in_the_log_and_not_before() -> None:
+def test_a_wills_reservation_is_released_when_the_log_has_it() -> None:
     waits = Waits(room=100_000)
     waits.slow = True
     waits.delay("c", owned("alice"), 10)
@@ -248,7 +248,7 @@ def test_what_a_will_reserved_is_given_back_when_its_client_comes() -> None:
     assert waits.reserved["alice"] == 0 and waits.published == []
 
 
-def test_a_will_is_settled_when_it_is_in_the_log_and_not_when_it_is_given_out() -> None:
+def test_a_delayed_will_is_settled_when_the_log_has_it() -> None:
     waits = Waits()
     waits.slow = True
     waits.delay("c", WILL, 10)
@@ -261,7 +261,7 @@ def test_a_will_is_settled_when_it_is_in_the_log_and_not_when_it_is_given_out() 
     assert waits.settled == ["c"] and waits.machine.unsettled("c") is None
 
 
-def test_a_will_without_delay_is_not_settled_before_it_is_in_the_log_either() -> None:
+def test_an_undelayed_will_is_settled_when_the_log_has_it() -> None:
     waits = Waits()
     waits.slow = True
     waits.give_out("c", WILL)
@@ -284,7 +284,7 @@ def test_a_client_is_settled_when_the_last_of_its_wills_is() -> None:
     assert waits.settled == ["c"]
 
 
-def test_a_client_is_not_settled_by_its_first_will_while_its_second_waits() -> None:
+def test_a_client_is_unsettled_while_its_second_will_waits() -> None:
     waits = Waits()
     waits.delay("c", WILL, 10)
     waits.delay("c", Bequest(WILL.publication, 3, "b.2.will"), 10)
@@ -356,7 +356,7 @@ def test_each_will_is_published_or_dropped_as_a_list_of_them_says(script: list[t
     assert len(waits.machine) == len(model)
 
 
-def test_of_two_wills_of_one_session_the_client_came_since_it_left_the_older_one() -> None:
+def test_of_two_wills_of_one_session_the_older_is_void() -> None:
     newer = msgspec.structs.replace(WILL, epoch=WILL.epoch + 1, record_id="b.2.will")
     for order in ((WILL, newer), (newer, WILL)):
         waits = Waits()
@@ -367,7 +367,7 @@ def test_of_two_wills_of_one_session_the_client_came_since_it_left_the_older_one
         assert [each.record_id for each in waits.published] == ["b.2.will"]
 
 
-def test_of_two_wills_of_which_nobody_knows_which_is_the_older_both_are_published() -> None:
+def test_of_two_wills_of_unknown_age_both_are_published() -> None:
     other = msgspec.structs.replace(WILL, session="", record_id="b.2.will")
     waits = Waits()
     waits.delay("c", WILL, 10, of="north", aloud=True)

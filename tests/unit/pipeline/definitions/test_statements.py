@@ -57,7 +57,7 @@ async def test_what_is_made_is_there_and_still_there_after_a_restart(work: Works
         assert each.shop.landing.data.version("Reports") == 0
 
 
-async def test_a_script_stops_at_the_first_statement_that_cannot_be_done_and_says_where(
+async def test_a_script_stops_at_the_first_failing_statement_and_names_it(
     work: Workshop,
 ) -> None:
     reply = await work.run(DATASET + "\nDROP CHANNEL Abuot;\nDROP DATASET Reports")
@@ -72,7 +72,7 @@ async def test_a_script_that_cannot_be_read_does_nothing(work: Workshop) -> None
     assert work.catalogue.datasets == {}
 
 
-async def test_a_dataset_that_is_used_is_not_dropped_and_the_users_are_named(work: Workshop) -> None:
+async def test_a_dataset_in_use_is_not_dropped_and_its_users_are_named(work: Workshop) -> None:
     await work.run(DATASET + "CREATE FEED Wire INTO Reports FROM HTTP;" + CHANNEL)
     for each in (work, await work.again()):
         reply = await each.run("DROP DATASET Reports")
@@ -140,7 +140,7 @@ async def test_replacing_a_channel_keeps_how_far_it_was(work: Workshop) -> None:
     assert work.catalogue.channels["about"].version == 2
 
 
-async def test_a_channel_over_a_dataset_that_was_dropped_and_made_anew_reads_it_from_its_start(
+async def test_a_channel_reads_a_recreated_dataset_from_its_start(
     work: Workshop,
 ) -> None:
     """Its versions begin anew: what was known of the old ones would hide all that comes."""
@@ -158,7 +158,7 @@ async def test_a_channel_over_a_dataset_that_was_dropped_and_made_anew_reads_it_
         assert each.shop.schedule.next_us(work.now) == work.now, "version 1 is new"
 
 
-async def test_a_channel_that_is_dropped_and_made_anew_begins_with_what_comes_then(work: Workshop) -> None:
+async def test_a_recreated_channel_begins_with_new_data(work: Workshop) -> None:
     await work.run(DATASET + CHANNEL)
     work.shop.saw("Reports", 7)
     await work.run("DROP CHANNEL About;" + CHANNEL)
@@ -166,7 +166,7 @@ async def test_a_channel_that_is_dropped_and_made_anew_begins_with_what_comes_th
     assert known is not None and known.read == {"reports": 7}
 
 
-async def test_a_channel_that_cannot_be_compiled_lets_go_of_its_dataset_and_goes_on_with_the_next(
+async def test_an_uncompilable_channel_releases_its_dataset_and_takes_the_next(
     work: Workshop,
 ) -> None:
     await work.run(DATASET + CHANNEL)
@@ -253,7 +253,7 @@ async def test_rows_beyond_the_limit_are_said_to_be_more(work: Workshop) -> None
     assert len(answer.rows) == 3 and answer.more
 
 
-async def test_a_channel_that_cannot_be_compiled_any_more_is_shown_and_others_run(work: Workshop) -> None:
+async def test_a_channel_that_no_longer_compiles_is_shown_and_others_run(work: Workshop) -> None:
     await work.run(DATASET + CHANNEL)
     old = msgspec.structs.replace(
         work.catalogue.channels["about"], name="Old", query="SELECT nothing FROM Nowhere"

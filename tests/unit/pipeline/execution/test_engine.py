@@ -248,7 +248,7 @@ def test_one_that_fails_does_not_fail_those_of_its_shape(
     assert bench.done("same1").read == {"reports": 0} and bench.done("same0").error == ""
 
 
-def test_unlike_channels_of_a_tick_are_one_job_and_each_result_goes_to_its_holders(
+def test_different_channels_of_a_tick_share_a_job_and_keep_their_holders(
     bench: Bench, started_spark: Spark
 ) -> None:
     large = channel("Large", "SELECT r.size FROM NEW Reports r WHERE r.size > :least", ("least", "DOUBLE"))
@@ -293,7 +293,7 @@ def test_unlike_channels_of_a_tick_are_one_job_and_each_result_goes_to_its_holde
     assert [bench.done(name).matched for name in ("about", "large", "ranked")] == [1, 2, 1]
 
 
-def test_a_shape_that_fails_costs_the_others_nothing_and_stays_by_itself_until_it_succeeds(
+def test_a_failing_shape_runs_alone_until_it_succeeds_and_costs_others_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large = channel("Large", "SELECT r.size FROM NEW Reports r WHERE r.size > :least", ("least", "DOUBLE"))
@@ -344,7 +344,7 @@ def test_an_execution_that_takes_too_long_is_stopped(bench: Bench, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_python_workers_that_are_killed_cost_an_execution_at_most_and_no_result_twice(
+def test_killed_python_workers_cost_at_most_an_execution_and_repeat_no_result(
     bench: Bench, started_spark: Spark
 ) -> None:
     bench.define(ABOUT)

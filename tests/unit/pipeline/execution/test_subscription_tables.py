@@ -125,7 +125,7 @@ _CALM = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 @settings(max_examples=5, suppress_health_check=_CALM)
 @given(steps=st.lists(step, max_size=14))
-def test_what_a_query_sees_is_what_there_is_also_while_a_fold_is_under_way(
+def test_a_query_sees_the_current_rows_also_during_a_fold(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, steps: Steps
 ) -> None:
     compare(spark, tmp_path_factory.mktemp("table"), steps)
@@ -134,7 +134,7 @@ def test_what_a_query_sees_is_what_there_is_also_while_a_fold_is_under_way(
 @pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=_CALM)
 @given(steps=st.lists(step, max_size=14))
-def test_many_times_a_query_sees_what_there_is_also_while_a_fold_is_under_way(
+def test_a_query_sees_the_current_rows_also_during_a_fold_many_times(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, steps: Steps
 ) -> None:
     compare(spark, tmp_path_factory.mktemp("table"), steps)
@@ -183,7 +183,7 @@ def _adopt_when_done(self: TemplateTable, *, wait: bool) -> None:
 _adopt = TemplateTable._adopt
 
 
-def test_who_holds_a_k_that_moved_while_its_base_was_made_is_known_afterwards(
+def test_holders_that_changed_while_the_base_was_built_are_known_afterwards(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "FOLD_MIN", 0)

@@ -105,7 +105,7 @@ def test_cells_that_are_none_are_left_out_and_counted() -> None:
     subscriptions.apply(Change("delete", good.key))
 
 
-def test_it_is_ready_when_the_watch_has_given_everything_and_knows_the_newest_revision() -> None:
+def test_the_watch_is_ready_after_all_cells_and_knows_the_newest_revision() -> None:
     subscriptions = Subscriptions()
     subscriptions.apply(Change("reset"))
     subscriptions.apply(put(CELLS[0], revision=9))

@@ -59,7 +59,7 @@ def quarantined(landing: Landing) -> list[str]:
     return sorted(table["record"].to_pylist())
 
 
-def test_a_slice_is_one_append_for_each_feed_and_says_the_new_version(tmp_path: Path) -> None:
+def test_a_slice_is_one_append_per_feed_and_names_the_new_version(tmp_path: Path) -> None:
     landing = opened(tmp_path)
     ingest = ingest_of(landing)
     landed = ingest.land(
@@ -120,7 +120,7 @@ def test_a_slice_that_begins_within_what_is_landed_adds_the_rest_only(tmp_path: 
     assert rows(landing) == [1, 3, 5] and quarantined(landing) == ['{"n":"2"}', '{"n":"4"}', '{"n":"6"}']
 
 
-def test_killed_between_quarantine_and_dataset_the_next_slice_ends_where_that_one_did_first(
+def test_a_slice_killed_after_quarantine_is_repeated_with_the_same_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = [entry(n, "one", {"n": n} if n % 2 else {"n": str(n)}) for n in range(1, 7)]
@@ -146,7 +146,7 @@ def test_killed_between_quarantine_and_dataset_the_next_slice_ends_where_that_on
         max_size=5,
     ),
 )
-def test_each_record_is_in_its_dataset_or_its_quarantine_once_however_often_it_is_killed(
+def test_each_record_is_stored_or_quarantined_once_despite_kills(
     tmp_path_factory: pytest.TempPathFactory,
     records: list[tuple[str, bool]],
     runs: list[tuple[int, int, str]],

@@ -35,7 +35,7 @@ def nasty(world: World) -> World:
 
 
 @pytest.mark.xdist_group("spark")
-def test_a_hundred_channels_of_one_shape_have_one_plan_and_the_right_rows(world: World) -> None:
+def test_a_hundred_channels_of_one_shape_share_a_plan(world: World) -> None:
     channels = [
         channel(
             "room STRING",

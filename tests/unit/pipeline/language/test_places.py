@@ -325,7 +325,7 @@ def test_windows_of_time_begin_at_whole_multiples(world: World) -> None:
 
 @pytest.mark.parametrize("half", [0.0, 31.0, 32.0, 33.0, 5e5, 1e7, 1e30])
 @pytest.mark.parametrize("step", [1, 2])
-def test_the_edges_of_a_level_are_as_long_as_what_they_are_for(half: float, step: int) -> None:
+def test_a_levels_edges_are_at_least_as_long_as_the_radius(half: float, step: int) -> None:
     level = geometry.level_of(half, step)
 
     assert level == geometry.WORLD or geometry.EDGE_M << level >= half

@@ -72,7 +72,7 @@ def test_rows_go_to_python_and_back_and_the_terminal_hears_nothing(
     assert started_spark.ended() is None
 
 
-def test_the_operators_settings_beat_ours_and_are_in_a_file_that_nobody_else_reads(tmp_path: Path) -> None:
+def test_operator_settings_beat_ours_and_stay_in_a_private_file(tmp_path: Path) -> None:
     conf = {
         "spark.sql.shuffle.partitions": "7",
         "spark.driver.extraJavaOptions": "-Da=b",

@@ -80,7 +80,7 @@ def entry(number: int, kind: str = "json") -> str:
     return f"{number:020}.{kind}"
 
 
-def test_a_log_begins_with_its_first_entry_or_a_checkpoint_and_has_no_gap() -> None:
+def test_a_log_starts_with_an_entry_or_a_checkpoint_without_gaps() -> None:
     assert _newest([]) is None
     assert _newest(map(entry, range(4))) == 3
     assert _newest(map(entry, (1, 2))) is None
@@ -133,7 +133,7 @@ class Trimming:
 
 
 @pytest.mark.parametrize(("rounds", "whole"), [(0, True), (3, True), (10_000, False)])
-async def test_records_that_are_neither_in_the_datasets_nor_in_the_log_are_no_backup(
+async def test_a_copy_that_lacks_records_in_both_places_is_no_backup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, whole: bool
 ) -> None:
     maker = _Maker(cast(Any, None), Settings(state=str(tmp_path)), tmp_path / "b", lambda what: None)

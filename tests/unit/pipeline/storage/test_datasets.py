@@ -113,7 +113,7 @@ while True:
 """
 
 
-def test_a_writer_that_is_killed_leaves_every_append_that_it_was_told_of_once(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_every_confirmed_append_once(tmp_path: Path) -> None:
     told = 0
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for appends in (1, 6):

@@ -43,7 +43,7 @@ def test_a_table_has_the_files_that_were_committed(table: Table) -> None:
     assert Table(table.path).metadata() == {"what": ["ever"]}
 
 
-def test_a_table_goes_on_to_say_of_itself_what_later_commits_do_not_name(table: Table) -> None:
+def test_a_table_keeps_metadata_that_later_commits_do_not_name(table: Table) -> None:
     table.commit([], transactions={"x": 1}, metadata={"a": 1, "b": 1})
     table.commit([], transactions={"x": 2}, metadata={"b": 2})
     table.commit([], transactions={"x": 3})
@@ -60,7 +60,7 @@ def test_a_transaction_is_committed_once(table: Table) -> None:
     assert len(Table(table.path).files()) == 1
 
 
-def test_two_that_do_not_know_of_each_other_cannot_both_replace_a_file(table: Table) -> None:
+def test_two_independent_writers_cannot_both_replace_a_file(table: Table) -> None:
     one = file_of(table, "one", [1])
     table.commit([one], transactions={"x": 1})
     other = Table(table.path)
@@ -233,7 +233,7 @@ def open_or_make(path: Path) -> Table:
 
 @pytest.mark.parametrize("look", [Table, open_or_make])
 @pytest.mark.parametrize("entry", [0, 1])
-def test_a_table_of_a_newer_release_is_refused_and_left_as_it_is(
+def test_a_table_of_a_newer_release_is_refused_and_left_alone(
     table: Table, entry: int, look: Callable[[Path], Table]
 ) -> None:
     if entry:
@@ -249,7 +249,7 @@ def test_a_table_of_a_newer_release_is_refused_and_left_as_it_is(
     assert contents(table) == had
 
 
-def test_who_has_a_table_open_does_not_write_after_a_newer_release_did(table: Table) -> None:
+def test_an_open_table_is_not_written_after_a_newer_release_did(table: Table) -> None:
     Table(table.path).commit([], transactions={"x": 1})
     path = table.path / "_delta_log" / f"{1:020}.json"
     path.write_text(path.read_text().replace('"v":1', '"v":2'))

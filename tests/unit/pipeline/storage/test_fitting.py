@@ -150,7 +150,7 @@ def test_fields_that_the_dataset_does_not_have_are_ignored_and_named() -> None:
     assert fitted.ignored == {"colour", "deep"}
 
 
-def test_a_record_can_delete_a_key_and_needs_key_and_event_time_for_it() -> None:
+def test_a_deletion_record_needs_its_key_and_event_time() -> None:
     fitter = Fitter(schema_of(MOVES))
     fitted = fitter.fit(
         [

@@ -25,7 +25,7 @@ def table(found: list[tuple[int, str, int]]) -> pa.Table:
 
 
 @given(rows, st.sampled_from([["k"], ["k", "l"]]), st.sampled_from([[], ["t"]]))
-def test_of_each_key_the_greatest_row_is_kept_and_of_equal_ones_the_last(
+def test_each_key_keeps_its_greatest_row_and_of_equals_the_last(
     found: list[tuple[int, str, int]], key: list[str], order: list[str]
 ) -> None:
     best: dict[Any, tuple[int, int]] = {}

@@ -85,9 +85,7 @@ def test_csv_is_read_by_the_types_of_the_dataset(landing: Landing, tmp_path: Pat
     ]
 
 
-def test_rows_of_csv_in_quarantine_are_records_that_fit_once_they_are_right(
-    landing: Landing, tmp_path: Path
-) -> None:
+def test_quarantined_csv_rows_are_records_that_fit_once_corrected(landing: Landing, tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
     path.write_text("name,beds,lat\nA,many,1.5\n")
     loaded(landing, path)
@@ -123,7 +121,7 @@ def test_json_lines_are_records(landing: Landing, tmp_path: Path, prefix: bytes)
     assert [position for position, _ in reasons(landing)] == [3, 4]
 
 
-def test_a_line_that_is_too_long_is_one_record_that_does_not_fit(
+def test_an_overlong_line_is_one_record_that_does_not_fit(
     landing: Landing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "RECORD_MAX_BYTES", 40)
@@ -180,9 +178,7 @@ def test_parquet_is_taken_column_by_column(landing: Landing, tmp_path: Path) -> 
     ]
 
 
-def test_a_file_that_was_loaded_is_loaded_again_only_if_that_is_asked_for(
-    landing: Landing, tmp_path: Path
-) -> None:
+def test_a_loaded_file_is_loaded_again_only_on_request(landing: Landing, tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_text('{"name": "A"}\n')
     assert not loaded(landing, path).repeated

@@ -50,7 +50,7 @@ def test_compaction_takes_small_files_of_one_partition_each_once_within_its_boun
         assert group == sorted(group, key=lambda each: each.path)
 
 
-def test_a_table_that_is_appended_to_all_the_time_keeps_few_files_and_writes_each_row_few_times() -> None:
+def test_constant_appends_keep_few_files_and_rewrite_rows_rarely() -> None:
     files: list[DataFile] = []
     written = 0
     most = 0

@@ -198,7 +198,7 @@ def test_old_rows_go_from_a_file_that_has_younger_ones_too(store: ResultsStore) 
             assert payloads(reader.read(notice, "e1")) == [(0, str(number))]
 
 
-def test_files_that_a_lost_attempt_left_are_swept_but_not_those_of_a_tick_in_progress(
+def test_files_of_a_lost_attempt_are_swept_and_a_running_ticks_kept(
     store: ResultsStore,
 ) -> None:
     tick(store, 5, [[row("k", "a", "e1")]])

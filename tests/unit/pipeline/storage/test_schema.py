@@ -16,7 +16,7 @@ def test_rows_carry_their_version_and_arrival_and_keyed_ones_whether_they_delete
     assert schema_of(REPORTS).ddl.startswith("`id` BIGINT, `text` STRING, `at` TIMESTAMP, _version BIGINT")
 
 
-def test_a_row_of_a_key_counts_by_event_time_and_then_by_version() -> None:
+def test_rows_of_one_key_are_ordered_by_event_time_then_version() -> None:
     assert schema_of(PLACES).order == ["_version"]
     assert schema_of(MOVES).order == ["at", "_version"]
 

@@ -144,7 +144,7 @@ def test_one_append_after_the_base_needs_no_merge(store: DatasetStore) -> None:
     assert store.snapshot("Moves") == snapshot
 
 
-def test_a_row_that_comes_late_loses_against_a_deletion_also_after_a_fold(store: DatasetStore) -> None:
+def test_a_late_row_loses_against_a_deletion_even_after_a_fold(store: DatasetStore) -> None:
     store.create(MOVES)
     store.append("Moves", rows_of(MOVES, [("a", 1.0, 5, False)]), now_us=NOW_US)
     store.append("Moves", rows_of(MOVES, [("a", None, 10, True)]), now_us=NOW_US)
@@ -200,9 +200,7 @@ steps = st.lists(st.one_of(moves, st.sampled_from(["fold", "merge", "upkeep", "r
 
 @settings(max_examples=25)
 @given(steps, st.booleans())
-def test_whatever_happens_to_a_keyed_dataset_it_has_the_rows_of_a_dictionary(
-    happening: list[Any], small: bool
-) -> None:
+def test_a_keyed_dataset_always_has_the_rows_of_a_dictionary(happening: list[Any], small: bool) -> None:
     keeps_up_with_a_dictionary(happening, small)
 
 
@@ -210,9 +208,7 @@ def test_whatever_happens_to_a_keyed_dataset_it_has_the_rows_of_a_dictionary(
 @pytest.mark.timeout(900)
 @settings(max_examples=300)
 @given(steps, st.booleans())
-def test_whatever_happens_to_a_keyed_dataset_it_has_the_rows_of_a_dictionary_at_length(
-    happening: list[Any], small: bool
-) -> None:
+def test_a_keyed_dataset_always_has_the_rows_of_a_dictionary_long(happening: list[Any], small: bool) -> None:
     keeps_up_with_a_dictionary(happening, small)
 
 
@@ -260,7 +256,7 @@ def test_rows_are_forgotten_by_their_event_time(store: DatasetStore) -> None:
     assert [row["id"] for row in stored(store.snapshot("Reports"))] == [0]
 
 
-def test_a_file_with_rows_that_are_long_overdue_is_written_anew_without_them(store: DatasetStore) -> None:
+def test_a_file_with_expired_rows_is_rewritten_without_them(store: DatasetStore) -> None:
     store.create(dated(86_400))
     rows = [(day, "r", time_of(NOW_US - day * DAY_US)) for day in range(3)]
     store.append("Reports", rows_of(REPORTS, rows), now_us=NOW_US)
@@ -319,7 +315,7 @@ def test_a_file_that_is_committed_during_its_grace_stays(store: DatasetStore) ->
     assert len(stored(store.snapshot("Reports"))) == 1
 
 
-def test_readers_of_an_older_snapshot_find_their_files_until_the_grace_is_over(store: DatasetStore) -> None:
+def test_readers_of_an_older_snapshot_find_their_files_within_the_grace(store: DatasetStore) -> None:
     store.create(REPORTS)
     for number in range(planning.COMPACT_FILES + 2):
         report(store, number)

@@ -111,7 +111,7 @@ def run(story: Callable[[Pair], Awaitable[None]]) -> None:
         runner.run(told())
 
 
-def test_what_is_written_under_a_cut_arrives_when_it_is_healed_in_order() -> None:
+def test_data_written_under_a_cut_arrives_in_order_when_healed() -> None:
     async def story(pair: Pair) -> None:
         pair.client.transport.write(b"1")
         await until(lambda: pair.server.heard == b"1")
@@ -127,7 +127,7 @@ def test_what_is_written_under_a_cut_arrives_when_it_is_healed_in_order() -> Non
     run(story)
 
 
-def test_what_the_peer_sends_under_a_cut_is_read_when_it_is_healed() -> None:
+def test_data_the_peer_sends_under_a_cut_is_read_when_healed() -> None:
     async def story(pair: Pair) -> None:
         pair.loop.cuts.cut([pair.address], LONG_S)
         pair.server.transport.write(b"news")
@@ -155,7 +155,7 @@ def test_a_reader_that_had_paused_is_not_woken_by_the_healing() -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "abort"])
-def test_a_connection_closed_under_a_cut_is_gone_here_at_once_and_there_later(how: str) -> None:
+def test_a_connection_closed_under_a_cut_ends_here_first(how: str) -> None:
     async def story(pair: Pair) -> None:
         pair.loop.cuts.cut([pair.address], LONG_S)
         pair.client.transport.write(b"last words")

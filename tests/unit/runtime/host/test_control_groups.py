@@ -81,7 +81,7 @@ def test_no_quota_is_no_limit(kernel: Kernel) -> None:
     assert list(kernel.groups().processor()) == []
 
 
-def test_in_a_container_that_does_not_see_its_own_path_the_top_counts(kernel: Kernel) -> None:
+def test_in_a_container_without_its_own_path_the_top_group_counts(kernel: Kernel) -> None:
     kernel.member_of("0::/../../somewhere/else")
     kernel.group("", cgroup__controllers="memory", memory__max="600", memory__current="100")
     assert list(kernel.groups().memory()) == [Memory(600, 100)]

@@ -52,7 +52,7 @@ async def test_a_command_knows_for_which_broker_it_is_asked(monkeypatch: pytest.
     assert await shell(script).ask() == Judged(1.0, 2.0)
 
 
-async def test_a_command_runs_with_less_priority_and_in_a_session_of_its_own() -> None:
+async def test_a_command_runs_with_low_priority_in_its_own_session() -> None:
     if os.getpriority(os.PRIO_PROCESS, 0) >= 19:
         pytest.skip("nothing has less priority than this test")
     script = (
@@ -89,7 +89,7 @@ async def test_a_program_that_is_not_there_or_cannot_be_run_is_named(tmp_path: P
     assert "Exec format error" in (await asking(str(plain)).ask()).problem
 
 
-async def test_a_command_that_takes_too_long_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+async def test_a_command_over_its_deadline_is_killed_with_its_children(tmp_path: Path) -> None:
     started = tmp_path / "pids"
     asked = shell(
         f"sleep 600 & echo $! $$ > {started}.new; mv {started}.new {started}; wait", timeout_ms=3_000

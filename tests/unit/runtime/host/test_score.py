@@ -106,7 +106,7 @@ async def test_criteria_are_parts_of_the_score_and_those_that_fail_are_named(tmp
     assert made.terms()["power"] == pytest.approx((0.1, 0.4))
 
 
-async def test_a_criterion_that_was_not_asked_yet_is_named_and_does_not_count(tmp_path: Path) -> None:
+async def test_a_criterion_not_yet_asked_is_named_and_does_not_count(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     slow = {"name": "slow", "command": ["/bin/cat", str(pipe)], "weight": 4.0, "timeout_ms": 60_000}

@@ -98,7 +98,7 @@ def test_an_address_names_every_way_in() -> None:
     assert NETWORK.brokers[0].urls() == ("127.0.0.1:1883",)
 
 
-def test_a_holder_that_has_ended_but_was_not_fetched_does_not_count_as_running(tmp_path: Path) -> None:
+def test_a_holder_that_ended_as_a_zombie_does_not_count_as_running(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     while psutil.Process(ended.pid).status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.01)

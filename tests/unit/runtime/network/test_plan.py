@@ -120,7 +120,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, package: str | None) -> None:
     monkeypatch.setattr(extra, "missing", lambda: package)
 
 
-def test_where_spark_is_installed_the_pipeline_needs_only_the_store_and_nobody_waits_for_it(
+def test_with_spark_the_pipeline_needs_only_the_store_and_delays_nobody(
     directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(monkeypatch, None)
@@ -138,7 +138,7 @@ def test_where_spark_is_installed_the_pipeline_needs_only_the_store_and_nobody_w
     assert file.storage == str(directory.path / "datasets")
 
 
-def test_where_spark_is_not_installed_there_is_no_pipeline_unless_it_is_asked_for(
+def test_without_spark_there_is_no_pipeline_unless_requested(
     directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(monkeypatch, "pyspark")

@@ -49,7 +49,7 @@ sys.stdin.read()
 """
 
 
-def test_of_two_networks_that_start_at_once_each_has_ports_of_its_own() -> None:
+def test_two_networks_that_start_together_have_different_ports() -> None:
     chosen: list[str] = []
     with contextlib.ExitStack() as stack:
         for _ in range(2):  # fourteen of fourteen ports, and nobody listens on any
@@ -107,7 +107,7 @@ def test_an_address_of_another_machine_is_refused() -> None:
         is_free(elsewhere, 1883)
 
 
-def test_every_listener_of_a_broker_gets_a_port_and_those_without_stay_away(taken: int) -> None:
+def test_only_configured_listeners_of_a_broker_get_a_port(taken: int) -> None:
     brokers = (Broker(id="a", cluster="c", port=0, tls_port=0, ws_port=taken), Broker(id="b", cluster="c"))
     settings = Settings(brokers=brokers, nats=Nats(port=0))
     with pytest.raises(PortTaken) as caught:

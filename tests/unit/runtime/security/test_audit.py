@@ -8,7 +8,7 @@ from pathlib import Path
 from tocsin.runtime.security.audit import KEPT, Audit
 
 
-def test_each_thing_done_is_a_line_with_who_when_what_and_how_it_ended(tmp_path: Path) -> None:
+def test_each_action_is_one_line_with_user_time_and_outcome(tmp_path: Path) -> None:
     audit = Audit(tmp_path)
     audit.write("ann", "drop", "Reports", "DROP DATASET Reports", "refused", "ann may not drop Reports")
     Audit(tmp_path).write("operator", "query", "", "SELECT 1", "done")

@@ -110,7 +110,7 @@ async def test_a_user_removed_while_the_password_is_checked_is_not_let_in(
     assert not await checking
 
 
-async def test_no_more_passwords_wait_than_the_bound_and_the_loop_is_free_meanwhile(
+async def test_waiting_passwords_are_bounded_and_do_not_block_the_loop(
     users: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(users, "_logins", Logins(30, waiting_max=20))  # so two of one source
@@ -124,7 +124,7 @@ async def test_no_more_passwords_wait_than_the_bound_and_the_loop_is_free_meanwh
     assert await asyncio.gather(*waiting) == [True] * 3
 
 
-async def test_nothing_is_hashed_for_those_who_have_given_up_or_were_proven_meanwhile(
+async def test_clients_that_gave_up_or_were_proven_are_not_hashed(
     users: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hashed: list[bytes] = []

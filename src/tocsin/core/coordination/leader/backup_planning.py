@@ -3,8 +3,9 @@
 The shell plans, because that takes time, and needs what brokers hold.
 
 ``WantPlan`` asks for one, SETTLE_US after brokers came or went, lest each of a rush has a plan of its own; and every
-now and then, since what brokers hold changes. ``PlanMade`` answers. One that is not answered is asked for again. Who is
-asked while it plans may not hear it: what came before an answer that was asked for earlier is asked for once more.
+now and then, since what brokers hold changes. ``PlanMade`` answers. One that is not answered is asked for again. A
+planner that is busy may not hear a request: changes that came before an answer to an earlier request are asked for once
+more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A leader's watch over its brokers: whose heartbeats it hears, how it answers, and which it believes lost.
 
-A beat is answered with a pulse, at once if there is something new in it, and otherwise every PULSE_US. What a broker
-knows already (its beat says so) is not told again, so that both cost a few dozen bytes.
+A beat is answered with a pulse, at once if there is something new in it, and otherwise every PULSE_US. The leader does
+not repeat what a broker knows already (its heartbeat says so), so that both cost a few dozen bytes.
 """
 
 from __future__ import annotations

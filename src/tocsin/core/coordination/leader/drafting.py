@@ -1,8 +1,8 @@
 """Drafting: how commands become records of the log, with the notices that follow from them.
 
-A batch and its notices are one append: all of it is durable, or nothing. Only if they are too much for one append
-do the last notices follow in further ones; should the leader die in between, those whom they were for find a gap in
-the numbers and ask for everything.
+A batch and its notices are one append: all of it is durable, or nothing. Only if they are too much for one append do
+the last notices follow in further ones; should the leader die in between, their brokers find a gap in the numbers and
+ask for everything.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tocsin.ports import BATCH_MAX, Record
 from tocsin.wire.commands import Logged, encode_batch
 from tocsin.wire.notices import Item, encode_item, encode_notice
 
-NOTICE_MAX_BYTES: Final = 256 << 10  # of items in one notice, before the one that passes it
+NOTICE_MAX_BYTES: Final = 256 << 10  # bytes of items in one notice, before the item that exceeds it
 APPEND_MAX_BYTES: Final = 4 << 20  # half of what the store takes at once
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """What a broker's commands in a draft need: who has to see which notice of it."""
+    """The clearance that a broker's commands in a draft need: which brokers have to see which notice."""
 
     incarnation: int
     applied: int

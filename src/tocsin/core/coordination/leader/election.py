@@ -38,7 +38,7 @@ class Election:
 
     @property
     def batch(self) -> Batch:
-        """What the log is asked to take."""
+        """The record to append to the log."""
         return decode_batch(self._record.payload)
 
     def read(self, start: int) -> Effect:

@@ -8,9 +8,10 @@ Invariants:
 
 - one append is under way at most, and it says which position it expects; if that is not the last, somebody else
 leads;
-- the state is ahead of the log by that append and no more. So whoever stops leading has to throw the state away;
-- while the log has much that no snapshot covers brokers' commands are not taken: they are sent again, and wait for one.
-  What the leader says itself (who is lost, who stands in) goes on, in the room that is left;
+- the state is ahead of the log by that append and no more. So a coordinator that stops leading has to discard the
+  state;
+- while the log has much that no snapshot covers brokers' commands are not taken: brokers send them again, and wait for
+  a snapshot. The leader's own commands (losses, takeovers) go on, in the room that is left;
 - nothing that follows from a command leaves before the command is in the log: notices are in the same append, and
   ``Clear`` waits for it.
 """

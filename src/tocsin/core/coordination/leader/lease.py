@@ -1,6 +1,6 @@
 """The lease of the leadership: a key in a table that expires if it is not renewed.
 
-The lease says who should lead; it does not make sure of it. That is the log's part, which refuses whoever does not
+The lease says who should lead; it does not make sure of it. That is the log's part: it refuses a writer that does not
 know its end. So a lease that two believe in for a moment costs time, and nothing else.
 
 By its owner's clock it ends MARGIN before it does at the store: it counts from when it was asked for, and the store

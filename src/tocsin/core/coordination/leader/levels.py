@@ -31,6 +31,7 @@ def common(level: int, spoken: Iterable[Levels]) -> Levels:
 
 
 def fits(newcomer: Levels, network: Levels) -> bool:
-    """Whether a process that speaks these can join a network whose processes speak those; whoever says nothing is in
-    the log of release 0.1.0, and nobody joins so any more."""
+    """Whether a process that speaks these can join a network whose processes speak those; a process that states none is
+    in the log of release 0.1.0, and none joins like that any more.
+    """
     return not newcomer.newest or (newcomer.newest >= network.oldest and newcomer.oldest <= network.newest)

@@ -1,7 +1,7 @@
 """Rerouting: which links between brokers are cut, how far brokers are from each other, and which detours to use.
 
 Brokers say of their links what they see (``wire.control.Links``). That is not in the log: a leader that takes over has
-it from each broker at its first beat, and until it has heard a broker it leaves that one's rows as they are.
+it from each broker at its first beat, and until it has heard a broker it leaves that broker's rows as they are.
 
     a broker calls a link cut, to a broker that is there
         ──► both ends and their neighbours are asked to measure (``Measure``), and nobody else
@@ -14,11 +14,11 @@ A way is kept while it can be used, though another be shorter by now: to change 
 A routing broker is **deaf** if all that send over it into other clusters call their links to it cut, and nothing that
 they send comes to it: nobody has told of a link to it that works; or only brokers have that do not send over it, as
 those of its own cluster, and no way leads over them. At least two have to call it cut, or all others. Then others carry
-its cluster's traffic (``Shunned``). Whoever calls it cut goes on trying, while another would drop a link that it needs
-no more: so all have to say it, and whoever would send over it and comes later is told to try as well, by a row without
-a way. It is a hub again when one of them reaches it.
+its cluster's traffic (``Shunned``). A broker that reports the link as cut goes on trying, while another would drop a
+link that it needs no more: so all senders have to report it, and a sender that joins later is told to try as well, by a
+row without a path. It is a hub again when one of them reaches it.
 
-Nobody counts as lost for any of this; whether a broker is there is the affair of ``attention`` alone.
+No broker counts as lost for any of this; ``broker_watch`` alone decides whether a broker is there.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Rerouting:
     # ── what brokers say ────────────────────────────────────────────────────────────────────────────────────
 
     def hear(self, said: Links, now_us: int) -> list[Effect]:
-        """How a member's links are; whom to ask about theirs."""
+        """Take a member's report of its links; return the brokers to ask about theirs."""
         broker, before = said.broker, self._cut.get(said.broker, frozenset())
         self._know_brokers()
         self.distances.tell(broker, dict(said.delays))
@@ -95,7 +95,7 @@ class Rerouting:
     # ── what follows ────────────────────────────────────────────────────────────────────────────────────────
 
     def look(self, now_us: int) -> tuple[list[Rerouted | Shunned], list[Effect]]:
-        """What to write into the log, and what there is to say of it."""
+        """The commands for the log, and the log lines about them."""
         state = self._state
         if not (state.detours or state.interest.plan.shunned or any(self._cut.values())):
             return [], []
@@ -148,8 +148,9 @@ class Rerouting:
         return frozenset(hub for hub in hubs if hub in kept or self._is_deaf(hub, rows, cut))
 
     def _is_deaf(self, hub: str, rows: Mapping[str, Around], cut: set[Pair]) -> bool:
-        """``rows`` are as they will be. A cut link that has none yet may still get a way; and who was not heard, and
-        has one, calls it cut: what the log says stays."""
+        """``rows`` are as they will be. A cut link without a path may still get one; a broker that was not heard, and
+        has a path, counts as reporting the cut: the log stays in force.
+        """
         members = self._state.members
         without = {broker for broker, peer in cut if peer == hub}
         without |= {broker for broker, around in rows.items() if hub in around and broker not in self._cut}
@@ -167,7 +168,7 @@ class Rerouting:
         return all(rows[each].get(hub) == () for each in stranded)
 
     def _users(self, hub: str) -> set[str]:
-        """Those that send over it into other clusters, or would if it were not left out."""
+        """The brokers that send over it into other clusters, or would if it were not left out."""
         return self._state.interest.plan.users(hub) & {*self._able()}
 
     def _trials(self) -> dict[str, dict[str, Way]]:
@@ -180,7 +181,7 @@ class Rerouting:
         return trials
 
     def _unheard(self) -> bool:
-        """Whether some broker has not told this leader how its links are; then what the log says stays."""
+        """Whether some broker has not reported its links to this leader; then the log stays in force."""
         return any(broker not in self._cut for broker in self._state.members)
 
 

@@ -2,11 +2,11 @@
 
     idle ──► reading (pieces) ──► working (a slice at each REBUILD) ──► idle
 
-A large state takes seconds to work out. Between two slices other events have their turn, so that whoever restores
-still hears of the lease, and says how it is.
+A large state takes seconds to work out. Between two slices other events have their turn, so that a restoring
+coordinator still hears of the lease, and reports its health.
 
-What a manifest names may be gone by the time it is read, because a newer one took its place. Then there is
-nothing to be had of it, and whoever asked begins again with what the table says now.
+The pieces that a manifest names may be gone by the time they are read, because a newer snapshot replaced them. Then the
+snapshot is useless, and the coordinator starts again with the table's current manifest.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Restorer:
         self._slice_size = slice_size
         self._request = request
         self._asked = ""
-        # The one that is being read, whatever the table says meanwhile.
+        # The manifest that is being read, whatever the table says by now.
         self._manifest: Manifest | None = None
         self.problem = ""  # why the newest snapshot cannot be read
         self._pieces: list[bytes] = []

@@ -2,8 +2,8 @@
 
     idle ──► writing (pieces, append by append) ──► recording (the manifest) ──► trimming (both logs) ──► idle
 
-A snapshot counts from its **manifest** on, one key of the table. What was written before and never recorded is
-trimmed with the next. Two may write at the same time: the table lets one of them record. The command log keeps
+A snapshot counts from its **manifest** on, one key of the table. Pieces that were written and never recorded are
+trimmed with the next snapshot. Two may write at the same time: the table lets one of them record. The command log keeps
 MARGIN entries before the snapshot, or as many as take some MARGIN_BYTES, for replicas and brokers that are a little
 behind.
 
@@ -66,7 +66,9 @@ class Archivist:
         self._request = request
         self._record_id = record_id
         self._revision = 0  # of the manifest
-        self._base = 0  # the same when the snapshot was begun: one that is recorded meanwhile is as good
+        self._base = (
+            0  # the same when the snapshot was begun: another that is recorded in that time is as good
+        )
         self._appends: deque[tuple[Record, ...]] = deque()  # pieces that are not written yet
         self._pending: Manifest | None = None  # of what is being written
         self._margin = options.margin  # entries to keep before the snapshot that is being written
@@ -101,7 +103,7 @@ class Archivist:
         return many or self.uncovered_bytes(state) >= self._options.snapshot_every_bytes
 
     def uncovered_bytes(self, state: State) -> int:
-        """What the log has beyond the newest snapshot, as it is estimated."""
+        """The estimated bytes of the log beyond the newest snapshot."""
         return state.told - (0 if self.manifest is None else self.manifest.told)
 
     def take(self, state: State, position: int, *, clean: bool) -> list[Effect]:

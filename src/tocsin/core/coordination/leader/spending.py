@@ -1,9 +1,9 @@
-"""What each user's changes add to the command log, and which users have to wait.
+"""Each user's additions to the command log, and the users that have to wait.
 
 One word of a client may have to be told to many brokers, and the answer to a query may be large. Both go into the log
 with it. So every user has a **debt**: what followed from its clients' descriptions and queries, in bytes as they are
-estimated here, less a rate for the time that has passed. Who owes more than a bound is refused until it owes less.
-What brokers say of themselves, and what takes something away, is not asked.
+estimated here, less a rate for the time that has passed. A user that owes more than a bound is refused until it owes
+less. Brokers' own commands, and withdrawals, are not counted.
 
 Everything here follows from the log alone: the sizes are estimates that never change, and the time is the network's.
 
@@ -37,7 +37,7 @@ class Spending:
         return max(0, debt - (now_us - at_us) * limits.told_rate_bytes // SECOND_US)
 
     def problem(self, user: str, now_us: int, limits: Limits) -> str | None:
-        """Why a user has to wait, in words; None: it need not."""
+        """Why a user has to wait; None: it need not."""
         if not limits.told_rate_bytes:
             return None
         over = self.owes(user, now_us, limits) - limits.told_burst_bytes
@@ -56,7 +56,7 @@ class Spending:
 
 
 def told_bytes(item: notices.Item) -> int:
-    """What telling something takes in the log: an estimate."""
+    """The estimated bytes of a notice in the log."""
     return _SIZES.get(type(item), _other)(item)
 
 

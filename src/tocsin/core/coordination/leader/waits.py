@@ -52,7 +52,8 @@ class ClearanceWaits:
     def add(
         self, speaker: str, incarnation: int, number: int, needs: Mapping[str, int], now_us: int
     ) -> list[Clear]:
-        """Commands up to ``number`` are clear once each of these brokers has seen its notice; who is clear now.
+        """Commands up to ``number`` are clear once each of these brokers has seen its notice; return the brokers that
+        are clear now.
 
         A broker may have seen it before the leader hears that its append is done.
         """
@@ -64,7 +65,7 @@ class ClearanceWaits:
         return self._advance(speaker)
 
     def saw(self, broker: str, notice: int) -> list[Clear]:
-        """A broker has applied its notices up to this one; who is clear now."""
+        """A broker has applied its notices up to this one; return the brokers that are clear now."""
         self._seen[broker] = max(notice, self._seen.get(broker, 0))
         awaited = self._awaited.get(broker, deque())
         clear: list[Clear] = []

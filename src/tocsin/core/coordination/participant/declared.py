@@ -1,7 +1,7 @@
-"""What a broker declares to the coordinator: its filters, its queries, and its publishing clients.
+"""A broker's declarations to the coordinator: its filters, its queries, and its publishing clients.
 
 ``changes`` is what was not said yet, ``all`` is everything, for a broker that joins. Filters that come and go again
-before they were said are not said at all.
+before they were declared are not declared at all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tocsin.wire.commands import (
     Streams,
 )
 
-TOPICS_MAX: Final = 64  # of a client that are said in one command
+TOPICS_MAX: Final = 64  # streams of a client in one command
 
 
 class _Client:
@@ -34,7 +34,7 @@ class _Client:
 
 
 class DeclaredState:
-    """What one broker declares to the coordinator: its filters, queries and publishing clients."""
+    """One broker's declarations to the coordinator: its filters, queries and publishing clients."""
 
     def __init__(self) -> None:
         self.filters: dict[str, None] = {}
@@ -64,11 +64,11 @@ class DeclaredState:
         for query, text in added:
             if query not in self.queries:
                 self.queries[query] = text
-                self._queries[query] = True  # said in any case: the answer is what it is said for
+                self._queries[query] = True  # declared in any case: the answer is wanted
                 self._users[query] = user
 
     def note(self, command: Streams | ClientAway | ClientBack | ClientGone) -> None:
-        """Remember who is connected and publishes what."""
+        """Remember the connected clients and their streams."""
         if isinstance(command, ClientAway | ClientGone):
             self._clients.pop(command.client, None)
         elif command.client:
@@ -78,7 +78,7 @@ class DeclaredState:
                 client.topics.update((topic, None) for topic, _ in command.changes)
 
     def changes(self) -> list[BrokerCommand]:
-        """What was not said yet, from now on said."""
+        """Take the commands that were not declared yet."""
         filters, self._filters = self._filters, {}
         queries, self._queries = self._queries, {}
         users, self._users = self._users, {}
@@ -94,7 +94,7 @@ class DeclaredState:
         ]
 
     def _asked(self, queries: dict[str, bool], users: dict[str, str] | None) -> Iterator[BrokerCommand]:
-        """``users``: None if all is said once more, for which nobody is to be charged."""
+        """``users``: None if everything is declared once more, for which no user is charged."""
         if queries:
             for run in split(list(queries), lambda each: 4 * len(self.queries.get(each, "")) + 40):
                 asked = [each for each in run if queries[each]]

@@ -85,7 +85,7 @@ class Heartbeat:
         if self._hears_us is None or now_us - self._hears_us <= self._suspect_after_us:
             return []
         if self._told and self._heard_us is not None and now_us - self._heard_us > self._suspect_after_us:
-            self._told = False  # whoever said so is not heard any more either
+            self._told = False  # the leader that said so is silent as well
             return [Orphaned(told=False)]
         return self._orphan(told=False)
 

@@ -33,9 +33,9 @@ class Inbox:
 
     def __init__(self) -> None:
         self.number = 0  # of the last that came
-        self.gap = False  # some are missing, and only one that tells everything helps
+        self.gap = False  # some are missing, and only a whole notice helps
         self._epoch = 0
-        self._parts: list[Notice] = []  # of one that is not complete
+        self._parts: list[Notice] = []  # the parts of an incomplete notice
         self._held: deque[Complete] = deque()
         self._dispatched = 0  # position of the message log that was delivered here
         self._hurried = 0  # number of the notice that waits for it no longer

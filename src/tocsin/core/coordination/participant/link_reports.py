@@ -1,7 +1,7 @@
 """A broker's reports about its links to the leader: which are cut, and how far its peers are.
 
 A link is **cut** if there has been no connection for CUT_US though something is to be sent over it, and stays so until
-there was one for STEADY_US: one that comes and goes is worse than none. CUT_US is longer than a broker takes to
+there was one for STEADY_US: a link that comes and goes is worse than none. CUT_US is longer than a broker takes to
 restart, or a leader to notice that one is gone; and less than messages wait for a link.
 
 All of it is told in one message (``wire.control.Links``):

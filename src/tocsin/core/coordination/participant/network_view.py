@@ -56,13 +56,13 @@ class NetworkView:
         # Query → topic → metadata, of each query that was answered.
         self.sets: dict[str, dict[str, Metadata]] = {}
         self._describes = False  # something was ever said of streams that are published here
-        self.places: dict[str, Moved] = {}  # brokers that are gone, and who stands in for them
+        self.places: dict[str, Moved] = {}  # lost brokers, and their stand-ins
         self._backed = Backed()
-        self._stands_in: dict[str, int] = {}  # the brokers that this one stands in for → epoch
+        self._stands_in: dict[str, int] = {}  # the brokers that this broker stands in for → epoch
 
     @property
     def backs_locally(self) -> tuple[str, ...]:
-        """The brokers of its cluster whose backup this one is."""
+        """The brokers of its cluster that this broker backs."""
         return self._backed.locally
 
     @property
@@ -71,7 +71,7 @@ class NetworkView:
         return tuple(each for each in (self._backed.local, self._backed.remote) if each is not None)
 
     def stands_in_for(self, broker: str) -> BrokerInfo | None:
-        """Who stands in for a broker that is gone; None if it is there, or nobody does."""
+        """The broker that stands in for a lost one; None if it is there, or nobody does."""
         moved = self.places.get(broker)
         return None if moved is None else moved.to
 
@@ -181,7 +181,7 @@ class NetworkView:
     def _take(self, item: Joined | Changed | Left) -> list[Effect]:
         streams = self.sets.get(item.query)
         if streams is None:
-            return []  # of an earlier time that it was asked; the answer to this one is to come
+            return []  # an answer to an earlier question; the current answer is to come
         query, topic, metadata = item.query, item.topic, item.metadata
         before = streams.get(topic)
         if isinstance(item, Left):

@@ -1,10 +1,10 @@
 """A broker's commands on their way to the leader: numbered, and sent again until they are in the log.
 
-The number of a command says where it stands in its incarnation; the **ticket** is what the shell knows it by, and
-stays when the broker joins anew. Tickets grow; a command without one has 0.
+The number of a command says where it stands in its incarnation; the **ticket** is the shell's number for it, and stays
+when the broker rejoins. Tickets grow; a command without one has 0.
 
 Commands are sent in messages of at most MESSAGE_MAX_BYTES, and no more than WINDOW_MAX_BYTES ahead of what is
-acknowledged. Whatever is not acknowledged in time is sent again from the start of the window.
+acknowledged. Unacknowledged commands are sent again from the start of the window.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Command(NamedTuple):
 
 
 class Outgoing:
-    """The commands of one broker that the leader has not acknowledged."""
+    """The unacknowledged commands of one broker."""
 
     def __init__(self, broker: str) -> None:
         self.incarnation = 0
@@ -66,7 +66,7 @@ class Outgoing:
         return self.last
 
     def send(self) -> list[Submit]:
-        """What may be sent and was not."""
+        """The commands that may be sent and were not."""
         messages: list[Submit] = []
         while self._sent < len(self._pending) and self._sent_bytes < WINDOW_MAX_BYTES:
             first, size, run = self._sent, 0, []

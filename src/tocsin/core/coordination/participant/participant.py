@@ -10,9 +10,9 @@ Transitions of ``Participant``:
          Dispatched, TimerFired, Followed → member
          Leaving → left
 
-Commands go to the leader over the bus, whoever that is, and again until a notice acknowledges them. Notices come
-from the log, in order. Whatever was missed (a gap in the numbers) is healed by asking for everything. A leader that
-has counted this broker as lost says so; then it joins anew, with a new incarnation, and says all that it has again.
+Commands go to the leader over the bus, whoever that is, and again until a notice acknowledges them. Notices come from
+the log, in order. After a gap in the numbers the broker asks for everything. A leader that has
+counted this broker as lost says so; then the broker rejoins, with a new incarnation, and declares everything again.
 
 In ``member`` the routes are kept and used however long the coordinator stays silent: existing traffic never depends
 on it. Nor does a publisher wait for a coordinator that has not answered lately, or for longer than CLEAR_US.
@@ -108,7 +108,7 @@ class Participant(TableMachine):
         *,
         substitute: bool = False,
     ) -> None:
-        """``substitute``: it has the name of a broker that is gone, and gives it back rather than join anew."""
+        """``substitute``: it has the name of a lost broker, and gives it back rather than rejoin."""
         self._substitute = substitute
         self.picture = NetworkView()
         self.epoch = 0  # of the newest leader that was heard of
@@ -211,7 +211,7 @@ class Participant(TableMachine):
             return []
         return [SetTimer(name=ParticipantTimer.AGAIN, delay_us=AGAIN_US)]
 
-    # ── what is said ────────────────────────────────────────────────────────────────────────────────────────
+    # ── declarations ────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_interests(self, event: InterestsChanged, now_us: int) -> list[Effect]:
         self._submission.roll.change_filters(event.added, event.removed)
@@ -370,7 +370,7 @@ class Participant(TableMachine):
         return self._apply()
 
     def _clear_known(self) -> list[Effect]:
-        """What is clear everywhere else, and was applied here."""
+        """The changes that are clear everywhere else, and applied here."""
         return self._clear(self._clearing.up_to(min(self._clear_to, self._effective)))
 
     def _clear(self, ticket: int) -> list[Effect]:

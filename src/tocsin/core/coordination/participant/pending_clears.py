@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-# Enough for another to lead, so that what is published meanwhile is late and not lost.
+# Enough for another to lead, so that messages published in that time are late and not lost.
 CLEAR_US: Final = 5_000_000
 
 
@@ -45,7 +45,7 @@ class PendingClears:
         return ticket
 
     def late(self, now_us: int) -> int:
-        """What has waited for long enough."""
+        """The changes that have waited long enough."""
         ticket = 0
         while self._waiting and now_us - self._waiting[0].since_us >= CLEAR_US:
             ticket = self._waiting.popleft().ticket

@@ -95,7 +95,7 @@ class Leaving(Event, frozen=True, kw_only=True):
 
 
 class BackupsKnown(Effect, frozen=True, kw_only=True):
-    """Who backs this broker, and the brokers that it backs, from now on."""
+    """The backups of this broker, and the brokers that it backs, from now on."""
 
     local: BrokerInfo | None
     remote: BrokerInfo | None
@@ -130,13 +130,13 @@ class Adopted(Effect, frozen=True, kw_only=True):
 
 
 class Promoted(Effect, frozen=True, kw_only=True):
-    """This broker, a standby, is to join anew as one that is gone."""
+    """This broker, a standby, is to rejoin under the name of a lost broker."""
 
     place: BrokerInfo
 
 
 class Deposed(Effect, frozen=True, kw_only=True):
-    """The broker in whose place this one stands is back: be what you were."""
+    """The broker that this standby replaces is back: become a standby again."""
 
 
 class DestinationsChanged(Effect, frozen=True, kw_only=True):
@@ -159,8 +159,9 @@ class RoutesChanged(Effect, frozen=True, kw_only=True):
 
 
 class DetoursChanged(Effect, frozen=True, kw_only=True):
-    """Peers whose links are cut, and the relays over which messages reach them instead; none: they wait. Told after
-    the ``RoutesChanged`` that names those whom that needs a link to. All others are reached straight."""
+    """Peers whose links are cut, and the relays over which messages reach them instead; none: they wait. Told after the
+    ``RoutesChanged`` that names the brokers that need a link for it. All others are reached straight.
+    """
 
     around: Mapping[str, tuple[str, ...]]
 
@@ -201,9 +202,9 @@ class StreamLeft(Effect, frozen=True, kw_only=True):
 
 
 class StreamsDescribed(Effect, frozen=True, kw_only=True):
-    """What clients say of streams on which clients of this broker publish, as topic → keys; told of those that changed.
+    """The metadata of streams on which clients of this broker publish, as topic → keys; only changed ones.
 
-    With ``whole``, of all: of any other nothing is said.
+    With ``whole``, all of them: any other stream has no metadata.
     """
 
     streams: Mapping[str, Metadata]
@@ -211,7 +212,7 @@ class StreamsDescribed(Effect, frozen=True, kw_only=True):
 
 
 class StreamRefused(Effect, frozen=True, kw_only=True):
-    """What was said of a topic, or a query (by its id), was not taken; told before ``Settled`` of the same ticket."""
+    """Metadata of a topic, or a query (by its id), were refused; told before ``Settled`` of the same ticket."""
 
     subject: str
     problem: str

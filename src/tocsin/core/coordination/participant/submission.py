@@ -1,8 +1,7 @@
 """How a broker submits its commands: soon, in few messages, and again until the log has them.
 
-What is said first goes at once; what comes in the next COALESCE_US gathers, and goes together. Whatever no notice
-has acknowledged is sent again: after a while that doubles, when another leads, and from where a leader says that
-something is missing.
+The first command goes at once; commands of the next COALESCE_US gather, and go together. Unacknowledged commands are
+sent again: after a while that doubles, when another leads, and from where a leader says that something is missing.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tocsin.model.versions import speaks
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Joined, Left, Streams
 from tocsin.wire.notices import Item, Refused
 
-COALESCE_US: Final = 2_000  # after what was said at once, further changes gather for so long
+COALESCE_US: Final = 2_000  # after an immediate command, further changes gather for so long
 RESEND_FIRST_US: Final = 300_000
 RESEND_MAX_US: Final = 3_000_000
 GO_BACK_US: Final = 50_000  # at most so often are commands repeated because one was lost before them
@@ -62,14 +61,14 @@ class Submission:
         return self._outgoing.add(command, ticket)
 
     def tell(self) -> list[Effect]:
-        """Say what changed: at once, unless something was said just now."""
+        """Submit the changes: at once, unless something was submitted just now."""
         if self._telling:
             return []
         self._telling = True
         return [*self._say(), SetTimer(name=ParticipantTimer.TELL, delay_us=COALESCE_US)]
 
     def told(self) -> list[Effect]:
-        """What gathered goes, and the next gathers; if nothing did, the next goes at once."""
+        """Send the gathered commands, and gather the next; if there were none, the next goes at once."""
         self._telling = False
         said = self._say()
         return [*said, *self.tell()] if said else []
@@ -95,12 +94,12 @@ class Submission:
         return self._send()
 
     def led_anew(self) -> list[Effect]:
-        """Whatever the last leader was sent, this one may not know."""
+        """The new leader may not know what the last one was sent."""
         self._resend_us = RESEND_FIRST_US
         return self.resend()
 
     def go_back(self, now_us: int) -> list[Effect]:
-        """The leader has missed something; it says so of every message behind the one that was lost."""
+        """The leader has missed something; it says so for every message behind the lost one."""
         if now_us - self._went_back_us < GO_BACK_US:
             return []
         self._went_back_us = now_us
@@ -117,7 +116,7 @@ class Submission:
         return ticket, [*effects, *self._send()]
 
     def refusals(self, items: Iterable[Item]) -> list[Effect]:
-        """What of a notice says that a command was not taken; to be asked before it is acknowledged."""
+        """The refusals in a notice; to be asked before it is acknowledged."""
         return [
             StreamRefused(subject=item.subject, problem=item.problem, ticket=self.ticket(item.number))
             for item in items
@@ -125,7 +124,7 @@ class Submission:
         ]
 
     def leave(self) -> list[Effect]:
-        """The last thing that is said, once."""
+        """The last command, sent once."""
         if not self.incarnation:
             return []
         self._outgoing.add(Left())

@@ -3,16 +3,16 @@
     planned ──broker lost──► its place is taken (by its local backup, else its remote one) ──it is back──► planned
                                     └── a standby is promoted: it comes back as that broker ──┘
 
-A **place** is a broker that is gone, and who stands in for it, with an epoch that grows with every such change in the
-network: of two that claim a place the larger epoch is right. Who stands in and is lost itself is replaced by the other
-backup of the same place: it has a copy of what the lost broker had.
+A **place** is a lost broker and its stand-in, with an epoch that grows with every such change in the network: between
+two that claim a place the larger epoch wins. If the stand-in is lost too, the other backup of the same place replaces
+it: it has a copy of the lost broker's clients.
 
-A **standby** that is promoted joins anew under the name of the broker that is gone, with its own addresses: to all
+A **standby** that is promoted rejoins under the name of the lost broker, with its own addresses: to all
 others that broker is back. Should the old one come after all, it joins with a larger incarnation, and the standby,
 which hears that its own is over, is a standby again.
 
-Whatever changes is noted as items for brokers: their backups and whom they back to those concerned, who stands in where
-to all, since clients knock anywhere.
+Changes become items for brokers: their backups and the brokers that they back to those concerned, takeovers to all,
+since clients may connect anywhere.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NONE: Final = Backups()
 
 
 class Survival:
-    """Which brokers back which, and who stands in for whom, in the replicated state.
+    """Which brokers back which, and which stand in for lost ones, in the replicated state.
 
     ``members`` are the brokers that are there, by name, as the state keeps them.
     """
@@ -58,13 +58,13 @@ class Survival:
         self.promotions: dict[str, str] = {}  # standby → the broker that it is to become
         self.epoch = 0
         self._moved: dict[str, None] = {}  # places that changed
-        self._backs: dict[str, None] = {}  # brokers whose backups, or whom they back, changed
+        self._backs: dict[str, None] = {}  # brokers whose backups, or whose primaries, changed
         self._promoted: dict[str, None] = {}  # standbys that are to be told
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────
 
     def planned(self, plan: Mapping[str, Backups]) -> None:
-        """This is who backs whom from now on. Of a broker that is gone the old plan counts while its place does."""
+        """Apply a plan of backups. For a lost broker the old plan counts while its place does."""
         kept = {broker: self.plan[broker] for broker in self.places if broker in self.plan}
         fresh = {broker: backups for broker, backups in plan.items() if broker not in self.places} | kept
         for broker in {*self.plan, *fresh}:
@@ -182,5 +182,5 @@ class Survival:
 
 
 def able(info: BrokerInfo) -> bool:
-    """Whether a broker can back others: one that serves clients."""
+    """Whether a broker can back others: it has to serve clients."""
     return info.role != Role.STANDBY and bool(info.entrances)

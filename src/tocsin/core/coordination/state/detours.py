@@ -1,8 +1,8 @@
 """Cut links between brokers and the detours around them, the same on every replica.
 
 A **detour** is a link whose messages go over relays: routes stay as they are (``core.forwarding.routes``), and so does
-what they promise. What a broker would send over the link that is cut it sends to the first relay, with the names of
-those that it is to pass through; each passes it to the next, and only the last one looks into it.
+what they promise. A broker sends the messages for a cut link to the first relay, with the names of the brokers on the
+path; each passes them to the next, and only the last one looks into them.
 
 Invariants:
 
@@ -10,8 +10,8 @@ Invariants:
 - a row without relays says that the link is cut and no way around is known, or that it leads to a hub that is left out
   and nobody knows whether it works: the broker goes on trying.
 
-The leader decides (``rerouting``). What follows from a broker's end is done here, in the same batch: its own rows end
-and those that lead to it; those that lead over it wait for the leader's next word.
+The leader decides (``rerouting``). A broker's end changes the detours in the same batch: its own rows end, and those
+that lead to it; those that lead over it wait for the leader's next command.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Detours:
             yield self._item(broker, onward, infos)
 
     def _onward(self) -> dict[str, Iterable[str]]:
-        """Relay → to whom it passes on."""
+        """Relay → the brokers to which it passes on."""
         found: dict[str, dict[str, None]] = {}
         for rows in self.rows.values():
             for peer, relays in rows.items():

@@ -38,7 +38,7 @@ class Interest:
         return self.plan.brokers
 
     def join(self, info: BrokerInfo) -> None:
-        """A broker comes, or begins anew; it wants nothing yet."""
+        """A broker comes, or restarts; it wants nothing yet."""
         before = self.plan.brokers.get(info.id)
         if before is not None and before != info:
             self._readdressed[info.id] = None
@@ -75,7 +75,7 @@ class Interest:
                 _flip(changed, text, False)
 
     def settle(self) -> dict[str, list[Routes]]:
-        """What changed for whom since the last call, in pieces."""
+        """The changes for each broker since the last call, in pieces."""
         changed, self._changed = self._changed, {}
         for broker in sorted(changed):
             came = [text for text, wanted in changed[broker].items() if wanted]
@@ -121,7 +121,7 @@ class Interest:
         return told
 
     def _senders(self, moved: Iterable[str]) -> dict[str, list[str]]:
-        """Whoever sends to a broker that moved, and to which: it has to know where that is now."""
+        """The brokers that send to a broker that moved, and its new address."""
         found: dict[str, list[str]] = {}
         for peer in sorted(moved):
             for broker in self.plan.senders(peer):

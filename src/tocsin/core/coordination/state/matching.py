@@ -1,8 +1,8 @@
 """Which streams satisfy which queries: a query counts once, however many brokers and clients ask it.
 
-The work is done by the indexes of ``tocsin.query``. Kept here is what they do not: which queries each stream
-satisfies now, and the other way round. A query whose text cannot be understood (a broker of another version sent
-it) is satisfied by nothing.
+The work is done by the indexes of ``tocsin.query``. This part keeps what they do not: which queries each stream
+satisfies now, and the inverse. A query whose text cannot be understood (a broker of another version sent it) is
+satisfied by nothing.
 
 Cost: a change of a stream costs the queries that it turns and, to tell them, those that it goes on to satisfy; a
 new query costs the streams that satisfy it. ``docs/explanation`` has the indexes' own.
@@ -16,16 +16,16 @@ from tocsin.errors import QueryInvalid
 from tocsin.model.stream import LISTING, Metadata, size_of
 from tocsin.query import QueryIndex, StreamIndex, parse
 
-# What a query costs a coordinator beside its text, its text once it is read, and each stream that satisfies it.
+# The cost of a query for a coordinator: beside its text, its text once it is read, and each stream that satisfies it.
 QUERY_BYTES: Final = 2_000
 TEXT_FACTOR: Final = 10
 PAIR_BYTES: Final = 150
-# Who asks for the set keeps what is said of each stream, for each such query: as many times as much as it is in bytes.
+# A listing keeps the metadata of each stream, for each such query: a multiple of their bytes.
 LISTED_FACTOR: Final = 2
 
 
 class Turn(NamedTuple):
-    """What a change of one stream did, as ids of queries in order."""
+    """The effects of a change of one stream, as ids of queries in order."""
 
     joined: list[str]
     left: list[str]
@@ -54,7 +54,7 @@ class Matching:
 
     @property
     def cost(self) -> int:
-        """What the queries and their streams count as, in bytes."""
+        """The bytes that the queries and their streams count as."""
         own = QUERY_BYTES * len(self._texts) + TEXT_FACTOR * self._text_bytes
         return own + PAIR_BYTES * self._pairs + LISTED_FACTOR * self._listed_bytes
 

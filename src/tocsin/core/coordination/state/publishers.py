@@ -1,13 +1,13 @@
 """Publishing clients and their streams: which are there, and the metadata of each stream.
 
 A stream is **present** while the session of a client that publishes on it lives (connected, or away within its
-expiry), or while it is permanent. What was said of it outlives its presence by ``keep_s``.
+expiry), or while it is permanent. Its metadata outlive its presence by ``keep_s``.
 
-Every stream **costs** bytes: its topic, what is said of it, and its publishers. They count for the user who said
+Every stream **costs** bytes: its topic, its metadata, and its publishers. They count for the user who said
 something of it last, or whose client published on it first; and for the network. Beyond either bound nothing is added.
 
 Every method notes which streams it touched, with what they were before; ``touched`` hands these over. A stream's
-metadata are never changed in place: whoever holds them can compare.
+metadata are never changed in place: a holder can compare them by identity.
 
 Cost: a command costs the streams that it names; the end of a client or of a broker costs the streams that it has.
 """
@@ -23,8 +23,8 @@ from tocsin.model.stream import KEYS_MAX, PERMANENT, SYSTEM_KEYS, Diff, Value, s
 from tocsin.wire.commands import Limits
 
 SECOND_US: Final = 1_000_000
-# What a coordinator holds beside the texts of a stream, for each of its keys, and for each publisher, rounded.
-# A process grows by 0.8 to 1.1 times what is counted (``bench.spending.connections``).
+# The bytes that a coordinator holds beside the texts of a stream, for each of its keys, and for each publisher,
+# rounded. A process grows by 0.8 to 1.1 times what is counted (``bench.spending.connections``).
 STREAM_BYTES: Final = 1_000
 KEY_BYTES: Final = 200
 PUBLISHER_BYTES: Final = 1_000
@@ -38,7 +38,7 @@ class Client:
     __slots__ = ("broker", "cluster", "epoch", "expiry_s", "topics", "until_us")
 
     def __init__(self, broker: str, cluster: str, expiry_s: int, epoch: int) -> None:
-        self.broker = broker  # the one that it is, or was last, connected to
+        self.broker = broker  # the broker that it is, or was last, connected to
         self.cluster = cluster  # of that broker
         self.expiry_s = expiry_s
         self.epoch = epoch  # of its newest connection
@@ -47,7 +47,7 @@ class Client:
 
 
 class Stream:
-    """A topic, and what is said of it."""
+    """A topic and its metadata."""
 
     __slots__ = (
         "absent_us",
@@ -62,7 +62,7 @@ class Stream:
     )
 
     def __init__(self) -> None:
-        self.owner = ""  # the user for whom it counts
+        self.owner = ""  # the user who is charged for it
         self.cost = 0  # as it is counted
         self.keys: Keys = {}  # what clients said
         self.origin: Keys = {}  # client, broker and cluster of the latest publisher; empty: there was none
@@ -102,8 +102,8 @@ class PublisherDirectory:
     def publish(self, client_id: str, info: BrokerInfo, expiry_s: int, epoch: int, now_us: int) -> bool:
         """A client publishes from this broker; False if that is over.
 
-        A connection that is newer than the one that is known, and has not come ``back``, has a session of its own:
-        what the client had before is over.
+        A connection that is newer than the known one, and did not come ``back``, has a new session: the client's
+        earlier streams end.
         """
         client = self.clients.get(client_id)
         if client is not None and epoch > client.epoch:
@@ -127,10 +127,10 @@ class PublisherDirectory:
         limits: Limits,
         user: str | None = None,
     ) -> str | None:
-        """What is said of one stream, by a client that publishes on it or by nobody (""), of this user (None: nobody
-        knows whose it is).
+        """Apply metadata of one stream, from a client that publishes on it or from nobody (""), of this user (None:
+        unknown).
 
-        A problem in words if it is refused.
+        Returns a problem if it is refused.
         """
         stream = self.streams.get(topic)
         if stream is None:
@@ -200,7 +200,7 @@ class PublisherDirectory:
                 self._end(client_id, client, 0, now_us)
 
     def described_at(self, broker: str) -> Iterator[tuple[str, Keys]]:
-        """The streams that clients of a broker publish on, and of which something is said."""
+        """The streams with metadata that clients of a broker publish on."""
         topics = {
             topic for client in self._of_broker.get(broker, ()) for topic in self.clients[client].topics
         }
@@ -226,7 +226,7 @@ class PublisherDirectory:
             self._forget(absent[1])
 
     def _no_room(self, topic: str, stream: Stream, cost: int, owner: str, limits: Limits) -> str | None:
-        """Why a stream cannot cost so much, in words. Those that are absent are forgotten for it, the oldest first."""
+        """Why a stream cannot cost so much. Absent streams are forgotten to make room, the oldest first."""
         most, each = limits.streams_max_bytes, limits.streams_user_bytes
         before = stream.cost if stream.owner == owner else 0
         if not most or cost <= before:
@@ -394,6 +394,6 @@ def _metadata(topic: str, stream: Stream) -> Keys:
 
 
 def cost_of(topic: str, keys: Keys, publishers: int) -> int:
-    """What a stream counts as, in bytes. All replicas count so: it may never count otherwise."""
+    """The bytes that a stream counts as. All replicas count so: it may never count otherwise."""
     said = size_of(keys) + KEY_BYTES * len(keys)
     return STREAM_BYTES + len(topic.encode()) + said + PUBLISHER_BYTES * publishers

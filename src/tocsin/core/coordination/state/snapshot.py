@@ -1,10 +1,10 @@
 """The state as bytes, in pieces that fit a log, and back.
 
-What follows from the rest (routes, which streams satisfy which queries, what brokers want for how many reasons) is
-not kept, but worked out again: a snapshot can be wrong only about what was said.
+Derived state (routes, which streams satisfy which queries, counts of interests) is not kept, but computed again: a
+snapshot can be wrong only about what brokers declared.
 
 A snapshot is a sequence of items, each about one thing, in an order in which each can be put back when it is read:
-the head, lives, clients, queries, streams, members, what those want, who stands in for whom, and which links are cut.
+the head, lives, clients, queries, streams, members, their interests, takeovers, and cut links.
 A piece holds whole items, so that neither reading nor working out has to be done at once: ``rebuild`` gives way after
 each slice of them.
 
@@ -108,14 +108,14 @@ class _Asked(_Item, array_like=True, tag=8, gc=False):
 
 
 class _Plan(_Item, array_like=True, tag=9, gc=False):
-    """Who backs a broker."""
+    """The backups of a broker."""
 
     broker: str
     backups: Backups
 
 
 class _Place(_Item, array_like=True, tag=10, gc=False):
-    """Who stands in for a broker that is gone. In order: the oldest are forgotten first."""
+    """The stand-in for a lost broker. In order: the oldest are forgotten first."""
 
     broker: str
     place: Place
@@ -127,7 +127,7 @@ class _Promotion(_Item, array_like=True, tag=12, gc=False):
 
 
 class _Epoch(_Item, array_like=True, tag=11, gc=False):
-    """Of places."""
+    """The epoch of takeovers."""
 
     epoch: int
 
@@ -144,7 +144,7 @@ class _Shunned(_Item, array_like=True, tag=14, gc=False):
 
 
 class _Debt(_Item, array_like=True, tag=15, gc=False):
-    """What a user owes for what followed from its clients' words."""
+    """The debt of a user for the notices that its clients caused."""
 
     user: str
     size: int

@@ -8,8 +8,8 @@ Invariants:
 
 - the matching holds exactly the queries of the brokers and the streams that are present;
 - a broker wants its filters, and each stream of each of its queries whose messages are asked for, for one reason each;
-- who asks for messages is told the topics of streams, and who asks for the set what is said of them as well;
-- of each broker the commands of one incarnation were applied, 1, 2, 3 … without a gap; incarnations only grow.
+- a query for messages is told the topics of streams, and a listing their metadata as well;
+- for each broker the commands of one incarnation were applied, 1, 2, 3 … without a gap; incarnations only grow.
 
 Costs: see ``presence``, ``matching`` and ``interest``; a change of a query's streams costs the brokers that ask it.
 """
@@ -75,14 +75,14 @@ class Member:
 
 
 class Outcome:
-    """What a batch of commands means for brokers."""
+    """The consequences of a batch of commands for brokers."""
 
     def __init__(self) -> None:
         self.items: dict[str, list[notices.Item]] = {}  # broker → what to tell it, in order
         self.fresh: dict[str, None] = {}  # brokers that are told everything, and not only what changed
         self.concerned: dict[str, set[str]] = {}  # broker that said something → others who have to hear of it
         self.size = 0  # of what is told, in bytes as they are estimated
-        # By identity, as the same item goes to many brokers; with the item, so that it stays that one's.
+        # By identity, as the same item goes to many brokers; with the item, so that the id stays its own.
         self._sizes: dict[int, tuple[notices.Item, int]] = {}
 
     def tell(self, broker: str, item: notices.Item) -> None:
@@ -196,7 +196,7 @@ class State:
         return member is not None and member.incarnation == incarnation
 
     def spoken(self, newcomer: str = "") -> Levels:
-        """The levels that the leader and every broker speak, but for one that is about to join."""
+        """The levels that the leader and every broker speak, except a broker that is about to join."""
         members = (each.speaks for name, each in self.members.items() if name != newcomer)
         return common(self.level, (self.led, *members))
 
@@ -207,7 +207,7 @@ class State:
     # ── what brokers say ────────────────────────────────────────────────────────────────────────────────────
 
     def _is_next(self, broker: str, incarnation: int, number: int, command: BrokerCommand) -> bool:
-        """Whether a command is the one that comes next: a repeat, and what an earlier life said, has no effect."""
+        """Whether a command is the next one: a repeat, or a command of an earlier incarnation, has no effect."""
         if isinstance(command, Joined):
             new = number == 1 and command.info.id == broker and incarnation > self.lives.get(broker, -1)
             return new and fits(command.speaks, self.spoken(broker))
@@ -301,7 +301,7 @@ class State:
             member.queries.pop(each, None)
 
     def _add_query(self, query: str, text: str) -> str | None:
-        """Have a query matched; a problem in words, and it is not, if there is no room for it."""
+        """Have a query matched; returns a problem if there is no room for it."""
         limits = self.limits
         if len(self.matching) >= limits.queries_max:
             return f"there are {limits.queries_max} queries already"
@@ -339,11 +339,11 @@ class State:
                 )
             if problem is not None:
                 outcome.tell(info.id, notices.Refused(topic, problem, number))
-                stream = presence.streams.get(topic)  # what holds instead of what was said
+                stream = presence.streams.get(topic)  # the metadata that stay in force
                 outcome.tell(info.id, notices.Described(topic, {} if stream is None else stream.keys))
 
     def _too_much(self, topic: str, diff: Diff | None, user: str | None) -> str | None:
-        """Why nothing more can be said of a stream for now, in words; what takes everything away always can."""
+        """Why a stream's metadata cannot be changed for now; withdrawing everything is always possible."""
         limits, known = self.limits, topic in self.presence.streams
         if user is None or diff is None or (known and not diff):
             return None
@@ -403,7 +403,7 @@ class State:
                 heard.add(broker)
 
     def _tell_publishers(self, outcome: Outcome, topic: str, before: Keys | None, heard: set[str]) -> None:
-        """Tell the brokers of a stream's publishers what is said of it, if anything is or was."""
+        """Tell the brokers of a stream's publishers its metadata, if it has or had any."""
         stream = self.presence.streams.get(topic)
         if stream is None or not (stream.keys or any(key not in SYSTEM_KEYS for key in before or ())):
             return
@@ -438,7 +438,7 @@ def wants_messages(query: str) -> bool:
 
 
 def _for(query: str, metadata: Keys) -> Keys:
-    """What is told of a stream of a query: who only gets its messages has no use for what is said of it."""
+    """The item about a stream of a query: a query for messages has no use for the metadata."""
     return {} if wants_messages(query) else metadata
 
 

@@ -39,7 +39,7 @@ def wanted(desk: Desk) -> list[tuple[BrokerInfo, ...]]:
     return [each.brokers for each in of(WantPlan, desk.fire(CoordinatorTimer.PLAN))]
 
 
-def test_a_plan_is_wanted_when_brokers_have_settled_and_then_it_is_in_the_log() -> None:
+def test_the_leader_logs_a_plan_once_the_brokers_have_settled() -> None:
     desk = with_two()
     assert wanted(desk) == [(NORTH_1, SOUTH_1)]
     assert wanted(desk) == [], "it is under way"
@@ -76,7 +76,7 @@ def test_a_change_while_a_plan_is_made_is_not_forgotten() -> None:
     assert clock.is_due(3 * SETTLE_US + AGAIN_US + PATIENCE_US), "never answered"
 
 
-def test_a_change_is_not_forgotten_though_a_plan_takes_longer_than_brokers_need_to_settle() -> None:
+def test_a_change_during_a_long_planning_run_is_not_forgotten() -> None:
     clock = PlanClock(0)
     assert clock.is_due(SETTLE_US)
     clock.changed(SETTLE_US + 1)
@@ -87,7 +87,7 @@ def test_a_change_is_not_forgotten_though_a_plan_takes_longer_than_brokers_need_
     assert not clock.is_due(5 * SETTLE_US + AGAIN_US - 1)
 
 
-def test_the_best_standby_takes_the_place_of_who_is_gone_for_a_while() -> None:
+def test_the_best_standby_replaces_a_broker_that_stays_away() -> None:
     survival, promotions = Survival(), Promotions(after_us=5)
     standbys = [
         BrokerInfo(name, cluster, Role.STANDBY, "127.0.0.1", 9)

@@ -86,7 +86,7 @@ def test_who_says_something_is_answered_also_if_nothing_follows() -> None:
     assert (notice.number, notice.applied, notice.clear, notice.items) == (2, 2, 2, ())
 
 
-def test_a_change_that_concerns_others_is_not_clear_and_asks_them_to_say_when_they_know() -> None:
+def test_a_change_is_not_clear_before_the_brokers_concerned_have_seen_it() -> None:
     state = joined()
     draft(state, Said("south", 1, 2, (Queries((LAMPS,)),)))
     made = draft(state, Said("north", 1, 2, (Streams("anna", 0, (("a", {"kind": "lamp"}),)),)))

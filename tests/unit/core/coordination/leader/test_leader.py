@@ -130,7 +130,7 @@ def test_a_beat_is_answered_with_who_leads_and_where_clients_can_go() -> None:
     assert told == [Pulse(1, 7, 1, (), None, 2, 1)], "a full one is no refuge"
 
 
-def test_what_a_broker_knows_is_not_told_again_and_seldom_that_there_is_nothing_new() -> None:
+def test_the_leader_repeats_no_notice_and_seldom_sends_an_empty_pulse() -> None:
     desk = Desk()
     desk.lead()
     desk.take(desk.submit(Joined(NORTH)))
@@ -146,7 +146,7 @@ def test_what_a_broker_knows_is_not_told_again_and_seldom_that_there_is_nothing_
     )
 
 
-def test_a_broker_that_is_silent_is_lost_and_one_that_beats_is_not() -> None:
+def test_a_silent_broker_is_lost_and_one_that_beats_is_not() -> None:
     desk = Desk()
     desk.lead()
     desk.take(desk.submit(Joined(NORTH)))
@@ -170,7 +170,7 @@ def test_many_that_fall_silent_together_are_one_batch() -> None:
     assert desk.batches[-1].commands == tuple(Lost(name, 7) for name in names[:3])
 
 
-def test_a_broker_that_is_heard_while_its_loss_waits_for_the_log_is_not_lost() -> None:
+def test_a_broker_heard_before_its_loss_is_logged_is_not_lost() -> None:
     desk = Desk()
     desk.lead()
     desk.take(desk.submit(Joined(NORTH)))
@@ -242,7 +242,7 @@ def test_a_change_is_clear_when_all_whom_it_concerns_have_seen_it() -> None:
     assert sent(Clear, desk.hear(Beat("south", 7, number))) == [Clear(1, 7, 2)], "a beat says it too"
 
 
-def test_who_has_seen_a_change_before_the_leader_knows_that_it_is_durable_is_not_waited_for() -> None:
+def test_a_broker_that_has_seen_a_change_early_is_not_waited_for() -> None:
     desk = Desk()
     desk.lead()
     desk.take(desk.submit(Joined(NORTH)))

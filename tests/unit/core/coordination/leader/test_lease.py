@@ -15,7 +15,7 @@ def lease() -> Lease:
     return Lease("table", "me", TTL_US)
 
 
-def test_it_is_taken_only_if_nobody_has_it_and_renewed_only_if_it_is_ours() -> None:
+def test_a_lease_is_taken_only_if_free_and_renewed_only_if_ours() -> None:
     tested = lease()
     asked = tested.ask("r1", 100, renew=False)
     assert isinstance(asked, PutKey)

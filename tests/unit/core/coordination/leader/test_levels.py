@@ -43,7 +43,7 @@ def test_whoever_says_nothing_counts_for_nothing() -> None:
     assert common(2, ()) == Levels(2, ANY)
 
 
-def test_a_broker_that_is_too_new_or_too_old_is_turned_away_and_changes_nothing() -> None:
+def test_a_broker_outside_the_supported_levels_is_refused_and_changes_nothing() -> None:
     desk = Desk()
     desk.lead()
     for speaks in (Levels(2, 3), Levels(7, 9)):
@@ -64,7 +64,7 @@ def test_a_broker_that_is_turned_away_ends_with_what_to_do(monkeypatch: pytest.M
         broker.hear(message)
 
 
-def test_the_level_rises_when_everybody_has_spoken_a_higher_one_for_a_while(
+def test_the_level_rises_after_every_broker_has_spoken_a_higher_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(versions, "SPEAKS", Levels(1, 2))
@@ -115,7 +115,7 @@ def _patience_us(effects: list[object]) -> int:
     return max(each.delay_us for each in effects if isinstance(each, SetTimer) and each.name == "again")
 
 
-def test_a_batch_of_a_newer_format_stops_a_follower_in_words_and_slowly() -> None:
+def test_a_batch_of_a_newer_format_stops_a_follower_with_a_reason() -> None:
     desk = Desk()
     desk.start()
     effects = desk.handle(Followed(log="net-commands", entry=Entry(1, "net.c", b"\x02\x90", "x", 0)))
@@ -134,7 +134,7 @@ def test_a_candidate_that_meets_a_newer_batch_gives_the_lease_back() -> None:
     assert desk.machine.state == "restoring"
 
 
-def test_a_snapshot_of_a_newer_format_is_said_and_looked_at_again_slowly() -> None:
+def test_a_snapshot_of_a_newer_format_is_reported_and_retried_slowly() -> None:
     desk = Desk()
     (asked,) = of(ReadLog, desk.start(Manifest(40, 9, "net.s.x", 1, 3)))
     page = Page((Entry(3, "net.s.x", b"\x02\x90", "0", 0),), 4, 3)
@@ -143,7 +143,7 @@ def test_a_snapshot_of_a_newer_format_is_said_and_looked_at_again_slowly() -> No
     assert not of(Append, effects) and "version 2" in desk.machine.problem
 
 
-def test_a_manifest_of_a_newer_format_is_no_reason_to_begin_with_nothing() -> None:
+def test_a_manifest_of_a_newer_format_does_not_mean_an_empty_state() -> None:
     desk = Desk()
     desk.handle(Started(incarnation=5))
     desk.watch("reset")

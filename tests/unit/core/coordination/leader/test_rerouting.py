@@ -23,7 +23,7 @@ def network() -> Network:
     return Network(*EVERYBODY, interests=WANTS)
 
 
-def test_a_cut_link_is_bypassed_over_the_nearest_relay_and_nobody_is_lost() -> None:
+def test_a_cut_link_is_bypassed_over_the_nearest_relay_without_a_loss() -> None:
     net = network()
     net.delays[("n-2", "s-hub")] = 9_000
     net.broken = {("n-1", "s-hub")}
@@ -42,7 +42,7 @@ def test_the_detour_ends_when_the_link_is_back() -> None:
     assert told(net.state) == [] and net.send("n-1", "t") == {"n-2": 1, "s-hub": 1, "s-1": 1, "s-2": 1}
 
 
-def test_a_relay_that_is_cut_itself_or_gone_is_replaced_by_the_next() -> None:
+def test_a_relay_that_is_cut_or_lost_is_replaced_by_the_next() -> None:
     net = network()
     net.broken = {("n-1", "s-hub")}
     net.settle()
@@ -64,7 +64,7 @@ def test_both_directions_can_be_cut() -> None:
     assert told(net.state) == [("n-1", "n-2", ("n-3",)), ("n-2", "n-1", ("n-3",))]
 
 
-def test_a_hub_that_nobody_reaches_carries_no_more_and_does_again_when_somebody_does() -> None:
+def test_a_hub_that_nobody_reaches_is_dropped_until_somebody_does() -> None:
     net = network()
     net.broken = {(each, "s-hub") for each in EVERYBODY if each != "s-hub"}
     net.settle()
@@ -80,7 +80,7 @@ def unreached(hub: str, reached_by: str) -> set[tuple[str, str]]:
     return {(each, hub) for each in EVERYBODY if each not in (hub, reached_by)}
 
 
-def test_a_hub_that_only_an_unreachable_broker_of_its_cluster_reaches_carries_no_more() -> None:
+def test_a_hub_reached_only_by_an_unreachable_broker_is_dropped() -> None:
     """Whether that broker has a link to it, because the hub itself wants something, makes no difference."""
     for wants in ({"n-1": ("t",)}, {"n-1": ("t",), "n-hub": ("t",)}):
         net = Network(*EVERYBODY, interests=wants)
@@ -94,7 +94,7 @@ def test_a_hub_that_only_an_unreachable_broker_of_its_cluster_reaches_carries_no
         assert net.send("s-1", "t") == {"n-hub": 1, "n-1": 1}
 
 
-def test_a_hub_goes_on_while_a_way_to_it_is_looked_for_or_leads_over_its_own_cluster() -> None:
+def test_a_hub_stays_while_a_detour_is_sought_or_crosses_its_cluster() -> None:
     net = Network(*EVERYBODY, interests={"n-1": ("t",), "n-hub": ("t",)})
     net.settle()
     net.broken = unreached("n-hub", "n-2")
@@ -116,7 +116,7 @@ def reached_by_one() -> Network:
     return net
 
 
-def test_a_hub_is_not_left_out_while_one_that_sends_over_it_does_not_call_its_link_cut() -> None:
+def test_a_hub_stays_while_one_sender_does_not_report_its_link_cut() -> None:
     """Its link may be away for a moment, and if the hub were left out it would not be dialled again."""
     net = reached_by_one()
     net.rerouting.hear(Links("s-1", 1, (), ()), net.now_us)
@@ -142,7 +142,7 @@ def test_who_comes_when_a_hub_is_left_out_tries_it() -> None:
     assert "s-1" not in net.state.detours.rows and net.send("s-1", "t") == {"n-hub": 1, "n-1": 1}
 
 
-def test_a_new_leader_does_not_leave_out_a_hub_before_it_has_heard_who_reaches_it() -> None:
+def test_a_new_leader_keeps_a_hub_until_it_hears_who_reaches_it() -> None:
     net = reached_by_one()
     net.rerouting = Rerouting(net.state)
     for broker in ("s-2", "s-hub", "n-1", "n-2"):
@@ -150,7 +150,7 @@ def test_a_new_leader_does_not_leave_out_a_hub_before_it_has_heard_who_reaches_i
     assert net.rerouting.look(net.now_us + REFRESH_US) == ([], [])
 
 
-def test_a_new_leader_takes_the_log_for_the_word_of_those_that_it_has_not_heard() -> None:
+def test_a_new_leader_believes_the_log_for_brokers_it_has_not_heard() -> None:
     net = reached_by_one()
     net.rerouting = Rerouting(net.state)
     net.broken |= {("s-1", "n-hub")}
@@ -214,7 +214,7 @@ def test_what_another_leader_has_decided_stays_until_the_broker_is_heard() -> No
     assert commands == [Rerouted("n-1", ())]
 
 
-def test_a_link_to_a_broker_that_is_not_there_is_no_affair_of_ours() -> None:
+def test_the_leader_ignores_links_to_brokers_that_are_not_there() -> None:
     net = network()
     net.rerouting.hear(Links("n-1", 1, ("nobody", "n-1"), ()), 0)
     assert net.rerouting.look(10 * SECOND_US) == ([], [])
@@ -230,7 +230,7 @@ PAIRS = [pair for pair in product(EVERYBODY, EVERYBODY) if pair[0] != pair[1]]
     st.dictionaries(st.sampled_from(PAIRS), st.integers(1, 100_000)),
     st.sets(st.sampled_from(EVERYBODY), min_size=1, max_size=4),
 )
-def test_whoever_wants_a_message_gets_it_once_if_a_way_of_three_links_exists(
+def test_a_message_arrives_once_if_a_path_of_three_links_exists(
     first: set[tuple[str, str]],
     then: set[tuple[str, str]],
     delays: dict[tuple[str, str], int],
@@ -266,7 +266,7 @@ NORTH = [pair for pair in PAIRS if pair[1].startswith("n")]
     st.sets(st.sampled_from(NORTH), max_size=8),
     st.sets(st.sampled_from(("n-1", "n-2", "n-hub")), min_size=1),
 )
-def test_a_hub_is_left_out_if_two_do_not_reach_it_and_no_way_leads_to_it_from_other_clusters(
+def test_a_hub_that_two_senders_miss_and_no_detour_reaches_is_dropped(
     first: set[tuple[str, str]], then: set[tuple[str, str]], interested: set[str]
 ) -> None:
     net = Network(*EVERYBODY, interests=dict.fromkeys(sorted(interested), ("t",)))

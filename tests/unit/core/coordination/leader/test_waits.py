@@ -35,7 +35,7 @@ def test_what_was_seen_before_it_is_asked_about_counts() -> None:
     assert tested.add("q", 8, 2, {"a": 1}, 0) == [], "its next life has seen nothing"
 
 
-def test_a_broker_may_have_seen_its_notice_before_the_leader_knows_that_it_is_in_the_log() -> None:
+def test_a_broker_may_see_a_notice_before_the_leaders_append_is_confirmed() -> None:
     tested = ClearanceWaits()
     assert tested.saw("a", 3) == []
     assert tested.add("p", 7, 1, {"a": 3}, 0) == [Clear("p", 7, 1)]

@@ -62,7 +62,7 @@ def test_what_is_too_large_for_one_command_is_cut() -> None:
     assert topics == [module.TOPICS_MAX, module.TOPICS_MAX]
 
 
-def test_it_is_said_whose_client_asks_but_not_when_everything_is_said_once_more() -> None:
+def test_a_new_query_names_its_user_and_a_redeclaration_does_not() -> None:
     roll = DeclaredState()
     roll.change_queries((("q", "x = 1"),), ())
     roll.changes()

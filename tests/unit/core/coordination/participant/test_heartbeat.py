@@ -73,7 +73,7 @@ def test_refuges_are_known_until_others_are_told() -> None:
     assert heart.beat().refuges == 0
 
 
-def test_homes_that_are_away_are_asked_about_now_and_then_and_one_that_is_back_each_time() -> None:
+def test_absent_homes_are_asked_about_sometimes_and_returned_ones_each_time() -> None:
     heart = Heart()
     assert heart.answer(heart.beat()) == [Adopted()], "the first time that it is heard"
     heart.heartbeat.guests.came("c", "two", Scheme.MQTT)
@@ -99,7 +99,7 @@ def test_a_broker_that_nobody_ever_heard_is_no_orphan() -> None:
         assert heart.looked == [] and not heart.heartbeat.orphaned
 
 
-def test_a_broker_whose_beats_are_not_answered_is_an_orphan_until_one_is() -> None:
+def test_a_broker_without_answers_to_its_heartbeats_is_an_orphan() -> None:
     heart = Heart()
     heard = heart.beat()
     heart.answer(heard)
@@ -115,7 +115,7 @@ def test_a_broker_whose_beats_are_not_answered_is_an_orphan_until_one_is() -> No
     assert heart.answer(late) == [Adopted()] and not heart.heartbeat.orphaned
 
 
-def test_what_counts_is_when_the_beat_was_sent_that_the_leader_has_heard() -> None:
+def test_an_answer_counts_from_the_time_its_heartbeat_was_sent() -> None:
     heart = Heart()
     heart.answer(heart.beat())
     old = heart.beat()
@@ -160,7 +160,7 @@ def test_it_is_an_orphan_exactly_while_nobody_has_heard_it_lately(story: list[tu
 # ── in its participant ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_broker_that_is_told_so_is_an_orphan_until_its_next_life_is_heard() -> None:
+def test_a_broker_told_that_it_is_lost_is_orphaned_until_heard() -> None:
     broker = Broker().led()
     (beat,) = sent(Beat, broker.fire("beat"))
     old = broker.machine.incarnation
@@ -190,7 +190,7 @@ def test_guests_of_a_broker_are_asked_about_with_its_beats() -> None:
     assert asked.count(("two",)) == 2
 
 
-def test_one_that_was_told_so_by_a_leader_which_then_falls_silent_is_alone() -> None:
+def test_a_broker_is_alone_when_the_leader_that_dropped_it_falls_silent() -> None:
     heart = Heart()
     heart.answer(heart.beat())
     heart.heartbeat.heard(heart.now_us)

@@ -63,7 +63,7 @@ def test_numbers_and_epochs_only_grow() -> None:
     assert inbox.is_new(notice(1, epoch=3)) and not inbox.is_new(notice(1, epoch=2))
 
 
-def test_an_end_waits_for_the_message_log_and_all_that_follows_with_it() -> None:
+def test_an_end_and_everything_after_it_wait_for_the_message_log() -> None:
     inbox = Inbox()
     inbox.take("", notice(1, Left("q", "a", {}, 5)))
     inbox.take("", notice(2))

@@ -98,7 +98,7 @@ def test_what_is_told_is_bounded() -> None:
 # ── the broker's machine ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_broker_tells_the_leader_of_its_links_and_measures_when_it_asks() -> None:
+def test_a_broker_reports_its_links_and_measures_on_request() -> None:
     broker = Broker().led()
     incarnation = broker.machine.incarnation
     (said,) = sent(Links, broker.handle(LinksSeen(delays={"south": 7})))

@@ -46,7 +46,7 @@ from tocsin.wire.control import Beat, Clear, Pulse, Refresh, Seen, Submit, Unkno
 # ── joining ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_it_finds_the_logs_end_then_joins_with_all_that_it_has_and_follows_from_there() -> None:
+def test_a_participant_joins_at_the_logs_end_and_follows_from_there() -> None:
     broker = Broker()
     assert broker.handle(InterestsChanged(added=("a/#",))) == []
     effects = broker.start(last=10)
@@ -68,7 +68,7 @@ def test_whatever_chance_gives_it_it_joins(chance: int) -> None:
     assert len(sent(Submit, effects)) == 1 and len(sent(Beat, broker.fire("beat"))) == 1
 
 
-def test_it_asks_again_for_the_end_of_a_log_that_does_not_answer() -> None:
+def test_a_participant_retries_until_the_log_tells_its_end() -> None:
     broker = Broker()
     (read,) = of(ReadLog, broker.handle(Started(incarnation=5)))
     failed = StoreFailed(request=read.request, error=StoreUnavailable("read", "no server"))
@@ -89,7 +89,7 @@ def test_it_is_a_member_once_it_was_told_everything() -> None:
     assert broker.machine.state == "member" and set(broker.machine.routes) == {route}
 
 
-def test_a_broker_that_was_counted_as_lost_joins_anew_and_says_all_again() -> None:
+def test_a_broker_counted_as_lost_rejoins_and_declares_everything_again() -> None:
     broker = Broker().led()
     old = broker.machine.incarnation
     broker.handle(InterestsChanged(added=("a",)))
@@ -140,7 +140,7 @@ def test_a_query_is_answered() -> None:
     assert known.streams == {"a": metadata} == broker.machine.streams("q")
 
 
-def test_who_is_asked_says_that_it_has_applied_a_notice_after_the_shell_was_told() -> None:
+def test_a_broker_confirms_a_notice_after_its_shell_has_it() -> None:
     broker = Broker().joined()
     route = Route(Scope.ORIGIN, "hub", "a")
     changed, seen = broker.notice(notices.Routes((route,), (), (HUB,)), ask=True)
@@ -158,7 +158,7 @@ def test_a_gap_is_asked_about_until_everything_is_told() -> None:
     assert sent(Refresh, broker.fire("beat")) == []
 
 
-def test_notices_of_which_the_leader_knows_and_that_do_not_come_are_asked_for() -> None:
+def test_a_participant_requests_notices_that_the_leader_has_and_it_lacks() -> None:
     broker = Broker().led()
     pulse = Pulse(1, broker.machine.incarnation, 4)
     assert sent(Refresh, broker.hear(pulse)) == []
@@ -193,7 +193,7 @@ def test_the_end_of_a_stream_does_not_wait_for_ever() -> None:
 # ── clear to go ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_messages_wait_until_a_notice_or_the_leader_says_that_the_way_is_clear() -> None:
+def test_messages_wait_until_a_notice_or_the_leader_clears_them() -> None:
     broker = Broker().led()
     assert of(ClearTo, broker.say(CHANGE, 1)) == []
     assert of(ClearTo, broker.notice(applied=2, clear=2)) == [ClearTo(ticket=1)]
@@ -251,7 +251,7 @@ def test_nobody_waits_for_a_coordinator_that_has_not_answered_lately() -> None:
 # ── where else clients can go ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_it_knows_where_its_clients_can_go_as_long_as_it_is_told() -> None:
+def test_a_participant_knows_redirect_targets_while_the_leader_refreshes_them() -> None:
     broker = Broker().led()
     two = BrokerInfo("two", "n", Role.EDGE, "127.0.0.1", 1, (Entrance(Scheme.MQTT, "two:1883"),))
     broker.hear(Pulse(1, broker.machine.incarnation, 1, (two,)))

@@ -51,7 +51,7 @@ def test_an_acknowledgement_settles_and_stops_the_repeats() -> None:
     assert sent(Submit, broker.fire("resend")) == []
 
 
-def test_a_new_leader_is_sent_what_the_old_one_may_have_taken_with_it() -> None:
+def test_a_new_leader_gets_commands_that_the_old_one_may_have_lost() -> None:
     broker = Broker().led()
     broker.say(CHANGE, 1)
     incarnation = broker.machine.incarnation

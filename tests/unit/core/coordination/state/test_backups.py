@@ -116,7 +116,7 @@ def test_places_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) ->
     assert list(survival.places) == ["b", "c"]
 
 
-def test_a_picture_stands_in_once_for_each_epoch_and_down_when_it_is_over() -> None:
+def test_a_network_view_stands_in_once_per_epoch_and_then_stands_down() -> None:
     picture = NetworkView()
 
     def hears(*items: Item, fresh: bool = False) -> list[object]:
@@ -137,7 +137,7 @@ def test_a_picture_stands_in_once_for_each_epoch_and_down_when_it_is_over() -> N
 
 @settings(max_examples=400, deadline=None)
 @given(batches)
-def test_whatever_happens_places_are_held_by_a_backup_that_is_there_and_all_brokers_agree(
+def test_in_any_history_a_live_backup_stands_in_and_all_brokers_agree(
     history: list[Batch],
 ) -> None:
     state, pictures = State(), {}

@@ -40,7 +40,7 @@ def test_who_sends_around_and_who_carries_are_told_what_they_need() -> None:
     assert told(detours) == dict.fromkeys(("a", "c", "d"), Bypass())
 
 
-def test_the_end_of_a_relay_leaves_the_link_cut_and_that_of_the_peer_ends_it() -> None:
+def test_a_lost_relay_leaves_the_link_cut_unlike_a_lost_peer() -> None:
     detours = Detours()
     detours.set("a", {"b": ("c",), "d": ("c",)}, INFOS)
     told(detours)

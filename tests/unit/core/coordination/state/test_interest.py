@@ -29,7 +29,7 @@ def test_those_who_are_told_the_same_are_told_by_one_item() -> None:
     assert told["a"] is not told["b"]
 
 
-def test_a_broker_that_comes_back_elsewhere_is_told_to_those_who_send_to_it() -> None:
+def test_senders_learn_the_new_address_of_a_broker_that_returned() -> None:
     interest = three()
     moved = info("c", port=2)
     interest.join(moved)

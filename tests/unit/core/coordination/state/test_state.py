@@ -134,7 +134,7 @@ def test_who_asks_for_messages_is_told_topics_only() -> None:
     assert of(notices.Joined, joined, "south") == [notices.Joined(LAMPS[0], "lamps/2", {})]
 
 
-def test_a_stream_that_joins_is_told_to_who_asked_and_gets_a_route_and_both_are_concerned() -> None:
+def test_a_joining_stream_reaches_its_queries_and_gets_a_route() -> None:
     talk = Talk("north", "south", "hub")
     talk.say("south", Queries((LAMPS,)))
     outcome = talk.lamp()
@@ -146,7 +146,7 @@ def test_a_stream_that_joins_is_told_to_who_asked_and_gets_a_route_and_both_are_
     assert outcome.concerned == {"north": {"south", "hub"}}
 
 
-def test_who_asks_for_the_set_only_is_told_of_a_stream_and_gets_no_route_for_it() -> None:
+def test_a_listing_hears_of_a_stream_and_gets_no_route() -> None:
     talk = Talk("north", "south", "hub")
     talk.say("south", Queries((LISTED,)))
     outcome = talk.lamp()
@@ -159,7 +159,7 @@ def test_who_asks_for_the_set_only_is_told_of_a_stream_and_gets_no_route_for_it(
     )
 
 
-def test_the_brokers_of_a_streams_publishers_are_told_what_is_said_of_it() -> None:
+def test_the_brokers_of_a_streams_publishers_learn_its_metadata() -> None:
     talk = Talk("north", "south", "hub")
     outcome = talk.say("north", Streams("anna", 0, (("a", {}),)))
     assert of(notices.Described, outcome, "north") == [], "nothing is"
@@ -173,7 +173,7 @@ def test_the_brokers_of_a_streams_publishers_are_told_what_is_said_of_it() -> No
         assert of(notices.Described, outcome, broker) == [notices.Described("a", {})]
 
 
-def test_a_newer_session_of_a_client_ends_what_the_older_one_had_unless_it_came_back() -> None:
+def test_a_newer_session_ends_the_older_ones_streams_unless_it_returned() -> None:
     talk = Talk("north", "south", "hub")
     talk.say("south", Queries((LAMPS,)))
     talk.say("north", Streams("anna", 60, (("a", {"kind": "lamp"}), ("b", {"kind": "lamp"})), 0, 1))
@@ -203,7 +203,7 @@ def test_an_end_names_the_last_position_of_the_streams_messages() -> None:
     assert left.metadata["kind"] == "lamp"
 
 
-def test_a_clean_client_is_gone_with_its_broker_and_a_persistent_one_is_away_until_its_expiry() -> None:
+def test_a_clean_client_ends_with_its_broker_and_a_persistent_one_expires() -> None:
     talk = Talk("north", "south")
     talk.lamp("lamps/clean", "anna")
     talk.lamp("lamps/kept", "ben", expiry_s=10)
@@ -265,7 +265,7 @@ def test_too_many_streams_queries_and_keys_are_refused_in_words() -> None:
     assert refused == notices.Refused("one", f"a stream has at most {KEYS_MAX} keys", talk.numbers["north"])
 
 
-def test_too_many_publishers_are_refused_in_words_and_those_that_are_known_are_not() -> None:
+def test_publishers_over_the_bound_are_refused_and_known_ones_are_not() -> None:
     talk = Talk("north", limits=Limits(publishers_max=1, keep_s=10))
     talk.lamp("one", expiry_s=60)
     talk.say("north", ClientAway("anna", 60))
@@ -292,7 +292,7 @@ def test_a_query_that_cannot_be_read_is_satisfied_by_nothing() -> None:
     assert told == notices.QuerySet("x", ())
 
 
-def test_a_broker_that_begins_anew_is_told_everything_and_its_earlier_life_is_over() -> None:
+def test_a_restarted_broker_is_told_everything_and_its_last_incarnation_ends() -> None:
     talk = Talk("north", "south")
     talk.say("north", Queries((LAMPS,)), Interests(("a/#",)))
     talk.lamp()
@@ -317,7 +317,7 @@ def test_what_comes_after_a_leave_has_no_effect() -> None:
     assert not talk.state.members and outcome.items == {}
 
 
-def test_a_broker_that_is_reached_elsewhere_is_told_of_to_those_who_send_to_it() -> None:
+def test_senders_are_told_when_a_broker_changes_its_address() -> None:
     talk = Talk("north", "hub")
     talk.say("hub", Interests(("a",)))
     moved = type(HUB)(HUB.id, HUB.cluster, HUB.role, "10.0.0.1", 9)
@@ -339,7 +339,7 @@ def test_what_is_said_of_one_stream_is_bounded_whoever_says_it() -> None:
     talk = Talk("north", limits=Limits(metadata_max_bytes=100))
     talk.say("north", Streams("anna", 0, (("one", {"a": "x" * 60}),)))
     outcome = talk.say("north", Streams("", 0, (("one", {"b": "y" * 60}),)))
-    problem = "what is said of one stream would be 130 bytes; at most 100 are kept"
+    problem = "the metadata of one stream would be 130 bytes; at most 100 are kept"
     assert of(notices.Refused, outcome, "north") == [notices.Refused("one", problem, 3)]
     assert of(notices.Described, outcome, "north") == [notices.Described("one", {"a": "x" * 60})]
     assert talk.state.presence.streams["one"].keys == {"a": "x" * 60}
@@ -398,7 +398,7 @@ def describe(talk: Talk, topic: str, user: str, text: str = "x" * 500, permanent
     return refused(talk.say("north", Streams("", 0, ((topic, said),), user=user)))
 
 
-def test_a_user_may_describe_up_to_its_share_and_others_have_the_rest() -> None:
+def test_a_user_may_describe_streams_up_to_its_quota() -> None:
     talk = Talk("north", limits=Limits(streams_max_bytes=20_000, streams_user_bytes=10_000))
     problems = [describe(talk, f"{number}", "mallory") for number in range(10)]
     assert problems[:5] == [[]] * 5
@@ -424,7 +424,7 @@ def test_streams_on_which_nobody_publishes_go_before_others_are_refused() -> Non
     assert "ben/3" in talk.state.presence.streams and "mallory/0" not in talk.state.presence.streams
 
 
-def test_a_client_that_publishes_counts_and_what_a_broker_says_again_does_not() -> None:
+def test_a_publishing_client_counts_against_its_user_and_redeclarations_do_not() -> None:
     talk = Talk("north", limits=Limits(streams_max_bytes=8_000, streams_user_bytes=4_100))
     for client in ("anna", "ben", "cleo"):
         assert refused(talk.say("north", Streams(client, 9, (("a", {}),), user="u"))) == []
