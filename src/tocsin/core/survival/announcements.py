@@ -2,7 +2,7 @@
 
 Transitions of ``Announcements``:
 
-    *  ClientCame, ClientLetIn, BeganAnew, ClientWent, ForgetNow, LotForgotten, TimerFired
+    *  ClientCame, OthersTold, ClientLetIn, BeganAnew, ClientWent, ForgetNow, LotForgotten, TimerFired
 
 A client id is unique in the whole network: any other broker that has the client lets it go. A clean start ends the
 session that is stored, whichever broker stored it. Both are messages to the store for which no client waits, and in a
