@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
@@ -34,7 +34,7 @@ from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import speaks
 from tocsin.runtime.machines.clock import now_us
 from tocsin.runtime.machines.line import Endpoint, Line
-from tocsin.runtime.security.credentials import Identity, PeerTls, peer_of
+from tocsin.runtime.security.credentials import Identity, peer_of
 
 KEEP_ALIVE_S: Final = 4  # a peer that hangs is noticed after two thirds of membership's default suspicion
 # The bytes that a broker may add to a client's packet; peers grant each other so much.
@@ -48,11 +48,26 @@ BROKER_ROLE: Final = "broker"  # in certificates
 Carry = Callable[[tuple[str, ...], bytes, int], None]  # relays, frames, messages
 
 
+class LinkTls(Protocol):
+    """The certificates by which brokers know each other; the real ones are ``PeerTls``."""
+
+    believed: frozenset[bytes]  # the authorities, as they are encoded
+    problem: str | None  # why peers do not believe the broker's own certificate
+    server: ssl.SSLContext
+
+    @property
+    def client(self) -> ssl.SSLContext: ...
+
+    async def replaced(self) -> None:
+        """Wait until other certificates are in use."""
+        ...
+
+
 class LinkSecurity(msgspec.Struct, frozen=True):
     """By what brokers of one network know each other."""
 
     network: str
-    tls: PeerTls
+    tls: LinkTls
 
     def broker(self, name: str) -> Identity:
         """The name that the peer's certificate has to have."""

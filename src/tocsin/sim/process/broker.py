@@ -17,7 +17,7 @@ from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.model.message import Address, broker_address, coordinator_address
 from tocsin.runtime.machines.driver import bus_subject
 from tocsin.runtime.process import State
-from tocsin.runtime.security.credentials import Identity, PeerTls
+from tocsin.runtime.security.credentials import Identity
 from tocsin.sim.process.machine import SimulatedProcess
 from tocsin.sim.world import World
 
@@ -55,8 +55,12 @@ class _Fitness:
 class _Believed:
     """In the place of certificates: who dials and who listens is told by the world (``wires``)."""
 
-    believed: frozenset[bytes] = frozenset()
-    client = server = cast(ssl.SSLContext, object())
+    client = cast(ssl.SSLContext, object())
+
+    def __init__(self) -> None:
+        self.believed: frozenset[bytes] = frozenset()
+        self.problem: str | None = None
+        self.server = self.client
 
     async def replaced(self) -> None:
         await asyncio.get_running_loop().create_future()
@@ -108,7 +112,7 @@ def broker_process(
     configured = settings.broker(broker)
     assert configured is not None, f"no broker {broker} in the settings"
     own = info_of(configured)
-    security = LinkSecurity(settings.network, cast(PeerTls, _Believed()))
+    security = LinkSecurity(settings.network, _Believed())
     address: Address = broker_address(broker)
 
     async def main(process: SimulatedProcess) -> None:

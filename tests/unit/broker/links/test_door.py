@@ -75,6 +75,7 @@ async def test_a_certificate_of_another_authority_is_no_link(door: Door, tmp_pat
 @pytest.mark.parametrize(("network", "role"), [("net", "feeder"), ("net", "operator"), ("another", "broker")])
 async def test_a_certificate_that_is_no_brokers_of_this_network_is_no_link(network: str, role: str) -> None:
     async with Door(Limits()) as door:
+        assert isinstance(door.security.tls, PeerTls)
         directory = door.security.tls._credentials.ca_path.parent  # the same authority
         found = Authority.open_or_make(directory, network).issue(f"x-{network}", role=role)
         assert await refused(door, PeerTls(found).client)
