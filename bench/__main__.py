@@ -16,6 +16,7 @@ BENCHES = {
     "query": "a change against up to a million standing queries, a new query against as many streams",
     "replication": "bytes and CPU of a change, a position and a resync, from a broker to its two backups",
     "sim": "events a second of the simulator, beside a bare event heap",
+    "takeover": "until a backup serves a lost broker's clients, by their subscriptions: local beside remote",
     "store": "appends, reads and watches on JetStream, one and three servers, beside plain nats-py",
 }
 

@@ -223,13 +223,13 @@ class History:
                 for what in ("scan", "answer", "look", "timer"):
                     if (
                         what != "timer"
-                        or any(name == HoldingsTimer.AGAIN for name in self.timers)
+                        or any(name in self.timers for name in (HoldingsTimer.AGAIN, HoldingsTimer.LATER))
                         or not self.scan
                     ):
                         self.timers = {
                             name: None
                             for name in self.timers
-                            if name in (HoldingsTimer.AGAIN, HoldingsTimer.SCAN)
+                            if name in (HoldingsTimer.AGAIN, HoldingsTimer.LATER, HoldingsTimer.SCAN)
                         }
                         self.happen(what, 0)
         assert not self.tickets, "somebody waits for ever"

@@ -18,6 +18,11 @@ name, nor the subscriptions of the standby's clients. So while no leader counts 
 that its cells are there. So while the name is borrowed nothing is deleted: the other may delete what it has put itself,
 by its revision, and no more. The broker's own scan finds leftover cells, when it is back.
 
+**Later.** Cells that nobody waits for are written LATER_MAX at a time, with a pause in between: at a takeover, and when
+a broker with many stored sessions starts, clients wait for other writes. A cell whose k a standby cell covers waits
+LATER_US first. One for the session of a client that is away does not: until it is written, a late delete of the
+incarnation before could take the old cell away.
+
 Invariants: one request at a time for each cell; a ticket is answered when the cells of all that it waits for are
 stored, or are not wanted any more.
 """
@@ -25,6 +30,7 @@ stored, or are not wanted any more.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -32,12 +38,14 @@ import msgspec
 from tocsin.core.cells import CellRules, CellWriter
 from tocsin.core.channels.request import Bound
 from tocsin.core.channels.signals import Held, HoldingsTimer, Unheld
-from tocsin.core.machine import DeleteKey, Effect, Stored, StoreFailed
+from tocsin.core.machine import DeleteKey, Effect, SetTimer, Stored, StoreFailed
 from tocsin.errors import StoreFull
 from tocsin.model.results import SUBSCRIPTIONS, BackendSubscription, encode_subscription
 
 ORPHAN: Final = "orphan "  # before the key: requests about cells that nobody knew
 AGAIN_US: Final = 1_000_000  # before failed requests are tried once more
+LATER_US: Final = 1_000_000  # longer than clients of a lost broker take to come
+LATER_MAX, LATER_PAUSE_US = 64, 50_000  # as many as standby cells at a time, and as seldom
 
 
 class _Cell(msgspec.Struct):
@@ -82,6 +90,8 @@ class SubscriptionCells:
             str, int
         ] = {}  # k → revision (0: not stored), while no tick is known to have seen it
         self._failed: dict[str, None] = {}  # keys to try again
+        self._later: dict[str, None] = {}  # ks whose cells nobody waits for, and that are not asked for yet …
+        self._later_us = 0  # … and after how long the first of them are
 
     def __len__(self) -> int:
         return len(self._cells)
@@ -105,6 +115,11 @@ class SubscriptionCells:
         cell = self._cells.get(k)
         return cell is not None and bool(cell.names) and cell.stored
 
+    def awaits(self, k: str) -> bool:
+        """Whether k is wanted, and its cell is not stored yet."""
+        cell = self._cells.get(k)
+        return cell is not None and bool(cell.names) and not cell.stored
+
     def unseen(self, seen: int) -> set[str]:
         """The ks whose cells a tick did not know that knew the table up to this revision."""
         if seen:
@@ -113,7 +128,8 @@ class SubscriptionCells:
 
     # ── wanted cells ────────────────────────────────────────────────────────────────────────────────────────
 
-    def want(self, name: str, bound: Bound) -> list[Effect]:
+    def want(self, name: str, bound: Bound, *, later_us: int | None = None) -> list[Effect]:
+        """A name means this k. ``later_us``: nobody waits for its cell, which can be written then; None: now."""
         k = bound.k
         cell = self._cells.get(k)
         if cell is None:
@@ -123,7 +139,23 @@ class SubscriptionCells:
             cell = self._cells[k] = self._keys[subscription.key] = _Cell(k, subscription, writer)
             self._unseen[k] = 0
         cell.names[name] = None
-        return self._settle(cell)
+        if later_us is None or cell.cell.busy or cell.stored:
+            return self._settle(cell)
+        sooner = not self._later or later_us < self._later_us
+        self._later[k] = None
+        if not sooner:
+            return []
+        self._later_us = later_us
+        return [SetTimer(name=HoldingsTimer.LATER, delay_us=later_us)]
+
+    def late(self) -> list[Effect]:
+        """Write some of the cells that nobody waits for."""
+        due = [self._cells[k] for k in islice(self._later, LATER_MAX)]
+        effects = [effect for cell in due for effect in self._settle(cell)]
+        if self._later:
+            self._later_us = LATER_PAUSE_US
+            effects.append(SetTimer(name=HoldingsTimer.LATER, delay_us=LATER_PAUSE_US))
+        return effects
 
     def unwant(self, name: str, bound: Bound) -> list[Effect]:
         cell = self._cells[bound.k]
@@ -138,7 +170,7 @@ class SubscriptionCells:
         self._waiting[ticket] = len(pending)
         for cell in pending:
             cell.tickets[ticket] = None
-        return []
+        return [effect for cell in pending if cell.k in self._later for effect in self._settle(cell)]
 
     def _answer(self, cell: _Cell) -> list[Effect]:
         done: list[int] = []
@@ -154,6 +186,7 @@ class SubscriptionCells:
 
     def _settle(self, cell: _Cell) -> list[Effect]:
         """Ask for what makes the cell as it should be, unless something is asked already."""
+        self._later.pop(cell.k, None)
         if cell.cell.busy:
             return []
         if cell.names:
@@ -248,7 +281,7 @@ class SubscriptionCells:
         for cell in tuple(self._cells.values()):
             if cell.stored and not cell.found and not cell.cell.busy:
                 cell.cell.revision = 0
-            if not cell.names or not cell.stored:
+            if (not cell.names or not cell.stored) and cell.k not in self._later:
                 effects += self._settle(cell)
         orphans, self._orphans = self._orphans, {}
         if not self._may_delete:

@@ -24,7 +24,7 @@ effect after its broker had given up), it tells the new home and looks again. It
 reconnected here since.
 
 **Standbys.** The broker holds the channels of its primaries' clients as standby cells, unless its own clients hold
-them (``core.channels.standby_cells``).
+them (``core.channels.standby_cells``). What a standby cell covers need not be stored before a session is taken.
 
 **Unseen.** A tick that began before a cell was stored has no rows for this broker. The notice names the revision of the
 table that the tick knew; ``unseen`` are the ks whose rows the broker has to look for in the other brokers' files.
@@ -40,7 +40,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from tocsin.core.channels.cells import SubscriptionCells
+from tocsin.core.channels.cells import LATER_US, SubscriptionCells
 from tocsin.core.channels.request import Bound, UnknownChannel, bind, read_request
 from tocsin.core.channels.signals import (
     CellFound,
@@ -104,7 +104,7 @@ class ChannelHoldings(TableMachine):
         self._scan_every_us = scan_every_us
         self.channels: dict[str, Channel] = {}  # by name, in small letters
         self._cells = SubscriptionCells(broker)
-        self._standbys = StandbyCells(broker, self._meaning, self._cells.holds)
+        self._standbys = StandbyCells(broker, self._meaning, self._cells)
         self._sessions: dict[str, _Session] = {}
         self._wanting: dict[str, dict[str, None]] = {}  # name → the sessions that have it
         self._of_channel: dict[str, dict[str, None]] = {}  # channel, in small letters → wanted names
@@ -166,15 +166,16 @@ class ChannelHoldings(TableMachine):
                 continue
             if after is not None:
                 self._bound[name] = after
-                effects += self._take_up(name, after)
+                effects += self._take_up(name, after, waits=True)
             else:
                 del self._bound[name]
             if before is not None:
                 effects += self._give_up(name, before)
         return effects
 
-    def _take_up(self, name: str, bound: Bound) -> list[Effect]:
-        effects = self._cells.want(name, bound)  # which may be there already, as a scan has found
+    def _take_up(self, name: str, bound: Bound, *, waits: bool) -> list[Effect]:
+        later_us = LATER_US if self._standbys.covers(bound.k) else None if waits else 0
+        effects = self._cells.want(name, bound, later_us=later_us)  # it may be there already: a scan found it
         return [*effects, *self._standbys.turned(bound.k)]
 
     def _give_up(self, name: str, bound: Bound) -> list[Effect]:
@@ -196,15 +197,16 @@ class ChannelHoldings(TableMachine):
         elif not session.here:
             session.visits += 1
         session.here = session.touched = True
-        effects = self._add(event.session, session, event.names)
+        effects = self._add(event.session, session, event.names, waits=True)
         if event.all or not session.names:
             effects += self._keep_only(event.session, session, event.names)
         if event.ticket:
             ks = [bound.k for name in event.names if (bound := self._bound.get(name)) is not None]
-            effects += self._cells.wait(event.ticket, ks)
+            effects += self._cells.wait(event.ticket, [k for k in ks if not self._standbys.covers(k)])
         return effects
 
-    def _add(self, uid: str, session: _Session, names: Iterable[str]) -> list[Effect]:
+    def _add(self, uid: str, session: _Session, names: Iterable[str], *, waits: bool = False) -> list[Effect]:
+        """A session has these names. ``waits``: its client waits for the cells."""
         effects: list[Effect] = []
         for name in names:
             session.names[name] = None
@@ -214,7 +216,7 @@ class ChannelHoldings(TableMachine):
                 self._of_channel.setdefault(channel_of(name), {})[name] = None
                 if (bound := self._meaning(name)) is not None:
                     self._bound[name] = bound
-                    effects += self._take_up(name, bound)
+                    effects += self._take_up(name, bound, waits=waits)
         return effects
 
     def _unwant(self, event: Unwanted, now_us: int) -> list[Effect]:
@@ -385,6 +387,8 @@ class ChannelHoldings(TableMachine):
                 return self._cells.again()
             case HoldingsTimer.AGAIN_STANDBY:
                 return self._standbys.cells.again()
+            case HoldingsTimer.LATER:
+                return self._cells.late()
             case HoldingsTimer.SCAN:
                 return self._scan()
             case HoldingsTimer.EXPIRY:

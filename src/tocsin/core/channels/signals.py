@@ -19,6 +19,7 @@ class HoldingsTimer(StrEnum):
 
     AGAIN = "again"  # requests for cells have failed
     AGAIN_STANDBY = "again standby"  # … for standby cells
+    LATER = "later"  # cells that nobody waits for are written
     SCAN = "scan"  # of the sessions and cells in the store
     EXPIRY = "expiry"  # of a session that is away
 

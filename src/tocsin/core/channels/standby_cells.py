@@ -3,16 +3,20 @@
     (REAPS, Algorithm 3: S1 is what is put here, S2 what is deleted)
 
 A backup that prepares names for its primaries (``core.replication.backup``) has a standby cell for each k that they
-mean and for which it has no active cell. So when it takes the other's clients over, the pipeline knows of it, and while
-there is no active cell for k its results are for the standbys.
+mean and for which it has no active cell. So a takeover writes nothing that clients wait for: a standby cell that is
+stored **covers** its k. While another broker has an active cell for k, also one that is lost, that broker's files have
+the rows, and this broker finds them there (``unseen``); as soon as there is none, the rows are for the standbys. The
+backup writes its active cell later. A remote backup has no standby cells, and its clients wait for the writes.
 
-Invariant: a standby cell is wanted if a prepared name means its k, and no active cell of this broker is stored. So the
-active cell is there before the standby goes.
+Invariants: a standby cell is wanted if a prepared name means its k and no active cell of this broker is stored, so that
+the active cell is there before the standby goes; and a cell that covers k stays until the active cell is stored or no
+client wants it, though the primary's clients have given k up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from tocsin.core.channels.cells import SubscriptionCells
 from tocsin.core.channels.request import Bound, read_request
@@ -20,6 +24,8 @@ from tocsin.core.channels.signals import Prepared, Unprepared
 from tocsin.core.machine import Effect
 from tocsin.model.results import STANDBY
 from tocsin.wire.topics import FilterInvalid
+
+COVERING: Final = ""  # the name under which a cell stays that covers its k; no client's subscription has it
 
 
 def is_standby(key: str) -> bool:
@@ -30,20 +36,25 @@ def is_standby(key: str) -> bool:
 class StandbyCells:
     """Writes the standby cells that a local backup has for its primaries' channels.
 
-    ``meaning`` says what a name means, None: nothing; ``holds`` whether this broker has the active cell of a k.
+    ``meaning`` says what a name means, None: nothing; ``active`` are the cells for this broker's own clients.
     """
 
     def __init__(
-        self, broker: str, meaning: Callable[[str], Bound | None], holds: Callable[[str], bool]
+        self, broker: str, meaning: Callable[[str], Bound | None], active: SubscriptionCells
     ) -> None:
         self._meaning = meaning
-        self._holds = holds
+        self._active = active
         self.cells = SubscriptionCells(broker, standby=True)
         self._primaries: dict[str, dict[str, None]] = {}  # prepared name → the primaries
         self._of_channel: dict[str, dict[str, None]] = {}  # channel, in small letters → prepared names
         self._bound: dict[str, Bound] = {}  # what prepared names mean, if something
         self._of_k: dict[str, dict[str, None]] = {}  # the inverse
         self._wanted: dict[str, Bound] = {}  # those for which there is, or is to be, a cell
+        self._covering: dict[str, Bound] = {}  # k whose cell stays until the active cell is stored
+
+    def covers(self, k: str) -> bool:
+        """Whether results of k reach this broker's clients before its active cell is stored."""
+        return self.cells.holds(k)
 
     def prepare(self, event: Prepared) -> list[Effect]:
         """Names that a primary's clients have; the ticket is answered when the cells are stored."""
@@ -80,8 +91,11 @@ class StandbyCells:
         return [effect for name in self._of_channel.get(channel, ()) for effect in self._bind(name)]
 
     def turned(self, k: str) -> list[Effect]:
-        """This broker may have an active cell for k, or no longer."""
-        return [effect for name in self._of_k.get(k, ()) for effect in self._settle(name)]
+        """This broker may hold k in earnest, or no longer."""
+        effects = [effect for name in self._of_k.get(k, ()) for effect in self._settle(name)]
+        if k in self._covering and not self._active.awaits(k):
+            effects += self.cells.unwant(COVERING, self._covering.pop(k))
+        return effects
 
     def _bind(self, name: str) -> list[Effect]:
         """Find what a name means now."""
@@ -98,7 +112,7 @@ class StandbyCells:
 
     def _settle(self, name: str) -> list[Effect]:
         bound, had = self._bound.get(name), self._wanted.get(name)
-        wanted = bound if bound is not None and not self._holds(bound.k) else None
+        wanted = bound if bound is not None and not self._active.holds(bound.k) else None
         if (wanted and wanted.k) == (had and had.k):
             return []
         effects: list[Effect] = []
@@ -107,7 +121,14 @@ class StandbyCells:
             effects = self.cells.want(name, wanted)
         else:
             del self._wanted[name]
-        return effects if had is None else [*effects, *self.cells.unwant(name, had)]
+        return effects if had is None else [*effects, *self._unwant(name, had)]
+
+    def _unwant(self, name: str, had: Bound) -> list[Effect]:
+        effects: list[Effect] = []
+        if self._active.awaits(had.k) and had.k not in self._covering:
+            self._covering[had.k] = had
+            effects = self.cells.want(COVERING, had)
+        return [*effects, *self.cells.unwant(name, had)]
 
 
 def channel_of(name: str) -> str:

@@ -56,6 +56,7 @@ AS_TEXT = Channel("Near", (Parameter("radius", "STRING"),), (), "", version=2)
 FIVE, FIVE_TOO, SIX = "$channel/Near/5", "$channel/near?radius=5.0", "$channel/Near/6"
 K5, K6 = k_of("Near", (5.0,)), k_of("Near", (6.0,))
 KEY5 = f"near.{K5}.b"
+LATER = TimerFired(name=HoldingsTimer.LATER)
 UNAVAILABLE = StoreUnavailable("put", "no leader")
 UNKNOWN = OutcomeUnknown("put", 5.0)
 
@@ -189,7 +190,8 @@ def test_a_home_told_of_an_unknown_session_looks_it_up_and_holds() -> None:
     held = Held5()
     (look,) = of(held.tell(Doubted(session="s", client="c-s")), LookAt)
     found = Looked(session="s", client="c-s", visits=look.visits, home="here", names=(FIVE,), expiry_s=60)
-    assert len(of(held.tell(found), PutKey)) == 1
+    assert of(held.tell(found), SetTimer)[0] == SetTimer(name=HoldingsTimer.LATER, delay_us=0)
+    assert len(of(held.tell(LATER), PutKey)) == 1
 
 
 def test_nothing_is_deleted_before_a_whole_scan() -> None:
@@ -245,6 +247,7 @@ def test_what_a_scan_finds_in_earnest_needs_no_standby_any_more() -> None:
     held.tell(CellFound(key=KEY5, revision=3))
     held.tell(SessionFound(session="s", client="c", names=(FIVE,), expiry_s=60))
     assert of(held.tell(Scanned(whole=True)), DeleteKey) == []
+    held.tell(LATER)
     (delete,) = of(held.stored(9), DeleteKey)
     assert (delete.key, delete.revision) == (f"{KEY5}.{STANDBY}", 8)
 
@@ -274,7 +277,8 @@ def test_cells_found_by_a_scan_are_rewritten_for_absent_sessions() -> None:
     held.tell(CellFound(key=KEY5, revision=3))
     for session, name in (("s", FIVE), ("t", SIX)):
         found = SessionFound(session=session, client=session, names=(name,), expiry_s=60)
-        assert len(of(held.tell(found), PutKey)) == 1
+        held.tell(found)
+    assert len(of(held.tell(LATER), PutKey)) == 2
     assert of(held.tell(Scanned(whole=True)), DeleteKey) == []
     held.want(ticket=9)
     assert held.stored(4) == [Held(tickets=(9,))], "and nobody takes it for stored before"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.core.channels.test_machine import (
@@ -19,11 +19,23 @@ from tests.unit.core.channels.test_machine import (
     Held5,
     of,
 )
-from tocsin.core.channels.signals import CellFound, Defined, Held, Prepared, Scanned, Undefined, Unprepared
+from tocsin.core.channels.cells import LATER_MAX, LATER_PAUSE_US, SubscriptionCells
+from tocsin.core.channels.request import bind, read_request
+from tocsin.core.channels.signals import (
+    CellFound,
+    Defined,
+    Held,
+    HoldingsTimer,
+    Prepared,
+    Scanned,
+    Undefined,
+    Unprepared,
+)
 from tocsin.core.machine import DeleteKey, PutKey, SetTimer, StoreFailed, TimerFired
 from tocsin.model.results import decode_subscription, k_of
 
 STANDBY5 = f"{KEY5}._standby"
+LATER = TimerFired(name=HoldingsTimer.LATER)
 
 
 class Backing(Held5):
@@ -59,6 +71,7 @@ class Backing(Held5):
         return self.do(Stored(request=asked.request))
 
     def settle(self) -> None:
+        self.do(LATER)
         while self.asked:
             self.answer()
 
@@ -77,7 +90,8 @@ def test_an_active_cell_needs_no_standby_and_replaces_it_without_a_gap() -> None
     backing = Backing()
     backing.prepare(FIVE)
     backing.settle()
-    backing.asked += of(backing.want(), PutKey)
+    backing.want()
+    backing.do(LATER)
     assert [each.key for each in backing.asked] == [KEY5]
     backing.answer()
     assert [(type(each), each.key) for each in backing.asked] == [(DeleteKey, STANDBY5)]
@@ -87,6 +101,116 @@ def test_an_active_cell_needs_no_standby_and_replaces_it_without_a_gap() -> None
     assert backing.asked == []
     effects = backing.unwant()
     assert [(type(each), each.key) for each in of(effects, PutKey)] == [(PutKey, STANDBY5)]
+
+
+def test_a_takeover_of_what_is_prepared_waits_for_no_write() -> None:
+    backing = Backing()
+    backing.prepare(FIVE)
+    backing.settle()
+    effects = backing.want(FIVE, ticket=7)
+    assert Held(tickets=(7,)) in effects and not of(effects, PutKey)
+    assert [each.name for each in of(effects, SetTimer)] == [HoldingsTimer.LATER]
+    assert [each.key for each in of(backing.tell(LATER), PutKey)] == [KEY5], "it is written behind that"
+    assert K5 in backing.machine.unseen(100), "and until a tick knows it, rows are looked for in all files"
+
+
+def test_a_takeover_waits_for_a_standby_that_is_not_stored() -> None:
+    backing = Backing()
+    backing.prepare(FIVE)
+    effects = backing.want(FIVE, ticket=7)
+    assert Held(tickets=(7,)) not in effects
+    backing.asked += of(effects, PutKey)
+    assert [each.key for each in backing.asked] == [STANDBY5, KEY5]
+    backing.answer()
+    assert Held(tickets=(7,)) in backing.answer()
+
+
+def test_a_standby_that_a_client_counts_on_stays_until_the_cell_is_stored() -> None:
+    backing = Backing()
+    backing.prepare(FIVE)
+    backing.settle()
+    backing.want(FIVE, ticket=7)
+    backing.unprepare(FIVE)
+    assert backing.asked == [] and list(backing.table) == [STANDBY5]
+    backing.settle()
+    assert list(backing.table) == [KEY5]
+
+
+def test_cells_that_nobody_waits_for_are_written_some_at_a_time() -> None:
+    backing = Backing()
+    names = [f"$channel/Near/{number}" for number in range(LATER_MAX + 1)]
+    backing.prepare(*names)
+    backing.settle()
+    for name in names:
+        backing.want(name)
+    effects = backing.do(LATER)
+    assert len(backing.asked) == LATER_MAX
+    assert [each.delay_us for each in effects if isinstance(each, SetTimer)] == [LATER_PAUSE_US]
+    backing.unprepare(names[-1])
+    backing.do(LATER)
+    assert len(backing.asked) == LATER_MAX + 1 and backing.do(LATER) == []
+
+
+def test_a_cell_that_somebody_waits_for_after_all_is_written_at_once() -> None:
+    cells, bound = SubscriptionCells("b"), bind(read_request(FIVE), NEAR)
+    assert not of(cells.want(FIVE, bound, later_us=0), PutKey)
+    assert [each.key for each in of(cells.wait(1, [bound.k]), PutKey)] == [KEY5]
+    assert cells.late() == []
+
+
+def test_a_standby_that_nobody_counts_on_any_more_goes() -> None:
+    backing = Backing()
+    backing.prepare(FIVE)
+    backing.settle()
+    backing.want(FIVE, ticket=7)
+    backing.unprepare(FIVE)
+    backing.asked += of(backing.unwant(FIVE), DeleteKey)
+    backing.settle()
+    assert backing.table == {}
+
+
+NAMES = {FIVE: K5, FIVE_TOO: K5, SIX: K6}
+steps = ("prepare", "unprepare", "want", "unwant", "later", "answer", "answer")
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(steps), st.sampled_from(tuple(NAMES)), st.integers(0, 5)), max_size=40)
+)
+@example([("want", FIVE, 0), ("unprepare", FIVE, 0), ("answer", FIVE, 0)])
+@settings(max_examples=300, deadline=None)
+def test_what_a_client_was_promised_always_has_a_cell(happened: list[tuple[str, str, int]]) -> None:
+    backing, tickets, promised = Backing(), dict[int, str](), set[str]()
+    prepared, wanted = {FIVE, SIX}, set[str]()
+    backing.prepare(FIVE, SIX)
+    backing.settle()
+    for number, (what, name, chance) in enumerate(happened, 1):
+        effects: list[object] = []
+        match what:
+            case "prepare" if name not in prepared:
+                prepared.add(name)
+                backing.prepare(name)
+            case "unprepare" if name in prepared:
+                prepared.discard(name)
+                backing.unprepare(name)
+            case "want" if name not in wanted:
+                wanted.add(name)
+                tickets[number] = name
+                effects = list(backing.want(name, ticket=number))
+                backing.asked += [each for each in effects if isinstance(each, PutKey | DeleteKey)]
+            case "unwant" if name in wanted:
+                wanted.discard(name)
+                promised.discard(name)
+                effects = list(backing.unwant(name))
+                backing.asked += [each for each in effects if isinstance(each, PutKey | DeleteKey)]
+            case "later":
+                effects = backing.do(LATER)
+            case "answer" if backing.asked:
+                effects = backing.answer(chance % len(backing.asked))
+        for held in (each for each in effects if isinstance(each, Held)):
+            promised |= {tickets[each] for each in held.tickets if tickets[each] in wanted}
+        stored = {key.split(".")[1] for key in backing.table}
+        assert {NAMES[each] for each in promised} <= stored
+    backing.settle()
 
 
 def test_a_put_of_which_no_answer_came_is_put_again_later() -> None:
@@ -114,7 +238,6 @@ def test_names_that_mean_nothing_hold_nothing(name: str) -> None:
     assert backing.asked == []
 
 
-NAMES = {FIVE: K5, FIVE_TOO: K5, SIX: K6}
 happenings = st.lists(
     st.tuples(
         st.sampled_from(("prepare", "unprepare", "want", "unwant", "answer", "define", "undefine", "retype")),

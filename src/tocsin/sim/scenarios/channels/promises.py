@@ -153,13 +153,14 @@ class Arrive(Invariant):
 class StayHeld(Invariant):
     """What a client was told to be subscribed to, some broker holds for it: so every tick makes results for it.
 
-    Unless its session has expired, which the store knows before the client does.
+    A standby cell counts: while no broker holds k for its own clients, results go to the standbys. A session that has
+    expired does not, which the store knows before the client does.
     """
 
     name = "what is subscribed to is held"
 
     def __init__(self) -> None:
-        self._cells: dict[str, str] = {}  # key → k; but for standbys
+        self._cells: dict[str, str] = {}  # key → k
         self._promised: dict[Subscription, None] = {}
         self._world: World
 
@@ -172,9 +173,7 @@ class StayHeld(Invariant):
 
     def _on_change(self, change: Change) -> None:
         if change.kind == "put":
-            cell = decode_subscription(change.value)
-            if not cell.standby:
-                self._cells[change.key] = cell.k
+            self._cells[change.key] = decode_subscription(change.value).k
         elif change.kind == "delete":
             self._cells.pop(change.key, None)
             self._look()
