@@ -2,7 +2,8 @@
 
 Streets are a grid. Somebody stands at a crossing for a while, chooses another one, walks there along the streets (first
 along x or along y, by chance) at a pace of its own, and so on: the ONE simulator's way, with its default paces and
-waits. Where everybody is is said every ``interval_s``. An emergency happens every so often, anywhere, of any kind.
+waits. Every user's position is published every ``interval_s``. An emergency happens every so often, anywhere, of any
+kind.
 
 Lengths are counted in millimetres and times in milliseconds, in whole numbers: one seed gives the same city everywhere.
 """

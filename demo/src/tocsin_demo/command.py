@@ -83,7 +83,7 @@ def demo(
 
 
 def make_script(seed: int, seconds: int | None, subscribers: int | None, *, quick: bool) -> Script:
-    """What is played. Raises ``OperatorError`` for what cannot be."""
+    """The scene to play. Raises ``OperatorError`` for what cannot be."""
     seconds = (QUICK_SECONDS if quick else SECONDS) if seconds is None else seconds
     if not SECONDS_LEAST <= seconds <= SECONDS_MOST:
         raise OperatorError(f"--seconds {seconds}", f"Give {SECONDS_LEAST} to {SECONDS_MOST}")
@@ -129,7 +129,7 @@ async def _demo(script: Script, keep: bool) -> Account:
 
 @asynccontextmanager
 async def _shown(played: Scene, screen: Screen) -> AsyncIterator[None]:
-    """Keep the view up to date meanwhile."""
+    """Keep the view up to date until then."""
 
     async def refresh() -> None:
         while True:
@@ -180,7 +180,7 @@ async def _play(played: Scene, screen: Screen) -> Account:
     played.bring_back()
     await until(1.0)
     screen.tell("the play is over; what has happened is executed")
-    with contextlib.suppress(DeadlineExceeded):  # who is not home has a broker all the same
+    with contextlib.suppress(DeadlineExceeded):  # a user that is not at home has a broker all the same
         await played.at_home(HOME_S)
     await played.finish()
     screen.tell("the account: what was committed, and what has arrived")

@@ -19,7 +19,7 @@ READY_S: Final = 90.0
 
 
 class Running:
-    """A network, from when its processes are started; whoever is handed one by ``running`` has one that is ready."""
+    """A network, from when its processes are started; ``running`` returns it when it is ready."""
 
     def __init__(self, settings: Settings, supervisor: Supervisor, directory: Path) -> None:
         self.settings = settings  # with the ports and the secret that were chosen

@@ -1,4 +1,4 @@
-"""What a scene looks like at one moment, and how that is drawn: brokers, subscribers, notifications, recoveries.
+"""A scene at one moment, and its drawing: brokers, subscribers, notifications, recoveries.
 
 ``look`` reads a scene; everything else is a function of what it saw.
 """
@@ -32,7 +32,7 @@ class BrokerLook(msgspec.Struct, frozen=True):
     name: str
     cluster: str
     homes: int  # subscribers that are at home here
-    health: str  # as whoever looks after it says
+    health: str  # as its supervisor reports it
     down: bool  # it is kept down
     lost: bool  # it counts as lost
     at_home: int  # connected here, and at home here
@@ -69,7 +69,7 @@ class Look(msgspec.Struct, frozen=True):
 
 
 def look(scene: Scene, now_s: float, seconds: float, channel: dict[str, Any]) -> Look:
-    """What is to be seen now."""
+    """The current view."""
     begun_s = scene.begun_s or now_s
     courses = tuple(map(scene.course, scene.failures))
     presence, rows, down = scene.ledger.presence(), scene.brokers, scene.down
@@ -191,7 +191,7 @@ def sparkline(counts: Sequence[int]) -> str:
 
 
 def recoveries_table(courses: Sequence[Course]) -> Table:
-    """One line a failure: who was there, and how long everything took from the kill on."""
+    """One line for each failure: its subscribers, and how long everything took from the kill on."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     headings = (
         "killed",

@@ -22,7 +22,7 @@ class Screen:
 
     def __init__(self, seconds: float, console: Console | None = None) -> None:
         console = console or Console(highlight=False)
-        # No thread of rich's: whoever has news shows it.
+        # No thread of rich's: each change refreshes the view.
         moves = console.is_terminal and not console.is_dumb_terminal  # the cursor
         self._live = Live(console=console, auto_refresh=False) if moves else None
         self._console = console if self._live is not None else wide_console()

@@ -11,7 +11,7 @@ id is its kind, a hyphen and whatever makes it one of its own: ``fire-17``. A ki
 concerns people.
 
 Files come from elsewhere: lines, their length and their number are bounded, every number is finite and within the
-bounds that the header gives, and what is wrong is said with its line.
+bounds that the header gives, and an error names its line.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Trace:
             ) from None
 
     def _lines(self, file: TextIO) -> Iterator[tuple[int, str]]:
-        """Those that say something, with their numbers."""
+        """The lines with content, with their numbers."""
         number = 0
         while line := file.readline(LINE_MAX + 1):
             number += 1

@@ -30,7 +30,7 @@ FINISH_S: Final = 60.0  # from being asked to finish to having written everythin
 
 
 class News(msgspec.Struct, frozen=True):
-    """What a worker says."""
+    """A worker's message."""
 
     kind: Literal["ready", "progress", "done"]
     count: int = 0
@@ -94,7 +94,7 @@ class Worker:
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name = name
         self.count = 0  # as it last said
-        self.counted = asyncio.Event()  # it said so anew; for one who waits to clear
+        self.counted = asyncio.Event()  # it reported again; for a caller that waits to clear
         self._process = process
 
     @classmethod
@@ -131,7 +131,7 @@ class Worker:
         return news
 
     async def order(self, **facts: Any) -> None:
-        """Tell it to do something, in words that it knows."""
+        """Send it a command."""
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode(facts) + b"\n")
         await self._process.stdin.drain()

@@ -247,7 +247,7 @@ class Pipeline:
             await asyncio.sleep(REPORT_S)
 
     async def status(self) -> Status:
-        """For whoever asks."""
+        """For status requests."""
         newest = self._ingest.position
         with contextlib.suppress(StoreError):
             newest = await self._feeds.last()

@@ -1,4 +1,4 @@
-"""The pipeline process. What Spark's Java needs to start is imported first, and all else while it does."""
+"""The pipeline process. The imports that start Spark's Java come first, all others while it starts."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Service:
         return encode_reply(await self._script(asked.text, limit, self._user(delivery)))
 
     def _user(self, delivery: BusMessage) -> str:
-        """Whose script it is: the subject says so, and the store's servers let nobody ask under another's name."""
+        """The user of a script: its subject has the name, and the store's servers let nobody ask under another's."""
         own = self._places.sql("")
         return delivery.subject.removeprefix(own) if delivery.subject.startswith(own) else OPERATOR
 

@@ -76,7 +76,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Figures:
-    """What is counted of executions."""
+    """The counters of executions."""
 
     def __init__(self) -> None:
         self.last: dict[str, Done] = {}
@@ -114,7 +114,7 @@ def channel_status(shop: Definitions, figures: Figures, channel: Channel, now_us
 
 
 def dataset_statuses(shop: Definitions, lag: int) -> tuple[DatasetStatus, ...]:
-    """All of them, but for one that is being dropped. In a thread."""
+    """All of them, except those that are being dropped. In a thread."""
     found: list[DatasetStatus] = []
     for dataset in list(shop.catalogue.datasets.values()):
         with contextlib.suppress(DatasetMissing):

@@ -33,10 +33,10 @@ A remote fail-over of one broker needs a cluster in which nobody else can stand 
 
 | module | what it is |
 | --- | --- |
-| ``script`` | who is at home where, where people go, what happens; the network's settings |
+| ``script`` | the users' homes, their movements, the emergencies; the network's settings |
 | ``application`` | datasets, feeds and the channel in SQL, and the messages that feed them |
 | ``crowd``, ``company`` | the subscribers, in processes of their own; these processes, from outside |
-| ``crier`` | who publishes emergencies |
+| ``crier`` | the publisher of emergencies |
 | ``down`` | killing brokers, and keeping them down |
 | ``ledger``, ``chronicle``, ``course`` | what subscribers see, what coordinators decide, and how a recovery went |
 | ``backend``, ``account`` | what was committed; held against what was received |

@@ -75,7 +75,7 @@ def late(got: Iterable[Result]) -> int:
 def account(
     committed: Mapping[str, Sequence[Result]], got: Mapping[str, Sequence[Result]], *, repeats: int = 0
 ) -> Account:
-    """Of all subscribers in either; ``got`` in the order in which programs were given it."""
+    """The account of all subscribers in either; ``got`` in the order in which programs were given it."""
     figures: Counter[str] = Counter()
     examples: list[str] = []
     names = dict.fromkeys((*committed, *got))

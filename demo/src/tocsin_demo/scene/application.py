@@ -47,7 +47,7 @@ def location_topic(user: str) -> str:
 
 
 def location(user: str, x_m: float, y_m: float) -> dict[str, Any]:
-    """What a subscriber publishes."""
+    """A subscriber's position, as it publishes it."""
     return {"user": user, "place": {"x": x_m, "y": y_m}}
 
 
@@ -56,7 +56,7 @@ def emergency_topic(kind: str) -> str:
 
 
 def report(number: int, emergency: Emergency) -> dict[str, Any]:
-    """What is published of an emergency."""
+    """An emergency, as it is published."""
     return {
         "number": number,
         "id": emergency.id,

@@ -1,4 +1,4 @@
-"""What the coordinator's log says of brokers: who joined, who was declared lost, who stands in, who backs whom.
+"""The coordinator's log about brokers: joins, losses, takeovers and backups.
 
 The log is the truth of the network (decision 018), and each of its entries says when it was written: these are the
 times at which things were decided. When a backup has done what it was told, it says so in its own log.
@@ -27,7 +27,7 @@ class Mark(msgspec.Struct, frozen=True):
     at_s: float
     kind: str  # joined, lost, moved
     broker: str
-    to: str | None = None  # of moved: who stands in
+    to: str | None = None  # of moved: the stand-in
 
 
 class Chronicle:
@@ -47,7 +47,7 @@ class Chronicle:
             else:
                 self._take_notice(payload, at_s)
         except Malformed:
-            return  # of another version: whoever needs it has said so
+            return  # of another version: the process that needs it has reported that
 
     def _take_commands(self, payload: bytes, at_s: float) -> None:
         for command in decode_batch(payload).commands:

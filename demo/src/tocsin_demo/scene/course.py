@@ -23,8 +23,8 @@ class Course(msgspec.Struct, frozen=True):
 
     failure: Failure
     lost_s: Mapping[str, float | None]  # broker → when the leader declared it lost
-    stands_in: Mapping[str, str | None]  # broker → who stands in for it
-    taken_s: Mapping[str, float | None]  # broker → when that one said that it does
+    stands_in: Mapping[str, str | None]  # broker → its stand-in
+    taken_s: Mapping[str, float | None]  # broker → when the stand-in announced the takeover
     passages: tuple[Passage, ...]  # of the affected subscribers
 
     @property

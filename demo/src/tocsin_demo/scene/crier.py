@@ -1,6 +1,6 @@
-"""Who publishes emergencies: one client, at QoS 2, on a stream for each kind, each with a number of its own.
+"""The publisher of emergencies: one client, at QoS 2, on a stream for each kind, each with a number of its own.
 
-At QoS 2 an emergency is published once, whatever fails meanwhile.
+At QoS 2 an emergency is published once, whatever fails.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNDER_WAY_MAX: Final = 100
 
 
 class Crier:
-    """See the module's text."""
+    """Publishes the emergencies of a script."""
 
     def __init__(self, servers: Iterable[tuple[str, int]]) -> None:
         self.published = 0  # that the network has acknowledged
@@ -60,8 +60,9 @@ class Crier:
         return number
 
     async def play(self, happenings: Iterable[Emergency], begin_s: float) -> None:
-        """Publish each at its time, until the last or until ``rest``; one that the network is slow to take holds no
-        other up. Returns when all that was begun is published, and raises if something cannot be."""
+        """Publish each at its time, until the last or until ``rest``; an emergency that the network is slow to take
+        delays no other. Returns when all that was begun is published, and raises if something cannot be.
+        """
         room = asyncio.Semaphore(UNDER_WAY_MAX)
         async with asyncio.TaskGroup() as tasks:
             for each in happenings:

@@ -56,7 +56,7 @@ class _Crowd:
         self._job = job
         self._desk = desk
         self._subscribers = {each.number: each for each in job.subscribers}
-        self._clients: dict[int, AsyncClient] = {}  # of those who are there
+        self._clients: dict[int, AsyncClient] = {}  # of the connected subscribers
         self._reading: dict[int, asyncio.Task[None]] = {}
         self._places: dict[int, tuple[float, float]] = {}  # where each was last, since the play began
         self._repeated = 0  # at clients that are gone

@@ -1,6 +1,6 @@
 """Brokers that are down: killed as a user would kill them, and kept from coming back.
 
-Whoever looks after a network starts a process again half a second after it ended, often before anybody has missed it.
+The supervisor starts a process again half a second after it ended, often before anybody has missed it.
 A broker that is to stay down is therefore stopped (SIGSTOP) in the moment in which it is started again, before it has
 done anything: nothing listens on its ports. To bring it back is to let that process go on.
 

@@ -1,4 +1,4 @@
-"""What is known of the subscribers at any moment: where each is, what it got, and how it came through a failure.
+"""The subscribers at any moment: where each is, what it got, and how it came through a failure.
 
 Subscribers are numbers, brokers are ids, times are seconds of one clock that all processes share (monotonic). The
 subscribers' processes say what happened a moment later, each in order, so that a look back is exact and the present
@@ -17,7 +17,7 @@ from tocsin_demo.scene.account import Result
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """Who is connected to a broker."""
+    """The subscribers that are connected to a broker."""
 
     at_home: int
     guests: int
@@ -35,7 +35,7 @@ class Passage(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """See the module's text."""
+    """Records each subscriber's broker, results and passages."""
 
     def __init__(self, homes: Sequence[str], servers: Mapping[str, str]) -> None:
         """``homes``: the broker of each subscriber; ``servers``: the broker behind each host:port."""
@@ -85,7 +85,7 @@ class Ledger:
         return next((at_s for at_s, where in moves[first:] if where == broker), None)
 
     def presence(self) -> dict[str, Presence]:
-        """Who is at each broker, of those that were anybody's home or have somebody."""
+        """The subscribers at each broker that is a home or has some."""
         at_home: Counter[str] = Counter()
         guests: Counter[str] = Counter()
         for subscriber, home in enumerate(self.homes):

@@ -13,7 +13,7 @@ class Notices:
     """Reads no clock."""
 
     def __init__(self) -> None:
-        self._awaited: list[tuple[int, asyncio.Future[None]]] = []  # how many results, and who waits for them
+        self._awaited: list[tuple[int, asyncio.Future[None]]] = []  # the number of results, and their waiters
 
     def expect(self, results: int) -> asyncio.Future[None]:
         """Done with the next notice of so many results of the channel, or more."""
@@ -26,7 +26,7 @@ class Notices:
         try:
             notice = decode_notice(payload)
         except Malformed:
-            return  # of another version: whoever needs it has said so
+            return  # of another version: the process that needs it has reported that
         found = sum(each.results for each in notice.executions if each.channel.lower() == CHANNEL.lower())
         awaited, self._awaited = self._awaited, []
         for results, future in awaited:

@@ -170,7 +170,7 @@ class Scene:
 
     @property
     def brokers(self) -> dict[str, Row]:
-        """The brokers' processes as they are now; one that is kept down is ``starting``."""
+        """The brokers' current processes; a broker that is kept down is ``starting``."""
         rows = {row.name: row for row in self.network.rows()}
         return {home.broker: rows[broker_address(home.broker)] for home in self.script.homes}
 

@@ -1,4 +1,4 @@
-"""What is played: which brokers there are, who is at home where, where people go, and what happens.
+"""The script of a scene: its brokers, the users' homes and movements, and the emergencies.
 
 People are the subscribers, by number. A city of ours (``city``) says where they go and what happens, or files
 in the format of the ONE simulator do (``traces``); then the movement's file has as many people as there are
@@ -67,7 +67,7 @@ def homes(
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
-    """See the module's text."""
+    """The brokers, users, movements and emergencies of a scene."""
 
     homes: tuple[Home, ...] = msgspec.field(default_factory=lambda: homes(400))
     city: City = City()  # its ``people`` are not looked at: there is one for each subscriber
@@ -96,7 +96,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.structs.replace(self.city, people=self.subscribers).check()
 
     def settings(self) -> Settings:
-        """Of the network: defaults, but for what the script says, and less of what a short life does not need."""
+        """The network's settings: defaults, except the script's, and smaller sizes for a short life."""
         return Settings(
             coordinators=self.coordinators,
             nats=Nats(servers=self.servers),
@@ -137,7 +137,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def happenings(self) -> list[Emergency]:
-        """What happens, by time: seconds from the beginning."""
+        """The emergencies by time: seconds from the beginning."""
         if self.emergencies is None:
             found = list(emergencies(disasters(self.city)))
         else:

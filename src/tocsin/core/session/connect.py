@@ -29,16 +29,16 @@ from tocsin.errors import ProtocolViolation, UnsupportedVersion
 from tocsin.wire.connect import V5, V311, Version
 from tocsin.wire.topics import check_topic
 
-# Of a reason string: enough for every sentence of ours, little on a small device's link.
+# Bytes of a reason string: enough for every sentence of ours, little on a small device's link.
 REASON_MAX_CHARS = 200
 BRIDGE_BIT: Final = 0x80
-# What is wrong with the bytes of a CONNECT and has a return code in 3.1.1: the version, the client id.
+# Errors in a CONNECT that have a return code in 3.1.1: the version, the client id.
 ANSWERED_IN_311: Final = (0x84, 0x85)
 # With which a client may leave (MQTT 5, 3.14.2.1); the others are a server's.
 LEAVING_CODES: Final = frozenset(
     (0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99)
 )
-# Whose fault a refusal is by its code alone: unavailable and busy, use another server and moved.
+# Refusals that are the server's fault by their code alone: unavailable and busy, use another server and moved.
 _FAULTS: Final = {0x88: "ours", 0x89: "ours", 0x9C: "none", 0x9D: "none"}
 
 
@@ -46,7 +46,7 @@ _OVERHEAD_BYTES: Final = 64  # what a kept packet or filter costs beside its con
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What the broker grants a client in its CONNACK."""
+    """The terms that the broker grants a client in its CONNACK."""
 
     client_id: str
     assigned: bool  # the id is ours, and the client must be told
@@ -59,7 +59,7 @@ class ConnectRefused(ProtocolViolation):
 
 
 def terms(packet: ConnectPacket, version: Version, limits: SessionLimits, assigned_client_id: str) -> Terms:
-    """What this CONNECT gets, or ``ConnectRefused``."""
+    """The terms for this CONNECT, or ``ConnectRefused``."""
     if packet.authentication_method is not None:
         raise ConnectRefused(
             "no extended authentication is offered; leave out the authentication method", 0x8C
@@ -151,7 +151,7 @@ class Arrival:
         self._version = version
 
     def credentials(self) -> Authenticate:
-        """What the shell is to check."""
+        """The check that the shell has to make."""
         return Authenticate(
             client_id=self.granted.client_id,
             username=self.packet.username,
@@ -161,7 +161,7 @@ class Arrival:
         )
 
     def acceptance(self) -> Accepted:
-        """What the shell is to know of the client, to give it its session."""
+        """The client's data that the shell needs to give it its session."""
         packet, granted = self.packet, self.granted
         return Accepted(
             client_id=granted.client_id,
@@ -180,12 +180,12 @@ class Arrival:
     def welcomes(
         self, *, present: bool = False, told: tuple[tuple[str, str], ...] = ()
     ) -> list[ConnAckPacket]:
-        """The CONNACK with what the client is told; then, for one that takes no packet so large, without it."""
+        """The CONNACK with all properties, then one without them for a client that takes no packet so large."""
         words = (told, ()) if told else ((),)
         return [self._connack(present, each) for each in words]
 
     def _connack(self, present: bool, told: tuple[tuple[str, str], ...]) -> ConnAckPacket:
-        """What the standard takes for granted if nothing is said is offered, and left out on the wire."""
+        """The standard's defaults are offered, and left out on the wire."""
         packet, granted, limits = self.packet, self.granted, self._limits
         shortened = granted.session_expiry_s != packet.session_expiry_interval
         return ConnAckPacket(
@@ -217,7 +217,7 @@ def refusal(reason_code: int, reason: str | None, server_reference: str | None =
 
 
 def fault_of(reason_code: int, *, otherwise: str) -> str:
-    """Whose fault it is that a client is refused with that code."""
+    """Whether we or the client are at fault for a refusal with that code."""
     return _FAULTS.get(reason_code, otherwise)
 
 

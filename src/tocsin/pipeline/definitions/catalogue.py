@@ -1,8 +1,8 @@
 """The definitions of a network: datasets, feeds and channels, in memory and in their table.
 
-The pipeline alone writes the table, one cell for each definition, and counts versions: every change of a definition
-has the next one, also of a name that was dropped meanwhile. What depends on what is known here: a dataset that a feed
-fills or a channel reads cannot be dropped.
+The pipeline alone writes the table, one cell for each definition, and counts versions: every change of a definition has
+the next one, even after the name was dropped. Dependencies are known here: a dataset that a feed fills or a channel
+reads cannot be dropped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ D = TypeVar("D", Dataset, Feed, Channel)
 
 
 class InUse(TocsinError):
-    """What is to be dropped is needed by others."""
+    """The object to be dropped is needed by others."""
 
     fault = "peer"
 
@@ -62,8 +62,9 @@ class Catalogue:
         self.readers: dict[str, frozenset[str]] = {}  # channel → the datasets that it reads
 
     async def load(self) -> None:
-        """Read the table; a cell that is no definition is said and left alone. ``FormatNewer`` ends it: what is newer
-        than this process would be replaced by the next definition of its name."""
+        """Read the table; a cell that is no definition is reported and left alone. ``FormatNewer`` ends it: what is
+        newer than this process would be replaced by the next definition of its name.
+        """
         async for change in self._table.watch():
             if change.kind == "ready":
                 return
@@ -94,7 +95,7 @@ class Catalogue:
         return [*self.datasets.values(), *self.feeds.values(), *self.channels.values()]
 
     async def put(self, definition: D) -> D:
-        """Store a definition under its next version; that one."""
+        """Store a definition under its next version, and return it."""
         key = key_of(definition)
         of_kind = self._of(definition)
         known = of_kind.get(definition.name.lower())

@@ -2,7 +2,7 @@
 
 Changes come from one script at a time (``pipeline.definitions.statements``), and go to the storage, the catalogue, the
 engine and the schedule, in this order, so that a pipeline that is killed in between has at most too much in its
-storage. What touches the engine is called in its thread.
+storage. Calls to the engine are made in its thread.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Definitions:
         await self._define(compiled)
 
     async def see(self, dataset: str) -> None:
-        """Look which version a dataset has; none, if it was dropped meanwhile."""
+        """The current version of a dataset; none, if it was dropped."""
         try:
             version = await self.call(lambda: self.landing.data.snapshot(dataset).version)
         except DatasetMissing:
@@ -113,7 +113,7 @@ class Definitions:
         await self.call(lambda: self.landing.create(dataset))
         await self.catalogue.put(dataset)
         await self.see(dataset.name)
-        for name in list(self.broken):  # perhaps for want of this one
+        for name in list(self.broken):  # perhaps because this dataset was missing
             del self.broken[name]
             await self._open(self.catalogue.channels[name])
 
@@ -191,8 +191,9 @@ class Definitions:
             raise
 
     async def _drop_rows(self, name: str) -> None:
-        """Remove what a dataset holds. Its versions begin anew then, and nobody may go by the old ones: that is durable
-        before. Killed behind it, the dataset is still defined, and empty."""
+        """Remove what a dataset holds. Its versions start again then, and nobody may go by the old ones: that is
+        durable before. Killed behind it, the dataset is still defined, and empty.
+        """
         self.progress.forget_dataset(name)
         if not await self.progress.write():
             raise StoreUnavailable(f"drop dataset {name}", "how far channels are cannot be stored")

@@ -50,7 +50,7 @@ def _read(path: Path) -> tuple[SqlRule, ...]:
 
 
 def action_of(statement: said.Statement) -> Need:
-    """What a statement is about, first of all; for the audit log too."""
+    """The main object of a statement; for the audit log too."""
     match statement:
         case said.CreateDataset(dataset=definition):
             return "define", definition.name

@@ -1,7 +1,7 @@
 """Carries out SQL statements: creates, changes and drops definitions, and answers queries.
 
 A script is read whole before anything of it is done; its statements are then checked and done one after the other, up
-to the first that cannot be. Those that change something wait for each other. What concerns the engine is done in its
+to the first that cannot be. Statements that change something wait for each other. Work on the engine is done in its
 thread, between ticks.
 
 A script is somebody's: the rules about SQL say what that user may do and see, and the audit log is told of each

@@ -34,7 +34,7 @@ from tocsin.pipeline.language.lifting import Value
 from tocsin.pipeline.language.query import Text, read_query
 from tocsin.pipeline.language.resolution import RESULT_COLUMNS, Read, names_of, resolve
 
-# What a session must have, so that the values of one subscription cannot fail the execution for all others.
+# Settings of a session, so that the values of one subscription cannot fail the execution for all others.
 SPARK_SETTINGS: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.variable.substitute": "false",
@@ -54,7 +54,9 @@ PLAIN_PAIRS: Final = 1_000_000
 
 
 class Template(msgspec.Struct, frozen=True):
-    """What channels of one shape share. ``sql`` is always right; ``sql_for`` may know a quicker way."""
+    """The compiled query that channels of one shape share. ``sql`` is always right; ``sql_for`` may know a quicker
+    way.
+    """
 
     id: str
     sql: str
@@ -84,7 +86,7 @@ class Compiled(msgspec.Struct, frozen=True):
     channel: Channel
     template: Template
     constants: tuple[Value, ...]
-    notes: tuple[str, ...]  # how it is run, in words
+    notes: tuple[str, ...]  # how it is run, as text
 
 
 class Selection(msgspec.Struct, frozen=True):

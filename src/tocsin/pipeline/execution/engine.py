@@ -1,14 +1,14 @@
 """Executions on Spark: what due channels ask, in as few jobs as can be, and the files that come out of it.
 
 Channels of one template that read the same news are one **group**, and one query. Groups of a tick are one job, the
-union of their queries: a job costs more than most queries do. Only those are put together whose last execution was
-quick; one that is new, slow or has failed has a job of its own. The rows go through Python tasks that write them, as
-they come, into files of the results dataset (``pipeline.execution.writer``); what comes back to the driver is the list
-of files. Nothing is committed here: ``pipeline.tick`` does that.
+union of their queries: a job costs more than most queries do. Only groups whose last execution was quick share a job; a
+new, slow or failed group has a job of its own. The rows go through Python tasks that write them, as they come, into
+files of the results dataset (``pipeline.execution.writer``); what comes back to the driver is the list of files.
+Nothing is committed here: ``pipeline.tick`` does that.
 
-Groups that fail together are run again group by group, and a group that fails channel by channel, so that one's fault
-is not the others'. A job that takes longer than its deadline is stopped and has failed; but what Java does in a tight
-loop goes on until it is through, and has one of Spark's slots until then.
+Groups that fail together are run again group by group, and a group that fails channel by channel, so that one channel's
+fault does not harm the others. A job that takes longer than its deadline is stopped and has failed; but what Java does
+in a tight loop goes on until it is through, and has one of Spark's slots until then.
 
 All methods are called from one thread at a time, but ``execute`` runs groups side by side in threads of its own.
 Spark resolves the names of views when a query is handed to it, so that only this is done under a lock.
@@ -146,7 +146,7 @@ class Engine:
     # ── a tick ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def execute(self, due: Iterable[Due], *, tick: int, at_us: int) -> Run:
-        """Run what is due; one that fails has an ``error``, and no rows."""
+        """Run the due channels; a failed one has an ``error``, and no rows."""
         groups = self._grouped(due)
         snapshots = {name: self._store.snapshot(name) for name in self._read_by(groups)}
         self._catch_up(groups)

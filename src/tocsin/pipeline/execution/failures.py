@@ -26,7 +26,7 @@ class ExecutionFailed(TocsinError):
 
 
 def first_words(error: BaseException) -> str:
-    """What an error says to a person: of Spark's, without the trace of its Java; of a Python task's, what it raised."""
+    """An error's message for people: Spark's without its Java trace; a Python task's exception."""
     text = str(getattr(error, "problem", "") or getattr(error, "desc", "") or error)
     raised = _RAISED.findall(text)
     if raised:

@@ -1,14 +1,15 @@
 """The subscriptions of all channels of one template, as the table that Spark joins with.
 
-A row for each k: ``_channel``, ``_k``, the parameters' values ``p0 …`` and the channel's constants ``c0 …``. Most
-rows are in the **base**: Parquet, cached by Spark. What came since is in the **overlay**, a small file beside it.
-What *went* since is still in the base: a k is a channel with its values, so that its row cannot be wrong, only
-unwanted; the writer of results drops what nobody holds (``Holders``). So a change costs a row of the overlay, and
-nothing is compiled or cached again. Now and then the overlay is **folded** into a new base, behind the back of the
+A row for each k: ``_channel``, ``_k``, the parameters' values ``p0 …`` and the channel's constants ``c0 …``. Most rows
+are in the **base**: Parquet, cached by Spark. Rows that came since are in the **overlay**, a small file beside it. Rows
+that *went* since are still in the base: a k is a channel with its values, so that its row cannot be wrong, only
+unwanted; the writer of results drops results that nobody holds (``Holders``). So a change costs a row of the overlay,
+and nothing is compiled or cached again. Now and then the overlay is **folded** into a new base, behind the back of the
 ticks.
 
-Who holds a k is written behind it: ``_k`` is ``k.n``, and n the number of a set of brokers. It comes out at the other
-end of any query, and no second join is needed. Where the holders have changed since, ``Holders.changed`` overrules.
+The holders of a k are written behind it: ``_k`` is ``k.n``, and n the number of a set of brokers. It comes out at the
+other end of any query, and no second join is needed. Where the holders have changed since, ``Holders.changed``
+overrules.
 
 ``_channel`` stands for the constants too, so that rows of an older definition are never taken for those of the new
 one.
@@ -62,19 +63,19 @@ class Member(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """What ``_channel`` is in its rows: another one if the constants are others."""
+        """The ``_channel`` of its rows: another one if the constants differ."""
         return f"{self.channel.lower()}:{hashlib.blake2b(repr(self.constants).encode(), digest_size=6).hexdigest()}"
 
 
 class Holders(msgspec.Struct, frozen=True):
-    """Who holds the ks that come out of a query; small enough to travel with each task."""
+    """The holders of the ks that come out of a query; small enough to travel with each task."""
 
     sets: tuple[tuple[str, ...], ...]  # by the number behind a k
     changed: dict[str, tuple[str, ...]]  # k → those who hold it now; none: nobody does any more
 
 
 class _Overlay:
-    """What changed since a base was made."""
+    """The changes since a base was made."""
 
     def __init__(self) -> None:
         self.added: dict[str, _Row] = {}
@@ -124,7 +125,7 @@ class TemplateTable:
         self._set_numbers: dict[tuple[str, ...], int] = {}
         self._base = _Base(None, directory / "none", frozenset(), set())
         self._overlay = _Overlay()
-        self._frame: DataFrame | None = None  # of the overlay; None: to be made anew
+        self._frame: DataFrame | None = None  # of the overlay; None: to be made again
         self._folder = folder
         self._folding: Future[_Base] | None = None
         self._meanwhile: _Overlay | None = None  # what changes while a fold is under way

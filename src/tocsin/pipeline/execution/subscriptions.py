@@ -1,13 +1,13 @@
 """The table of backend subscriptions, as the pipeline holds it.
 
 A watch of the table is applied change by change. For each channel there is k → ``Held``: the values, and the brokers
-for which there are rows: those that hold k in earnest or, if none does, those that do as standbys. What changed since
-somebody last asked is remembered by channel, so that the tables that Spark joins with
-(``pipeline.execution.subscription_tables``) follow at the cost of the changes. When the watch begins anew, what it does
-not repeat is gone.
+for which there are rows: those with an active cell or, if there is none, those with standby cells. The changes since
+the last call are remembered by channel, so that the tables that Spark joins with
+(``pipeline.execution.subscription_tables``) follow at the cost of the changes. When the watch starts again, cells that
+it does not repeat are gone.
 
-Names of channels are those of keys: in lower case. A cell that is damaged is left out and counted; at one that only a
-newer process can read, this one ends in words (``FormatNewer``), for its broker would wait for results in vain.
+Names of channels are those of keys: in lower case. A damaged cell is left out and counted; at a cell that only a newer
+process can read, this process ends with a reason (``FormatNewer``), for its broker would wait for results in vain.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ K_CHARS: Final = 24  # of an id (model.results.k_of)
 
 
 class Held:
-    """A backend subscription and those who hold it. What it names is replaced, never changed."""
+    """A backend subscription and those who hold it. Its values are replaced, never changed."""
 
     __slots__ = ("brokers", "earnest", "standby", "values")
 
@@ -46,7 +46,7 @@ class Subscriptions:
         self.revision = 0  # the newest of the table that was applied
         self._held: dict[str, dict[str, Held]] = {}
         self._changed: dict[str, set[str]] = {}
-        self._fresh: set[str] | None = None  # keys that a watch which began anew has repeated so far
+        self._fresh: set[str] | None = None  # keys that a restarted watch has repeated so far
         self._broker_sets: dict[
             tuple[str, ...], tuple[str, ...]
         ] = {}  # one object for each set: there are few
@@ -55,7 +55,7 @@ class Subscriptions:
         return sum(map(len, self._held.values()))
 
     def of(self, channel: str) -> Mapping[str, Held]:
-        """k → who holds it; not to be kept."""
+        """k → its holders; not to be kept."""
         return self._held.get(channel.lower(), {})
 
     def channels(self) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class Subscriptions:
         return self._changed.pop(channel.lower(), set())
 
     def apply(self, change: Change) -> None:
-        """What the watch says next."""
+        """Apply the watch's next event."""
         self.revision = max(self.revision, change.revision)
         match change.kind:
             case "put":
@@ -100,7 +100,7 @@ class Subscriptions:
     def _change(
         self, channel: str, k: str, broker: str, standby: bool, values: tuple[Value, ...] | None
     ) -> None:
-        """A broker holds k, with these values, or (None) no longer; as a standby, or in earnest."""
+        """A broker holds k, with these values, or (None) no longer; as a standby, or actively."""
         held = self._held.get(channel, {}).get(k)
         if held is None:
             if values is None:

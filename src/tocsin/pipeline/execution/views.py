@@ -1,10 +1,10 @@
 """Views of Spark's session: subscriptions and datasets under the names that queries use.
 
-A view costs Spark several milliseconds, so that one whose frame is still the same is left as it is. How many rows each
+A view costs Spark several milliseconds, so that a view with an unchanged frame is left as it is. How many rows each
 has is known without asking Spark, and decides which form of a query is run (``Template.sql_for``).
 
-Spark looks a name up when it is handed a query, and not later: whoever shows something here and asks for it holds a
-lock meanwhile.
+Spark looks a name up when it is handed a query, and not later: a caller that shows something here and asks for it holds
+a lock until then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Views:
-    """Of one session."""
+    """The views of one session."""
 
     def __init__(self, spark: SparkSession, store: DatasetStore) -> None:
         self._spark = spark
@@ -40,7 +40,7 @@ class Views:
 
     def show_subscriptions(self, template: Template, subscriptions: DataFrame, at_us: int) -> None:
         if "_now" in template.sql:
-            # A row beside every other: as a literal it would have Spark compile anew at each execution.
+            # A row beside every other: as a literal it would have Spark compile again at each execution.
             now = self._spark.sql(f"SELECT timestamp_micros(at) AS _now FROM VALUES ({at_us}L) AS t(at)")
             subscriptions = subscriptions.crossJoin(now)
         self.show(template.subscriptions, subscriptions)

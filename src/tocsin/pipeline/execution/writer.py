@@ -171,7 +171,7 @@ def _ordered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def written(rows: Iterable[pa.Table | pa.RecordBatch]) -> tuple[list[Part], dict[str, int]]:
-    """What the tasks said: their parts, and by channel how many subscriptions had results."""
+    """The tasks' reports: their parts, and by channel how many subscriptions had results."""
     tables = list(rows)
     matched: dict[str, int] = {}
     for table in tables:

@@ -5,9 +5,9 @@ feed. They are followed in the background, up to a bound, and landed in slices b
 not hold up channels, nor they it. While no pipeline runs, the log grows; nothing is lost.
 
 A slice of a feed is one append to its dataset, which carries the position of its last entry: what a dataset has is
-known from the dataset. After a restart entries come again, and those that are there are left out. What does not fit
-goes to the dataset's quarantine, which is written first; if the pipeline was killed in between, the first slice
-afterwards ends where that one did, so that neither has anything twice.
+known from the dataset. After a restart entries come again, and those that are there are left out. Records that do not
+fit go to the dataset's quarantine, which is written first; if the pipeline was killed in between, the first slice
+afterwards ends at the same record, so that neither has anything twice.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FeedFigures(msgspec.Struct):
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """What a slice did: the new versions of datasets."""
+    """The outcome of a slice: the new versions of datasets."""
 
     versions: dict[str, int]
     entries: int
@@ -96,7 +96,7 @@ class Ingest:
                         self._room.clear()
                         await self._room.wait()
             except Trimmed as error:
-                # Somebody trimmed the log by hand. What is gone is gone; what is there is taken.
+                # Somebody trimmed the log by hand: the remaining records are taken.
                 self._log.error("records of feeds were removed before they were read", problem=str(error))
                 self._reading = error.oldest
             except StoreError as error:
@@ -153,7 +153,7 @@ class Ingest:
         in_quarantine = self._landing.quarantine.transaction(dataset, application) or 0
         fresh = [entry for entry in entries if entry.position > landed]
         version: int | None = None
-        # What a killed run had put into quarantine, and no further: then the repetition is seen as one.
+        # The records that a killed run had put into quarantine, and no more: then the repetition is recognised.
         for some in (
             [entry for entry in fresh if entry.position <= in_quarantine],
             [entry for entry in fresh if entry.position > in_quarantine],
@@ -194,7 +194,7 @@ class Ingest:
 
 
 def split(payload: bytes) -> list[bytes]:
-    """The records of an entry. What is no array of JSON is one record, for the fitter to judge."""
+    """The records of an entry. Anything but a JSON array is one record, for the fitter to judge."""
     if payload.lstrip()[:1] != b"[":
         return [payload]
     try:

@@ -98,13 +98,15 @@ class Progress:
         self._unwritten[f"{VERSION}{key}"] = COUNT.seal(b"%d" % version)
 
     def forget_reading(self, channel: str) -> None:
-        """A channel is dropped: one of its name that is made later begins anew. Its executions go on counting."""
+        """A channel is dropped: a later channel of its name starts from the beginning. Its executions go on
+        counting.
+        """
         known = self.channel(channel)
         if known is not None:
             self.note_channel(channel, ChannelProgress(known.execution))
 
     def forget_dataset(self, dataset: str) -> None:
-        """The versions of a dataset begin anew: to whoever has read it, everything that comes is new."""
+        """The versions of a dataset start again: for its readers, everything that comes is new."""
         name = dataset.lower()
         for channel, known in list(self.channels.items()):
             if known.read.get(name):

@@ -5,7 +5,7 @@ that name them, go when they are older than ``results_keep_s`` *and* no stored s
 (``store.retention``). Records of feeds go when they are in their datasets, and no feed still needs them to know how
 far it is.
 
-Everything here can be done later: what cannot be done now is said, and tried again.
+Everything here can be done later: a failure is reported, and tried again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOTICES_MAX: Final = 1_000  # that one round removes
 
 
 class Housekeeping:
-    """Of one pipeline."""
+    """The clean-up of one pipeline."""
 
     def __init__(
         self,

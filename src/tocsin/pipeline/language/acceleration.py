@@ -37,7 +37,7 @@ _HALF: Final = "_h"  # half the width of what a row covers
 
 
 class _Side(msgspec.Struct, frozen=True):
-    """What a table gets so that it can be joined."""
+    """The cells that a table gets so that it can be joined."""
 
     alias: str
     key: str  # an expression; an array of keys if ``several``
@@ -174,7 +174,7 @@ class _Block:
     # ── whether it can be done ───────────────────────────────────────────────────────────────────────────────
 
     def _alias(self, node: exp.Expr) -> str | None:
-        """The one table of this block that an expression speaks of."""
+        """The single table of this block that an expression refers to."""
         found = _aliases(node)
         return next(iter(found)) if len(found) == 1 and found <= self._sources.keys() else None
 

@@ -1,9 +1,8 @@
 """Rewrites one query with parameters into one query for all subscriptions.
 
 The subscriptions are a table: a row for each k, the parameters its columns p0…, lifted constants c0…. **Carrying** a
-query means that each of its blocks joins that table (under an alias of its own, ``_s0``, ``_s1``, …), takes
-parameters from it, and has ``_channel`` and ``_k`` in front of its columns. What one query would do once is done
-once for each k:
+query means that each of its blocks joins that table (under an alias of its own, ``_s0``, ``_s1``, …), takes parameters
+from it, and has ``_channel`` and ``_k`` in front of its columns. Each step of a query is done once for each k:
 
     rows         FROM subscriptions × what was there: WHERE and ON make joins of the parameters
     GROUP BY     _channel, _k, and what is used of the subscription, then what was there
@@ -37,7 +36,7 @@ SUBSCRIPTIONS: Final = "subs_"  # the table's name until the plan has an id
 
 
 class Carrier:
-    """Carries one query; ``constants`` and ``notes`` grow meanwhile."""
+    """Carries one query; ``constants`` and ``notes`` grow with it."""
 
     def __init__(self, text: Text, parameters: tuple[Parameter, ...] = ()) -> None:
         self.constants: list[Constant] = []
@@ -333,6 +332,6 @@ def _same_k(source: exp.Expr, alias: str) -> exp.Expr:
 
 
 def bind_time(tree: exp.Expr) -> None:
-    """The time of the execution, for whatever has not taken it from its own subscriptions."""
+    """The time of the execution, for blocks that did not take it from their own subscriptions."""
     for node in calls(tree, "now"):
         node.replace(parsed(f"(SELECT _now FROM {SUBSCRIPTIONS} LIMIT 1)"))

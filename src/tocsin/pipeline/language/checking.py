@@ -32,7 +32,7 @@ _TYPES: Final[dict[Kind, type[Definition]]] = {"dataset": Dataset, "feed": Feed,
 def check(
     statement: Statement, definitions: Iterable[Definition], script: str
 ) -> Compiled | Selection | None:
-    """What a query of the statement becomes, if it has one. Raises ``SqlInvalid``, which points into ``script``."""
+    """The checked query of the statement, if it has one. Raises ``SqlInvalid``, which points into ``script``."""
     known = list(definitions)
     datasets = [each for each in known if isinstance(each, Dataset)]
     match statement:

@@ -22,7 +22,7 @@ def take(query: exp.Query) -> tuple[exp.Order | None, exp.Expr | None, exp.Expr 
 
 
 def order_keys(text: Text, select: exp.Select, order: exp.Order) -> list[tuple[exp.Ordered, exp.Expr]]:
-    """What rows are ordered by, in terms of the block: names of results are written out."""
+    """The sort keys of rows, in terms of the block: names of results are written out."""
     outputs = {each.alias_or_name: each.unalias() for each in select.selects}
     keys: list[tuple[exp.Ordered, exp.Expr]] = []
     for item in order.expressions:

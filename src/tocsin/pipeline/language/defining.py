@@ -60,7 +60,7 @@ def dataset(reader: Reader, at: int, if_not_exists: bool) -> CreateDataset:
         token = reader.peek()
         clause = reader.one_of(*_CLAUSES)
         if clause in seen:
-            raise reader.wrong(token, f"{clause} is said twice", "say it once")
+            raise reader.wrong(token, f"{clause} is given twice", "say it once")
         seen.add(clause)
         if clause == "KEY":
             key = _key(reader, columns)

@@ -18,7 +18,7 @@ _SHOWN_MAX: Final = 60
 
 
 def uses(select: exp.Select, parameters: tuple[Parameter, ...]) -> list[str]:
-    """What a block does with each parameter that it has."""
+    """A block's use of each of its parameters."""
     found: dict[str, None] = {}
     for node in trees.own(select):
         if isinstance(node, exp.Placeholder):
@@ -55,7 +55,7 @@ def _short(node: exp.Expr) -> str:
 
 
 def explain(compiled: Compiled) -> str:
-    """The plan in words, a line for each thing."""
+    """The plan as text, one line for each step."""
     channel, template = compiled.channel, compiled.template
     period = "whenever there is something new" if channel.every_s is None else f"every {channel.every_s:g} s"
     lines = [

@@ -6,10 +6,10 @@ circle of a sphere of ``RADIUS_M``, and the grid is one of cubes around the cent
 and no date line. Lines between a polygon's corners are straight in its coordinates, also on the globe, as GeoJSON
 (RFC 7946) has it.
 
-A **cell** is one number: the level, then the cell's whole coordinates. Cells of level l have edges of ``EDGE_M <<
-l`` metres. ``WORLD`` is the level of shapes that are larger than all. Whoever covers a box of half-width h at a
-level with edges of at least h / ``SPREAD`` gets a bounded number of different cells, and a point is in exactly one
-cell of each level; so an equi-join on cells finds every pair at most once.
+A **cell** is one number: the level, then the cell's whole coordinates. Cells of level l have edges of ``EDGE_M << l``
+metres. ``WORLD`` is the level of shapes that are larger than all. A box of half-width h, covered at a level with edges
+of at least h / ``SPREAD``, has a bounded number of different cells, and a point is in exactly one cell of each level;
+so an equi-join on cells finds every pair at most once.
 
 Variables of lambdas begin with ``_``, which names in queries do not: a table may be called as it likes.
 """

@@ -88,7 +88,7 @@ def _compared(parent: exp.Expr | None, node: exp.Expr, value: Value) -> Constant
 
 
 def _argument(call: exp.Anonymous, node: exp.Expr, value: Value) -> Constant | None:
-    """Of WITHIN, the distance, whose level in the grid is noted; of CONTAINS, the polygon; of MATCHES, the words."""
+    """The constant to lift: WITHIN's distance, whose level in the grid is noted; CONTAINS' polygon; MATCHES' words."""
     name = call.name.lower()
     if name == "within" and node is call.expressions[2] and not isinstance(value, str):
         call.meta["level"] = geometry.level_of(float(value) * 1.000001 + 0.001, step=1)
@@ -101,7 +101,7 @@ def _argument(call: exp.Anonymous, node: exp.Expr, value: Value) -> Constant | N
 
 
 def _value(node: exp.Expr) -> Value | None:
-    """What a literal says, with its sign."""
+    """The value of a literal, with its sign."""
     if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
         found = _value(node.this)
         return -found if isinstance(found, int | float) else None

@@ -1,4 +1,4 @@
-"""What a statement may be. Statements come from outside; everything about one is bounded before it is worked on."""
+"""The bounds of a statement. Statements come from outside; everything about one is bounded before it is worked on."""
 
 from __future__ import annotations
 

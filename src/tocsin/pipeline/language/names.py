@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known name that looks most like this one, if any does."""
+    """The known name that is most similar, if any is."""
     by_lower = {name.lower(): name for name in known}
     found = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
     return by_lower[found[0]] if found else None
 
 
 def meant(word: str, known: Iterable[str], what: str) -> str:
-    """What to write instead of a name that is not known."""
+    """The hint for an unknown name."""
     names = sorted(known, key=str.lower)
     if near := nearest(word, names):
         return f"did you mean {near}?"

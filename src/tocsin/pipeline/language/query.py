@@ -5,7 +5,7 @@ stands where one of them was is marked), and parameters get names of the same le
 positions in the tree are positions in the text.
 
 A tree that leaves here has only nodes of ``vocabulary``, names of plain letters, one query, and bounds that are
-kept. Spark is never shown the text: what it gets is written anew from the tree.
+kept. Spark never sees the text: its query is written from the tree.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class Query(msgspec.Struct, frozen=True):
-    """A query that has been read. ``tree`` may be changed by whoever asked for it."""
+    """A query that has been read. The caller may change ``tree``."""
 
     text: Text
     tree: exp.Query

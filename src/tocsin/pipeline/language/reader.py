@@ -76,7 +76,7 @@ class Reader:
         return name
 
     def string(self, what: str, example: str) -> str:
-        """What a string says."""
+        """The value of a string."""
         token = self.take()
         if token.kind != "string":
             raise self.wrong(token, f"{token.shown()} is no {what}", f"write it in quotes, as {example}")
@@ -91,7 +91,7 @@ class Reader:
         return float(token.text)
 
     def since(self, token: Token) -> str:
-        """What was written from this token up to here."""
+        """The text from this token up to here."""
         end = self._pieces[self._index - 1].end
         return self.text[token.at : end]
 
@@ -106,7 +106,7 @@ class Reader:
         return self._index
 
     def rest(self) -> str:
-        """What is left, as it was written, with blanks for comments: positions stay."""
+        """The rest of the text, with blanks for comments: positions stay."""
         pieces = self._pieces[self._index : -1]
         self._index = len(self._pieces) - 1
         return blanked(self.text, pieces, set())

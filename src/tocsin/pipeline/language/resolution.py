@@ -30,7 +30,7 @@ from tocsin.pipeline.language.query import DIALECT, NEW, RESULTS, Query, Text, p
 PREFIXES: Final = {"": "data_", NEW: "new_", RESULTS: "results_"}
 _TAKEN: Final = ("data_", "new_", "results_", "subs_")
 
-# What a result has besides its own columns.
+# Columns of a result besides its own.
 RESULT_COLUMNS: Final = (
     Column("_tick", "BIGINT"),
     Column("_execution", "BIGINT"),
@@ -58,7 +58,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 class Names(msgspec.Struct, frozen=True):
-    """What may be read, by names in small letters."""
+    """The readable tables, by names in lower case."""
 
     datasets: Mapping[str, Dataset]
     channels: Mapping[str, Channel] | None = None  # None: results cannot be read
@@ -120,7 +120,7 @@ def _annotate(tree: exp.Query, schema: MappingSchema, parameters: tuple[Paramete
 def _unqualifiable(
     text: Text, tree: exp.Query, error: SqlglotError, columns: dict[str, dict[str, str]]
 ) -> SqlInvalid:
-    """What sqlglot could not make sense of, in our words."""
+    """A parse error of sqlglot, as our own."""
     said = str(error).partition("\n")[0].partition(". Line")[0].rstrip(".")
     name = (re.search(r"olumn:? '?\"?(\w+)", said) or [said, ""])[1]
     found = next((column for column in tree.find_all(exp.Column) if column.name == name), None)
@@ -242,7 +242,7 @@ def _check_joins(text: Text, tree: exp.Query) -> None:
 
 
 def sources_of(select: exp.Select) -> list[exp.Expr]:
-    """What stands in FROM and JOIN, in order."""
+    """The tables in FROM and JOIN, in order."""
     from_ = select.args.get("from_")
     found = [from_.this] if from_ is not None else []
     return found + [join.this for join in select.args.get("joins") or []]
@@ -323,7 +323,7 @@ _CALLED: Final[dict[Family, str]] = {
 
 
 def family_of(node: exp.Expr) -> Family | None:
-    """What kind of value it is, if that is known."""
+    """The kind of a value, if it is known."""
     if node.type is None or node.is_type(exp.DType.UNKNOWN, exp.DType.NULL):
         return None
     if node.is_type(*exp.DataType.NUMERIC_TYPES):

@@ -32,7 +32,7 @@ from tocsin.pipeline.language.statements import (
 )
 
 _KINDS: Final = ("DATASET", "FEED", "CHANNEL")
-# What people write who come from elsewhere.
+# Statements of other databases that people write.
 _INSTEAD: Final = {
     "INSERT": "datasets are written by feeds and by `tocsin dataset load` only",
     "UPDATE": "a dataset with a KEY takes the newest record of each key from its feed",

@@ -1,4 +1,4 @@
-"""The statements of the channel language, read. What they speak of is not looked up yet (``checks`` does that).
+"""The statements of the channel language, read. Their names are not looked up yet (``checking`` does that).
 
 ``text`` of a statement is what was written, without comments around it; ``at`` is where it begins in its script, so
 that an error can point into the script.
@@ -46,7 +46,7 @@ class Drop(msgspec.Struct, frozen=True, tag=True):
 
 
 class AlterChannel(msgspec.Struct, frozen=True, tag=True):
-    """``every_s`` and ``continuous``, or ``priority``, or ``priority_column``: the one that was said."""
+    """``every_s`` and ``continuous``, or ``priority``, or ``priority_column``: the one that was given."""
 
     name: str
     at: int
@@ -80,7 +80,7 @@ class Show(msgspec.Struct, frozen=True, tag=True):
 class Describe(msgspec.Struct, frozen=True, tag=True):
     name: str
     at: int
-    kind: Kind | None = None  # if it was said
+    kind: Kind | None = None  # if it was given
 
 
 class ExplainChannel(msgspec.Struct, frozen=True, tag=True):

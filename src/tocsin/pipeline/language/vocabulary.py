@@ -1,7 +1,7 @@
 """The vocabulary of queries: the functions that may be called, and the nodes that a tree may have.
 
-Both are lists of what is allowed. Whatever is on neither is refused by its name, so that what sqlglot or Spark learn
-tomorrow is refused until somebody has looked at it. Left out on purpose: whatever writes, reads files or tables by
+Both are lists of what is allowed. Everything on neither list is refused by its name, so that new features of sqlglot or
+Spark are refused until somebody has looked at them. Left out on purpose: whatever writes, reads files or tables by
 other means, calls into the JVM, depends on chance or on a clock (``NOW()`` is the time of the execution), takes a
 regular expression that is not written out, or can make a large value of a small one (``repeat``, ``sequence``,
 ``aggregate``).
@@ -166,7 +166,7 @@ OTHER_NODES: Final = {
     for name, members in _OTHER_NODES.items()
 }
 
-# What a node or member that is not allowed is called by those who write it.
+# The users' name of a node or member that is not allowed.
 CALLED: Final = {
     "Hint": "a hint",
     "Lateral": "LATERAL",

@@ -21,7 +21,7 @@ from tocsin.pipeline.spark.java import Java
 from tocsin.runtime.network import leash
 
 AHEAD_OF_TIME: Final = 25  # the first Java that makes its cache in one step
-PLAYED: Final = 3  # grows when what is rehearsed changes, so that archives are made anew
+PLAYED: Final = 3  # grows when the warm-up changes, so that archives are made again
 REHEARSAL: Final = "tocsin.pipeline.spark.class_archive_build"
 UNUSED_S: Final = 30 * 86_400.0  # by installations that are gone, or were renewed
 
@@ -58,7 +58,7 @@ def make(java: Java, path: Path) -> str:
 
 
 def rehearse(path: Path, java_options: str) -> subprocess.Popen[bytes] | None:
-    """Begin to make the archive, in a process of its own that ends with this one; None if it cannot be."""
+    """Begin to make the archive, in a process of its own that ends with this process; None if it cannot be."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         command = (sys.executable, "-P", "-m", REHEARSAL, str(path), java_options)

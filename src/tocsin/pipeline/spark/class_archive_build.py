@@ -33,7 +33,7 @@ def rehearse(path: Path, java_options: str) -> bool:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        for left in path.parent.glob(f"{path.stem}.*"):  # by one that was killed
+        for left in path.parent.glob(f"{path.stem}.*"):  # by a killed build
             if left not in (path, path.with_suffix(".lock")):
                 left.unlink(missing_ok=True)
         archive.tidy(path.parent, time.time())

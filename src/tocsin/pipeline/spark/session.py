@@ -78,7 +78,7 @@ class SparkFailed(TocsinError):
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What is started, where it works, and where its output goes."""
+    """The Java to start, its working directory, and its output."""
 
     settings: config.Spark
     work: Path  # for shuffles and spills; emptied at every start
@@ -163,7 +163,7 @@ class Spark:
             raise DirectoryUnusable(str(options.work), error.strerror or str(error)) from None
 
     def _write_conf(self) -> Path:
-        """What Spark is told, in a file that nobody else can read: there may be secrets in it."""
+        """Spark's settings, in a file that nobody else can read: there may be secrets in it."""
         path = self.options.work / "spark.properties"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             for key, value in self.conf().items():
@@ -171,7 +171,7 @@ class Spark:
         return path
 
     def conf(self) -> dict[str, str]:
-        """What Spark is told: our defaults, then what the operator says. ``connect`` adds what queries rely on."""
+        """Spark's settings: our defaults, then the operator's. ``connect`` adds what queries rely on."""
         options, settings = self.options, self.options.settings
         local = settings.master.startswith("local")
         java = [options.java_options, f"-Dlog4j2.configurationFile=file:{options.work}/log4j2.properties"]
@@ -325,7 +325,7 @@ class Spark:
         return self._process.pid
 
     def ended(self) -> SparkFailed | None:
-        """What to say if the Java is no more."""
+        """The error if the Java has ended."""
         if self._process is None or self._process.poll() is None:
             return None
         return self._failure(f"has ended (exit code {self._process.returncode})")
@@ -439,7 +439,7 @@ def _first_line(error: Exception) -> str:
 
 
 def master_problem(master: str) -> OperatorError | None:
-    """What is wrong with ``spark.master``, before a Java is started for it."""
+    """The problem of ``spark.master``, before a Java is started for it."""
     known = ("local", "spark://", "yarn", "k8s://")
     if master.startswith(known):
         return None

@@ -149,7 +149,7 @@ class DatasetStore:
             if table.schema() != schema.stored:
                 raise SchemaInvalid(
                     f"{path} has a dataset {dataset.name} with other columns",
-                    "Drop that one first, or choose another name",
+                    "Drop the existing dataset first, or choose another name",
                 )
             self._open[dataset.name.lower()] = (schema, table)
         return schema
@@ -195,8 +195,8 @@ class DatasetStore:
     ) -> int:
         """Append rows; the dataset's version then. Durable when this returns.
 
-        ``rows`` has the dataset's columns; of a keyed dataset also ``_deleted`` if some rows delete. A repetition
-        by its transactions changes nothing; one that repeats only some of them is a ``Conflict``.
+        ``rows`` has the dataset's columns; of a keyed dataset also ``_deleted`` if some rows delete. A repetition by
+        its transactions changes nothing; a repetition of only some of them is a ``Conflict``.
         """
         schema, table = self._of(name)
         rows = self._checked(schema, rows)

@@ -8,7 +8,7 @@ Promises beyond those of ``deltalake``:
   checkpoint likewise.
 - *Once*: a transaction (application id, number) that the table has is not committed again.
 - *Fenced*: of two commits that name the same application id and did not know of each other, the second is
-  ``Overtaken``. ``deltalake`` alone lets two writers remove the same file, each with a replacement; so whoever
+  ``Overtaken``. ``deltalake`` alone lets two writers remove the same file, each with a replacement; so a commit that
   removes files names ``REWRITE``, and of two such at once only one gets through.
 - *Versioned*: each commit says the version of our layout; a table with a newer one is refused, unchanged.
 - The log stays short: a checkpoint every ``CHECKPOINT_EVERY`` commits, and entries before it go after ``LOG_KEPT``.
@@ -58,7 +58,7 @@ _T = TypeVar("_T")
 
 
 class Overtaken(TocsinError):
-    """Another commit, which this one did not know of, came first. Look again before you decide what to write."""
+    """An unknown commit came first. Look again before you decide what to write."""
 
     retryable = True
 
@@ -69,13 +69,13 @@ class Table:
     def __init__(self, path: Path, *, mended: bool = True) -> None:
         self.path = path
         self._lock = threading.RLock()
-        # Held by whoever appends, or replaces files, so that threads wait rather than overtake each other.
+        # Held during an append or a replacement of files, so that threads wait rather than overtake each other.
         self.appending = threading.Lock()
         self.rewriting = threading.Lock()
         if mended:
             mend(path)
         self._delta = self._guard("open", lambda: DeltaTable(path))
-        self._synced = self._delta.version() - 1  # entries up to this one are on the disk for certain
+        self._synced = self._delta.version() - 1  # entries up to this version are on the disk for certain
         self._checkpoint = _last_checkpoint(path)
         self._files: tuple[int, tuple[DataFile, ...]] | None = None  # by version
         self._metadata: tuple[int, dict[str, Any]] | None = None  # by version
@@ -89,7 +89,7 @@ class Table:
     def create(
         cls, path: Path, schema: pa.Schema, *, partition_by: Sequence[str] = (), description: str = ""
     ) -> Table:
-        """Make the table; one that is there already is opened."""
+        """Create the table, or open an existing one."""
         mend(path)
         if cls.exists(path):
             return cls(path)
@@ -124,7 +124,7 @@ class Table:
                 raise StorageUnusable(f"drop the table {self.path}", str(error)) from error
 
     def schema(self) -> pa.Schema:
-        """Of the rows, as Arrow has it."""
+        """The Arrow schema of the rows."""
         return pa.schema(self._delta.schema().to_arrow())
 
     def refresh(self) -> None:
@@ -134,7 +134,7 @@ class Table:
 
     @property
     def version(self) -> int:
-        """Of the log, as far as it is seen."""
+        """The version of the log, as far as it is seen."""
         return self._delta.version()
 
     def transaction(self, application: str) -> int | None:
@@ -157,7 +157,7 @@ class Table:
             return self._files[1]
 
     def metadata(self) -> dict[str, Any]:
-        """What the table says of itself: the newest commit's metadata, which has that of those before it."""
+        """The table's metadata: the newest commit's, which includes those of earlier commits."""
         with self._lock:
             if self._metadata is None or self._metadata[0] != self.version:
                 newest = self._guard("read the log of", lambda: self._delta.history(1))
@@ -181,7 +181,7 @@ class Table:
     ) -> None:
         """Add and remove files at once. ``Overtaken`` if one of the transactions, or a later one, is there already.
 
-        What ``metadata`` does not name, the table goes on to say of itself as before.
+        Metadata that are not named stay as they are.
         """
         at_ms = now_us // 1_000
         actions: list[AddAction | RemoveAction] = [_add(each, at_ms, data_change) for each in adds]

@@ -38,7 +38,7 @@ class Rejected(msgspec.Struct, frozen=True):
 
 
 class Fitted(msgspec.Struct, frozen=True):
-    """What became of a batch."""
+    """The outcome of a batch."""
 
     rows: pa.Table  # the dataset's columns; of a keyed dataset also ``_deleted``
     rejected: tuple[Rejected, ...] = ()
@@ -113,7 +113,7 @@ class Fitter:
 
     @property
     def arrow(self) -> pa.Schema:
-        """Of ``Fitted.rows``."""
+        """The schema of ``Fitted.rows``."""
         fields = list(self.schema.arrow)
         return pa.schema([*fields, self.schema.stored.field(DELETED)] if self.schema.keyed else fields)
 
@@ -201,7 +201,7 @@ def _row_type(schema: Schema, needed: frozenset[str]) -> type[msgspec.Struct]:
 
 
 def _annotation(kind: Type) -> Any:
-    """What msgspec decodes for a type: all of what fits in the usual ways, and nothing that does not."""
+    """The type that msgspec decodes: all values that fit in the usual ways, and no others."""
     if kind.name in INTEGERS:
         bits = INTEGERS[kind.name]
         return Annotated[int, msgspec.Meta(ge=-(1 << bits - 1), le=(1 << bits - 1) - 1)]

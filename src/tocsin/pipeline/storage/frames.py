@@ -1,7 +1,7 @@
 """Datasets and results as Spark's DataFrames. The only module here that knows Spark.
 
 A frame reads the active files of a snapshot, with an explicit schema: Spark infers nothing and looks for no partitions.
-What was appended last and is small comes from memory instead.
+The last small appends come from memory instead.
 
 The rows of a keyed dataset that count are its changes, and those of the base that no change speaks of, if the
 changes are settled (see ``keyed``). Until they are, the greatest row of each key has to be found here, which takes
@@ -48,7 +48,7 @@ class Frames:
         return frame
 
     def new(self, snapshot: Snapshot, since: int) -> DataFrame:
-        """Of the rows that count those that came after version ``since``, up to the snapshot's."""
+        """The current rows that came after version ``since``, up to the snapshot's."""
         schema = snapshot.schema
         if snapshot.version <= since:
             # Known to be none: Spark leaves out whatever is joined with them.
@@ -119,7 +119,7 @@ def results(spark: SparkSession, store: ResultsStore) -> DataFrame:
 
 
 def _newest(rows: DataFrame, schema: Schema) -> DataFrame:
-    """Of each key the greatest row; the order has no ties."""
+    """The greatest row of each key; the order has no ties."""
     order = F.struct(*_quoted(schema.order))
     whole = F.struct(*_quoted(rows.columns))
     best = rows.groupBy(*_quoted(schema.key)).agg(F.max_by(whole, order).alias("_row"))

@@ -24,7 +24,7 @@ _RIVAL = "__rival"
 
 
 def newest(rows: pa.Table, key: Sequence[str], order: Sequence[str]) -> pa.Table:
-    """Of each key the greatest row by ``order``; of equal ones the last."""
+    """The greatest row of each key by ``order``; among equals the last."""
     if rows.num_rows < 2:
         return rows
     index = pa.array(range(rows.num_rows), pa.int64())
@@ -49,7 +49,7 @@ def among(rows: pa.Table, keys: pa.Table, key: Sequence[str]) -> pa.Array:
 
 
 def split(rows: pa.Table, changes: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """What of a base no change speaks of, and what is contested."""
+    """The rows of a base without a change, and the contested ones."""
     mask = among(rows, changes, key)
     return rows.filter(pc.invert(mask)), rows.filter(mask)
 

@@ -41,7 +41,7 @@ _COLUMNS: Final = (
 
 
 class Landed(msgspec.Struct, frozen=True):
-    """What became of a batch."""
+    """The outcome of a batch."""
 
     version: int  # of the dataset, now
     rows: int
@@ -85,8 +85,8 @@ class Landing:
     ) -> Landed:
         """Store a batch, once by its transactions. ``positions`` are those of its records, where they have any.
 
-        Whoever makes batches anew after a failure sees to it that none goes beyond the transaction that the quarantine
-        has and the dataset has not: what was rejected up to there is in quarantine already.
+        After a failure the caller's batches must not go beyond the transaction that the quarantine has and the dataset
+        lacks: rejected records up to there are in quarantine already.
         """
         if fitted.rejected:
             rejected = _rejected(fitted.rejected, feed, positions, now_us)
@@ -97,7 +97,7 @@ class Landing:
         return Landed(version, fitted.rows.num_rows, len(fitted.rejected))
 
     def upkeep(self, name: str, now_us: int) -> list[Done]:
-        """What is due for a dataset and its quarantine."""
+        """The due upkeep of a dataset and its quarantine."""
         return [*self._upkeep.run(name, now_us), *self._quarantine_upkeep.run(name, now_us)]
 
     def quarantined(self, name: str) -> int:

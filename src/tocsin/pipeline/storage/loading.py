@@ -32,7 +32,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What a load did."""
+    """The outcome of a load."""
 
     rows: int
     quarantined: int

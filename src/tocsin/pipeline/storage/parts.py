@@ -81,7 +81,7 @@ class PartFile(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What one task wrote."""
+    """The part that one task wrote."""
 
     part: int
     rows: int  # results, each once
@@ -116,7 +116,7 @@ def write_part(
 
 
 def parts_of(summaries: Iterable[pa.RecordBatch | pa.Table]) -> list[Part]:
-    """What the tasks said."""
+    """The tasks' reports."""
     parts: list[Part] = []
     files: dict[int, list[PartFile]] = {}
     for summary in summaries:
@@ -171,7 +171,7 @@ class _PartWriter:
         self._rows += rows.num_rows
         for index, broker in enumerate(names.dictionary.to_pylist()):
             if len(names.dictionary) == 1 and len(parents) == rows.num_rows:
-                mine = stored  # every row is for this one broker
+                mine = stored  # every row is for this broker
             else:
                 mine = stored.take(parents.filter(pc.equal(names.indices, index)))
             self._writer(broker).write_table(mine, row_group_size=BUFFER_ROWS)

@@ -5,7 +5,7 @@
   each size, not once for each compaction; never across partitions.
 - *Forget* files whose rows are all older than is kept, and *trim* those that have had such rows for long.
 
-Every plan is bounded in what it reads. What is left over is planned the next time.
+Every plan is bounded in what it reads. The rest is planned the next time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def should_fold(base: Sequence[DataFile], changes: Sequence[DataFile], times: in
 
 
 def to_compact(files: Sequence[DataFile], by: str) -> list[list[DataFile]]:
-    """Groups of small files, each to become one file. ``by`` is the column in whose order files come."""
+    """Groups of small files, each to become one file. Files are ordered by the column ``by``."""
     alike: dict[tuple[object, ...], list[DataFile]] = {}
     for file in files:
         if file.rows < SMALL_ROWS and file.size < SMALL_BYTES:
@@ -76,7 +76,7 @@ def _runs(files: Sequence[DataFile]) -> list[list[DataFile]]:
 
 
 class Forgetting(msgspec.Struct, frozen=True):
-    """What goes as a whole, and what is written anew without its old rows."""
+    """The files to delete, and the files to rewrite without their old rows."""
 
     whole: tuple[DataFile, ...] = ()
     parts: tuple[DataFile, ...] = ()

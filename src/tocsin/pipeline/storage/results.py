@@ -51,7 +51,7 @@ class Committed(msgspec.Struct, frozen=True):
     metadata: dict[str, Any]  # what the tick's author added
 
     def notices(self) -> list[Notice]:
-        """What brokers are to be told: one notice, several if there are very many results, none if there are none."""
+        """The notices for brokers: one, several if there are very many results, none if there are none."""
         ends: dict[int, int] = {}  # where a part begins → where the next one does
         below = self.rows
         for offset in sorted({file.offset for file in self.files}, reverse=True):
@@ -111,7 +111,7 @@ class ResultsStore:
         return _committed(said, files)
 
     def _repeated(self, tick: int) -> Committed:
-        """What was committed when a tick was run before."""
+        """The commit of an earlier run of the same tick."""
         found = self.committed()
         if found is not None and found.tick == tick:
             return found

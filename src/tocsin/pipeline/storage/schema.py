@@ -8,8 +8,8 @@ A stored row has the dataset's columns, and those that are ours:
 - ``_deleted`` (keyed datasets): the row says that its key is gone; its other columns are NULL, but for key and
   event time.
 
-Of a keyed dataset (key, ``_version``) is unique, and the row of a key that counts is the greatest by event time,
-then by ``_version``: what comes late never wins, and of what happened at the same time the later arrival does.
+In a keyed dataset (key, ``_version``) is unique, and the row of a key that counts is the greatest by event time, then
+by ``_version``: a late row never wins, and among rows of the same time the later arrival does.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Schema(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> list[str]:
-        """What decides which of two rows of a key counts; ascending."""
+        """The columns that decide which of two rows of a key counts; ascending."""
         return [VERSION] if self.dataset.event_time is None else [self.dataset.event_time, VERSION]
 
     @property

@@ -68,7 +68,7 @@ def chunks_of(path: Path, fitter: Fitter) -> Iterator[Chunk]:
 
 
 def offered_by(path: Path) -> frozenset[str]:
-    """Columns that are there for whoever wants them: nobody misses one that a dataset does not have."""
+    """Optional columns: a dataset may lack them."""
     return _OFFERED if path.name.lower().endswith(".geojson") else frozenset()
 
 

@@ -74,7 +74,8 @@ class Upkeep:
         return [*done, Done("sweep", removed)] if removed else done
 
     def tidy(self, name: str, now_us: int) -> None:
-        """What cannot wait after an append: changes of a keyed dataset are settled, or folded if far too many.
+        """The upkeep that cannot wait after an append: changes of a keyed dataset are settled, or folded if far too
+        many.
 
         Nothing is done while another thread is at it: it may take long, and would be overtaken.
         """
@@ -193,7 +194,7 @@ def forget(snapshot: Snapshot, table: Table, now: datetime.datetime) -> Done | N
 
 
 class Rewrite:
-    """Files that replace others of a snapshot. Whoever has rewritten since the snapshot wins: ``Overtaken``."""
+    """Files that replace others of a snapshot. A rewrite since the snapshot wins: ``Overtaken``."""
 
     def __init__(self, table: Table, snapshot: Snapshot, now: datetime.datetime) -> None:
         self._table = table

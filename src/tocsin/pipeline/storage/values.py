@@ -107,7 +107,7 @@ def _integer(kind: Type, value: Any) -> int:
 
 
 def _whole(value: float | decimal.Decimal) -> float | decimal.Decimal:
-    """The same number, as an int if it is one that could fit."""
+    """The same number, as an int if it could fit."""
     small = math.isfinite(value) and -1e20 < value < 1e20
     return int(value) if small and value == int(value) else value
 

@@ -161,7 +161,7 @@ def test_small_statements_are_read() -> None:
         ("CREATE DATASET a (b INT) KEY (c)", (1, 31), "there is no column c"),
         ("CREATE DATASET a (b INT) KEY (b, b)", (1, 34), "in the key already"),
         ("CREATE DATASET a (b DOUBLE) KEY (b)", (1, 34), "cannot be a key"),
-        ("CREATE DATASET a (b INT) KEY (b) KEY (b)", (1, 34), "said twice"),
+        ("CREATE DATASET a (b INT) KEY (b) KEY (b)", (1, 34), "given twice"),
         ("CREATE DATASET a (b STRING) EVENT TIME b", (1, 40), "not a time"),
         ("CREATE DATASET a (b INT) KEEP 0 DAYS", (1, 31), "out of range"),
         ("CREATE DATASET a (b INT) KEEP 3 BANANAS", (1, 33), "no unit of time"),
