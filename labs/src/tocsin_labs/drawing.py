@@ -1,4 +1,4 @@
-"""What the pictures of all experiments share: matplotlib, if it is installed, and how axes and files are finished."""
+"""The common parts of all pictures: matplotlib, if it is installed, and how axes and files are finished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured, beside what a paper says: spreads, comparisons, and the tables made of them."""
+"""Measurements beside a paper's figures: spreads, comparisons, and the tables made of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Of a number of samples."""
+    """The spread of a number of samples."""
 
     samples: int
     mean: float

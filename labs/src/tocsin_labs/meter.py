@@ -1,8 +1,8 @@
-"""What processes say to each other over TCP, and how much of it: by who sends, and who reads.
+"""The TCP traffic between processes: by sender and reader.
 
 A ``Meter`` is told which processes there are, by name, and looks now and then; every look adds what was carried since
-the one before. What a connection carried between the last look and its end is not seen, so that whoever has
-connections come and go looks often. ``account`` is the pure part.
+the one before. Traffic of a connection between the last look and its end is not seen, so that an experiment with short
+connections looks often. ``account`` is the pure part.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import msgspec
 from tocsin_labs import sockets
 from tocsin_labs.sockets import SEGMENT_BYTES, Address, Socket
 
-OTHERS: Final = "others"  # whoever is none of the processes: clients, the experiment itself
+OTHERS: Final = "others"  # peers that are none of the processes: clients, the experiment itself
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """What was carried one way."""
+    """The traffic in one direction."""
 
     bytes: int = 0
     segments: int = 0
@@ -41,10 +41,10 @@ Carried = dict[tuple[str, str], Amount]  # by who sends, and who reads
 
 
 class Account:
-    """What was carried by all sockets that were ever seen."""
+    """The traffic of all sockets that were ever seen."""
 
     def __init__(self) -> None:
-        self._ends: dict[int, tuple[str, str]] = {}  # socket → its owner, and who is at the other end
+        self._ends: dict[int, tuple[str, str]] = {}  # socket → its owner, and the process at the other end
         self._counted: dict[int, tuple[Amount, Amount]] = {}  # socket → sent, received
 
     def note(self, found: Iterable[Socket], owners: Mapping[int, str]) -> None:
@@ -66,7 +66,7 @@ class Account:
             self._counted[each.cookie] = sent, Amount(each.received_bytes, each.received_segments)
 
     def totals(self) -> Carried:
-        """Since the first look. What others send is known from the sockets that read it."""
+        """Since the first look. The traffic that others send is known from the sockets that read it."""
         found: Carried = {}
         for cookie, (own, other) in self._ends.items():
             sent, received = self._counted[cookie]
@@ -77,14 +77,14 @@ class Account:
 
 
 class Meter:
-    """See the module's text. ``processes`` names those that run now: name → process id."""
+    """Counts the traffic of a set of processes. ``processes`` names those that run now: name → process id."""
 
     def __init__(self, processes: Callable[[], Mapping[str, int]]) -> None:
         self._processes = processes
         self._account = Account()
 
     def look(self) -> Carried:
-        """What was carried so far."""
+        """The traffic so far."""
         found = sockets.read()
         owners = {inode: name for name, pid in self._processes().items() for inode in sockets.inodes_of(pid)}
         self._account.note(found, owners)
@@ -92,17 +92,17 @@ class Meter:
 
 
 def between(before: Carried, after: Carried) -> Carried:
-    """What was carried from one look to another."""
+    """The traffic from one look to another."""
     return {ends: amount - before.get(ends, NOTHING) for ends, amount in after.items()}
 
 
 def among(carried: Carried) -> Amount:
-    """What the processes said to each other, each byte once."""
+    """The traffic between the processes, each byte once."""
     return sum((amount for ends, amount in carried.items() if OTHERS not in ends), NOTHING)
 
 
 def of(carried: Carried, name: str) -> Amount:
-    """What one of them sent to the others, and read from them."""
+    """The traffic that one process sent to the others, and read from them."""
     mine = (amount for ends, amount in carried.items() if name in ends and OTHERS not in ends)
     return sum(mine, NOTHING)
 
@@ -113,7 +113,7 @@ def without(carried: Carried, name: str) -> Carried:
 
 
 def outside(carried: Carried, kind: str) -> Amount:
-    """What went to others, and came from them, where the process's name begins like that."""
+    """The traffic of processes with this prefix to and from others."""
     found = NOTHING
     for (sender, reader), amount in carried.items():
         process = reader if sender == OTHERS else sender if reader == OTHERS else ""

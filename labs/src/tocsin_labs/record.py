@@ -1,4 +1,4 @@
-"""What is written down of every experiment: where and when it ran, all that was found, and its tables.
+"""The record of every experiment: where and when it ran, its results, and its tables.
 
 All have ``results.json`` with all that is known, and ``summary.csv`` and ``summary.md`` with the paper's beside ours.
 """
@@ -20,7 +20,7 @@ from tocsin_labs.figures import Comparison, as_csv
 
 
 def machine() -> dict[str, str | int]:
-    """What figures depend on, besides the experiment."""
+    """The machine and software that figures depend on."""
     return {
         "tocsin": metadata.version("tocsin"),
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""What the TCP sockets of this machine have carried, as its kernel counts it (netlink, ``sock_diag``).
+"""The traffic of this machine's TCP sockets, as its kernel counts it (netlink, ``sock_diag``).
 
 ``read`` asks the kernel, ``parse`` reads what it answers. Counters are those of the socket's whole life. Only IPv4:
 the networks of experiments are on 127.0.0.1.

@@ -1,4 +1,4 @@
-"""What an experiment is told of the world: where results go, whom to tell how far it is, and when to cut it short."""
+"""An experiment's environment: where results go, where to report progress, and when to cut it short."""
 
 from __future__ import annotations
 

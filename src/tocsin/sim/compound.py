@@ -84,7 +84,7 @@ class StaleFirst(Fault, frozen=True, kw_only=True):
 
 
 class CrashAtMoment(Fault, frozen=True, kw_only=True):
-    """Whoever first does something that has a name (``World.reach``) ends so soon after it, for ``down_us``."""
+    """The first node that reaches a named moment (``World.reach``) ends so soon after it, for ``down_us``."""
 
     moment: str
     after_us: int
@@ -106,7 +106,7 @@ class CrashAtMoment(Fault, frozen=True, kw_only=True):
 
 
 class Storm(Fault, frozen=True, kw_only=True):
-    """All connections to a node break at once, as when what is before it is started anew; it stays as it is."""
+    """All connections to a node break at once, as when a proxy before it is restarted; it stays as it is."""
 
     node: Address
 

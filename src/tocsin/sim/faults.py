@@ -1,4 +1,4 @@
-"""Faults as data: what happens, when, for how long, to whom. A plan is drawn from the seed before the run begins.
+"""Faults as data: kind, time, duration and targets. A plan is drawn from the seed before the run begins.
 
 Because a plan is a list of values, a failing run's story can name its faults, and a scenario or test can give a
 plan of its own. Faults overlap freely; whatever is still wrong when the trouble ends is put right by
@@ -213,7 +213,8 @@ class StoreClock(Fault, frozen=True, kw_only=True):
 
 class OldNews(Fault, frozen=True, kw_only=True):
     """The store's leader stands still, and another goes on in its place. Half-way some are cut off from the store; then
-    they ask the one that stood still. It answers plain reads for a while with what there was when it fell silent."""
+    they ask the server that stood still. It answers plain reads for a while with what there was when it fell silent.
+    """
 
     nodes: tuple[Address, ...]
     old_us: int  # how long it does not hear of its successor
@@ -251,7 +252,7 @@ class WatchReset(Fault, frozen=True, kw_only=True):
 
 
 class Lag(Fault, frozen=True, kw_only=True):
-    """What a node follows and watches does not arrive; what it asks for is answered."""
+    """A node's follows and watches bring nothing; its requests are answered."""
 
     node: Address
 

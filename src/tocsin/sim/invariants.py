@@ -1,4 +1,4 @@
-"""What must hold in every run, and how a run says that it does not.
+"""The invariants of every run, and how a run reports a breach.
 
 An invariant attaches itself to what it observes (``World.observers``) and raises ``InvariantBroken`` the moment it
 sees a breach: that is **safety**. ``finish`` is asked at the end, after everything was healed and had time to

@@ -20,7 +20,7 @@ class Halted(Exception):
 
 
 class CrashHere(Effect, frozen=True, kw_only=True):
-    """What a torn crash puts in the place of the effects that are not carried out."""
+    """The placeholder of a torn crash for effects that are not carried out."""
 
 
 class Lives:
@@ -36,7 +36,7 @@ class Lives:
         self._nodes: dict[Address, Node] = {}
         self._incarnations = self.streams.stream("incarnations")
         self._timer_causes = 0  # how many timers without a cause were given one
-        # Moments by their names → who waits for them, and what they do when one is reached.
+        # Moments by their names → the waiters for them, and what they do when one is reached.
         self._moments: dict[str, dict[object, Callable[[Address], None]]] = {}
 
     @property
@@ -80,7 +80,7 @@ class Lives:
         self._life(node, "crashed")
 
     def restart(self, address: Address) -> None:
-        """Start a node that crashed; one that was to crash at its next event is spared."""
+        """Start a node that crashed; a node that was to crash at its next event is spared."""
         node = self._nodes[address]
         if node.machine is not None:
             node.handle = node.machine.handle
@@ -111,13 +111,13 @@ class Lives:
             self._go_on(node)
 
     def disconnect(self, address: Address) -> None:
-        """Break all connections to a node that runs; what connections are is the scenario's affair (``on_life``)."""
+        """Break all connections to a running node; the scenario defines connections (``on_life``)."""
         node = self._nodes[address]
         if node.machine is not None:
             self._life(node, "disconnected")
 
     def reach(self, moment: str, address: Address) -> None:
-        """A node does something that has a name: whoever waits for that is told, once."""
+        """A node reaches a named moment: its waiters are told, once."""
         for act in self._moments.pop(moment, {}).values():
             act(address)
 

@@ -53,7 +53,7 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class Weather(msgspec.Struct, frozen=True):
-    """What a fault adds to every link that touches ``side`` (None: to all)."""
+    """The trouble that a fault adds to every link that touches ``side`` (None: to all)."""
 
     side: frozenset[Address] | None = None
     loss_ppm: int = 0
@@ -82,7 +82,7 @@ class Path:
 
 
 class NetworkStatistics(msgspec.Struct):
-    """What became of the messages so far."""
+    """The counters of messages so far."""
 
     sent: int = 0
     lost: int = 0
@@ -145,7 +145,7 @@ class Network:
         self.calm = False
 
     def remove(self, fault: Cut | Weather) -> None:
-        """Take away one that was added; no error if a heal took it before."""
+        """Take away an added trouble; no error if a heal took it before."""
         if isinstance(fault, Cut):
             if fault in self.cuts:
                 self.cuts.remove(fault)
@@ -188,7 +188,7 @@ class Network:
                 extra_us += weather.extra_us
         departs_us = now_us
         if link.bytes_per_s is not None:
-            # What is lost later has used the wire all the same.
+            # A message that is lost later has used the wire all the same.
             sending_us = self.size_of(message) * MILLION // link.bytes_per_s
             departs_us = path.busy_until_us = max(now_us, path.busy_until_us) + sending_us
         if loss_ppm and chance.happens(loss_ppm):

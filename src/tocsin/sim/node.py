@@ -6,8 +6,7 @@
                   └─────► stopped   the machine asked for it (``Stop``)
 
 The machine object is the volatile state; ``disk`` is what survives a crash, for machines whose factory takes it.
-Whatever belongs to one life (answers of the store, follows, watches, timers) carries its number and is void in the
-next.
+Everything of one life (answers of the store, follows, watches, timers) carries its number and is void in the next.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Closable(Protocol):
 
 
 class Status(Enum):
-    """What a node is doing."""
+    """The state of a node."""
 
     RUNNING = "running"
     PAUSED = "paused"

@@ -1,8 +1,8 @@
-"""What can be seen of a run, and who looks: the hooks that invariants hang on.
+"""The visible events of a run and their observers: the hooks that invariants hang on.
 
 Everything observed is something that really left a machine or entered the store: a ``Say``, a delivered message, an
-entry that became durable, a change of a table, a node that came or went. What a machine believes can be asked of
-the world. Each hook costs nothing while nobody looks.
+entry that became durable, a change of a table, a node that came or went. The world tells what a machine believes. Each
+hook costs nothing while nobody looks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WriteHook = Callable[[Address, PutKey, int], None]
 
 
 class Observers:
-    """Who wants to see what. Hooks run in the order in which they were added."""
+    """The observers of each kind of event. Hooks run in the order in which they were added."""
 
     def __init__(self) -> None:
         self.says: defaultdict[str, list[SayHook]] = defaultdict(list)

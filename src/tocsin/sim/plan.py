@@ -90,16 +90,16 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     most: int = 12  # faults in one run
     shortest_us: int = MILLION // 10
     longest_us: int = 8 * MILLION
-    # Who crashes, sleeps, pauses or has a bad clock; None: every node.
+    # The nodes that crash, sleep, pause or have a bad clock; None: every node.
     targets: tuple[Address, ...] | None = None
     drift_max_ppm: int = 20_000  # two in a hundred: ten times what a bad quartz does
     ahead_max_us: int = 2 * MILLION
     store_ahead_max_us: int = 2 * MILLION  # the same of the store's
-    # Those that crash together, within a moment, or are cut off together from all the others.
+    # Nodes that crash together, within a moment, or are cut off together from all the others.
     groups: tuple[tuple[Address, ...], ...] = ()
-    # Who has clients, and is cut off from the store alone; None: every node.
+    # The nodes with clients, which are cut off from the store alone; None: every node.
     brokers: tuple[Address, ...] | None = None
-    moments: tuple[str, ...] = ()  # at which whoever reaches them may crash (``World.reach``)
+    moments: tuple[str, ...] = ()  # at which a node that reaches them may crash (``World.reach``)
 
 
 CALM = Profile(most=0)

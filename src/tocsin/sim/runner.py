@@ -45,7 +45,7 @@ class Broken(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of one seed."""
+    """The outcome of one seed."""
 
     seed: int
     events: int
@@ -64,7 +64,7 @@ def run(
 
 @contextmanager
 def _collected_afterwards() -> Iterator[None]:
-    """Collect a run's garbage once, at its end: looking for it meanwhile would take an eighth of the run."""
+    """Collect a run's garbage once, at its end: collecting during the run would take an eighth of it."""
     enabled = gc.isenabled()
     gc.disable()
     try:

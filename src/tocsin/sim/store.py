@@ -12,8 +12,7 @@ travels back, as on a connection that loses nothing but can be cut. What can go 
 
 A request that was applied late is the reason why a machine has to fence its writes, not only watch its lease.
 
-The store has a **clock** of its own, which can jump ahead. What expires, cells and the ids that logs remember, expires
-by that clock.
+The store has a **clock** of its own, which can jump ahead. Cells and the ids that logs remember expire by that clock.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ class StoreServer:
 
     @property
     def clock_us(self) -> int:
-        """What the store takes the time to be."""
+        """The store's clock."""
         return self._world.schedule.now_us + self._ahead_us
 
     def jump(self, ahead_us: int) -> None:
@@ -371,7 +370,7 @@ class StoreServer:
 
 
 def _is_plain_read(effect: Any) -> bool:
-    """Whether a request is one that a leader which was deposed would answer by itself."""
+    """Whether a deposed leader would answer a request by itself."""
     if isinstance(effect, Look):
         return not effect.fresh and not effect.writes
     return isinstance(effect, GetKey | ReadLog) and not effect.fresh

@@ -1,4 +1,4 @@
-"""Follows and watches: what a log or table tells those that asked to be told, in order and without gaps.
+"""Follows and watches: the events of a log or table for its readers, in order and without gaps.
 
 A tail is a connection that remembers how far it got. What it carries arrives in order. A cut, a sleeping node, a lost
 leader or a lag of its own interrupts it; it connects again by itself and goes on where it was. A watch may then have
@@ -27,7 +27,7 @@ RECONNECT_MAX_US = 1_000_000
 
 
 class Tail:
-    """What follows and watches share."""
+    """The base of follows and watches."""
 
     def __init__(self, node: Node, key: str, name: str) -> None:
         self.node = node
@@ -41,7 +41,7 @@ class Tail:
 
 
 class Follow(Tail):
-    """Of a log."""
+    """A follow of a log."""
 
     def __init__(self, node: Node, effect: FollowLog) -> None:
         super().__init__(node, f"{node.address} follows {effect.log}", effect.log)
@@ -51,7 +51,7 @@ class Follow(Tail):
 
 
 class Watch(Tail):
-    """Of a table."""
+    """A watch of a table."""
 
     def __init__(self, node: Node, effect: WatchTable) -> None:
         super().__init__(node, f"{node.address} watches {effect.table} {effect.prefix}", effect.table)

@@ -120,7 +120,7 @@ def describe_effect(effect: Effect) -> str:
 
 
 def describe(value: object) -> str:
-    """A value in words that are the same in every process: no identities, and sets in order."""
+    """A value as text that is the same in every process: no identities, and sets in order."""
     text = _describe(value)
     return text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX - 1]}…"
 

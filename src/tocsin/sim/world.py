@@ -93,7 +93,7 @@ class World(Lives):
     def add(
         self, address: Address, make: Make, *, start_us: int = 0, restart_after_us: int | None = None
     ) -> None:
-        """A node that starts at ``start_us``. ``make(disk)`` builds its machine, at every start anew."""
+        """A node that starts at ``start_us``. ``make(disk)`` builds its machine at every start."""
         if address in self._nodes or address in self._groups or address == STORE:
             raise ValueError(f"the address {address!r} is taken")
         self._nodes[address] = Node(address, make, self.network.paths_from(address), restart_after_us)
@@ -148,7 +148,7 @@ class World(Lives):
         return self._nodes[address]
 
     def machine(self, address: Address) -> Machine | None:
-        """What runs at an address now; None if it is down. For looking, never for touching."""
+        """The machine that runs at an address now; None if it is down. For looking, never for touching."""
         return self._nodes[address].machine
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -171,7 +171,7 @@ async def test_a_list_does_not_take_the_place_of_a_newer_one(plant: Plant) -> No
         assert not await plant.refused(bad), "the authority may take a revocation back"
 
 
-async def test_a_list_of_a_time_to_come_is_told_of_and_can_be_replaced(plant: Plant) -> None:
+async def test_a_revocation_list_from_the_future_is_reported_and_replaceable(plant: Plant) -> None:
     good = plant.one.issue("good")
     plant.revoke()
     async with plant.open(client_crl=str(plant.crl)) as door:

@@ -1,4 +1,4 @@
-"""V-B's publishers and subscribers, as values: what is said, what is asked, and what has to be heard of it.
+"""V-B's publishers and subscribers, as values: their metadata, their queries, and the changes that they have to hear.
 
 A stream has ten traits of ten values each, drawn by chance, so that any trait and value is that of one stream in ten.
 Every subscriber asks for one of those, with a condition more that always holds and is its own: no two queries are

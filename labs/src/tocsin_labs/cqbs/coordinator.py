@@ -1,8 +1,8 @@
 """V-B, the coordinator: alone, and with replicas whose leader is killed (SIGKILL) on the way.
 
 Publishers come one after the other; then their metadata change. The **gap** is the longest silence at the subscribers
-that lasts at the kill, or begins within seconds of it. Changes that were made in the gap are told after it, and so
-have latencies of up to its length; the paper's brokers could send none meanwhile. So the spread is of the others, and
+that lasts at the kill, or begins within seconds of it. Changes that were made in the gap are told after it, and so have
+latencies of up to its length; the paper's brokers could send none in that time. So the spread is of the others, and
 that of all stands beside it.
 """
 
@@ -31,7 +31,7 @@ NEAR_S: Final = 5.0  # after the kill: a silence that begins later has another c
 
 
 class Coordinated(msgspec.Struct, frozen=True):
-    """What became of the changes."""
+    """The outcome of the changes."""
 
     coordinators: int
     servers: int
@@ -131,7 +131,7 @@ def account(
     *,
     partial: bool,
 ) -> Coordinated:
-    """What the samples in the file ``raw`` come to."""
+    """The result of the samples in the file ``raw``."""
     samples = read(raw)
     killed_s = None if killed_ns is None else (killed_ns - done.found["began_ns"]) / 1e9
     silence = None if killed_s is None else gap(samples, killed_s)

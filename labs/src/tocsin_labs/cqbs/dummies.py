@@ -52,7 +52,7 @@ NEWS_EVERY: Final = 10  # changes
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What these brokers do."""
+    """The work of these brokers."""
 
     nats: Nats
     network: str
@@ -67,7 +67,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Ears:
-    """What the brokers have heard."""
+    """The changes that the brokers have heard."""
 
     def __init__(self) -> None:
         self.unanswered: set[str] = set()  # ids of queries
@@ -89,7 +89,7 @@ class Ears:
 
 
 def _set_of(query: Query) -> str:
-    """What asks for the set of a query: so a broker is told what is said of each stream, and each change of it."""
+    """The listing of a query: so a broker is told each stream's metadata, and each change of them."""
     return LISTING + query.id
 
 

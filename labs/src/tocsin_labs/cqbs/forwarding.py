@@ -24,7 +24,7 @@ ARRIVE_S: Final = 5.0  # after the last message was sent
 
 
 class Forwarded(msgspec.Struct, frozen=True):
-    """What became of the messages of a crowd."""
+    """The outcome of the messages of a crowd."""
 
     subscribers: int
     publishers: int

@@ -1,4 +1,4 @@
-"""What the paper found (section V), in milliseconds unless the name says otherwise.
+"""The paper's results (section V), in milliseconds unless the name says otherwise.
 
 Brokers and coordinators each had a machine of two processors there; here everything shares one.
 """

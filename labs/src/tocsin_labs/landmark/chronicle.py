@@ -1,4 +1,4 @@
-"""What the coordinators' log says of brokers, and when this process heard it."""
+"""The coordinators' log about brokers, and when this process heard each entry."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Chronicle:
-    """See the module's text."""
+    """Records the log's entries about brokers, with the time at which they were heard."""
 
     def __init__(self, store: Store, network: str) -> None:
         self.entries: list[Entry] = []

@@ -31,7 +31,7 @@ CALM_S: Final = 60.0
 
 
 class Controlled(msgspec.Struct, frozen=True, kw_only=True):
-    """What so many brokers cost, in KB/s."""
+    """The control traffic of so many brokers, in KB/s."""
 
     brokers: int
     total: Spread  # between all processes, with headers
@@ -42,7 +42,7 @@ class Controlled(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def each(self) -> float:
-        """Of one broker."""
+        """The traffic of one broker."""
         return self.total.mean / self.brokers
 
 

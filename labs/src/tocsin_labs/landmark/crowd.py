@@ -69,7 +69,7 @@ class Subscriber:
         return self._client.connected and self._client.server == self.home
 
     def whereabouts(self, names: Mapping[str, str]) -> str:
-        """Where it is, in words, with the names of brokers by their addresses; or why it is nowhere."""
+        """Where it is, as text, with the names of brokers by their addresses; or why it is nowhere."""
         last = self._last
         if last is None or last.up:
             at, home = (f"{names.get(each, '?')} ({each})" for each in (self._client.server, self.home))
@@ -176,7 +176,7 @@ class Publisher:
 
 
 class Account(msgspec.Struct, frozen=True):
-    """What became of the messages of a run."""
+    """The outcome of the messages of a run."""
 
     due: int = 0  # acknowledged ones, times their subscribers
     lost: int = 0
@@ -185,7 +185,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 def account(subscribers: Iterable[Subscriber], acknowledged: set[int], since: int = 1) -> Account:
-    """Of one topic's subscribers, from a number on."""
+    """The outcome for one topic's subscribers, from a number on."""
     due = lost = twice = disordered = 0
     wanted = {number for number in acknowledged if number >= since}
     for each in subscribers:

@@ -1,4 +1,4 @@
-"""A network whose brokers can be killed: one that is killed stays away until it is started again.
+"""A network whose brokers can be killed: a killed broker stays away until it is started again.
 
 ``tocsin up`` restarts what ends, within a second or two, which is before a loss is noticed. Here the store and the
 coordinators are looked after together, and each broker by itself; after a kill nobody looks after it any more.

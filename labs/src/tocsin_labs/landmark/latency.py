@@ -44,18 +44,18 @@ WARM_S: Final = 3.0  # for backups to be planned, and told of everything, before
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one broker that was killed: seconds from the kill, None if that was not seen in time."""
+    """The fate of one killed broker: seconds from the kill, None if that was not seen in time."""
 
     broker: str
     detected_s: float | None
     taken_over_s: float | None
-    by: str | None  # who stands in
+    by: str | None  # the stand-in
     back_s: float | None
     first_s: float | None
     served_s: float | None
     replaced_s: float | None
     bereft: bool = False  # both of its backups failed with it: nobody could stand in, and the store has to do
-    at_backup: int  # subscribers that went straight to who stands in
+    at_backup: int  # subscribers that went straight to the stand-in
     subscribers: int
 
     @property
@@ -71,7 +71,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     run: int
     outcomes: tuple[Outcome, ...]
     account: Account
-    wrongly: int  # brokers that were not killed and were taken for lost meanwhile
+    wrongly: int  # brokers that were wrongly taken for lost during the run
     # When all brokers were back, in words: subscribers that were not at home again in time …
     strays: tuple[str, ...] = ()
     unserved: tuple[str, ...] = ()  # … and those that a message which was published then did not reach
@@ -90,7 +90,7 @@ def _last(times: Iterable[float | None]) -> float | None:
 def network_settings(
     brokers: Sequence[Broker], detect: Detect = "default", promote_after_ms: int = 5_000
 ) -> Settings:
-    """Of a network whose brokers are killed: they log what happens to them."""
+    """The settings of a network whose brokers are killed: they log what happens to them."""
     return msgspec.structs.replace(
         network_of(brokers=tuple(brokers)),
         membership=Membership(detect=detect),
@@ -177,8 +177,9 @@ class Experiment:
         )
 
     async def restore(self, victims: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Start the brokers that failed, and wait until everything is as it was; who is not at home by then, and who is
-        not served, in words."""
+        """Start the brokers that failed, and wait until everything is as it was; returns the subscribers that are not
+        at home by then, and those that are not served, as text.
+        """
         await self._network.start(victims)
 
         def as_before() -> bool:
@@ -195,7 +196,7 @@ class Experiment:
         return strays, [each.whereabouts(names) for each in await self._unserved()]
 
     async def _unserved(self) -> list[Subscriber]:
-        """Those that a message to everybody does not reach."""
+        """The subscribers that a message to everybody does not reach."""
         first = {name: each.next for name, each in self._publishers.items()}
         await asyncio.gather(*(each.once() for each in self._publishers.values()))
 
@@ -242,7 +243,7 @@ class Experiment:
         )
 
     def _taken(self, name: str, wall_s: float) -> dict[str, float]:
-        """Who has stood in for a broker since then, and when (POSIX time)."""
+        """The stand-in for a broker since then, and when it began (POSIX time)."""
         return {
             by: at
             for by in self.serving

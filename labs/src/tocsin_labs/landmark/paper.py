@@ -1,4 +1,4 @@
-"""What the Landmark paper found (its section 5), in KB and seconds. A KB has 1 000 bytes here."""
+"""The Landmark paper's results (its section 5), in KB and seconds. A KB has 1 000 bytes here."""
 
 from __future__ import annotations
 

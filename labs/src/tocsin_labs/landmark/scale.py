@@ -1,8 +1,8 @@
 """Tables 1 and 4 beyond what one machine has room for: networks of up to a thousand brokers, in virtual time.
 
-The machines that decide are those of the product, in one process (``simulated``). Of each size it is counted what
-brokers and leader say to each other at rest. Then 1 to 5 brokers are killed at one moment, a whole cluster with its
-standby, and a tenth of all. From the kill on:
+The machines that decide are those of the product, in one process (``simulated``). For each size the traffic between
+brokers and leader at rest is counted. Then 1 to 5 brokers are killed at one moment, a whole cluster with its standby,
+and a tenth of all. From the kill on:
 
 - *lost*: the log says of each that it is lost;
 - *taken over*: somebody was told to stand in for each that served, unless both of its backups were killed too;
@@ -41,7 +41,7 @@ FORMED_US: Final = 300 * MILLION  # within which a network is whole, or never is
 
 
 class Effort(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stretch of virtual time took of a processor. Measured: no seed repeats it."""
+    """The processor time of a stretch of virtual time. Measured: no seed repeats it."""
 
     span_s: float = 0.0  # virtual
     leader_s: float = 0.0  # processor time of the leader, decoding and encoding what it hears and says
@@ -51,7 +51,7 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def share(self) -> float:
-        """Of one processor."""
+        """The share of one processor."""
         return self.leader_s / self.span_s if self.span_s else 0.0
 
 
@@ -67,7 +67,7 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def each(self) -> float:
-        """Of one broker."""
+        """The traffic of one broker."""
         return self.heartbeats / self.brokers
 
 
@@ -196,7 +196,7 @@ class Experiment:
             if world.now_us >= end_us:
                 return False
             world.run_until(min(end_us, world.now_us + SLICE_US))
-            await asyncio.sleep(0)  # so that whoever wants it to end is heard
+            await asyncio.sleep(0)  # so that a request to end is heard
         return True
 
     def _mark(self) -> tuple[int, float, int, float]:
@@ -218,7 +218,7 @@ class Experiment:
 
 
 def kinds(plan: Scale, size: Size) -> list[str]:
-    """What is killed in a network of this size."""
+    """The brokers to kill in a network of this size."""
     full = plan.brokers_each + plan.standbys_each
     brokers = brokers_of(size.brokers, plan.brokers_each, plan.standbys_each)
     serving = sum(each.role != Role.STANDBY for each in brokers)

@@ -1,10 +1,10 @@
 """Figure 8: a periodic publisher, and a subscriber whose broker fails, is replaced, and comes back.
 
 Three ways: **backup**, where the broker is killed and its backup serves the subscriber until it is back; **standby**,
-where a standby takes the broker's place meanwhile, and the subscriber goes home to it; and **frozen**, where the broker
-is stopped and not ended, as if it were cut off, with a standby: connections stay open, and nothing comes over them.
-Publisher and subscriber are at brokers of different clusters. Every message is to arrive, also what was sent while
-nobody was there to take it.
+where a standby takes the broker's place until then, and the subscriber goes home to it; and **frozen**, where the
+broker is stopped and not ended, as if it were cut off, with a standby: connections stay open, and nothing comes over
+them. Publisher and subscriber are at brokers of different clusters. Every message is to arrive, also what was sent
+while nobody was there to take it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A network in virtual time, of as many brokers as there is time for: one process, one seed.
 
-What decides is what ships: the coordinator with its detector, its log and its lease in the simulated store; the
-participant of each broker; the planner of backups. What stands around them is as little as can be. A **member** is a
-broker's process without clients: it beats, is told who backs it and for whom it stands in, and becomes another broker
-when it is promoted. A broker's subscribers are one topic filter, which whoever stands in for it wants in its stead, and
-the subscriptions that plans of backups are made for.
+The deciding parts are the product's: the coordinator with its detector, its log and its lease in the simulated store;
+the participant of each broker; the planner of backups. What stands around them is as little as can be. A **member** is
+a broker's process without clients: it sends heartbeats, is told its backups and its takeovers, and becomes another
+broker when it is promoted. A broker's subscribers are one topic filter, which its stand-in wants in its stead, and the
+subscriptions that plans of backups are made for.
 
 The leader's messages pass through the wire's codec both ways, so that their bytes are counted as they would be sent.
 How much of a processor the leader and the planner take is measured; nothing else here depends on the machine.
@@ -81,7 +81,7 @@ def brokers_of(count: int, brokers_each: int, standbys_each: int) -> tuple[Broke
 
 
 def filter_of(broker: str) -> str:
-    """What a broker's subscribers want."""
+    """The topic filter of a broker's subscribers."""
     return f"alarms/{broker}"
 
 
@@ -158,8 +158,9 @@ class Metered:
 
 
 class Planner:
-    """As the coordinator's: it asks brokers what they hold and has backups chosen, one plan at a time. Who wants one
-    meanwhile is not heard, and asks again."""
+    """As the coordinator's: it asks brokers what they hold and has backups chosen, one plan at a time. A request for a
+    plan in that time is not heard, and is repeated.
+    """
 
     def __init__(self, world: World, holdings: Mapping[str, Mapping[int, int]]) -> None:
         self.plans = 0
@@ -199,7 +200,7 @@ class Planner:
 
 
 def holdings_of(brokers: Sequence[BrokerInfo], chance: Chance) -> dict[str, dict[int, int]]:
-    """What the subscribers of each broker that serves are subscribed to, and how many of them."""
+    """The subscriptions of each serving broker's subscribers, and their numbers."""
     found: dict[str, dict[int, int]] = {}
     clusters = {cluster: at for at, cluster in enumerate(dict.fromkeys(each.cluster for each in brokers))}
     for each in brokers:

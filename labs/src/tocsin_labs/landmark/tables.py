@@ -1,4 +1,4 @@
-"""What was found, beside what the paper says."""
+"""The results, beside the paper's."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def latency_rows(trials: Sequence[Trial], resting: dict[str, float]) -> list[Com
 
 
 def _who(trials: Sequence[Trial], lacking: Literal["strays", "unserved"]) -> int:
-    """Those who have not come home by a run's end may be away after the next ones, too: each counts once."""
+    """Subscribers that are not at home by a run's end may be away after the next ones, too: each counts once."""
     return len({words.partition(" ")[0] for trial in trials for words in getattr(trial, lacking)})
 
 
@@ -254,7 +254,7 @@ def _killed(kills: Sequence[Kill]) -> list[Comparison]:
 
 
 def _scaled(kills: Sequence[Kill], counts: Sequence[str]) -> list[Comparison]:
-    """Of one network, all runs together."""
+    """The rows of one network, all runs together."""
     brokers, detect = kills[0].brokers, kills[0].detect
     name = f"Table 4, simulated, {brokers} brokers, {detect}"
     rows: list[Comparison] = []

@@ -1,4 +1,4 @@
-"""What becomes of brokers that are killed in a simulated network, by what the log says and members are told."""
+"""The fates of killed brokers in a simulated network, by the log and by the members' notices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tocsin_labs.landmark.simulated import PLACES, Network
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one broker that was killed: virtual seconds from the kill, None if that did not happen."""
+    """The fate of one killed broker: virtual seconds from the kill, None if that did not happen."""
 
     broker: str
     serves: bool  # it is no standby: it has a place
@@ -36,7 +36,7 @@ def last(times: Iterable[float | None]) -> float | None:
 
 
 class Watch:
-    """What the log says and members are told, from a kill on."""
+    """The log's entries and the members' notices, from a kill on."""
 
     def __init__(self, network: Network) -> None:
         self._network = network

@@ -1,8 +1,8 @@
 """The backend in virtual time: every channel is executed at its period, and each execution has results for all of its
 subscriptions.
 
-An execution is one **notice**, numbered from 1 over all channels, as in the product's log of notices. Whoever listens
-hears of it at once.
+An execution is one **notice**, numbered from 1 over all channels, as in the product's log of notices. Listeners hear of
+it at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Heard = Callable[[int, int], None]  # the channel, and the notice's number
 
 
 class Backend:
-    """See the module's text."""
+    """The executions of all channels, as events."""
 
     def __init__(self, workload: Workload, schedule: Schedule) -> None:
         self._workload = workload

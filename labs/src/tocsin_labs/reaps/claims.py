@@ -34,7 +34,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 def of_retrieval(rows: Sequence[Retrieved]) -> list[Claim]:
-    """Of Fig 4a, at the largest size."""
+    """The claims on Fig 4a, at the largest size."""
     last = {each.scheme: each.mean_mb_s for each in rows if each.subscribers == rows[-1].subscribers}
     reaps, worst, similar = last[REAPS], last["AR, RND"], last["AR, LCS/MMCS"]
     return [
@@ -54,7 +54,7 @@ def of_retrieval(rows: Sequence[Retrieved]) -> list[Claim]:
 
 
 def of_overheads(rows: Sequence[Overhead]) -> list[Claim]:
-    """Of Figs 4b and 4c, at every size."""
+    """The claims on Figs 4b and 4c, at every size."""
     ratio = max(each.paper.overhead / each.random.overhead for each in rows if each.random.overhead)
     worst = max(each.paper.largest for each in rows)
     return [
@@ -74,7 +74,7 @@ def of_overheads(rows: Sequence[Overhead]) -> list[Claim]:
 
 
 def of_replication(rows: Sequence[Replicated]) -> list[Claim]:
-    """Of Fig 4d."""
+    """The claims on Fig 4d."""
     names: dict[Mode, str] = {
         "periodic": "periodic",
         "clients": "threshold of clients",
@@ -131,7 +131,7 @@ def at_the_same_messages(base: Sequence[Replicated], other: Sequence[Replicated]
 
 
 def of_failures(rows: Sequence[Failed]) -> list[Claim]:
-    """Of Figs 5a and 5b: for each room, with the paper's own way to choose backups."""
+    """The claims on Figs 5a and 5b: for each capacity, with the paper's own way to choose backups."""
     claims: list[Claim] = []
     for room in dict.fromkeys(each.room for each in rows):
         series = [each for each in rows if each.room == room and each.scheme == "LCS/MMCS"]

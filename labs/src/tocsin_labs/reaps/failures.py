@@ -1,9 +1,10 @@
 """Figs 5a and 5b: some brokers of one cluster fail at once.
 
-``Survival`` says who stands in for whom. What a stand-in knows of the lost broker's subscribers is what its ``Backup``
-machine has in its copy at that moment: all brokers run ``Primary`` and ``Backup`` for all subscribers, in virtual time,
-and several sets of brokers are looked at, at several moments, as if they failed just then. Positions do not depend on
-who the backup is, so one run, with our plan, serves all ways to choose. How long it takes is ``recovery``'s model.
+``Survival`` decides which broker stands in for which. What a stand-in knows of the lost broker's subscribers is what
+its ``Backup`` machine has in its copy at that moment: all brokers run ``Primary`` and ``Backup`` for all subscribers,
+in virtual time, and several sets of brokers are looked at, at several moments, as if they failed just then. Positions
+do not depend on who the backup is, so one run, with our plan, serves all ways to choose. How long it takes is
+``recovery``'s model.
 
 A result that a stand-in fetches for the subscribers of several lost brokers is fetched once.
 """
@@ -78,7 +79,7 @@ def run(workload: Workload, given: Parameters, tell: Callable[[float], None]) ->
     schemes = [
         _scheme(workload, given, room, strategy) for room in given.failing.rooms for strategy in STRATEGIES
     ]
-    # Who fails, one after the other: the same ones whoever chose the backups, and some more each time.
+    # The brokers that fail, one after the other: the same for every choice of backups, and some more each time.
     chance = Chance(given.seed, "who fails")
     cases = [
         (moment, chance.some_of(cluster, len(cluster)))
@@ -151,7 +152,7 @@ def all_replicas(workload: Workload, given: Parameters, backend: Backend, schedu
 
 
 def stand_ins(workload: Workload, chosen: Plan, lost: Sequence[str]) -> dict[str, str | None]:
-    """Who stands in for each lost broker, as the coordinators' log has it."""
+    """The stand-in for each lost broker, as the coordinators' log has it."""
     survival = Survival()
     survival.planned({name: Backups(each.local, each.remote) for name, each in chosen.backups.items()})
     members = set(workload.brokers)

@@ -28,7 +28,7 @@ SOLVE_S: Final = 30.0  # for one bound by HiGHS
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """What a way to choose costs: ΣO and max R, and backups that have no room."""
+    """The costs of a strategy: ΣO and max R, and backups that have no room."""
 
     overhead: float
     largest: float

@@ -1,4 +1,4 @@
-"""What the paper says was found (section VI.B), as far as its text has numbers.
+"""The paper's results (section VI.B), as far as its text has numbers.
 
 Its figures have no values in the text but these two; everything else there is a comparison in words (``claims``).
 """

@@ -1,8 +1,8 @@
 """The parameters of the simulation.
 
 The paper's, as far as it says them: one backend, 100 brokers in 3 clusters, 100 000 subscribers, 100 channels with
-periods of 10 to 600 s, 10 distinct subscriptions a channel, 10 KB to 10 MB a result. What it leaves open is decided
-so: every subscriber has one subscription, any of them as likely as any other, and a home by chance; a subscription's
+periods of 10 to 600 s, 10 distinct subscriptions a channel, 10 KB to 10 MB a result. Its open points are decided so:
+every subscriber has one subscription, any of them as likely as any other, and a home by chance; a subscription's
 results have one size, uniform in the range; periods are uniform, in whole seconds, and begin anywhere.
 """
 
@@ -93,7 +93,7 @@ QUICK = Parameters(
 
 
 def parameters(*, quick: bool, seed: int) -> Parameters:
-    """What the command line asks for. Raises ``OperatorError``."""
+    """The parameters of the command line. Raises ``OperatorError``."""
     if not 0 <= seed < SEED_MAX:
         raise OperatorError(f"--seed {seed} is out of range", f"Give 0 to {SEED_MAX - 1}")
     return msgspec.structs.replace(QUICK if quick else Parameters(), seed=seed)

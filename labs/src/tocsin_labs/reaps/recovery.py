@@ -7,7 +7,7 @@ The time begins when the network knows of the loss (detection has its own figure
 
 Each arrow is a queue: whatever is ready first is served first, at a rate. Nothing of it is measured here: the paper has
 no numbers for it, and a machine of 100 brokers is not at hand. The rates are said beside each figure, and the shape is
-what is to be looked at. What decides who stands in, for whom, and what is lacking, is no model.
+what is to be looked at. Takeovers and missing subscriptions are decided by the product's code, not by a model.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """One broker's subscribers, as the one that stands in has to serve them."""
+    """One broker's subscribers, as the stand-in has to serve them."""
 
     remote: bool  # by the remote backup
     subscribers: Sequence[int]  # the k of each

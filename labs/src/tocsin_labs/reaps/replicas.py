@@ -3,7 +3,7 @@
 Every broker has its ``Primary`` and its ``Backup``, as in the product. The bus takes HOP_US and loses nothing. Clients
 do nothing but receive: an execution of a channel moves the positions of all who are subscribed to it, at once.
 
-What was said is counted: updates and their bytes as they would be on the bus; answers and probes apart.
+Traffic is counted: updates and their bytes as they would be on the bus; answers and probes apart.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class Replicas:
         return found
 
     def troubles(self) -> int:
-        """Streams that began anew and tickets that were missed: nothing is lost here, so there are none."""
+        """Restarted streams and missed tickets: nothing is lost here, so there are none."""
         return sum(each.resyncs + each.missed for each in self.primaries.values()) + sum(
             each.declined for each in self.backups.values()
         )

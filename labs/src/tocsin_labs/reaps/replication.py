@@ -44,7 +44,7 @@ class Replicated(msgspec.Struct, frozen=True):
 
 
 class Volumes:
-    """What a failure would repeat, summed over moments."""
+    """The repeats that a failure would cause, summed over moments."""
 
     def __init__(self, workload: Workload) -> None:
         self._sizes = workload.sizes

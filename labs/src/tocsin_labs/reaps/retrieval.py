@@ -1,7 +1,7 @@
 """Fig 4a: how much each broker fetches from the backend, with quasi-active and with active replication.
 
 REAPS fetches what its own subscribers asked for; as a local backup it hears of more, which is a line a result. Under
-active replication (AR) a broker fetches whatever those that it backs hold, too, whoever chose the backups.
+active replication (AR) a broker also fetches the results of the brokers that it backs, for every choice of backups.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ REAPS: Final = "REAPS"
 
 
 class Retrieved(msgspec.Struct, frozen=True):
-    """Of one scheme, with so many subscribers: MB a second that a broker fetches, and results a second it hears of."""
+    """The retrieval of one scheme, with so many subscribers: MB a second that a broker fetches, and results a second it
+    hears of.
+    """
 
     subscribers: int
     scheme: str
@@ -60,7 +62,7 @@ def run(workload: Workload, given: Parameters, tell: Callable[[float], None]) ->
 
 
 def _backed(workload: Workload, own: Flags, chosen: Plan, *, remote: bool) -> Flags:
-    """What brokers hold for those that they back."""
+    """The subscriptions that brokers hold for those that they back."""
     row = {name: at for at, name in enumerate(workload.brokers)}
     flags = np.zeros_like(own)
     for broker, backups in chosen.backups.items():

@@ -26,7 +26,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Workload:
-    """What is asked, by whom and where. Nothing in it changes."""
+    """The subscriptions, with their subscribers and brokers. Nothing in it changes."""
 
     def __init__(self, given: Parameters, *, regional: int = 0) -> None:
         chance = Chance(given.seed, "channels")
@@ -87,7 +87,7 @@ class Workload:
         return held
 
     def demand(self, subscribers: int | None = None, room: float | None = None) -> Demand:
-        """What plans are made for; ``room``: the capacity of each broker over the mean load, None for no bound."""
+        """The demand for plans; ``room``: the capacity of each broker over the mean load, None for no bound."""
         holdings, rates = self.holdings(subscribers), self.rates()
         total = math.fsum(rates[k] * count for held in holdings.values() for k, count in held.items())
         capacity = math.inf if room is None else room * total / len(self.brokers)

@@ -26,7 +26,7 @@ LINK_PORT: Final = 1_884
 
 
 class _Host:
-    """What a broker or coordinator knows of its process."""
+    """The process of a broker or coordinator, as it sees it."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -67,7 +67,7 @@ class _Believed:
 
 
 def identity(settings: Settings, broker: str) -> str:
-    """What a broker's certificate would say."""
+    """The identity in a broker's certificate."""
     return Identity(settings.network, "broker", broker).uri
 
 

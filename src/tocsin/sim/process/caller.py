@@ -1,7 +1,7 @@
 """A bare MQTT 5 client as a machine: for scenarios whose clients do little, and should cost little.
 
 The client library (``tocsin.client``) runs as a process of its own and is tried in ``network``. A caller is cheaper by
-far: one machine that dials, says packets and hears packets. What it does besides is its scenario's affair.
+far: one machine that dials, says packets and hears packets. Its scenario decides what else it does.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Caller:
     # ── what a scenario says ────────────────────────────────────────────────────────────────────────────────
 
     def greeting(self) -> ConnectPacket:
-        """What it says first on a connection."""
+        """Its first packet on a connection."""
         raise NotImplementedError
 
     def welcomed(self, answer: ConnAckPacket) -> None:
@@ -104,7 +104,7 @@ class Caller:
             if isinstance(packet, WireError):
                 raise packet
             if not self._calling or connection != self._connection:
-                return  # it has hung up meanwhile
+                return  # it has hung up since
             if not isinstance(packet, ConnAckPacket):
                 self.heard(packet)
             elif int(packet.reason_code) < REFUSED:

@@ -151,7 +151,9 @@ class SimulatedProcess:
         self._loop.call_soon(self.sockets.hear, event)
 
     def _end(self, ends: asyncio.Task[None]) -> str:
-        """Why the process ends; a supervisor may start it again. What is no error of ours is a bug, and raised."""
+        """Why the process ends; a supervisor may start it again. Any exception but our own errors is a bug, and
+        raised.
+        """
         try:
             ends.result()
         except TocsinError as error:

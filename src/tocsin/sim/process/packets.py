@@ -1,4 +1,4 @@
-"""What clients and brokers say to each other, over connections that keep order or break.
+"""The packets between clients and brokers, over connections that keep order or break.
 
 A connection is two numbered streams of packets over a network that loses and reorders. A packet that was seen before
 is dropped; a gap, or silence, breaks the connection: as with TCP, what arrives is a beginning of what was sent.

@@ -34,7 +34,7 @@ PACKET_IDS = 5  # few, so that they are soon used again
 
 
 class Client:
-    """What both have: connections to one of several brokers."""
+    """The base of both: connections to one of several brokers."""
 
     ping_us = PING_US
     silence_us = SILENCE_US
@@ -190,7 +190,7 @@ class Publisher(Client):
         return self._published == self._messages and not self._open
 
     def _forget(self) -> None:
-        """What was at QoS 2 may have been taken: it is not published once more."""
+        """A QoS 2 message may have been taken: it is not published once more."""
         self._open = {each: of for each, of in self._open.items() if of is not None and of.qos == 1}
 
     def _resume(self) -> None:

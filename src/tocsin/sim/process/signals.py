@@ -1,4 +1,4 @@
-"""What a simulated process asks of the world, and is told by it, beyond what the kernel has."""
+"""Events and effects of a simulated process, beyond the kernel's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tocsin.model.message import Address
 
 
 class Subscribe(Effect, frozen=True, kw_only=True):
-    """Hear what is said on subjects that match."""
+    """Hear the messages on matching subjects."""
 
     pattern: str
 
@@ -39,7 +39,7 @@ class Answer(Effect, frozen=True, kw_only=True):
 
 
 class Said(Event, frozen=True, kw_only=True):
-    """Something was said on a subject. A question has a number, and who asked it."""
+    """A message came on a subject. A question has a number, and who asked it."""
 
     subject: str
     payload: bytes

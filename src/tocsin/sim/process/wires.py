@@ -4,7 +4,7 @@
 tried again, and given up after GIVE_UP_US, at both ends. A node that crashes or stops resets its connections as its
 kernel would, if the way is open; a paused one keeps them.
 
-**The bus** is that of the store: whoever is cut off from the store neither says nor hears anything. Order is kept
+**The bus** is that of the store: a node that is cut off from the store neither sends nor hears anything. Order is kept
 between each two processes.
 """
 
@@ -60,7 +60,7 @@ class _End:
 class _Connection:
     def __init__(self, name: str, caller: Node, listener: Node) -> None:
         self.name = name
-        self.way = (caller.address, listener.address)  # who has dialled whom
+        self.way = (caller.address, listener.address)  # dialling node and dialled node
         self.caller, self.listener = _End(caller), _End(listener)
         self.ends = {caller.address: self.caller, listener.address: self.listener}
         self.open = True
@@ -82,7 +82,7 @@ class Wires:
         self._patterns: dict[Address, dict[str, None]] = {}  # who hears what on the bus
         self._hearers: dict[str, tuple[Address, ...]] = {}  # the same by subject, as far as it was asked
         self._last_us: dict[tuple[Address, Address], int] = {}
-        self._barred: dict[tuple[Address, Address], None] = {}  # who cannot dial whom
+        self._barred: dict[tuple[Address, Address], None] = {}  # the pairs that cannot dial
         own = world.own
         own(Listen, lambda node, effect: self._listening.update({(node, effect.port): None}))
         own(StopListening, lambda node, effect: self._unlisten(node, effect.port))
@@ -97,7 +97,7 @@ class Wires:
         world.observers.on_life(self._on_life)
 
     def prove(self, node: Address, proof: str) -> None:
-        """Who a node proves to be when it is dialled."""
+        """The identity that a node proves when it is dialled."""
         self._proofs[node] = proof
 
     def bar(self, caller: Address, listener: Address) -> None:
@@ -250,7 +250,7 @@ class Wires:
         self._hearers.clear()
 
     def _heard_by(self, subject: str) -> tuple[Address, ...]:
-        """Who hears what is said on a subject."""
+        """The nodes that hear a subject."""
         found = self._hearers.get(subject)
         if found is None:
             found = self._hearers[subject] = tuple(

@@ -52,7 +52,7 @@ def taking(*, clean: bool = False) -> Entering:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_everything_that_may_write_the_cell_here_is_over_before_it_is_taken(clean: bool) -> None:
+def test_local_writers_of_the_cell_end_before_it_is_taken(clean: bool) -> None:
     machine = Entering("c", "b")
     assert tell(machine, asked(clean=clean)) == [NoteArrival()]
     alive, *steps = tell(machine, ArrivalNoted(came_us=7, cut_off=None), *[StepOver()] * 3)
@@ -65,7 +65,7 @@ def test_a_client_that_has_gone_already_came_nowhere() -> None:
     assert isinstance(refused, EntryRefused) and isinstance(refused.error, Abandoned)
 
 
-def test_a_client_that_comes_to_a_broker_that_is_cut_off_is_alive_and_nothing_is_asked() -> None:
+def test_a_cut_off_broker_counts_its_client_alive_and_asks_nothing() -> None:
     machine, cut_off = Entering("c", "b"), StoreUnavailable("take", "cut off")
     tell(machine, asked())
     assert tell(machine, ArrivalNoted(came_us=7, cut_off=cut_off)) == [
@@ -75,7 +75,7 @@ def test_a_client_that_comes_to_a_broker_that_is_cut_off_is_alive_and_nothing_is
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_the_others_are_told_when_the_session_is_taken_unless_the_client_has_gone(wanted: bool) -> None:
+def test_other_brokers_hear_of_a_taken_session_unless_its_client_left(wanted: bool) -> None:
     effects = tell(taking(), SessionHad(session=SESSION, wanted=wanted))
     told = TellOthers(claim=Claim("c", "ann", "b", 7, stored=True, inside=True), back=True)
     assert effects == [*([told] if wanted else []), NoteTaken(session=SESSION), FindMessages(session=SESSION)]

@@ -83,7 +83,7 @@ def test_the_copy_is_complete_for_good_when_the_watch_has_told_everything() -> N
     assert str(machine.state) == CopyState.COMPLETE and payloads(machine) == {"a": b"x"}
 
 
-def test_what_a_watch_that_began_anew_does_not_name_is_gone_when_it_is_ready() -> None:
+def test_keys_that_a_restarted_watch_does_not_name_are_gone() -> None:
     machine = copy()
     for number, topic in enumerate(("stays", "written", "seen", "gone"), 1):
         tell(machine, watched("put", message(topic, b"x", number), number))
@@ -93,7 +93,7 @@ def test_what_a_watch_that_began_anew_does_not_name_is_gone_when_it_is_ready() -
     assert set(payloads(machine)) == {"stays", "written", "seen"}
 
 
-def test_a_message_that_finds_no_room_is_missing_and_so_is_what_it_was_to_replace() -> None:
+def test_a_message_without_room_is_missing_with_its_predecessor() -> None:
     size = size_of(message("a", b"x", 1).publication)
     machine = copy(bytes_max=size)
     tell(machine, watched("put", message("a", b"x", 1), 1))

@@ -1,4 +1,4 @@
-"""What is known of one failure, of all with as many subscribers, and a line through them. Nothing here reads a clock.
+"""The outcome of one failure, of all with as many subscribers, and a line through them. Nothing here reads a clock.
 
 Times are seconds after the failure: after the signal was sent.
 """
@@ -23,8 +23,8 @@ class Outcome(msgspec.Struct, frozen=True):
     run: int
     subscribers: int  # that were connected to the broker
     detected_s: float | None  # the leader declared it lost; None: it took leave itself
-    stands_in: str | None  # who was told to stand in
-    taken_s: float | None  # that one said that it does
+    stands_in: str | None  # the broker that was told to stand in
+    taken_s: float | None  # the stand-in announced the takeover
     broken_s: list[float]  # connections broke, by rising time, as the next two
     served_s: list[float]  # a broker had taken the session
     told_s: list[float]  # the program was given the storm
@@ -50,7 +50,7 @@ class Outcome(msgspec.Struct, frozen=True):
 def outcome(
     way: Way, run: int, course: Course, ledger: Ledger, storm: int, subscribers: Iterable[int]
 ) -> Outcome:
-    """Of a recovery that is complete: all who were affected are served, and everybody was told of the storm."""
+    """The outcome of a complete recovery: all affected subscribers are served, and everybody was told of the storm."""
     (broker,) = course.failure.brokers
     at_s, affected = course.failure.at_s, {each.subscriber for each in course.passages}
     told = {each: told_at(ledger, each, storm) for each in {*subscribers} | affected}
@@ -95,13 +95,13 @@ class Middle(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Middle | None:
-        """Of those that are known; None if none is."""
+        """The median of the known values; None if none is."""
         known = [each for each in values if each is not None]
         return cls(median(known), min(known), max(known), len(known)) if known else None
 
 
 def typical(outcomes: Sequence[Outcome]) -> Outcome:
-    """The one whose fail-over time is the median; of an even number, the sooner of the two in the middle."""
+    """The failure with the median fail-over time; of an even number, the sooner of the two in the middle."""
     return sorted(outcomes, key=lambda each: each.all_served_s)[(len(outcomes) - 1) // 2]
 
 

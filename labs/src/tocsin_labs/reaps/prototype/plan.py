@@ -1,4 +1,4 @@
-"""What is measured: waves of subscribers, how often a broker fails in each, and who is at home where.
+"""The plan of measurements: waves of subscribers, the failures in each, and the subscribers' homes.
 
 The paper has 400 subscribers, assigned to four brokers by chance, and failures of a broker with 23, 50, 74 and 97 of
 them. That is what chance gives one of four brokers with 100, 200, 300 and 400 subscribers, so these are the waves.
@@ -35,7 +35,7 @@ class Wave(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """See the module's text."""
+    """The waves and runs of a measurement."""
 
     words: str = "the paper's parameters"
     seed: int = 1
@@ -49,7 +49,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failures(self) -> list[tuple[int, Way, int]]:
-        """What is done: number of the wave, way and number of the run, in order."""
+        """The runs: number of the wave, kind of failure and number of the run, in order."""
         last = len(self.waves) - 1
         return [
             (number, way, run)
@@ -60,7 +60,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def homes(self) -> list[tuple[Home, ...]]:
-        """Of each wave: the brokers with how many are at home there. A wave has all of the one before."""
+        """The homes of each wave: brokers with their number of subscribers. A wave has all of the one before."""
         counts: Counter[str] = Counter()
         found: list[tuple[Home, ...]] = []
         before = Wave(0, 0, 0)
@@ -87,7 +87,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def script(self, first: int, movements: Path | None = None, emergencies: Path | None = None) -> Script:
-        """What is played, with the wave ``first`` there from the beginning."""
+        """The script, with the wave ``first`` there from the beginning."""
         last = self.homes()[-1]
         everybody = range(sum(home.subscribers for home in last))
         return Script(

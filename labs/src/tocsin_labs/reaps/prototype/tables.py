@@ -22,7 +22,7 @@ FAILED: Final[tuple[Way, Way]] = ("local", "remote")
 
 
 def comparisons(failures: Sequence[Outcome], account: Account | None) -> list[Comparison]:
-    """Of all that was measured; the largest number of subscribers in full."""
+    """The rows of all measurements; the largest number of subscribers in full."""
     rows: list[Comparison] = []
     for way in WAYS:
         sizes = by_size(failures, way)

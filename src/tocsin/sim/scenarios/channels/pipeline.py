@@ -51,7 +51,7 @@ class Pipeline:
         self._until_us = until_us
         self._chance = 0
         self._held: dict[str, BackendSubscription] = {}  # by key
-        self._held_anew: dict[str, BackendSubscription] | None = None  # the same, while it is told anew
+        self._held_anew: dict[str, BackendSubscription] | None = None  # the same, while it is told again
         self._seen = 0
         self._tick = -1  # the newest that is committed; -1 until it is known
         self._noticed = -1
@@ -76,11 +76,11 @@ class Pipeline:
                 return self._on_stored(event, now_us)
             case StoreFailed(request=request) if request == self._asked:
                 self._asked = ""
-                self._tick = self._noticed = -1  # look anew at what there is
+                self._tick = self._noticed = -1  # look again at what there is
         return []
 
     def _on_change(self, change: Change) -> None:
-        """What is held; while all of it is told anew, what was known before counts."""
+        """What is held; while all of it is told again, the earlier knowledge counts."""
         match change.kind:
             case "reset":
                 self._held_anew = {}
@@ -168,7 +168,7 @@ class Pipeline:
         return [Append(request=request, log=FILES.name, records=records, expected=self._end, cause=cause)]
 
     def _recipients(self) -> dict[str, list[str]]:
-        """k → who gets its results: those who hold it in earnest, or else the standbys."""
+        """k → the brokers that get its results: those with an active cell, or else the standbys."""
         earnest: dict[str, set[str]] = {}
         standby: dict[str, set[str]] = {}
         for cell in self._held.values():

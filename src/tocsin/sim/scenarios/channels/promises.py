@@ -1,4 +1,4 @@
-"""What the delivery of channels promises."""
+"""The promises of the delivery of channels."""
 
 from __future__ import annotations
 

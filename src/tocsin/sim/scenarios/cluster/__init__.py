@@ -1,4 +1,4 @@
-"""Two clusters of whole brokers that are cut off as a whole, lose brokers meanwhile, and heal.
+"""Two clusters of whole brokers that are cut off as a whole, lose brokers during the cut, and heal.
 
 Brokers, their links, their gossip and their provisional sessions are those that ship. Clients come to any broker at any
 time, subscribe and unsubscribe; they are cut off with their cluster.

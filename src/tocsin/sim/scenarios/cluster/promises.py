@@ -1,4 +1,4 @@
-"""What a cluster that is cut off promises: one landmark, recovery inside, and nothing of it against the log."""
+"""The promises of a cluster that is cut off: one landmark, recovery inside, and nothing of it against the log."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Standing(Invariant):
             self.broken(f"{' and '.join(leading)} both take themselves for the landmark")
         for gone in (each for each in cluster if each not in alive):
             if any(gone in broker.member.picture.places for broker in alive.values()):
-                continue  # a leader has said who stands in, before the cut
+                continue  # a leader had named the stand-in before the cut
             backups = sorted(each for each, broker in alive.items() if gone in broker.backs)
             found = [each for each, broker in alive.items() if gone in broker.parts.takeovers.brokers]
             self.checked += bool(backups)

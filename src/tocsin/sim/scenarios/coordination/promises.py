@@ -1,4 +1,4 @@
-"""What the coordination of brokers promises."""
+"""The promises of coordination."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ class MessagesArrive(Invariant):
 
 
 def _first(have: Mapping[str, object], want: Mapping[str, object]) -> str:
-    """The first difference, in words."""
+    """The first difference, as text."""
     for key in sorted({*have, *want}):
         if have.get(key) != want.get(key):
             return f"{key} is {have.get(key)} and should be {want.get(key)}"

@@ -1,4 +1,4 @@
-"""What the parts of the counter say to each other, and what its log holds."""
+"""The messages between the parts of the counter, and the entries of its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the counter promises."""
+"""The promises of the counter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What detection promises: nobody is lost without a reason, and who is lost knows it."""
+"""The promises of detection: no broker is lost without a reason, and a lost broker knows it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _troubles(fault: Fault, address: Address) -> bool:
 
 
 class Knows(_Losses):
-    """A broker that counts as lost, and runs, knows it before long, or has joined anew; in the end nobody is lost."""
+    """A broker that counts as lost, and runs, knows it before long, or has rejoined; in the end nobody is lost."""
 
     name = "who is lost knows it"
 

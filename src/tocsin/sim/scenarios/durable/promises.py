@@ -1,4 +1,4 @@
-"""What durable messaging promises of messages, by what clients take and what the log holds."""
+"""The promises of durable messaging, checked by the messages that clients take and the log holds."""
 
 from __future__ import annotations
 

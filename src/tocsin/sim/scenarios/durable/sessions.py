@@ -1,4 +1,4 @@
-"""What brokers promise of sessions and of critical messages, as it is seen at their doors and in the store."""
+"""The brokers' promises about sessions and critical messages, as seen at their doors and in the store."""
 
 from __future__ import annotations
 

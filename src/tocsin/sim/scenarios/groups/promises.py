@@ -1,4 +1,4 @@
-"""What groups promise, whoever their members are and however often they end.
+"""The promises of groups, for all members and however often the groups end.
 
 What is not promised is what MQTT 5 does not promise either (sections 4.6 and 4.8.2): a message at QoS 1 that a member
 gave back comes to another one late, out of order; one at QoS 2 is nobody's if the session of the member that had it

@@ -1,4 +1,4 @@
-"""What is promised of links that are cut."""
+"""The promises about cut links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients publish and get at QoS 0, and the links that are cut meanwhile.
+"""The clients' QoS 0 traffic, and the links that are cut during it.
 
 A **station** is a client at each broker. It is subscribed to some topics and publishes on all of them, as the scenario
 has it. A **cut** is of one link: what the one broker has dialled to the other carries nothing any more, as if something

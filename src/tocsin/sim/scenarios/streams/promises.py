@@ -1,4 +1,4 @@
-"""What publishers and those who ask queries are promised."""
+"""The promises to publishers and to subscribers with queries."""
 
 from __future__ import annotations
 

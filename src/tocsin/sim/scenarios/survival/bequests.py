@@ -1,4 +1,4 @@
-"""What is promised of wills: of whom dies there is one, of whom is alive or left in order there is none.
+"""The promises about wills: a client that dies has one published, a client that lives or disconnected has none.
 
 A will is of one connection, and known by the id under which its broker, or another, puts it into the log; those of
 mortals also by their numbers. Who publishes a will may be wrong about a client of which nothing was heard; that is what

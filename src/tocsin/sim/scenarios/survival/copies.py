@@ -1,4 +1,4 @@
-"""What is promised of the copies at backups."""
+"""The promises about the copies at backups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is promised of messages: all of them, in order, at QoS 2 once; again only what nobody has stored as settled."""
+"""The promises about messages: all of them, in order, at QoS 2 once; repeats only of messages that nobody has stored as
+settled.
+"""
 
 from __future__ import annotations
 

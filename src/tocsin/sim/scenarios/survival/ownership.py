@@ -1,4 +1,4 @@
-"""What is promised of who has a client, and of who no longer has.
+"""The promises about the broker that has a client, and about those that no longer have it.
 
 An **owner** of a client is a process with an epoch, from the write of the session's cell that gave it. It is **fenced**
 from the moment at which the store has a larger epoch. Nothing that it writes takes effect from then on. It may not know
@@ -142,7 +142,7 @@ class SubscriptionsAreStored(Sessions):
 class OneStandsIn(Invariant):
     """A place is held by one broker in each epoch, and by nobody with an older one than was given out.
 
-    In a cluster that is cut off one stands in meanwhile, by the cluster's own word.
+    In a cluster that is cut off a backup stands in by the landmark's word.
     """
 
     name = "one stands in for another in each epoch"

@@ -1,4 +1,4 @@
-"""Who lives in ``survival`` and in its long form, and what they are held to."""
+"""The clients of ``survival`` and of its long form, and the promises that are checked."""
 
 from __future__ import annotations
 

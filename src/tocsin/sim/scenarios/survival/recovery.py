@@ -1,4 +1,4 @@
-"""What is promised of recovery: everybody is served again within a bound, at home in the end; and memory is bounded."""
+"""The promises of recovery: every client is served again within a bound, at home in the end; and memory is bounded."""
 
 from __future__ import annotations
 
