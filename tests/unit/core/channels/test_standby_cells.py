@@ -125,7 +125,7 @@ def test_a_takeover_waits_for_a_standby_that_is_not_stored() -> None:
     assert Held(tickets=(7,)) in backing.answer()
 
 
-def test_a_standby_that_a_client_counts_on_stays_until_the_cell_is_stored() -> None:
+def test_a_standby_cell_in_use_stays_until_the_active_cell_is_stored() -> None:
     backing = Backing()
     backing.prepare(FIVE)
     backing.settle()
