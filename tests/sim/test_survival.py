@@ -19,6 +19,7 @@ from tocsin.broker.delivery.session_lifecycle import Departures
 from tocsin.broker.door.clients import Clients
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.survival.replication import Replicating
+from tocsin.coordinator.standbys import StandbyDesk
 from tocsin.core.cells import CellWriter
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import ClientsChanged
@@ -56,11 +57,16 @@ GIVEN_UP = "nothing comes of a topic that was unsubscribed from, but what the lo
 ONCE = "behind the client's filter nothing comes twice"
 HOME = "in the end everybody is at home, and nobody stands in for anybody"
 BOUNDED = "what a broker holds is bounded"
+BEST = "of the standbys that answer the best takes the place"
 OUSTED = "no client is thrown out for a connection of its own"
 
 
 def test_some_seeds_break_nothing() -> None:
     assert [outcome for outcome in run_many("survival", 0, 8) if outcome.broken] == []
+
+
+def test_some_seeds_with_several_standbys_break_nothing() -> None:
+    assert [outcome for outcome in run_many("survival-standbys", 0, 3) if outcome.broken] == []
 
 
 @pytest.mark.slow
@@ -90,6 +96,8 @@ NORTH = ("north-1", "north-2", "north-spare")
 ZOMBIE: list[Fault] = [Pause(at_us=4 * SECOND, for_us=14 * SECOND, node="north-1")]
 # A broker is gone for long enough to be stood in for, and comes back.
 LOST: list[Fault] = [Crash(at_us=6 * SECOND, for_us=14 * SECOND, node="north-1")]
+# The same, when standbys have been there for a while.
+LOST_LATER: list[Fault] = [Crash(at_us=12 * SECOND, for_us=10 * SECOND, node="north-1")]
 # All connections break, again and again.
 STORMS: list[Fault] = [
     Storm(at_us=at * SECOND, for_us=0, node=node) for at in range(3, 30, 3) for node in ("north-1", "south-2")
@@ -350,6 +358,11 @@ def heeds_no_other_clock(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ArrivalClock, "heard", lambda self, came_us: None)
 
 
+def asks_no_standby(patch: pytest.MonkeyPatch) -> None:
+    """All scores are unknown, and the first name is as good as any."""
+    patch.setattr(StandbyDesk, "want", lambda self, effect: None)
+
+
 PLANTED: dict[str, Planted] = {
     "acknowledged before it is durable": Planted(acknowledges_early, ACKNOWLEDGED),
     "epoch unchecked": Planted(checks_no_epoch, OWNER, ZOMBIE),
@@ -361,6 +374,7 @@ PLANTED: dict[str, Planted] = {
     "SUBACK does not wait for the backups": Planted(waits_for_no_backup, BACKED),
     "guests are not sent home": Planted(sends_nobody_home, HOME, LOST),
     "endings are never forgotten": Planted(never_ends_a_connection, BOUNDED, STORMS),
+    "standbys are not asked": Planted(asks_no_standby, BEST, LOST_LATER, scenario="survival-standbys"),
     "a lost client is served on": Planted(goes_on_regardless, LETS_GO, AWAY),
     "messages do not wait for others": Planted(waits_for_nobody, ASKED),
     "clocks of other brokers do not count": Planted(heeds_no_other_clock, ASKED, AHEAD),

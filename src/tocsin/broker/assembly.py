@@ -22,7 +22,7 @@ from tocsin.broker.links.link import LinkSecurity
 from tocsin.broker.parts import Parts, Ports, Stored
 from tocsin.broker.survival.isolation import Isolation
 from tocsin.broker.survival.replication import policy_of
-from tocsin.broker.survival.summary import Summaries
+from tocsin.broker.survival.summary import Fitness, Summaries, Weighing
 from tocsin.broker.sys_topics import SysTopics
 from tocsin.config import Settings
 from tocsin.core.budgets.budget import Budget, bounds_of
@@ -79,18 +79,6 @@ class Host(Protocol):
     async def stopped(self) -> None:
         """Return once the broker is asked to stop."""
         ...
-
-
-class Fitness(Protocol):
-    """How well the machine could take another broker's place."""
-
-    async def run(self) -> None:
-        """Look at the machine now and then, until cancelled."""
-        ...
-
-    def score(self) -> tuple[float | None, tuple[str, ...]]: ...
-
-    def terms(self) -> dict[str, tuple[float, float]]: ...
 
 
 Listen = Callable[[], Mapping[str, socket.socket]]  # the sockets that listen, by the names of their settings
@@ -233,14 +221,12 @@ class Broker:
 
     async def run(self, listening: Mapping[str, socket.socket]) -> tuple[BrokerInfo | None] | None:
         """Until the process is asked to stop (None), or is to take another's place, or its own again."""
-        summaries = Summaries(
-            self.parts.held,
-            self._host.settings.recovery.capacity,
-            self._fitness.score,
-            self._fitness.terms,
-            self.parts.exchange.peers.delays.all,
-        )
-        serving = self._store.bus.serve(subject(self._host.settings.network, self._own.id), summaries.answer)
+        settings = self._host.settings
+        scoring = settings.scoring
+        weighing = Weighing(settings.recovery.capacity, scoring.standby_weights(), scoring.bandwidth_need)
+        delays = self.parts.exchange.peers.delays.all
+        summaries = Summaries(self.parts.held, weighing, self._fitness, self.parts.probes, delays)
+        serving = self._store.bus.serve(subject(settings.network, self._own.id), summaries.answer)
         async with serving:
             await self._run(listening)
         return self._change.result() if self._change.done() else None
@@ -283,6 +269,7 @@ class Broker:
         await self.parts.isolation.leave(self._table, GRACE_S)
         await self.parts.drain(DRAIN_S)
         self.parts.exchange.peers.close()
+        self.parts.probes.close()
         await asyncio.sleep(GRACE_S if clients else 0)
 
     def _weigh(self) -> None:

@@ -47,6 +47,7 @@ from tocsin.broker.forwarding.fanout import Outbox
 from tocsin.broker.links.door import LinkDoor
 from tocsin.broker.links.link import Link, LinkSecurity
 from tocsin.broker.links.pool import LinkPool
+from tocsin.broker.links.probes import Probes
 from tocsin.broker.retained.table import Retained, retained_table
 from tocsin.broker.retained.writer import RetainedWriter
 from tocsin.broker.shared.groups import Groups
@@ -392,6 +393,7 @@ class Parts:
             redirects=ports.redirects(self.isolation),
         )
         self.link_door = LinkDoor(ports.security, limits, self.exchange, self.gossip.hear)
+        self.probes = Probes(ports.own, ports.security)
 
     def _make_link(self, peer: BrokerInfo) -> Link:
         outbound_max_bytes = self._ports.settings.limits.outbound_max_bytes

@@ -122,6 +122,11 @@ class SysTopics:
             "sessions/settled": str(table["sessions_settled"]),
             "sessions/let-go": str(table["sessions_let_go"]),
             "links/up": f"{table['links_up']} of {table['links']}",
+            "probes/made": str(parts.probes.machine.made),
+            "probes/failed": str(parts.probes.machine.failed),
+            "probes/bytes/sent": str(parts.probes.machine.sent_bytes),
+            "probes/answered": str(parts.link_door.probes),
+            "probes/bytes/received": str(parts.link_door.probed_bytes),
             **self._budgets(),
         }
 

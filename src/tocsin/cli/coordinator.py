@@ -66,7 +66,7 @@ def status(
     state: StateOption = None,
 ) -> None:
     """Show each coordinator: its role, epoch, how far it is in the command log, and what it knows; links that are
-    cut, and brokers that are not heard.
+    cut, brokers that are not heard, and standbys.
 
         tocsin coordinator status
 
@@ -86,6 +86,8 @@ def status(
             out.print(links(found))
         if any(each.gone for each in found):
             out.print(lost(found))
+        if any(each.standbys or each.promoted for each in found):
+            out.print(standbys(found))
     raise typer.Exit(0 if any(each.role == "leader" for each in found) else NOBODY)
 
 
@@ -136,4 +138,18 @@ def lost(found: list[Status]) -> Table:
             f"{gone.cluster} ({clusters[gone.cluster]} of it)" if clusters[gone.cluster] > 1 else gone.cluster
         )
         shown.add_row(gone.broker, cluster, gone.by or Text("nobody", style="red"))
+    return shown
+
+
+def standbys(found: list[Status]) -> Table:
+    """One line a standby, as who has read the most of the log knows them."""
+    newest = max(found, key=lambda each: each.position)
+    title = (
+        "standbys" if newest.standbys else "standbys: none is free, and the next lost broker is not replaced"
+    )
+    shown = Table("standby", "has the place of", title=title)
+    for standby, broker in sorted(newest.promoted.items()):
+        shown.add_row(standby, broker)
+    for standby in newest.standbys:
+        shown.add_row(standby, "nobody, it is free")
     return shown

@@ -1,7 +1,7 @@
 """``tocsin explain``: why the network has decided as it has.
 
-The leader wrote the explanation when it planned (``coordinator.planning``), so that it can be read while nobody leads,
-and for a broker that is gone.
+The leader wrote the explanation when it planned (``coordinator.planning``) or asked standbys
+(``coordinator.standbys``), so that it can be read while nobody leads, and for a broker that is gone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from tocsin.cli import standbys
 from tocsin.cli.layout import console, lay_out, printable
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
 from tocsin.config import Settings
@@ -79,6 +80,55 @@ def backup(
         typer.echo(msgspec.json.format(msgspec.json.encode(said), indent=2).decode())
     else:
         print_explanation(console(), found.explanation, found.leader, time.time())
+
+
+@app.command()
+def standby(
+    broker: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[BROKER]", help="Id of the broker, as in the settings; all brokers if left out."
+        ),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON array with an object for each broker.")
+    ] = False,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """Show which standby would take a broker's place, the score of each, and who was promoted last.
+
+        tocsin explain standby
+
+        tocsin explain standby north-1 --json -c tocsin.toml
+
+    Weights are those of `[scoring]` in the settings. Delay and bandwidth are what a standby has measured to the brokers
+    that the broker has to do with. The exit code is 1 if nothing is known yet.
+    """
+    settings = network_settings(config, sets, state)
+    rows, leads = asyncio.run(_read_standbys(settings))
+    if broker is not None:
+        rows = [each for each in rows if each.broker == broker]
+    if not rows:
+        typer.echo(f"tocsin: {standbys.why_not(settings, broker, leads)}", err=True)
+        raise typer.Exit(NOT_PLANNED)
+    if json:
+        said = [standbys.as_json(each, time.time()) for each in rows]
+        typer.echo(msgspec.json.format(msgspec.json.encode(said), indent=2).decode())
+    else:
+        for each in rows:
+            standbys.show(console(), each, time.time())
+
+
+async def _read_standbys(settings: Settings) -> tuple[list[standbys.Row], bool]:
+    store = await JetStreamStore.open(settings.nats, "operator", name="tocsin explain standby")
+    try:
+        table = await store.table(StoreNames(settings.network).table)
+        leads = any(each.role == "leader" for each in await read_all(table))
+        return await standbys.look_up(table), leads
+    finally:
+        await store.close()
 
 
 async def _read(settings: Settings, broker: str) -> Found:

@@ -10,6 +10,7 @@ from tocsin.config.section import NAME, Section
 
 TERMS = ("similarity", "nearness", "room", "resources")  # of the ranking of backups
 RESOURCES = ("processor", "memory", "bandwidth", "battery")
+DELAY = "delay"  # what a standby is scored by beside resources and criteria
 CRITERIA_MAX = 16  # commands that every broker of a machine runs
 WEIGHT_MAX = 1_000.0
 
@@ -31,9 +32,10 @@ class Recovery(Section, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=3_600_000,
-            description="How long a broker is lost before a standby takes its place for good.",
+            description="How long a broker is lost before a standby takes its place for good. More than 0 is for "
+            "brokers that take longer to restart than to be missed.",
         ),
-    ] = 5_000
+    ] = 0
     will_grace_s: Annotated[
         int,
         Meta(
@@ -108,7 +110,20 @@ class Scoring(Section, frozen=True, kw_only=True):
     ] = 1.0
     memory_weight: Annotated[float, Meta(ge=0.0, le=WEIGHT_MAX, description="Weight of free memory.")] = 1.0
     bandwidth_weight: Annotated[
-        float, Meta(ge=0.0, le=WEIGHT_MAX, description="Weight of the link's speed.")
+        float,
+        Meta(
+            ge=0.0,
+            le=WEIGHT_MAX,
+            description="Weight of the link's speed; of a standby, as it has measured it to the lost broker's peers.",
+        ),
+    ] = 1.0
+    delay_weight: Annotated[
+        float,
+        Meta(
+            ge=0.0,
+            le=WEIGHT_MAX,
+            description="Weight of a standby's round trip to the lost broker's peers: 1 / (1 + ms / 50).",
+        ),
     ] = 1.0
     battery_weight: Annotated[
         float, Meta(ge=0.0, le=WEIGHT_MAX, description="Weight of the battery's remaining time.")
@@ -154,6 +169,11 @@ class Scoring(Section, frozen=True, kw_only=True):
     def weights(self) -> dict[str, float]:
         """The weight of each resource."""
         return {name: getattr(self, f"{name}_weight") for name in RESOURCES}
+
+    def standby_weights(self) -> dict[str, float]:
+        """The weight of everything that a standby is scored by."""
+        own = {each.name: each.weight for each in self.criteria}
+        return {**self.weights(), DELAY: self.delay_weight, **own}
 
     def needs(self) -> dict[str, float]:
         """The sufficient amount of each resource: cores, GiB, Mbit/s, hours."""

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from tocsin.config.broker import SCHEMES
 from tocsin.config.membership import LEAST as MEMBERSHIP_LEAST
-from tocsin.config.recovery import RESOURCES
+from tocsin.config.recovery import DELAY, RESOURCES
 from tocsin.config.schema import Settings
 from tocsin.errors import SettingError
 
@@ -286,8 +286,9 @@ def _check_scoring(settings: Settings, origins: Mapping[str, str]) -> None:
     seen: set[str] = set()
     for index, criterion in enumerate(scoring.criteria):
         where = f"scoring.criteria[{index}]"
-        if criterion.name in RESOURCES or criterion.name in seen:
-            what = "a resource" if criterion.name in RESOURCES else "another criterion"
+        taken = criterion.name in (*RESOURCES, DELAY)
+        if taken or criterion.name in seen:
+            what = "a resource" if taken else "another criterion"
             raise SettingError(
                 f"{where}.name", criterion.name, source, f"{what} has this name", "Give it one of its own"
             )

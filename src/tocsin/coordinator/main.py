@@ -10,10 +10,13 @@ from typing import Final, Protocol
 
 from tocsin.config import Settings
 from tocsin.coordinator.planning import Planner
-from tocsin.coordinator.status import describe, tell
+from tocsin.coordinator.standbys import StandbyDesk
+from tocsin.coordinator.status import describe, free_standbys, tell
 from tocsin.core.coordination.coordinator import Coordinator, CoordinatorState, Resigning
 from tocsin.core.coordination.leader.backup_planning import WantPlan
+from tocsin.core.coordination.leader.promotions import Chosen, WantScores
 from tocsin.core.coordination.names import Options, StoreNames
+from tocsin.core.machine import Effect
 from tocsin.model.message import coordinator_address
 from tocsin.model.subjects import messages_log
 from tocsin.ports import Store
@@ -76,9 +79,10 @@ async def run_coordinator(
         network=settings.network,
         logs={spec.name: await store.log(spec) for spec in (names.commands, names.snapshots)},
         tables={names.table.name: table},
-        own=lambda effect: planner.want(effect) if isinstance(effect, WantPlan) else None,
+        own=lambda effect: _carry_out(effect, planner, standbys),
     )
     planner = Planner(store.bus, table, settings.network, driver.post, settings.recovery.weights())
+    standbys = StandbyDesk(store.bus, table, settings.network, driver.post)
     serving = asyncio.create_task(driver.run())
     stopped = asyncio.create_task(host.stopped())
     try:
@@ -97,6 +101,17 @@ async def run_coordinator(
             task.cancel()
         await asyncio.gather(serving, stopped, return_exceptions=True)
         await planner.close()
+        await standbys.close()
+
+
+def _carry_out(effect: Effect, planner: Planner, standbys: StandbyDesk) -> None:
+    match effect:
+        case WantPlan():
+            planner.want(effect)
+        case WantScores():
+            standbys.want(effect)
+        case Chosen():
+            standbys.chosen(effect)
 
 
 def options(settings: Settings) -> Options:
@@ -133,6 +148,7 @@ def _report(host: Host, machine: Coordinator) -> None:
         "streams": len(state.presence.streams),
         "queries": len(state.matching),
         "cut_links": len(state.detours),
+        "standbys": len(free_standbys(state)),
     }
     if machine.state in (CoordinatorState.NEW, CoordinatorState.RESTORING):
         host.report("starting", problem=machine.problem or "reading the command log", **facts)

@@ -119,10 +119,7 @@ class Planner:
         except Exception:
             self._log.exception("no plan of backups could be made")
             return
-        scores = {
-            name: each.resources for name, (_, each) in self._known.items() if each.resources is not None
-        }
-        self._post(PlanMade(cause=effect.cause, backups=decision.backups, scores=scores))
+        self._post(PlanMade(cause=effect.cause, backups=decision.backups))
         await self._end(self._explaining)
         self._explaining = asyncio.get_running_loop().create_task(self._explain(decision, wall_s()))
 

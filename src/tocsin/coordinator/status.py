@@ -11,7 +11,9 @@ import msgspec
 
 from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.coordination.leader.rerouting import told
+from tocsin.core.coordination.state.state import State
 from tocsin.errors import TocsinError
+from tocsin.model.network import Role as BrokerRole
 from tocsin.model.versions import Document
 from tocsin.ports import Table
 
@@ -63,6 +65,8 @@ class Status(msgspec.Struct, frozen=True):
     gone: tuple[Gone, ...] = ()  # brokers that are not heard, and their stand-ins
     level: int = 0  # of the protocol, that the network works at
     problem: str = ""  # why it cannot follow the network
+    standbys: tuple[str, ...] = ()  # that are free
+    promoted: dict[str, str] = {}  # standby → the broker whose place it has, or is about to have
 
 
 STATUS: Final = Document("the status of a coordinator", msgspec.json.Decoder(Status))
@@ -88,7 +92,23 @@ def describe(machine: Coordinator, host: str, pid: int) -> Status:
         gone=tuple(
             Gone(broker, place.info.cluster, place.by) for broker, place in state.survival.places.items()
         ),
+        standbys=free_standbys(state),
+        promoted=_promoted(state),
     )
+
+
+def free_standbys(state: State) -> tuple[str, ...]:
+    """The standbys that nobody's place is promised to."""
+    found = (each.info for each in state.members.values())
+    taken = state.survival.promotions
+    return tuple(
+        sorted(each.id for each in found if each.role == BrokerRole.STANDBY and each.id not in taken)
+    )
+
+
+def _promoted(state: State) -> dict[str, str]:
+    infos = (each.info for each in state.members.values())
+    return {**state.survival.promotions, **{each.certified: each.id for each in infos if each.certified}}
 
 
 async def tell(table: Table, status: Status) -> None:

@@ -69,12 +69,12 @@ class Buckets(Generic[Key]):
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def try_take(self, key: Key, now_us: int) -> bool:
-        """Whether this key may once more."""
+    def try_take(self, key: Key, now_us: int, n: int = 1) -> bool:
+        """Whether this key may once more, for ``n`` tokens."""
         bucket = self._buckets.pop(key, None)
         if bucket is None:
             bucket = Bucket(self._rate, self._burst, now_us)
             if len(self._buckets) >= self._keys_max:
                 del self._buckets[next(iter(self._buckets))]
         self._buckets[key] = bucket
-        return bucket.try_take(now_us)
+        return bucket.try_take(now_us, n)

@@ -1,5 +1,8 @@
 """A broker's summary of what it holds, for the planner of backups: asked for over the bus, page by page.
 
+A standby holds nothing. It is asked for the score of its machine, and to measure the way to some brokers: those that
+had to do with a broker whose place it may take.
+
 Subscriptions are named by hashes: a plan only compares them. Two that share one by chance count as one, which makes a
 plan worse by one subscription.
 """
@@ -11,9 +14,11 @@ from typing import Final
 
 import msgspec
 
+from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import Packed
 
 PAGE: Final = 20_000  # subscriptions; some 240 kB
+UNMEASURED: Final = "not measured yet"  # of a peer: it is about to be
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -21,6 +26,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     page: int = 0
     summary: int = 0
+    peers: tuple[BrokerInfo, ...] = ()  # to measure the way to, unless that is known already
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True):
@@ -34,6 +40,11 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
     problems: tuple[str, ...] = ()  # the unknown parts, as text
     terms: dict[str, tuple[float, float]] = {}  # what the score is made of: value and weight by name
     delays: dict[str, int] = {}  # round trips to the brokers that it has links to, in microseconds
+    # Peers that it was asked to measure: the round trip in µs, and the bandwidth in kbit/s (0: not known) …
+    probes: dict[str, tuple[int, int]] = {}
+    unprobed: dict[str, str] = {}  # … and why not, in words
+    weights: dict[str, float] = {}  # of all terms, as they are configured; with those that peers decide
+    need_mbit: float = 0.0  # bandwidth that suffices
 
 
 ASK: Final = Packed("a question for a summary", msgspec.msgpack.Decoder(Ask), spoken=True)

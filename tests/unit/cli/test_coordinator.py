@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from tocsin.cli.coordinator import links, lost, table
+from tocsin.cli.coordinator import links, lost, standbys, table
 from tocsin.cli.main import main
 from tocsin.coordinator.status import Cut, Gone, Status
 
@@ -67,3 +67,15 @@ def test_links_that_are_cut_are_shown_as_the_foremost_knows_them() -> None:
         ["north-2", "south-1", "nobody"],
         ["everybody", "hub", "other routing brokers, or none"],
     ]
+
+
+def test_standbys_are_shown_with_the_places_that_they_have() -> None:
+    for free, words in ((("spare-b",), "nobody, it is free"), ((), "none is free")):
+        promoted = {"spare-a": "north-1"}
+        found = Status(
+            "coordinator-1", "leader", 3, 9, 6, 0, 5, 9, "host-a", 17, standbys=free, promoted=promoted
+        )
+        console = Console(width=120, record=True)
+        console.print(standbys([found]))
+        said = console.export_text()
+        assert "spare-a" in said and "north-1" in said and words in said

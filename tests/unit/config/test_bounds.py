@@ -109,6 +109,7 @@ from tocsin.config import SETTINGS, Shares
         ("scoring.memory_weight", [-0.1, 1_001]),
         ("scoring.bandwidth_weight", [-0.1, 1_001]),
         ("scoring.battery_weight", [-0.1, 1_001]),
+        ("scoring.delay_weight", [-0.1, 1_001]),
         ("scoring.processor_need", [-0.1, 10_001]),
         ("scoring.memory_need", [-0.1, 100_001]),
         ("scoring.bandwidth_need", [-0.1, 100_001]),

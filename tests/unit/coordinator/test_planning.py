@@ -9,7 +9,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from tocsin.broker.survival.summary import Summaries
+from tests.unit.coordinator.answering import summaries_of
 from tocsin.coordinator import planning
 from tocsin.coordinator.planning import PREFIX, Explanation, Planner, decide
 from tocsin.core.coordination.leader.backup_planning import PlanMade, WantPlan
@@ -77,8 +77,8 @@ async def test_brokers_are_asked_in_pages_and_silent_ones_keep_their_holdings() 
     posted: asyncio.Queue[Event] = asyncio.Queue()
     planner = Planner(store.bus, table, "net", posted.put_nowait)
     names = [f"topic/{number}" for number in range(summaries.PAGE + 5)]
-    full = Summaries(lambda: ((name, 2) for name in names), 0.0, lambda: (0.5, ()))
-    empty = Summaries(lambda: (), 10.0, lambda: (None, ("no battery",)))
+    full = summaries_of(lambda: ((name, 2) for name in names), score=0.5)
+    empty = summaries_of(capacity=10.0, problems=("no battery",))
     pair = (BROKERS[0], BROKERS[1])
     async with (
         store.bus.serve(subject("net", "north-1"), full.answer),
@@ -134,7 +134,9 @@ async def test_a_plan_does_not_wait_for_explanations_and_the_next_cancels_them(
 
 async def test_a_summary_that_changed_between_two_pages_begins_anew() -> None:
     held = [("a", 1)]
-    answering = Summaries(lambda: held, 7.0, lambda: (0.5, ("no battery",)), lambda: {"power": (0.1, 1.0)})
+    answering = summaries_of(
+        lambda: held, capacity=7.0, score=0.5, problems=("no battery",), terms={"power": (0.1, 1.0)}
+    )
 
     async def ask(page: int, number: int) -> Summary:
         return decode_summary(await answering.answer(BusMessage("x", encode(Ask(page, number)))))

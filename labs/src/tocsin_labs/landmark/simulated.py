@@ -24,6 +24,7 @@ from tocsin.coordinator.main import options
 from tocsin.coordinator.planning import ASKED_AT_ONCE, decide
 from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.coordination.leader.backup_planning import PlanMade, WantPlan
+from tocsin.core.coordination.leader.promotions import Chosen, StandbyTold, WantScores
 from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import (
@@ -61,6 +62,7 @@ CLIENTS_MAX: Final = 5  # that have one subscription
 # What the planner takes to think, in virtual time, for each broker: twice what it took where this was written. What it
 # takes is measured, too, but no seed repeats that.
 THINK_US_EACH: Final = 1_000
+FIT: Final = Summary(1, 1, {}, resources=1.0)  # what each standby says
 
 
 Told = Callable[[Address, BackupsKnown | StandIn | StandDown], None]
@@ -92,7 +94,9 @@ class Member:
         place: BrokerInfo | None = disk.pop("place", None)
         self.info = own
         if place is not None:
-            self.info = msgspec.structs.replace(own, id=place.id, cluster=place.cluster, role=place.role)
+            self.info = msgspec.structs.replace(
+                own, id=place.id, cluster=place.cluster, role=place.role, certified=own.id
+            )
         self._disk = disk
         self._participant = Participant(
             self.info,
@@ -159,7 +163,7 @@ class Metered:
 
 class Planner:
     """As the coordinator's: it asks brokers what they hold and has backups chosen, one plan at a time. A request for a
-    plan in that time is not heard, and is repeated.
+    plan in that time is not heard, and is repeated. Standbys are asked for their scores, and are all equal.
     """
 
     def __init__(self, world: World, holdings: Mapping[str, Mapping[int, int]]) -> None:
@@ -172,6 +176,8 @@ class Planner:
         }
         self._busy = False
         world.own(WantPlan, self._want)
+        world.own(WantScores, self._ask_standbys)
+        world.own(Chosen, lambda address, effect: None)
 
     def _want(self, address: Address, effect: WantPlan) -> None:
         if self._busy:
@@ -185,6 +191,14 @@ class Planner:
         count = len(effect.brokers)
         at_us = self._world.now_us + self._asking_us(count) + THINK_US_EACH * count
         self._world.at(at_us, partial(self._made, address, PlanMade(cause=effect.cause, backups=made)))
+
+    def _ask_standbys(self, address: Address, effect: WantScores) -> None:
+        for each in effect.questions:
+            told = StandbyTold(cause=effect.cause, standby=each.standby.id, summary=FIT)
+            self._world.at(self._world.now_us + self._asking_us(1), partial(self._told, address, told))
+
+    def _told(self, address: Address, event: StandbyTold) -> None:
+        self._world.post(address, event)
 
     def _asking_us(self, count: int) -> int:
         """Questions go out so many at once, and each of them there and back."""

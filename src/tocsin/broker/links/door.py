@@ -5,7 +5,9 @@
 
 Nothing of a client's is here: no sessions, no users, no rules. The messages of a link were checked at their first
 broker. Bounds are those of a door that strangers may knock at as well: connections a second from one address,
-handshakes at a time, links in all. A peer has one link to us; its next one ends the one before.
+handshakes at a time, links in all. A peer has one link to us; its next one ends the one before. A probe
+(``core.links.incoming``) is no link, and ends none. A peer may make PROBES_BURST probes at once, and one every
+PROBE_EVERY_S.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from mqtt5 import Packet, PublishPacket, QoS
 from tocsin.broker.links.link import PACKET_MARGIN_BYTES, LinkSecurity
 from tocsin.config import Limits
 from tocsin.core.access.admission import is_loopback, source_of
-from tocsin.core.links.incoming import IncomingLink, LinkUp
+from tocsin.core.links.incoming import IncomingLink, LinkUp, ProbeTaken
 from tocsin.core.machine import Effect
 from tocsin.core.rates import Buckets
 from tocsin.core.session.limits import SessionLimits
@@ -52,6 +54,8 @@ BURST_S: Final = 10  # an address may open as many connections at once as it may
 ACCEPT_PAUSE_S: Final = 0.1  # when the process has no descriptor left
 TLS_CLOSE_S: Final = 5.0  # for the peer's last word in TLS
 LINGER_S: Final = 5.0  # for a closed link's last bytes
+PROBE_EVERY_S: Final = 30  # a peer measures again after minutes
+PROBES_BURST: Final = 4  # it may have restarted
 AT_MOST_ONCE: Final = QoS.AT_MOST_ONCE
 
 
@@ -80,6 +84,9 @@ class LinkDoor:
             topic_alias_max=0,
         )
         self.refused = 0  # connections that did not become links
+        self.probes = 0  # of peers that measured the way to us …
+        self.probed_bytes = 0  # … and what they brought
+        self._probe_rates = Buckets[str](1, PROBES_BURST * PROBE_EVERY_S, LINKS_MAX)  # in seconds
         self._security = security
         self._tls = security.tls
         rate = limits.connection_rate
@@ -205,6 +212,12 @@ class LinkDoor:
         self._connections[connection] = None
         return peer
 
+    def may_probe(self, name: str) -> bool:
+        """Whether a peer may measure now; if so, it does."""
+        may = self._probe_rates.try_take(name, now_us(), PROBE_EVERY_S)
+        self.probes += may
+        return may
+
     def up(self, name: str, connection: IncomingConnection) -> None:
         before = self._links.get(name)
         self._links[name] = connection
@@ -238,7 +251,7 @@ class IncomingConnection(asyncio.Protocol):
             cast(asyncio.Transport, transport).abort()
             return
         self._transport = cast(asyncio.Transport, transport)
-        self._machine = IncomingLink(peer.name, self._door.limits)
+        self._machine = IncomingLink(peer.name, self._door.limits, partial(self._door.may_probe, peer.name))
         self._shell = Shell(self._machine, self._carry_out, self._failed)
         self.post = self._shell.post
         self.post(Opened(assigned_client_id=""))
@@ -293,6 +306,8 @@ class IncomingConnection(asyncio.Protocol):
             case SendPacket(packet=packet):
                 if self._transport is not None and not self._transport.is_closing():
                     self._transport.write(encode(packet, V5))
+            case ProbeTaken(size=size):
+                self._door.probed_bytes += size
             case LinkUp(cluster=cluster):
                 self._cluster = cluster
                 self._door.up(self._machine.peer, self)

@@ -92,6 +92,21 @@ class _Meant:
         return f"{found or 'somebody else'} listens there, and not {self._expected}"
 
 
+def meant(security: LinkSecurity, info: BrokerInfo) -> Endpoint:
+    """Where a peer listens for links, who has to prove that it is that peer."""
+    return Endpoint(info.host, info.port, proof=_Meant(security, info))
+
+
+def greeting_of(own: BrokerInfo, keep_alive_s: int, *said: tuple[str, str]) -> ConnectPacket:
+    """How a broker introduces itself to another."""
+    return ConnectPacket(
+        f"{LINK_PREFIX}{own.certificate_name}",
+        clean_start=True,
+        keep_alive=keep_alive_s,
+        user_properties=[(PROPERTY_CLUSTER, own.cluster), (PROPERTY_LEVELS, speaks().text), *said],
+    )
+
+
 class Link:
     """An outlet to one peer."""
 
@@ -119,13 +134,8 @@ class Link:
         self._own = Waiting(outbound_max_bytes, dropped)  # while there is no way
         self._carried = Waiting(outbound_max_bytes, dropped)  # for others, while there is no line
         self._again: asyncio.TimerHandle | None = None
-        greeting = ConnectPacket(
-            f"{LINK_PREFIX}{own.certificate_name}",
-            clean_start=True,
-            keep_alive=KEEP_ALIVE_S,
-            user_properties=[(PROPERTY_CLUSTER, own.cluster), (PROPERTY_LEVELS, speaks().text)],
-        )
-        at = Endpoint(info.host, info.port, proof=_Meant(security, info))
+        greeting = greeting_of(own, KEEP_ALIVE_S)
+        at = meant(security, info)
         self._line = Line([at], greeting, self, redial=True, packet_max_bytes=ANSWER_MAX_BYTES)
         self._log = structlog.get_logger().bind(peer=info.id, cause=f"link {own.id}→{info.id}")
 

@@ -2,51 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
+import msgspec
+
+from tocsin.model.network import BrokerInfo
 from tocsin.ports import BusMessage
 from tocsin.wire.summaries import PAGE, Summary, decode_ask, encode, name_of
 
 
+class Fitness(Protocol):
+    """How well the machine could take another broker's place."""
+
+    async def run(self) -> None:
+        """Look at the machine now and then, until cancelled."""
+        ...
+
+    def score(self) -> tuple[float | None, tuple[str, ...]]:
+        """From 0 to 1, and what of it is not known; None: nothing is."""
+        ...
+
+    def terms(self) -> dict[str, tuple[float, float]]:
+        """What the score is made of: value and weight."""
+        ...
+
+
+class Measuring(Protocol):
+    """How far other brokers are."""
+
+    def want(self, peers: tuple[BrokerInfo, ...]) -> None:
+        """Measure the way to these, unless that is known."""
+        ...
+
+    def known(self) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
+        """Round trip and bandwidth by peer, and of whom they are not known."""
+        ...
+
+
+class Weighing(msgspec.Struct, frozen=True):
+    """What the settings say of a broker's worth to others."""
+
+    capacity: float = 0.0
+    weights: Mapping[str, float] = {}  # of everything that a standby is scored by
+    need_mbit: float = 0.0
+
+
 class Summaries:
-    """``held`` has the subscriptions and how many clients have each; ``resources`` the score of the machine, and what
-    of that is not known; ``terms`` what the score is made of; ``delays`` how far other brokers are."""
+    """``held`` has the subscriptions and how many clients have each; ``delays`` the round trips over links."""
 
     def __init__(
         self,
         held: Callable[[], Iterable[tuple[str, int]]],
-        capacity: float,
-        resources: Callable[[], tuple[float | None, tuple[str, ...]]],
-        terms: Callable[[], dict[str, tuple[float, float]]] = dict,
+        weighing: Weighing,
+        fitness: Fitness,
+        measuring: Measuring,
         delays: Callable[[], dict[str, int]] = dict,
     ) -> None:
         self._held = held
-        self._capacity = capacity
-        self._resources = resources
-        self._terms = terms
+        self._weighing = weighing
+        self._fitness = fitness
+        self._measuring = measuring
         self._delays = delays
         self._number = 0
         self._pages: list[dict[int, int]] = [{}]
 
     async def answer(self, request: BusMessage) -> bytes:
         ask = decode_ask(request.payload)
+        if ask.peers:
+            self._measuring.want(ask.peers)
         if ask.summary != self._number or ask.page == 0:
             self._number += 1
             items = [(name_of(name), count) for name, count in self._held()]
             pages = [dict(items[start : start + PAGE]) for start in range(0, len(items), PAGE)]
             self._pages = pages or [{}]
         page = ask.page if ask.summary == self._number and ask.page < len(self._pages) else 0
-        score, problems = self._resources()
-        held = self._pages[page]
+        score, problems = self._fitness.score()
+        probes, unprobed = self._measuring.known()
         return encode(
             Summary(
                 summary=self._number,
                 pages=len(self._pages),
-                held=held,
-                capacity=self._capacity,
+                held=self._pages[page],
+                capacity=self._weighing.capacity,
                 resources=score,
                 problems=problems,
-                terms=self._terms(),
+                terms=self._fitness.terms(),
                 delays=self._delays(),
+                probes=probes,
+                unprobed=unprobed,
+                weights=dict(self._weighing.weights),
+                need_mbit=self._weighing.need_mbit,
             )
         )

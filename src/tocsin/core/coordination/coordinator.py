@@ -24,7 +24,7 @@ Transitions of ``Coordinator``:
                TimerFired → restoring, following, claiming, reading
                Received → nothing
                Followed → restoring, following
-               Stored, StoreFailed, PlanMade
+               Stored, StoreFailed, PlanMade, StandbyTold
                Resigning → stopped
 
 - **restoring**: the newest snapshot is read, if there is one, and the state worked out from it, slice by slice; then
@@ -52,6 +52,7 @@ from tocsin.core.coordination.leader.election import Election
 from tocsin.core.coordination.leader.leader import Leader
 from tocsin.core.coordination.leader.lease import Lease
 from tocsin.core.coordination.leader.levels import common, fits
+from tocsin.core.coordination.leader.promotions import StandbyTold
 from tocsin.core.coordination.leader.snapshot_reader import (
     AGAIN_US,
     ANSWER_US,
@@ -118,6 +119,7 @@ OF_A_LEADERSHIP: Final = (
     CoordinatorTimer.CHECK,
     CoordinatorTimer.APPEND,
     CoordinatorTimer.PLAN,
+    CoordinatorTimer.PROMOTE,
     CoordinatorTimer.ARCHIVE,
 )
 
@@ -433,6 +435,8 @@ class Coordinator(TableMachine):
                 return leader.again()
             case CoordinatorTimer.PLAN if leader is not None:
                 return leader.look_at_plan(now_us)
+            case CoordinatorTimer.PROMOTE if leader is not None:
+                return leader.promote(now_us)
             case CoordinatorTimer.LAPSE:
                 return []  # whether the lease has lapsed is asked before every event
         return []
@@ -450,6 +454,9 @@ class Coordinator(TableMachine):
     def _on_message(self, event: Received, now_us: int) -> list[Effect]:
         assert self.leader is not None
         return self.leader.hear(event.message, now_us)
+
+    def _on_told(self, event: StandbyTold, now_us: int) -> list[Effect]:
+        return [] if self.leader is None else self.leader.told(event, now_us)
 
     def _on_plan(self, event: PlanMade, now_us: int) -> list[Effect]:
         return [] if self.leader is None else self.leader.planned(event, now_us)
@@ -470,6 +477,7 @@ class Coordinator(TableMachine):
         ("*", StoreFailed): _on_other_answer,
         ("*", Resigning): _resign,
         ("*", PlanMade): _on_plan,
+        ("*", StandbyTold): _on_told,
         (CoordinatorState.RESTORING, Stored): _on_piece,
         (CoordinatorState.RESTORING, StoreFailed): _on_piece,
         (CoordinatorState.RESTORING, Followed): _ignore,

@@ -53,7 +53,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     suspect_after_us: int  # silence of a broker after which it counts as lost, whatever is known of it
     lease_us: int
-    promote_after_us: int = 5_000_000  # that a broker is gone before a standby takes its place
+    promote_after_us: int = 0  # that a broker is lost before a standby takes its place
     snapshot_every: int  # commands
     snapshot_every_bytes: int = 64 << 20  # … or so much that followed from them
     wait_bytes: int = (

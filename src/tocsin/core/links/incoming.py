@@ -15,18 +15,25 @@ protocol. Messages are on topics of clients, and on those that brokers use among
 (``wire.topics.between_brokers``). A link's client id is ``$link/`` and the name in the peer's certificate: nobody
 speaks for another.
 
-States: new -> greeting -> up -> closed. ``Close`` is the last effect; after it every event gives [].
+A **probe** is a connection by which a peer measures the way to us (``core.links.prober``). Its CONNECT says so
+(PROPERTY_PROBE), and our CONNACK how many bytes we take; a broker of an earlier release does not say that. A probe
+brings PINGREQ, and bytes on PROBE_TOPIC, which go nowhere. It carries no message and ends no link. Bounds:
+PROBE_MAX_BYTES and PROBE_US of one; how often a peer may make one is the door's affair (``may_probe``).
+
+States: new -> greeting -> up or probed -> closed. ``Close`` is the last effect; after it every event gives [].
 
 Transitions of ``IncomingLink``:
 
     new       Opened → greeting
-    greeting  PacketArrived → up, closed
+    greeting  PacketArrived → up, probed, closed
     up        PacketArrived → closed
+    probed    PacketArrived → closed
     *         TimerFired, WireFailed, PeerClosed, TakenOver, ServerStopping → closed
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import ClassVar, Final
 
@@ -57,11 +64,15 @@ from tocsin.core.session.signals import (
 )
 from tocsin.errors import WireError
 from tocsin.model.versions import speaks
+from tocsin.wire import topics
 from tocsin.wire.connect import V5
 
 LINK_PREFIX: Final = "$link/"  # of a link's client id; the rest is the name in its broker's certificate
 PROPERTY_CLUSTER: Final = "cluster"
 PROPERTY_LEVELS: Final = "levels"  # of the protocol that the peer speaks
+PROPERTY_PROBE: Final = "probe"  # of CONNECT: this is one; of CONNACK: so many bytes are taken
+PROBE_MAX_BYTES: Final = 128 << 10  # of one probe: more than ``core.links.prober`` sends
+PROBE_US: Final = 10_000_000  # for one: longer than ``core.links.prober`` takes
 KEEP_ALIVE_MAX_S: Final = 60  # a link that wants to be silent for longer, or for ever, may not
 CLUSTER_MAX_CHARS: Final = 300
 _PATIENCE_US: Final = 1_500_000  # of silence for each second of keep-alive, as MQTT has it
@@ -71,6 +82,8 @@ CLIENT_ID_NOT_VALID: Final = 0x85
 PROTOCOL_ERROR: Final = 0x82
 KEEP_ALIVE_TIMEOUT: Final = 0x8D
 TAKEN_OVER: Final = 0x8E
+QUOTA_EXCEEDED: Final = 0x97
+RATE_EXCEEDED: Final = 0x9F
 SHUTTING_DOWN: Final = 0x8B
 
 
@@ -80,12 +93,19 @@ class LinkUp(Effect, frozen=True, kw_only=True):
     cluster: str
 
 
+class ProbeTaken(Effect, frozen=True, kw_only=True):
+    """A probe has brought so many bytes, which go nowhere."""
+
+    size: int
+
+
 class LinkState(StrEnum):
     """Where a link is."""
 
     NEW = "new"
     GREETING = "greeting"
     UP = "up"
+    PROBED = "probed"
     CLOSED = "closed"
 
 
@@ -96,14 +116,22 @@ class LinkTimer(StrEnum):
     KEEP_ALIVE = "keep-alive"
 
 
+WELCOMED: Final = (LinkState.UP, LinkState.PROBED)  # the peer hears why it is sent away
+
+
 class IncomingLink(TableMachine):
     """One connection of a peer's, from ``Opened`` to ``Close``."""
 
     timers = LinkTimer
     state: LinkState = LinkState.NEW
 
-    def __init__(self, peer: str, limits: SessionLimits) -> None:
+    def __init__(
+        self, peer: str, limits: SessionLimits, may_probe: Callable[[], bool] = lambda: True
+    ) -> None:
+        """``may_probe`` is asked whether the peer may make a probe now."""
         self.peer = peer
+        self._may_probe = may_probe
+        self._probed_bytes = 0
         self._limits = limits
         publishing = Publishing(limits, link=True)
         self.takes = publishing.takes
@@ -141,6 +169,8 @@ class IncomingLink(TableMachine):
         cluster = said.get(PROPERTY_CLUSTER, "")
         if not 0 < len(cluster) <= CLUSTER_MAX_CHARS:
             return self._refuse(PROTOCOL_ERROR, "a link must say which cluster it comes from")
+        if PROPERTY_PROBE in said:
+            return self._welcome_probe()
         keep_alive_s = min(packet.keep_alive or KEEP_ALIVE_MAX_S, KEEP_ALIVE_MAX_S)
         self._patience_us = keep_alive_s * _PATIENCE_US
         self._heard_us = now_us
@@ -156,6 +186,37 @@ class IncomingLink(TableMachine):
             LinkUp(cluster=cluster),
             SetTimer(name=LinkTimer.KEEP_ALIVE, delay_us=self._patience_us),
         ]
+
+    # ── probes ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _welcome_probe(self) -> list[Effect]:
+        if not self._may_probe():
+            return self._refuse(RATE_EXCEEDED, "too many probes; measure later")
+        self.state = LinkState.PROBED
+        welcome = ConnAckPacket(
+            reason_code=ConnAckReasonCode.SUCCESS,
+            max_packet_size=self._limits.packet_max_bytes,
+            max_qos=QoS.AT_MOST_ONCE,
+            user_properties=[(PROPERTY_PROBE, str(PROBE_MAX_BYTES))],
+        )
+        return [SendPacket(packet=welcome), SetTimer(name=LinkTimer.KEEP_ALIVE, delay_us=PROBE_US)]
+
+    def _on_probe(self, event: PacketArrived, now_us: int) -> list[Effect]:
+        match event.packet:
+            case PingReqPacket():
+                return [SendPacket(packet=PingRespPacket())]
+            case DisconnectPacket():
+                return self._close(0, "the peer ended the probe")
+            case PublishPacket(topic=topics.PROBE_TOPIC, qos=QoS.AT_MOST_ONCE, payload=payload):
+                self._probed_bytes += len(payload)
+                if self._probed_bytes > PROBE_MAX_BYTES:
+                    return self._disconnect(QUOTA_EXCEEDED, f"a probe has {PROBE_MAX_BYTES} bytes at most")
+                return [ProbeTaken(size=len(payload))]
+            case packet:
+                name = type(packet).__name__.removesuffix("Packet").upper()
+                return self._disconnect(PROTOCOL_ERROR, f"a probe may not send this {name}")
+
+    # ── links ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_packet(self, event: PacketArrived, now_us: int) -> list[Effect]:
         self._heard_us = now_us
@@ -173,6 +234,8 @@ class IncomingLink(TableMachine):
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         if event.name == LinkTimer.CONNECT_DEADLINE and self.state is LinkState.GREETING:
             return self._close(KEEP_ALIVE_TIMEOUT, "no CONNECT came in time")
+        if event.name == LinkTimer.KEEP_ALIVE and self.state is LinkState.PROBED:
+            return self._disconnect(KEEP_ALIVE_TIMEOUT, f"a probe takes {PROBE_US // 1_000_000} s at most")
         if event.name != LinkTimer.KEEP_ALIVE or self.state is not LinkState.UP:
             return []
         silent_us = now_us - self._heard_us
@@ -193,7 +256,7 @@ class IncomingLink(TableMachine):
         return self._disconnect(SHUTTING_DOWN, "this broker stops, or wants to see certificates again")
 
     def _fail(self, error: WireError) -> list[Effect]:
-        if self.state is LinkState.UP:
+        if self.state in WELCOMED:
             return self._disconnect(error.reason_code, error.problem)
         return self._close(error.reason_code, error.problem)
 
@@ -201,7 +264,7 @@ class IncomingLink(TableMachine):
         return [SendPacket(packet=connect.refusal(code, reason)), *self._close(code, reason)]
 
     def _disconnect(self, code: int, reason: str) -> list[Effect]:
-        words = [SendPacket(packet=connect.dismissal(code, reason))] if self.state is LinkState.UP else []
+        words = [SendPacket(packet=connect.dismissal(code, reason))] if self.state in WELCOMED else []
         return [*words, *self._close(code, reason)]
 
     def _close(self, code: int, reason: str) -> list[Effect]:
@@ -212,6 +275,7 @@ class IncomingLink(TableMachine):
         (LinkState.NEW, Opened): _open,
         (LinkState.GREETING, PacketArrived): _greet,
         (LinkState.UP, PacketArrived): _on_packet,
+        (LinkState.PROBED, PacketArrived): _on_probe,
         ("*", TimerFired): _on_timer,
         ("*", WireFailed): _on_wire_failure,
         ("*", PeerClosed): _on_peer_closed,

@@ -40,16 +40,19 @@ class _Host:
 
 
 class _Fitness:
-    """All machines are equal here."""
+    """A machine that is as fit as the world says."""
+
+    def __init__(self, fit: float) -> None:
+        self._fit = fit
 
     async def run(self) -> None:
         await asyncio.get_running_loop().create_future()
 
     def score(self) -> tuple[float | None, tuple[str, ...]]:
-        return 1.0, ()
+        return self._fit, ()
 
     def terms(self) -> dict[str, tuple[float, float]]:
-        return {}
+        return {"processor": (self._fit, 1.0)}
 
 
 class _Believed:
@@ -107,8 +110,10 @@ def broker_process(
     broker: str,
     began: Began = lambda process, broker: None,
     results: MakeFiles | None = None,
+    fit: float = 1.0,
 ) -> SimulatedProcess:
-    """One broker of a network, by its name in the settings. ``began`` is told of it, and of each that a standby is."""
+    """One broker of a network, by its name in the settings. ``began`` is told of it, and of each that a standby is;
+    ``fit`` is the score of its machine."""
     configured = settings.broker(broker)
     assert configured is not None, f"no broker {broker} in the settings"
     own = info_of(configured)
@@ -125,7 +130,7 @@ def broker_process(
             began(process, broker)
 
         files = None if results is None else results(process)
-        await run_broker(_Host(settings), own, process.store, security, listen, files, _Fitness(), runs)
+        await run_broker(_Host(settings), own, process.store, security, listen, files, _Fitness(fit), runs)
 
     return SimulatedProcess(
         address, main, proof=identity(settings, broker), hears=bus_subject(settings.network, address)

@@ -6,7 +6,7 @@ broker's id, so that faults, promises and ``process.broker.broker_at`` speak of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -44,6 +44,7 @@ CHANNELS: Final = ChannelNames(NETWORK)
 
 RESTART_US: Final = MILLION  # until a supervisor starts a process again that has ended by itself
 _CONNECTION: Final = Link(fifo=True)
+_EQUAL: Final[Mapping[str, float]] = {}
 
 
 def configured(name: str, cluster: str = "here", role: Role = "edge") -> Broker:
@@ -79,13 +80,16 @@ class Stage:
         self,
         began: Callable[[str, SimulatedProcess, assembly.Broker], None] = lambda node, process, broker: None,
         results: MakeFiles | None = None,
+        fit: Mapping[str, float] = _EQUAL,
     ) -> None:
         """All brokers of the settings. ``began`` is told of each that begins, at which node and in which process;
-        ``results`` makes the port of each process to result files."""
+        ``results`` makes the port of each process to result files; ``fit`` has machines that are not as fit as can
+        be."""
         for each in self.settings.brokers:
             self.wires.prove(each.id, identity(self.settings, each.id))
             told = partial(began, each.id)
-            self._add(each.id, partial(broker_process, self.settings, each.id, told, results))
+            fitness = fit.get(each.id, 1.0)
+            self._add(each.id, partial(broker_process, self.settings, each.id, told, results, fitness))
 
     def add_program(self, name: Address, main: Main) -> None:
         """A process that uses the library, and is not started again."""

@@ -16,6 +16,7 @@ from tests.unit.broker.talk import nothing_more
 from tocsin.broker.links import door as link_door
 from tocsin.broker.links.door import LinkDoor
 from tocsin.broker.links.link import Link, LinkSecurity
+from tocsin.broker.links.probes import Probes
 from tocsin.config import Limits
 from tocsin.core.links import incoming as incoming_link
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
@@ -299,3 +300,44 @@ async def test_new_certificates_are_loaded_and_a_removed_authority_ends_its_link
     await until(lambda: link.up and door.links == 1 and door._links["b"] is not before)
     link.close()
     await door.close()
+
+
+# ── probes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def probing(broker: str) -> ConnectPacket:
+    said = [("cluster", "south"), (incoming_link.PROPERTY_PROBE, "1")]
+    return ConnectPacket(f"$link/{broker}", clean_start=True, user_properties=said)
+
+
+async def test_a_probe_measures_the_way_here_and_leaves_the_link_alone(door: Door) -> None:
+    link = await door.link("south-1", "south")
+    own = BrokerInfo("south-1", "south", Role.STANDBY, "127.0.0.1", 1)
+    here = BrokerInfo("north-1", "north", Role.EDGE, "127.0.0.1", door.link_port)
+    probes = Probes(own, security_of("south-1"))
+    probes.want((here,))
+    await until(lambda: here.id in probes.known()[0])
+    delay_us, kbit_s = probes.known()[0][here.id]
+    assert delay_us > 0 and kbit_s > 0
+    probes.close()
+    assert door.link_door.links == 1
+    assert (door.link_door.probes, door.link_door.probed_bytes) == (1, probes.machine.sent_bytes)
+    link.close()
+
+
+async def test_a_peer_may_not_measure_all_the_time(door: Door) -> None:
+    for _ in range(link_door.PROBES_BURST):
+        await door.link("south-1", "south", connect=probing("south-1"))
+    refused = await door.link("south-1", "south", connect=probing("south-1"), accepted=False)
+    assert int((await refused.receive(ConnAckPacket)).reason_code) == 0x9F
+    await door.link("south-2", "south", connect=probing("south-2"))
+    assert door.link_door.probes == link_door.PROBES_BURST + 1
+
+
+async def test_what_a_probe_brings_goes_to_nobody(door: Door) -> None:
+    subscriber = await door.peer("s")
+    await subscriber.subscribe(TopicFilter("#"), TopicFilter("$probe"))
+    probe = await door.link("south-1", "south", connect=probing("south-1"))
+    probe.send(PublishPacket("$probe", b"x"), PublishPacket("$probe", b"y"))
+    await until(lambda: door.link_door.probed_bytes == 2)
+    await nothing_more(subscriber)

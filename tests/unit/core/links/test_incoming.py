@@ -20,7 +20,16 @@ from mqtt5 import (
     Will,
 )
 
-from tocsin.core.links.incoming import KEEP_ALIVE_MAX_S, IncomingLink, LinkTimer, LinkUp
+from tocsin.core.links.incoming import (
+    KEEP_ALIVE_MAX_S,
+    PROBE_MAX_BYTES,
+    PROBE_US,
+    PROPERTY_PROBE,
+    IncomingLink,
+    LinkTimer,
+    LinkUp,
+    ProbeTaken,
+)
 from tocsin.core.machine import Effect, SetTimer, TimerFired
 from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.signals import (
@@ -35,6 +44,7 @@ from tocsin.core.session.signals import (
 )
 from tocsin.errors import Malformed
 from tocsin.wire.connect import V5, V311
+from tocsin.wire.topics import PROBE_TOPIC
 
 S = 1_000_000
 
@@ -173,3 +183,72 @@ def test_how_it_ends() -> None:
     assert words(opened().handle(ServerStopping(), 0)) is None
     assert int(words(up().handle(WireFailed(error=Malformed("?")), 0)).reason_code) == 0x81
     assert words(opened().handle(WireFailed(error=Malformed("?")), 0)) is None
+
+
+# ── probes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+PROBING = [("cluster", "north"), (PROPERTY_PROBE, "1")]
+
+
+def probed() -> IncomingLink:
+    link = opened()
+    arrive(link, greeting(user_properties=PROBING))
+    assert link.state == "probed"
+    return link
+
+
+def test_a_probe_is_welcome_and_is_no_link() -> None:
+    effects = arrive(opened(), greeting(user_properties=PROBING))
+    welcome, timer = effects
+    assert isinstance(welcome, SendPacket) and isinstance(welcome.packet, ConnAckPacket)
+    assert dict(welcome.packet.user_properties) == {PROPERTY_PROBE: str(PROBE_MAX_BYTES)}
+    assert timer == SetTimer(name=LinkTimer.KEEP_ALIVE, delay_us=PROBE_US)
+    assert not any(isinstance(each, LinkUp) for each in effects)
+
+
+def test_a_link_is_not_told_of_probes() -> None:
+    welcome = arrive(opened(), greeting())[0]
+    assert isinstance(welcome, SendPacket) and isinstance(welcome.packet, ConnAckPacket)
+    assert PROPERTY_PROBE not in dict(welcome.packet.user_properties)
+
+
+def test_a_probe_is_answered_and_what_it_brings_goes_nowhere() -> None:
+    link = probed()
+    assert arrive(link, PingReqPacket()) == [SendPacket(packet=PingRespPacket())]
+    assert arrive(link, PublishPacket(PROBE_TOPIC, b"x" * 100)) == [ProbeTaken(size=100)]
+
+
+def test_a_probe_has_a_bound_in_bytes() -> None:
+    link = probed()
+    arrive(link, PublishPacket(PROBE_TOPIC, b"x" * PROBE_MAX_BYTES))
+    assert int(words(arrive(link, PublishPacket(PROBE_TOPIC, b"x"))).reason_code) == 0x97
+
+
+def test_a_probe_has_a_bound_in_time_however_often_it_speaks() -> None:
+    link = probed()
+    arrive(link, PingReqPacket(), PROBE_US - 1)
+    assert int(words(link.handle(TimerFired(name=LinkTimer.KEEP_ALIVE), PROBE_US)).reason_code) == 0x8D
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        PublishPacket("a", b""),
+        PublishPacket("$near/x", b""),
+        PublishPacket("$carried", b""),
+        PublishPacket(PROBE_TOPIC, b"", qos=QoS.AT_LEAST_ONCE, packet_id=1),
+        SubscribePacket(1, [TopicFilter("a")]),
+    ],
+)
+def test_a_probe_may_do_what_probes_do_and_nothing_else(packet: Packet) -> None:
+    assert int(words(arrive(probed(), packet)).reason_code) == 0x82
+
+
+def test_too_many_probes_are_refused() -> None:
+    link = IncomingLink("north-2", SessionLimits(), may_probe=lambda: False)
+    link.handle(Opened(assigned_client_id=""), 0)
+    assert int(words(arrive(link, greeting(user_properties=PROBING))).reason_code) == 0x9F
+
+
+def test_a_link_does_not_bring_what_probes_bring() -> None:
+    assert not up().takes(PROBE_TOPIC, 1)

@@ -1,4 +1,4 @@
-"""When the leader has backups planned and standbys promoted (decision 030).
+"""When the leader has backups planned (decision 030).
 
 The shell plans, because that takes time, and needs what brokers hold.
 
@@ -10,14 +10,11 @@ more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Final
 
-from tocsin.core.coordination.state.backups import Backups, Survival
+from tocsin.core.coordination.state.backups import Backups
 from tocsin.core.machine import Effect, Event
-from tocsin.model.network import BrokerInfo, Role
-from tocsin.wire.commands import Promoted
+from tocsin.model.network import BrokerInfo
 
 LOOK_US: Final = 500_000
 SETTLE_US: Final = 1_000_000
@@ -36,9 +33,6 @@ class PlanMade(Event, frozen=True, kw_only=True):
     """The plan that ``WantPlan`` asked for."""
 
     backups: dict[str, Backups]
-    scores: Mapping[str, float] = MappingProxyType(
-        {}
-    )  # of brokers' machines, 0 to 1, as far as they are known
 
 
 class PlanClock:
@@ -66,33 +60,3 @@ class PlanClock:
     def made(self, now_us: int) -> None:
         self._awaited = False
         self._due_us = now_us + (SETTLE_US if self._changed else AGAIN_US)
-
-
-class Promotions:
-    """Which standby takes whose place, after a while: a broker that restarts is back before that.
-
-    One of the same cluster is better than one of another; then the score of its machine counts.
-    """
-
-    def __init__(self, after_us: int) -> None:
-        self.scores: Mapping[str, float] = {}
-        self._after_us = after_us
-        self._since_us: dict[str, int] = {}  # place → since when this leader knows that it is empty
-
-    def due(self, survival: Survival, members: Iterable[BrokerInfo], now_us: int) -> list[Promoted]:
-        places = survival.places
-        self._since_us = {each: self._since_us.get(each, now_us) for each in places}
-        free = [each for each in members if each.role == Role.STANDBY and each.id not in survival.promotions]
-        promoted: list[Promoted] = []
-        for broker, place in places.items():
-            waited_us = now_us - self._since_us[broker]
-            if not free or waited_us < self._after_us or broker in survival.promotions.values():
-                continue
-            best = min(free, key=lambda each: self._merit(each, place.info))
-            free.remove(best)
-            promoted.append(Promoted(broker, best.id))
-        return promoted
-
-    def _merit(self, standby: BrokerInfo, place: BrokerInfo) -> tuple[bool, float, str]:
-        """The smallest is the best."""
-        return standby.cluster != place.cluster, -self.scores.get(standby.id, 0.0), standby.id

@@ -22,10 +22,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tocsin.core.coordination.leader.backup_planning import LOOK_US, PlanClock, PlanMade, Promotions, WantPlan
+from tocsin.core.coordination.leader.backup_planning import LOOK_US, PlanClock, PlanMade, WantPlan
 from tocsin.core.coordination.leader.broker_watch import Attention
 from tocsin.core.coordination.leader.drafting import Draft, Drafter
 from tocsin.core.coordination.leader.levels import ANY, fits
+from tocsin.core.coordination.leader.promotions import Promotions, StandbyTold, links_of
 from tocsin.core.coordination.leader.rerouting import Rerouting
 from tocsin.core.coordination.leader.timers import CoordinatorTimer
 from tocsin.core.coordination.leader.waits import Clear as Cleared
@@ -37,13 +38,16 @@ from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Append, Effect, Say, Send, SetTimer
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.message import Message, broker_address
+from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import Levels
 from tocsin.ports import Record
 from tocsin.wire.commands import (
     Joined,
+    Left,
     Logged,
     Lost,
     Planned,
+    Promoted,
     Raised,
     Refreshed,
     Rerouted,
@@ -67,6 +71,7 @@ class Leader:
     """One leadership, from ``Elected`` to its end: takes commands and appends them."""
 
     attending: type[Attention] = Attention  # so that a variant can be tried
+    promoting: type[Promotions] = Promotions
 
     def __init__(
         self,
@@ -101,7 +106,7 @@ class Leader:
         self.attention = self.attending(state, options, now_us)
         self._appended_us = now_us  # when the append that is under way was asked for first
         self._plans = PlanClock(now_us)
-        self._promotions = Promotions(options.promote_after_us)
+        self._promotions = self.promoting(options.promote_after_us)
         self.rerouting = Rerouting(state)
         self._above_us: int | None = None  # since when everybody speaks a higher level than the network's
         self._raise_after_us = options.raise_after_us
@@ -150,10 +155,17 @@ class Leader:
             return []
         if isinstance(fresh[0], Joined) and not fits(fresh[0].speaks, spoken := self.state.spoken(broker)):
             return self._turn_away(broker, incarnation, fresh[0].speaks, spoken)
+        if isinstance(fresh[0], Joined) and self._is_late(fresh[0].info):
+            return self._answer(broker, Unknown(self.state.epoch, incarnation))
         self._waiting.append(Said(broker, incarnation, expected, fresh))
         self._taken[broker] = (incarnation, expected + len(fresh))
         self.attention.sign(broker, now_us)
         return self.pump(now_us)
+
+    def _is_late(self, info: BrokerInfo) -> bool:
+        """Whether a standby comes to take a place in which there is somebody again: it stays a standby."""
+        member = self.state.members.get(info.id)
+        return bool(info.certified) and member is not None and member.info.certified != info.certified
 
     def _turn_away(self, broker: str, incarnation: int, own: Levels, spoken: Levels) -> list[Effect]:
         facts = {"broker": broker, "speaks": f"{own.oldest}-{own.newest}", "level": self.state.level}
@@ -224,6 +236,7 @@ class Leader:
             return []
         self._tick = False
         before = {broker: member.incarnation for broker, member in self.state.members.items()}
+        promised = dict(self.state.survival.promotions)
         at_us = self._clock_us + now_us - self._began_us
         self._draft = self._drafter.draft(self.state, at_us, commands, self.previous, self._clearance.waits)
         self._appends.extend(self._draft.appends)
@@ -231,11 +244,16 @@ class Leader:
         for broker, incarnation in before.items():
             if not self.state.is_member(broker, incarnation):
                 effects += self._tell_clear(self._clearance.gone(broker))
+        self._appended_us = now_us
+        effects += self._append()
         if self.state.members.keys() != before.keys():
             self.attention.rank()
             self._plans.changed(now_us)
-        self._appended_us = now_us
-        return [*effects, *self._append()]
+            for command, _ in commands:
+                if isinstance(command, Said) and any(isinstance(each, Left) for each in command.commands):
+                    self._promotions.left(command.broker, promised.get(command.broker), now_us)
+            effects += self.promote(now_us)
+        return effects
 
     def _append(self) -> list[Effect]:
         self.asked = self._request("append")
@@ -338,21 +356,35 @@ class Leader:
         effects: list[Effect] = [SetTimer(name=CoordinatorTimer.PLAN, delay_us=LOOK_US)]
         brokers = tuple(m.info for m in self.state.members.values() if able(m.info))
         alone = len(brokers) < 2 and not self.state.survival.plan
-        if self._plans.is_due(now_us) and not alone:
+        due = self._plans.is_due(now_us)
+        if due and not alone:
             effects.append(WantPlan(brokers=brokers, previous=dict(self.state.survival.plan)))
-        infos = [member.info for member in self.state.members.values()]
-        due = [
-            each
-            for each in self._promotions.due(self.state.survival, infos, now_us)
-            if each not in self._waiting
-        ]
-        self._waiting += due
-        effects += self.pump(now_us) if due else []
-        return [*effects, *self._reroute(now_us)]
+        if due or self._promotions.is_pending(now_us):
+            links = links_of(self.rerouting.distances.rows())
+            effects += self._promotions.ask(self.state.survival, self._infos(), links)
+        return [*effects, *self.promote(now_us), *self._reroute(now_us)]
+
+    def _infos(self) -> list[BrokerInfo]:
+        return [member.info for member in self.state.members.values()]
+
+    def told(self, event: StandbyTold, now_us: int) -> list[Effect]:
+        """A standby has said how fit it is."""
+        self._promotions.told(event, now_us)
+        return self.promote(now_us)
+
+    def promote(self, now_us: int) -> list[Effect]:
+        """Give standbys the places of brokers that are gone."""
+        survival = self.state.survival
+        pending = [each for each in self._waiting if isinstance(each, Promoted)]
+        promoted, effects = self._promotions.look(survival, self._infos(), pending, now_us)
+        self._waiting += promoted
+        if (next_us := self._promotions.next_us(now_us)) is not None:
+            effects.append(SetTimer(name=CoordinatorTimer.PROMOTE, delay_us=next_us - now_us))
+        return [*effects, *(self.pump(now_us) if promoted else ())]
 
     def planned(self, made: PlanMade, now_us: int) -> list[Effect]:
         self._plans.made(now_us)
-        self._promotions.scores, backups = made.scores, made.backups
+        backups = made.backups
         known = self.state.survival.plan
         if all(known.get(broker, NO_BACKUPS) == each for broker, each in backups.items()):
             return []

@@ -16,5 +16,6 @@ class CoordinatorTimer(StrEnum):
     CHECK = "check"  # of a leader: of its brokers, and of clients that wait
     APPEND = "append"  # of a leader: an answer of the log is missing
     PLAN = "plan"  # of a leader: whether backups are to be planned
+    PROMOTE = "promote"  # of a leader: whether a standby is to take a place
     SNAPSHOT = "snapshot"  # to begin one
     ARCHIVE = "archive"  # to ask again for what a snapshot needs

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from tocsin.config.recovery import Recovery
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
@@ -18,6 +20,7 @@ from tocsin.sim.scenario import scenario
 from tocsin.sim.scenarios.survival.long import LONG, LONG_FAULTS, forgetful
 from tocsin.sim.scenarios.survival.population import FAULTS, Setting, fill, settings
 from tocsin.sim.scenarios.survival.programs import Pace
+from tocsin.sim.scenarios.survival.standbys import FIT, STANDBY_BROKERS, STANDBY_FAULTS, STANDBY_SCORING
 from tocsin.sim.world import World
 
 SETTING: Final = Setting(
@@ -41,6 +44,24 @@ SETTING: Final = Setting(
 )
 def build(world: World) -> list[Invariant]:
     return fill(world, SETTING)
+
+
+STANDBYS: Final = msgspec.structs.replace(
+    SETTING,
+    settings=msgspec.structs.replace(SETTING.settings, brokers=STANDBY_BROKERS, scoring=STANDBY_SCORING),
+    fit=FIT,
+)
+
+
+@scenario(
+    "survival-standbys",
+    summary="the same with three standbys, of which the last by name has the best machine",
+    faults=STANDBY_FAULTS,
+    trouble_us=STANDBYS.trouble_us,
+    settle_us=STANDBYS.settle_us,
+)
+def build_standbys(world: World) -> list[Invariant]:
+    return fill(world, STANDBYS)
 
 
 @scenario(

@@ -21,6 +21,7 @@ from tocsin.core.machine import Effect, Event, Say
 from tocsin.core.replication.copy import Copy
 from tocsin.core.replication.recipient import Recipient
 from tocsin.model.message import Address
+from tocsin.model.network import Role as BrokerRole
 from tocsin.model.publication import Publication
 from tocsin.ports import Entry
 from tocsin.sim.invariants import InvariantBroken
@@ -116,6 +117,11 @@ class Running:
     @property
     def name(self) -> str:
         return self.broker._own.id
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether it waits for somebody's place."""
+        return self.broker._own.role == BrokerRole.STANDBY
 
     @property
     def member(self) -> Participant:

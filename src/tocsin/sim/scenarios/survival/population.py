@@ -45,6 +45,7 @@ from tocsin.sim.scenarios.survival.programs import (
     Resident,
     Subscriber,
 )
+from tocsin.sim.scenarios.survival.promotion import BestStandby
 from tocsin.sim.scenarios.survival.recovery import AtHome, Bounded, NobodyIsOusted, Recovers, Settled
 from tocsin.sim.world import World
 from tocsin.wire.commands import Lost, decode_batch
@@ -124,13 +125,15 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     pace: Pace
     messages: int  # of each publisher
     calm: range  # seconds of a run in which there is nothing left of the trouble
+    fit: dict[str, float] = {}  # machines that are not as fit as can be
 
 
 def fill(world: World, setting: Setting, messages: LogSpec = LOG) -> list[Invariant]:
     """Fill a world, and say what it is held to. ``messages`` is the message log."""
-    stage, brokers = Stage(world, setting.settings, messages=messages), Brokers(world, NODES)
+    stage = Stage(world, setting.settings, messages=messages)
+    brokers = Brokers(world, tuple(each.id for each in setting.settings.brokers))
     stage.add_coordinators(*COORDINATORS)
-    stage.add_brokers(brokers.began)
+    stage.add_brokers(brokers.began, fit=setting.fit)
     programs = tuple(_programs(setting))
     for program in programs:
         stage.add_program(program.name, program.run)
@@ -169,6 +172,7 @@ def promises(brokers: Brokers, programs: tuple[Program, ...], setting: Setting) 
         SessionsLast({each.name: each for each in programs}, notice_us),
         SubscriptionsAreStored(brokers),
         OneStandsIn(brokers),
+        BestStandby(brokers, COORDINATORS, setting.fit, until_us),
         LetsGo(brokers, until_us, setting.look_us, notice_us),
         BackupsKnow(brokers),
         once,

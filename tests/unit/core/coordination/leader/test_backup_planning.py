@@ -12,14 +12,13 @@ from tocsin.core.coordination.leader.backup_planning import (
     SETTLE_US,
     PlanClock,
     PlanMade,
-    Promotions,
     WantPlan,
 )
 from tocsin.core.coordination.leader.timers import CoordinatorTimer
-from tocsin.core.coordination.state.backups import Backups, Survival
+from tocsin.core.coordination.state.backups import Backups
 from tocsin.core.machine import Append
-from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
-from tocsin.wire.commands import Joined, Left, Planned, Promoted
+from tocsin.model.network import BrokerInfo, Entrance, Scheme
+from tocsin.wire.commands import Joined, Planned
 
 DOOR = (Entrance(Scheme.MQTT, "x:1883"),)
 NORTH_1, SOUTH_1 = (msgspec.structs.replace(each, entrances=DOOR) for each in (NORTH, SOUTH))
@@ -85,39 +84,3 @@ def test_a_change_during_a_long_planning_run_is_not_forgotten() -> None:
     assert clock.is_due(4 * SETTLE_US)
     clock.made(5 * SETTLE_US)
     assert not clock.is_due(5 * SETTLE_US + AGAIN_US - 1)
-
-
-def test_the_best_standby_replaces_a_broker_that_stays_away() -> None:
-    survival, promotions = Survival(), Promotions(after_us=5)
-    standbys = [
-        BrokerInfo(name, cluster, Role.STANDBY, "127.0.0.1", 9)
-        for name, cluster in (("a", "s"), ("b", "n"), ("c", "n"))
-    ]
-    promotions.scores = {"a": 1.0, "b": 0.4, "c": 0.6}
-    survival.lost(NORTH_1, ())
-    assert promotions.due(survival, standbys, 10) == promotions.due(survival, standbys, 14) == []
-    assert promotions.due(survival, standbys, 15) == [Promoted("north", "c")], "of its cluster, the better"
-    survival.promoted("north", "c")
-    assert promotions.due(survival, standbys, 16) == []
-    survival.lost(standbys[2], ())
-    assert promotions.due(survival, standbys[:2], 17) == [Promoted("north", "b")], "the first one failed"
-    survival.lost(SOUTH_1, ())
-    promotions.due(survival, standbys[:2], 18)
-    assert promotions.due(survival, standbys[:2], 23) == [Promoted("north", "b"), Promoted("south", "a")]
-    survival.joined("north")
-    survival.joined("south")
-    assert promotions.due(survival, standbys, 24) == []
-    survival.lost(NORTH_1, ())
-    assert promotions.due(survival, standbys, 24) == [], "it was back in between"
-
-
-def test_a_promotion_is_in_the_log() -> None:
-    desk = with_two()
-    spare = BrokerInfo("spare", "n", Role.STANDBY, "127.0.0.1", 9)
-    desk.take(desk.submit(Joined(spare), broker="spare"))
-    desk.take(desk.submit(Left(), first=2))
-    desk.fire(CoordinatorTimer.PLAN)
-    desk.now_us += OPTIONS.promote_after_us
-    desk.take(desk.fire(CoordinatorTimer.PLAN))
-    assert desk.batches[-1].commands == (Promoted("north", "spare"),)
-    assert desk.machine.replica.survival.promotions == {"spare": "north"}

@@ -1,0 +1,47 @@
+"""A broker that answers for its summary, without the rest of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from tocsin.broker.survival.summary import Summaries, Weighing
+from tocsin.model.network import BrokerInfo
+
+Terms = dict[str, tuple[float, float]]
+
+
+class Machine:
+    """How fit it is, and how far others are, as a test says."""
+
+    def __init__(self, score: float | None, problems: tuple[str, ...], terms: Terms) -> None:
+        self._score, self._problems, self._terms = score, problems, terms
+        self.wanted: list[str] = []
+        self.probes: dict[str, tuple[int, int]] = {}
+
+    async def run(self) -> None: ...
+
+    def score(self) -> tuple[float | None, tuple[str, ...]]:
+        return self._score, self._problems
+
+    def terms(self) -> Terms:
+        return self._terms
+
+    def want(self, peers: tuple[BrokerInfo, ...]) -> None:
+        self.wanted += [each.id for each in peers]
+
+    def known(self) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
+        return self.probes, {}
+
+
+def summaries_of(
+    held: Callable[[], Iterable[tuple[str, int]]] = tuple,
+    *,
+    capacity: float = 0.0,
+    score: float | None = None,
+    problems: tuple[str, ...] = (),
+    terms: Terms | None = None,
+    weights: Mapping[str, float] | None = None,
+    machine: Machine | None = None,
+) -> Summaries:
+    here = machine or Machine(score, problems, terms or {})
+    return Summaries(held, Weighing(capacity, weights or {}), here, here)

@@ -1,0 +1,98 @@
+"""Standbys are asked for their scores, and who takes which place is written down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.unit.coordinator.answering import Machine, summaries_of
+from tocsin.coordinator import standbys
+from tocsin.coordinator.standbys import EXPLANATION, LAST, NEXT, Replacement, StandbyDesk
+from tocsin.core.assignment.standbys import rank
+from tocsin.core.coordination.leader.promotions import (
+    Chosen,
+    Question,
+    StandbyTold,
+    Vacancy,
+    WantScores,
+)
+from tocsin.core.machine import Event
+from tocsin.model.network import BrokerInfo, Role
+from tocsin.ports import Table, TableSpec
+from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.wire.summaries import Summary, subject
+
+NORTH = BrokerInfo("north-1", "north", Role.EDGE, "127.0.0.1", 1)
+PEER = BrokerInfo("north-2", "north", Role.EDGE, "127.0.0.1", 2)
+A, Z = (BrokerInfo(name, "north", Role.STANDBY, "127.0.0.1", 3) for name in ("a", "z"))
+PLACE = Vacancy(NORTH, ("north-2",))
+WEIGHTS = {"power": 1.0, "delay": 1.0}
+
+
+class Room:
+    """A desk, what it posts, and the table that it writes to."""
+
+    def __init__(self, store: MemoryStore, table: Table) -> None:
+        self.bus, self.table = store.bus, table
+        self.posted: asyncio.Queue[Event] = asyncio.Queue()
+        self.desk = StandbyDesk(store.bus, table, "net", self.posted.put_nowait)
+
+    async def told(self) -> StandbyTold:
+        event = await self.posted.get()
+        assert isinstance(event, StandbyTold)
+        return event
+
+    async def explained(self, key: str) -> Replacement:
+        while (cell := await self.table.get(key)) is None:
+            await asyncio.sleep(0.01)
+        return EXPLANATION.read(cell.value)
+
+
+@asynccontextmanager
+async def room() -> AsyncIterator[Room]:
+    store = MemoryStore(MemoryServer())
+    made = Room(store, await store.table(TableSpec("coordination")))
+    async with asyncio.timeout(30):
+        yield made
+    await made.desk.close()
+    await store.close()
+
+
+async def test_each_answer_is_passed_on_and_a_silent_standby_holds_up_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(standbys, "ANSWER_S", 0.2)
+    machine = Machine(0.5, (), {"power": (0.9, 1.0)})
+    machine.probes = {"north-2": (50_000, 5_000)}
+    answering = summaries_of(machine=machine, weights=WEIGHTS)
+    async with room() as made, made.bus.serve(subject("net", "z"), answering.answer):
+        questions = (Question(A, (PEER,)), Question(Z, (PEER,)))
+        made.desk.want(WantScores(questions=questions, vacancies=(PLACE,)))
+        told = {each.standby: each for each in (await made.told(), await made.told())}
+        answer = told["z"].summary
+        assert answer is not None and answer.probes == {"north-2": (50_000, 5_000)}
+        assert machine.wanted == ["north-2"], "it is told whom to measure"
+        assert told["a"].summary is None and told["a"].problem
+        explained = await made.explained(f"{NEXT}north-1")
+    best, silent = explained.candidates
+    assert (best.name, best.delay_us, best.kbit_s) == ("z", 50_000, 5_000)
+    assert best.score == pytest.approx((0.9 + 0.5) / 2)
+    assert (silent.name, silent.score, silent.answered) == ("a", None, False) and silent.problems
+    assert explained.peers == ("north-2",)
+
+
+async def test_who_was_chosen_is_written_down_as_it_was_decided() -> None:
+    ranking = rank(NORTH, (), (A, Z), {"z": Summary(1, 1, {}, resources=0.3)}, {})
+    async with room() as made:
+        made.desk.chosen(Chosen(vacancy=PLACE, candidates=ranking))
+        explained = await made.explained(f"{LAST}north-1")
+    assert [each.name for each in explained.candidates] == ["z", "a"]
+
+
+async def test_where_no_standby_is_free_that_is_written_down_too() -> None:
+    async with room() as made:
+        made.desk.want(WantScores(questions=(), vacancies=(PLACE,)))
+        assert (await made.explained(f"{NEXT}north-1")).candidates == ()
