@@ -72,7 +72,7 @@ def measured(found: Any) -> bool:
     return len(candidates) == 3 and not any(each["problems"] for each in candidates)
 
 
-def test_the_standby_with_the_best_score_takes_the_place_and_explain_says_why(network: Said) -> None:
+def test_the_best_scored_standby_is_promoted_and_explain_says_why(network: Said) -> None:
     (found,) = said(network, ("explain", "standby", "north-1"), measured)
     assert [each["name"] for each in found["next"]["candidates"]] == ["spare-z", "spare-b", "spare-a"]
     assert found["next"]["peers"] == ["north-2"] and found["last"] is None

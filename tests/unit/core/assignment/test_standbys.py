@@ -30,7 +30,7 @@ def told(processor: float = 1.0, **fields: object) -> Summary:
     return Summary(1, 1, {}, resources=processor, need_mbit=10.0, **{**given, **fields})  # type: ignore[arg-type]
 
 
-def test_bandwidth_is_the_mean_to_the_peers_and_not_what_the_interface_claims() -> None:
+def test_bandwidth_is_the_measured_mean_to_the_peers() -> None:
     answer = told(probes={"a": (50_000, 8_000), "b": (150_000, 11_000), "c": (1, 1)})
     made = score_of(answer, ("a", "b"))
     assert made is not None
@@ -48,12 +48,12 @@ def test_what_was_not_measured_counts_nothing_and_is_named() -> None:
     assert made.problems == ("a: old", "b: no route to it", f"c: {UNMEASURED}")
 
 
-def test_a_broker_without_peers_is_no_reason_to_think_less_of_a_standby() -> None:
+def test_a_lost_broker_without_peers_lowers_no_score() -> None:
     made = score_of(told(0.5), ())
     assert made is not None and (set(made.terms), made.total) == ({"processor"}, 0.5)
 
 
-def test_a_standby_of_an_earlier_release_is_scored_by_what_it_says_itself() -> None:
+def test_a_standby_of_an_earlier_release_scores_itself() -> None:
     old = Summary(1, 1, {}, resources=0.7, terms={"processor": (0.7, 1.0)})
     made = score_of(old, ("a",))
     assert made is not None and made.total == 0.7
@@ -64,7 +64,7 @@ def test_a_standby_that_knows_nothing_has_no_score(answer: Summary) -> None:
     assert score_of(answer, ("a",)) is None
 
 
-def test_who_answers_comes_first_then_the_cluster_then_the_score_then_the_name() -> None:
+def test_standbys_rank_by_answer_cluster_score_and_name() -> None:
     standbys = [broker(name, "south" if name == "s" else "north", Role.STANDBY) for name in "abcdesx"]
     answers = {"a": told(0.2), "b": told(0.9), "c": told(0.2), "e": Summary(1, 1, {}), "s": told(1.0)}
     answers["x"] = told(1.0)

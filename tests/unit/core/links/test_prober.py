@@ -106,7 +106,7 @@ def test_a_slow_link_gets_the_small_bulk_only() -> None:
     assert bench.known()[0]["a"][1] == pytest.approx(240, rel=0.05)
 
 
-def test_a_peer_of_an_earlier_release_gets_no_bulk_and_its_delay_is_known() -> None:
+def test_a_peer_of_an_earlier_release_is_measured_by_delay_alone() -> None:
     bench = Bench()
     bench.want("a")
     bench.begin()
@@ -116,7 +116,7 @@ def test_a_peer_of_an_earlier_release_gets_no_bulk_and_its_delay_is_known() -> N
     assert "earlier release" in unknown["a"]
 
 
-def test_peers_are_measured_one_by_one_with_a_gap_that_differs_by_name() -> None:
+def test_peers_are_measured_one_by_one_with_gaps_by_name() -> None:
     bench = Bench()
     bench.want("a", "b")
     waits = []
@@ -131,7 +131,7 @@ def test_peers_are_measured_one_by_one_with_a_gap_that_differs_by_name() -> None
     assert isinstance(timer, SetTimer) and timer.delay_us != waits[0], "standbys do not come at the same time"
 
 
-def test_what_is_known_is_measured_again_only_when_it_is_old_and_somebody_asks() -> None:
+def test_an_old_measurement_is_repeated_when_somebody_asks() -> None:
     bench = Bench()
     bench.want("a")
     bench.begin()

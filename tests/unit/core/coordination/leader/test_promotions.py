@@ -138,7 +138,7 @@ def test_a_broker_that_left_has_time_to_come_back() -> None:
     assert scene.promoted() == [Promoted("lost", "a")]
 
 
-def test_a_standby_on_its_way_is_not_followed_by_another_and_one_that_is_lost_is() -> None:
+def test_another_standby_follows_only_one_that_is_lost_on_its_way() -> None:
     scene = Scene(A, B)
     scene.lose(LOST)
     scene.look()
@@ -159,7 +159,7 @@ def test_a_standby_on_its_way_is_not_followed_by_another_and_one_that_is_lost_is
     assert scene.promoted() == [Promoted("lost", "b")], "it never came"
 
 
-def test_several_lost_brokers_get_different_standbys_and_the_operator_hears_of_the_last() -> None:
+def test_lost_brokers_get_different_standbys_and_the_last_one_is_reported() -> None:
     scene = Scene(A, Z, S)
     scene.members.append(msgspec.structs.replace(edge("held"), certified="elsewhere"))
     for name, cluster in (("x", "n"), ("y", "n"), ("w", "n"), ("v", "n")):
