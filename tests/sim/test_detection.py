@@ -133,7 +133,7 @@ class Unaware(Heartbeat):
 class UnawareParticipant(Participant):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._heartbeat = Unaware(self._info, detection.HEARTBEAT_US, detection.MOST_US)
+        self._heartbeat = Unaware(self._info, detection.HEARTBEAT_US, detection.MOST_US, detection.MOST_US)
 
 
 def self_assured(name: str, places: StoreNames, _options: Options) -> Coordinator:

@@ -39,6 +39,7 @@ from tocsin.model.publication import Publication
 from tocsin.sim.compound import Storm
 from tocsin.sim.faults import Crash, CrashTogether, Fault, Partition, Pause, Skew
 from tocsin.sim.invariants import Invariant
+from tocsin.sim.network import STORE
 from tocsin.sim.runner import run, run_many
 from tocsin.sim.scenario import find
 from tocsin.sim.scenarios import survival
@@ -115,6 +116,10 @@ AHEAD: list[Fault] = [
     Skew(at_us=SECOND // 10, for_us=29 * SECOND, node="south-1", ahead_us=60 * SECOND),
     Crash(at_us=3 * SECOND // 2, for_us=20 * SECOND, node="south-1"),
 ]
+# A broker is cut off from the store until it counts as lost, while publishers make streams, and is back soon.
+UNHEARD: list[Fault] = [
+    Partition(at_us=8 * SECOND // 10, for_us=23 * SECOND // 10, side=("north-1",), others=(STORE,))
+]
 
 STORIES: dict[str, list[Fault]] = {
     "all brokers of a cluster end at once": [CrashTogether(at_us=6 * SECOND, for_us=8 * SECOND, nodes=NORTH)],
@@ -128,6 +133,7 @@ STORIES: dict[str, list[Fault]] = {
         Partition(at_us=4 * SECOND, for_us=12 * SECOND, side=(*NORTH, "anna", "ben"))
     ],
     "a broker is lost whose clock was ahead": AHEAD,
+    "a broker reads of new streams before a leader tells it of them": UNHEARD,
     "no coordinator answers when streams are made, and a query misses what does not wait": [
         Partition(at_us=SECOND, for_us=12 * SECOND, side=("coordinator-1", "coordinator-2"))
     ],
@@ -363,6 +369,11 @@ def asks_no_standby(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StandbyDesk, "want", lambda self, effect: None)
 
 
+def never_doubts(patch: pytest.MonkeyPatch) -> None:
+    """The answers to queries count for what they are, however long no leader has answered."""
+    patch.setattr(Participant, "in_doubt", lambda self, now_us: False)
+
+
 PLANTED: dict[str, Planted] = {
     "acknowledged before it is durable": Planted(acknowledges_early, ACKNOWLEDGED),
     "epoch unchecked": Planted(checks_no_epoch, OWNER, ZOMBIE),
@@ -378,6 +389,7 @@ PLANTED: dict[str, Planted] = {
     "a lost client is served on": Planted(goes_on_regardless, LETS_GO, AWAY),
     "messages do not wait for others": Planted(waits_for_nobody, ASKED),
     "clocks of other brokers do not count": Planted(heeds_no_other_clock, ASKED, AHEAD),
+    "answers are never in doubt": Planted(never_doubts, ASKED, UNHEARD),
 }
 
 RARE: dict[str, Planted] = {

@@ -46,6 +46,7 @@ from tocsin.core.coordination.participant.signals import (
     StandIn,
 )
 from tocsin.core.machine import Effect
+from tocsin.core.survival.detection import Tuning, least_patience_us
 from tocsin.model.message import broker_address
 from tocsin.model.network import BrokerInfo, Role, Scheme
 from tocsin.ports import Log, Store
@@ -140,11 +141,19 @@ class Broker:
         self._store = store
         self._table = stored.network
         places = StoreNames(settings.network)
+        membership = settings.membership
+        tuning = Tuning(
+            phi=membership.threshold,
+            least_us=membership.least_ms * 1_000,
+            most_us=membership.suspect_after_ms * 1_000,
+            heartbeat_us=membership.beat_ms * 1_000,
+        )
         self._member = Participant(
             own,
             places,
-            settings.membership.beat_ms * 1_000,
-            settings.membership.suspect_after_ms * 1_000,
+            tuning.heartbeat_us,
+            tuning.most_us,
+            least_patience_us(tuning, tuning.heartbeat_us),
             substitute=place is not None,
         )
         self._driver = Driver(

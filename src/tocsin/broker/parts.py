@@ -63,7 +63,12 @@ from tocsin.config import Settings
 from tocsin.core.budgets.budget import Budget
 from tocsin.core.budgets.session_quota import SessionQuota
 from tocsin.core.coordination.participant.participant import Participant
-from tocsin.core.coordination.participant.signals import ClientsChanged, InterestsChanged, QueriesChanged
+from tocsin.core.coordination.participant.signals import (
+    ClientsChanged,
+    InterestsChanged,
+    MessageRead,
+    QueriesChanged,
+)
 from tocsin.core.delivery.stored_session import StoredSession, kept_s
 from tocsin.core.machine import Event
 from tocsin.core.replication.gamma import Left
@@ -72,9 +77,10 @@ from tocsin.core.survival.arrival_times import ArrivalClock
 from tocsin.core.survival.takeover import TakeoverMachine
 from tocsin.model.channel_places import ChannelNames
 from tocsin.model.network import BrokerInfo, Scheme
+from tocsin.model.publication import Publication
 from tocsin.model.subjects import messages_log
-from tocsin.ports import Bus, Cell, Log, Store, Table, TableSpec
-from tocsin.runtime.machines.clock import wall_us
+from tocsin.ports import Bus, Cell, Entry, Log, Store, Table, TableSpec
+from tocsin.runtime.machines.clock import now_us, wall_us
 from tocsin.runtime.machines.tasks import Ending, Tasks
 from tocsin.runtime.network.streams import open_within
 from tocsin.runtime.security.files import Guard
@@ -422,7 +428,7 @@ class Parts:
                 self.entrance.hear(words),
                 self.ownership.run(),
                 self.message_log.commit_all(),
-                self.message_log.follow(self.exchange.take, self.exchange.queries.is_judging),
+                self.message_log.follow(self._take, self._judges),
                 census.run(self._stored.network),
                 self.message_log.remember(),
                 self.retained.watch(),
@@ -434,6 +440,16 @@ class Parts:
                 self._ending.wait(),
             ):
                 group.create_task(work)
+
+    def _judges(self) -> bool:
+        """Whether it has to be known what was said of the stream of an entry of the message log."""
+        return self.exchange.queries.is_judging() or self._ports.member.in_doubt(now_us())
+
+    def _take(self, entry: Entry, publication: Publication) -> None:
+        if publication.resolved and self._ports.member.in_doubt(now_us()):
+            metadata = publication.metadata
+            self._ports.post(MessageRead(topic=publication.topic, metadata=metadata, cause=entry.id))
+        self.exchange.take(entry, publication)
 
     async def drain(self, deadline_s: float) -> None:
         """Let everything that ended be stored."""

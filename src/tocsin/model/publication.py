@@ -70,8 +70,13 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
     @property
+    def resolved(self) -> bool:
+        """Whether it has itself what was said of its stream."""
+        return not self.said or self.keys is not None
+
+    @property
     def metadata(self) -> Metadata:
-        """The stream's metadata when it was published. A reference must be resolved before it is asked."""
+        """The stream's metadata when it was published; ask only if the message is ``resolved``."""
         origin = {"topic": self.topic, "client": self.client, "broker": self.broker, "cluster": self.cluster}
         return {**(self.keys or {}), **{key: value for key, value in origin.items() if value}}
 

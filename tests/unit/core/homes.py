@@ -133,7 +133,7 @@ class Process:
     def begin(self, info: BrokerInfo) -> None:
         self.alive, self.info = True, info
         self.life += 1
-        self.heart = Heartbeat(info, BEAT_US, 10 * BEAT_US)
+        self.heart = Heartbeat(info, BEAT_US, 10 * BEAT_US, 3 * BEAT_US)
         self.calls: dict[str, Call] = {}
         self.places = {}
         self._world.members[info.id] = self

@@ -96,8 +96,6 @@ class Detector:
         self.next_us = now_us + LOOK_MAX_US  # when it wants to look again
         self.doubt = 1  # how often everybody's patience is added to itself; a beginner has heard nothing yet
         self.mistakes = 0  # suspicions that proved wrong
-        self._rare = 10.0**-tuning.phi
-        self._z = sqrt(2 * LN_10 * tuning.phi)
         self._habits: dict[str, _Habit] = {}
         self._present_us = now_us  # it has listened without a break since then
         self._calm_us = now_us  # since when there was no reason for doubt
@@ -165,18 +163,15 @@ class Detector:
     def patience_us(self, broker: str, *, crowd: bool = False) -> int:
         """How long this broker may be silent now; ``crowd`` if many are late together."""
         habit, tuning = self._habits[broker], self.tuning
-        loss = habit.loss + sqrt(habit.loss * (1.0 - habit.loss) / (2 * MEMORY))
-        loss = max(LOSS_LEAST, loss)
-        misses, chance = 1, loss
-        while chance > self._rare and misses < MISSES_MAX:
-            misses, chance = misses + 1, chance * loss
-        misses = max(MISSES_LEAST, misses)
-        deviation_us = max(habit.interval_us / FLOOR, sqrt(habit.late2))
-        patience_us = max(tuning.least_us, misses * habit.interval_us + int(self._z * deviation_us))
+        patience_us = _patience_us(tuning, habit.interval_us, habit.loss, habit.late2)
         patience_us *= 1 + self.doubt + crowd
         if crowd:
             patience_us = max(patience_us, tuning.doubt_us)
         return min(patience_us, tuning.most_us)
+
+    def least_patience_us(self, broker: str) -> int:
+        """The shortest silence of this broker that is ever suspicious."""
+        return least_patience_us(self.tuning, self._habits[broker].interval_us)
 
     def is_suspect(self, broker: str) -> bool:
         """Whether a broker was suspected, and has not been heard since."""
@@ -236,3 +231,20 @@ class Detector:
             self._calm_us += CALM_US
         if not self.doubt:
             self._calm_us = now_us
+
+
+def least_patience_us(tuning: Tuning, interval_us: int) -> int:
+    """The shortest silence after which any observer may suspect a broker that beats so often."""
+    return min(_patience_us(tuning, interval_us, 0.0, 0.0), tuning.most_us)
+
+
+def _patience_us(tuning: Tuning, interval_us: int, loss: float, late2: float) -> int:
+    """Of an observer without doubts, with a broker of such habits."""
+    loss = max(LOSS_LEAST, loss + sqrt(loss * (1.0 - loss) / (2 * MEMORY)))
+    rare, z = 10.0**-tuning.phi, sqrt(2 * LN_10 * tuning.phi)
+    misses, chance = 1, loss
+    while chance > rare and misses < MISSES_MAX:
+        misses, chance = misses + 1, chance * loss
+    misses = max(MISSES_LEAST, misses)
+    deviation_us = max(interval_us / FLOOR, sqrt(late2))
+    return max(tuning.least_us, misses * interval_us + int(z * deviation_us))

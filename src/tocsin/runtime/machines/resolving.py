@@ -38,9 +38,9 @@ class Resolver:
         """A message of the log, at this position, with what it refers to. Metadata that the log no longer has count as
         none. Raises ``StoreError`` if that cannot be told now, ``FormatNewer`` if a newer process can.
         """
-        reference = publication.said
-        if not reference or publication.keys is not None:
+        if publication.resolved:
             return publication
+        reference = publication.said
         keys = self._known.get(reference)
         if keys is None:
             keys = await self._read(reference, position)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from tocsin.core.survival.detection import (
     MISSES_LEAST,
     Detector,
     Tuning,
+    least_patience_us,
 )
 
 SECOND = 1_000_000
@@ -82,6 +84,16 @@ def test_a_broker_that_falls_silent_is_suspected_soon_and_once(tuning: Tuning, w
     assert not watch.detector.is_suspect("a")
     watch.live(10 * SECOND, "b")
     assert [broker for _, broker in watch.suspected] == ["a", "a"]
+
+
+@pytest.mark.parametrize("tuning", [TUNING, AGGRESSIVE])
+def test_a_broker_without_any_faults_is_given_the_least_patience_in_the_end(tuning: Tuning) -> None:
+    watch = Watch("a", tuning=tuning)
+    watch.live(20 * SECOND, "a")
+    assert watch.detector.patience_us("a") == least_patience_us(tuning, tuning.heartbeat_us)
+    assert watch.detector.least_patience_us("a") == watch.detector.patience_us("a")
+    strict = msgspec.structs.replace(tuning, most_us=tuning.heartbeat_us)
+    assert least_patience_us(strict, tuning.heartbeat_us) == tuning.heartbeat_us
 
 
 def test_one_lost_beat_is_no_alarm_whatever_the_tuning() -> None:
@@ -314,6 +326,7 @@ def test_whatever_happens_patience_is_what_the_model_says(
                 suspected.discard(broker)
         for each in {entry[1] for entry in model.story}:
             assert abs(detector.patience_us(each) - model.patience_us(each, detector.doubt)) <= 2
+            assert detector.patience_us(each) >= least_patience_us(tuning, tuning.heartbeat_us)
 
 
 @given(

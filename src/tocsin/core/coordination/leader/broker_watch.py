@@ -1,7 +1,8 @@
 """A leader's watch over its brokers: whose heartbeats it hears, how it answers, and which it believes lost.
 
-A beat is answered with a pulse, at once if there is something new in it, and otherwise every PULSE_US. The leader does
-not repeat what a broker knows already (its heartbeat says so), so that both cost a few dozen bytes.
+A beat is answered with a pulse, at once if there is something new in it, and otherwise every PULSE_US; more often if
+the detector may suspect the broker after a shorter silence. The leader does not repeat what a broker knows already (its
+heartbeat says so), so that both cost a few dozen bytes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from tocsin.wire.control import Beat, Pulse
 
 # Between two answers to one broker that tell nothing new; a little less than the second that it expects.
 PULSE_US: Final = 900_000
+ANSWERS: Final = (
+    3  # … of which so many fall into the shortest silence that is suspicious: two may be lost or late
+)
 
 
 class Attention:
@@ -56,7 +60,8 @@ class Attention:
         refuges = self._refuges.news(member.info, beat.refuges)
         homes = self._refuges.homes(beat.homes) if beat.homes else None
         told_us, noticed = self._told.get(broker, (0, -1))
-        if (refuges, homes, noticed) == (None, None, member.noticed) and 0 <= now_us - told_us < PULSE_US:
+        pause_us = min(PULSE_US, self.detector.least_patience_us(broker) // ANSWERS)
+        if (refuges, homes, noticed) == (None, None, member.noticed) and 0 <= now_us - told_us < pause_us:
             return []
         self._told[broker] = (now_us, member.noticed)
         state, number = self._state, max(0, beat.number)

@@ -7,6 +7,9 @@ leader says that its incarnation is over; if that leader falls silent too, it is
 when a beat is answered again. The broker checks all of this with each beat.
 
 A broker that was never heard is not orphaned: nobody has anything of it.
+
+The broker is **doubtful** much earlier: as soon as the time since then is longer than the shortest silence after which
+a leader may count it as lost. From that moment others may not have waited for it.
 """
 
 from __future__ import annotations
@@ -38,14 +41,17 @@ UNANSWERED_MAX: Final = 1_024  # beats whose times are remembered
 class Heartbeat:
     """Sends one broker's heartbeats, and notices when no leader answers."""
 
-    def __init__(self, info: BrokerInfo, interval_us: int, suspect_after_us: int) -> None:
+    def __init__(
+        self, info: BrokerInfo, interval_us: int, suspect_after_us: int, suspect_least_us: int
+    ) -> None:
         self.interval_us = interval_us
         self.load = 0  # how full the broker is
         self.orphaned = False
         self._told = False  # by a leader that it is an orphan, and it has been heard since
         self.guests = Homes(info, max(1, HOMES_US // interval_us))
         self._id = info.id
-        self._suspect_after_us = suspect_after_us
+        self._suspect_after_us = suspect_after_us  # the longest silence that a leader tolerates …
+        self._suspect_least_us = suspect_least_us  # … and the shortest one that it may not
         self._number = 0  # of the last beat
         self._unanswered: deque[tuple[int, int]] = deque(maxlen=UNANSWERED_MAX)  # with when they were sent
         self._heard_us: int | None = None  # when a leader said something
@@ -99,6 +105,10 @@ class Heartbeat:
         """Whether a leader has said something lately."""
         believed_us = BEATS * max(self.interval_us, ANSWERS_US)
         return self._heard_us is not None and now_us - self._heard_us <= believed_us
+
+    def is_doubtful(self, now_us: int) -> bool:
+        """Whether a leader may have given this broker up, since it answered a beat."""
+        return self._hears_us is not None and now_us - self._hears_us > self._suspect_least_us
 
     def answered(self, pulse: Pulse, now_us: int) -> list[Effect]:
         """The leader's answer to a beat of this incarnation."""

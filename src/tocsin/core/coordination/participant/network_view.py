@@ -196,6 +196,10 @@ class NetworkView:
             return [StreamChanged(query=query, topic=topic, metadata=metadata)]
         return []
 
+    def learn(self, query: str, topic: str, metadata: Metadata) -> list[Effect]:
+        """A stream of a query that no notice has told of yet."""
+        return self._take(Joined(query, topic, dict(metadata)))
+
     def _replace(self, query: str, streams: dict[str, Metadata]) -> list[Effect]:
         before = self.sets.get(query)
         self.sets[query] = streams

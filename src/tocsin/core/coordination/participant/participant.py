@@ -5,8 +5,8 @@
 Transitions of ``Participant``:
 
     new  Started → joining
-    *    InterestsChanged, QueriesChanged, ClientsChanged, Loaded, GuestCame, GuestWent, LinksSeen, Received, Stored,
-         StoreFailed
+    *    InterestsChanged, QueriesChanged, ClientsChanged, MessageRead, Loaded, GuestCame, GuestWent, LinksSeen,
+         Received, Stored, StoreFailed
          Dispatched, TimerFired, Followed → member
          Leaving → left
 
@@ -16,6 +16,10 @@ counted this broker as lost says so; then the broker rejoins, with a new incarna
 
 In ``member`` the routes are kept and used however long the coordinator stays silent: existing traffic never depends
 on it. Nor does a publisher wait for a coordinator that has not answered lately, or for longer than CLEAR_US.
+
+The answers to queries are **in doubt** while a leader may have given this broker up (``heartbeat``), and when it joins
+anew until it was told everything: others may have gone on without it. Then streams are also learned from messages
+(``message_evidence``). A broker that has learned some has itself told everything when a leader answers.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.participant.heartbeat import Heartbeat
 from tocsin.core.coordination.participant.inbox import Inbox
 from tocsin.core.coordination.participant.link_reports import Linkage
+from tocsin.core.coordination.participant.message_evidence import MessageEvidence
 from tocsin.core.coordination.participant.network_view import NetworkView
 from tocsin.core.coordination.participant.pending_clears import CLEAR_US, PendingClears
 from tocsin.core.coordination.participant.signals import (
@@ -43,6 +48,7 @@ from tocsin.core.coordination.participant.signals import (
     LinksSeen,
     Loaded,
     MeasureLinks,
+    MessageRead,
     ParticipantTimer,
     QueriesChanged,
     Settled,
@@ -80,7 +86,8 @@ ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not
 AGAIN_US: Final = 300_000
 HOLD_US: Final = 1_000_000  # that a notice waits for the message log
 BEHIND_US: Final = 2_000_000  # that a notice of which the leader knows may take
-SUSPECT_AFTER_US: Final = 5_000_000  # the longest silence that a leader bears, as settings have it
+SUSPECT_AFTER_US: Final = 5_000_000  # the longest silence that a leader bears, as settings have it …
+SUSPECT_LEAST_US: Final = 1_000_000  # … and the shortest one that counts
 
 
 class ParticipantState(StrEnum):
@@ -105,6 +112,7 @@ class Participant(TableMachine):
         places: StoreNames,
         heartbeat_us: int,
         suspect_after_us: int = SUSPECT_AFTER_US,
+        suspect_least_us: int = SUSPECT_LEAST_US,
         *,
         substitute: bool = False,
     ) -> None:
@@ -116,7 +124,7 @@ class Participant(TableMachine):
         self._info = info
         self._log = places.commands.name
         self._subject = places.notices_subject(info.id)
-        self._heartbeat = Heartbeat(info, heartbeat_us, suspect_after_us)
+        self._heartbeat = Heartbeat(info, heartbeat_us, suspect_after_us, suspect_least_us)
         self._submission = Submission(info)
         self._linkage = Linkage(info.id)
         self._chance = 0
@@ -124,6 +132,8 @@ class Participant(TableMachine):
         self._asked = ""  # for the log's end, before joining
         self._inbox = self.receiving()
         self._applied = 0  # number of the last notice that was applied
+        self._evidence = MessageEvidence()
+        self._learned = False  # streams that no notice has told of may be among those of queries
         self._behind_us: int | None = None  # since when the leader knows of more notices than we
         self._clearing = PendingClears()
         self._clear_to = 0  # number of the last of our commands that a leader has said to be clear …
@@ -156,6 +166,11 @@ class Participant(TableMachine):
     def orphaned(self) -> bool:
         """Whether this broker counts as lost, as far as it knows (``heartbeat``)."""
         return self._heartbeat.orphaned
+
+    def in_doubt(self, now_us: int) -> bool:
+        """Whether the answers to queries may be stale, so that ``MessageRead`` has to be told."""
+        joins_anew = bool(self._asked) or not self._applied
+        return bool(self.picture.sets) and (joins_anew or self._heartbeat.is_doubtful(now_us))
 
     def streams(self, query: str) -> Mapping[str, Metadata] | None:
         """The streams of a query, None before it was answered."""
@@ -279,7 +294,7 @@ class Participant(TableMachine):
             case Pulse(noticed=noticed):
                 self.level = max(self.level, message.level)
                 effects += self._heartbeat.answered(message, now_us)
-                return [*effects, *self._compare(noticed, now_us)]
+                return [*effects, *self._compare(noticed, now_us), *self._confirm(now_us)]
             case Unknown():
                 effects += self._heartbeat.given_up()
                 return [*effects, *self._join_anew()]
@@ -316,6 +331,11 @@ class Participant(TableMachine):
             return []
         self._inbox.miss()
         return self._ask_everything()
+
+    def _confirm(self, now_us: int) -> list[Effect]:
+        """Ask about streams that were learned from messages; again with every answer, until everything comes."""
+        asks = self._learned and not self.in_doubt(now_us) and not self._inbox.gap
+        return self._ask_everything() if asks else []
 
     def _ask_everything(self) -> list[Effect]:
         """Ask for it; asked again with every beat, until it comes."""
@@ -357,6 +377,8 @@ class Participant(TableMachine):
                 effects += [wait, SetTimer(name=ParticipantTimer.HOLD, delay_us=HOLD_US)]
                 break
             self._applied = notice.number
+            self._evidence.forget()
+            self._learned = self._learned and not notice.fresh
             self._effective = max(self._effective, notice.applied)
             self.state = ParticipantState.MEMBER
             effects += stamp(self.picture.apply(notice.items, self.queries, fresh=notice.fresh), notice.cause)
@@ -368,6 +390,16 @@ class Participant(TableMachine):
     def _on_dispatched(self, event: Dispatched, now_us: int) -> list[Effect]:
         self._inbox.dispatched(event.position)
         return self._apply()
+
+    def _on_message_read(self, event: MessageRead, now_us: int) -> list[Effect]:
+        if not self.in_doubt(now_us):
+            return []
+        topic, metadata = event.topic, event.metadata
+        effects: list[Effect] = []
+        for query in self._evidence.find(topic, metadata, self.picture.sets, self.queries):
+            effects += self.picture.learn(query, topic, metadata)
+        self._learned = self._learned or bool(effects)
+        return effects
 
     def _clear_known(self) -> list[Effect]:
         """The changes that are clear everywhere else, and applied here."""
@@ -409,6 +441,7 @@ class Participant(TableMachine):
         ("*", QueriesChanged): _on_queries,
         ("*", ClientsChanged): _on_clients,
         ("*", Dispatched): _on_dispatched,
+        ("*", MessageRead): _on_message_read,
         ("*", Loaded): _on_clientele,
         ("*", GuestCame): _on_clientele,
         ("*", GuestWent): _on_clientele,

@@ -59,6 +59,13 @@ class Dispatched(Event, frozen=True, kw_only=True):
     position: int
 
 
+class MessageRead(Event, frozen=True, kw_only=True):
+    """The message log has a message of this stream, of which that was said; its dispatch follows."""
+
+    topic: str
+    metadata: Metadata
+
+
 class Loaded(Event, frozen=True, kw_only=True):
     """How full the broker is, in thousandths of the clients that it takes; told with the next beat."""
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from tests.unit.core.coordination.desk import (
+    OPTIONS,
     UNKNOWN,
     Desk,
     failed,
@@ -144,6 +147,18 @@ def test_the_leader_repeats_no_notice_and_seldom_sends_an_empty_pulse() -> None:
     assert sent(Pulse, desk.hear(Beat("north", 7, 1, number=5))) == [Pulse(1, 7, 2, heard=5, level=1)], (
         "a new notice"
     )
+
+
+def test_a_broker_that_would_soon_be_suspected_is_answered_more_often() -> None:
+    options = msgspec.structs.replace(OPTIONS, phi=4.0, suspect_least_us=500_000)
+    desk = Desk(options)
+    desk.lead()
+    desk.take(desk.submit(Joined(NORTH)))
+    pulses = []
+    for number in range(1, 5):
+        desk.now_us += 250_000
+        pulses += sent(Pulse, desk.hear(Beat("north", 7, 1, number=number, interval_ms=250)))
+    assert [each.heard for each in pulses] == [1, 2, 3, 4]
 
 
 def test_a_silent_broker_is_lost_and_one_that_beats_is_not() -> None:

@@ -24,6 +24,7 @@ from tocsin.wire.control import Beat, Pulse, Unknown
 
 BEAT_US = 500_000
 MOST_US = 5_000_000
+LEAST_US = 1_500_000
 LIFE = 7
 TWO = BrokerInfo("two", "n", Role.EDGE, "127.0.0.1", 1, (Entrance(Scheme.MQTT, "two:1883"),))
 
@@ -32,7 +33,7 @@ class Heart:
     """A heartbeat with a clock."""
 
     def __init__(self) -> None:
-        self.heartbeat = Heartbeat(NORTH, BEAT_US, MOST_US)
+        self.heartbeat = Heartbeat(NORTH, BEAT_US, MOST_US, LEAST_US)
         self.now_us = 0
 
     def beat(self) -> Beat:
@@ -134,6 +135,20 @@ def test_an_answer_to_a_beat_of_long_ago_adopts_nobody() -> None:
     for _ in range(20):
         heart.beat()
     assert heart.heartbeat.orphaned and heart.answer(old) == []
+
+
+def test_a_broker_doubts_as_soon_as_a_leader_may_have_given_it_up() -> None:
+    heart = Heart()
+    heart.beat()
+    assert not heart.heartbeat.is_doubtful(100 * MOST_US), "nobody has anything of it"
+    heard = heart.beat()
+    sent_us = heart.now_us
+    newer = heart.beat()
+    heart.answer(heard)
+    assert not heart.heartbeat.is_doubtful(sent_us + LEAST_US)
+    assert heart.heartbeat.is_doubtful(sent_us + LEAST_US + 1)
+    heart.answer(newer)
+    assert not heart.heartbeat.is_doubtful(sent_us + LEAST_US + 1)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 12)), max_size=60))

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.core.coordination.histories import HUB, NORTH, SOUTH
 from tests.unit.core.coordination.one_broker import BEAT_US, CHANGE, Broker, of, sent
 from tocsin.core.coordination.participant.heartbeat import ANSWERS_US, BEATS
-from tocsin.core.coordination.participant.participant import BEHIND_US
+from tocsin.core.coordination.participant.participant import BEHIND_US, SUSPECT_LEAST_US
 from tocsin.core.coordination.participant.pending_clears import CLEAR_US
 from tocsin.core.coordination.participant.signals import (
     AwaitDispatch,
@@ -16,6 +16,7 @@ from tocsin.core.coordination.participant.signals import (
     Dispatched,
     InterestsChanged,
     Loaded,
+    MessageRead,
     QueriesChanged,
     QuerySetKnown,
     RoutesChanged,
@@ -25,6 +26,7 @@ from tocsin.core.coordination.participant.signals import (
     StreamRefused,
 )
 from tocsin.core.machine import (
+    Effect,
     FollowLog,
     IllegalEvent,
     ReadLog,
@@ -188,6 +190,87 @@ def test_the_end_of_a_stream_does_not_wait_for_ever() -> None:
     broker.notice(notices.QuerySet("q", (("a", {"kind": "lamp"}),)), applied=2)
     broker.notice(notices.Left("q", "a", {}, 40))
     assert len(of(StreamLeft, broker.fire("hold"))) == 1
+
+
+# ── answers in doubt ────────────────────────────────────────────────────────────────────────────────────────
+
+LAMP: dict[str, Value] = {"kind": "lamp"}
+
+
+def asking() -> Broker:
+    """A member whose clients ask for the messages and for the set of a query, and whose beat was answered."""
+    broker = Broker().led()
+    asked = (("q", "kind = 'lamp'"), ("~q", "kind = 'lamp'"))
+    broker.handle(QueriesChanged(added=asked))
+    broker.notice(notices.QuerySet("q", ()), notices.QuerySet("~q", ()), applied=2)
+    answer(broker)
+    return broker
+
+
+def answer(broker: Broker) -> list[Effect]:
+    (beat,) = sent(Beat, broker.fire("beat"))
+    return broker.hear(Pulse(1, broker.machine.incarnation, broker.number, heard=beat.number))
+
+
+def read(broker: Broker, topic: str, metadata: dict[str, Value]) -> list[tuple[str, str]]:
+    effects = broker.handle(MessageRead(topic=topic, metadata=metadata))
+    assert len(of(StreamJoined, effects)) == len(effects)
+    return [(each.query, each.topic) for each in of(StreamJoined, effects)]
+
+
+def test_a_broker_that_may_have_been_given_up_learns_of_streams_from_their_messages() -> None:
+    broker = asking()
+    broker.now_us += SUSPECT_LEAST_US
+    assert not broker.machine.in_doubt(broker.now_us) and read(broker, "a", LAMP) == []
+    broker.now_us += 1
+    assert broker.machine.in_doubt(broker.now_us)
+    assert read(broker, "a", LAMP) == [("q", "a"), ("~q", "a")], "joined comes before the message"
+    assert read(broker, "a", LAMP) == [] and read(broker, "b", {"kind": "door"}) == []
+
+
+def test_what_was_learned_from_messages_is_asked_about_as_soon_as_a_leader_answers() -> None:
+    broker = asking()
+    assert sent(Refresh, answer(broker)) == [], "there is nothing to ask"
+    broker.now_us += SUSPECT_LEAST_US + 1
+    read(broker, "a", LAMP)
+    read(broker, "b", LAMP)
+    for _ in range(2):
+        assert len(sent(Refresh, answer(broker))) == 1, "until it is told"
+    sets = (notices.QuerySet(query, (("a", LAMP),)) for query in ("q", "~q"))
+    effects = broker.notice(*sets, fresh=True)
+    assert [(each.query, each.topic) for each in of(StreamLeft, effects)] == [("q", "b"), ("~q", "b")]
+    assert of(StreamJoined, effects) == [] and sent(Refresh, answer(broker)) == []
+
+
+def test_a_notice_of_what_was_learned_tells_nothing_new() -> None:
+    broker = asking()
+    broker.now_us += SUSPECT_LEAST_US + 1
+    read(broker, "a", LAMP)
+    joined = broker.notice(notices.Joined("q", "a", LAMP), notices.Joined("~q", "a", LAMP))
+    assert of(StreamJoined, joined) == []
+    assert len(of(StreamLeft, broker.notice(notices.Left("q", "a", LAMP, 0)))) == 1
+
+
+def test_a_broker_that_joins_anew_learns_from_messages_until_it_was_told_everything() -> None:
+    broker = asking()
+    (log_end,) = of(ReadLog, broker.hear(Unknown(1, broker.machine.incarnation)))
+    assert read(broker, "a", LAMP) == [("q", "a"), ("~q", "a")]
+    broker.handle(Stored(request=log_end.request, value=Page((), 1, 99)))
+    broker.number = 0
+    assert read(broker, "b", LAMP) == [("q", "b"), ("~q", "b")]
+    answer(broker)
+    assert broker.machine.in_doubt(broker.now_us), "an answer may overtake the notice"
+    sets = (notices.QuerySet(query, (("a", LAMP), ("b", LAMP))) for query in ("q", "~q"))
+    broker.notice(*sets, applied=1, fresh=True)
+    assert not broker.machine.in_doubt(broker.now_us) and read(broker, "c", LAMP) == []
+
+
+def test_a_query_without_an_answer_is_not_in_doubt() -> None:
+    broker = Broker().led()
+    broker.handle(QueriesChanged(added=(("q", "kind = 'lamp'"),)))
+    answer(broker)
+    broker.now_us += SUSPECT_LEAST_US + 1
+    assert not broker.machine.in_doubt(broker.now_us) and read(broker, "a", LAMP) == []
 
 
 # ── clear to go ─────────────────────────────────────────────────────────────────────────────────────────────
