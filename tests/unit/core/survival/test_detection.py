@@ -87,7 +87,7 @@ def test_a_broker_that_falls_silent_is_suspected_soon_and_once(tuning: Tuning, w
 
 
 @pytest.mark.parametrize("tuning", [TUNING, AGGRESSIVE])
-def test_a_broker_without_any_faults_is_given_the_least_patience_in_the_end(tuning: Tuning) -> None:
+def test_a_broker_without_faults_gets_the_least_patience_in_the_end(tuning: Tuning) -> None:
     watch = Watch("a", tuning=tuning)
     watch.live(20 * SECOND, "a")
     assert watch.detector.patience_us("a") == least_patience_us(tuning, tuning.heartbeat_us)

@@ -137,7 +137,7 @@ def test_an_answer_to_a_beat_of_long_ago_adopts_nobody() -> None:
     assert heart.heartbeat.orphaned and heart.answer(old) == []
 
 
-def test_a_broker_doubts_as_soon_as_a_leader_may_have_given_it_up() -> None:
+def test_a_broker_doubts_once_a_leader_may_have_given_up() -> None:
     heart = Heart()
     heart.beat()
     assert not heart.heartbeat.is_doubtful(100 * MOST_US), "nobody has anything of it"

@@ -14,7 +14,7 @@ NONE: dict[str, dict[str, None]] = {query: {} for query in TEXTS}
 LAMP: dict[str, Value] = {"kind": "lamp"}
 
 
-def test_a_stream_is_found_for_each_query_that_it_satisfies_and_is_not_in() -> None:
+def test_a_stream_is_found_for_each_query_that_lacks_it() -> None:
     evidence = MessageEvidence()
     assert evidence.find("a", {"kind": "lamp", "n": 1}, NONE, TEXTS) == ["lamps", "~lamps", "one"]
     known = {**NONE, "lamps": {"b": None}}
@@ -22,7 +22,7 @@ def test_a_stream_is_found_for_each_query_that_it_satisfies_and_is_not_in() -> N
     assert evidence.find("c", LAMP, {"one": {}}, TEXTS) == [], "others are not answered"
 
 
-def test_a_stream_is_judged_again_when_something_else_is_said_or_answers_have_changed() -> None:
+def test_a_stream_is_judged_again_when_metadata_or_answers_change() -> None:
     evidence = MessageEvidence()
     assert evidence.find("a", LAMP, NONE, TEXTS) == ["lamps", "~lamps"]
     assert evidence.find("a", dict(LAMP), NONE, TEXTS) == [], "all that it satisfies was told"
@@ -45,7 +45,7 @@ said = st.fixed_dictionaries({}, optional={"kind": st.sampled_from(["lamp", "doo
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), said), max_size=30))
-def test_with_what_is_found_a_stream_is_in_all_that_its_messages_satisfy(
+def test_a_stream_ends_up_in_every_query_that_its_messages_satisfy(
     story: list[tuple[str, dict[str, Value]]],
 ) -> None:
     evidence = MessageEvidence()

@@ -218,7 +218,7 @@ def read(broker: Broker, topic: str, metadata: dict[str, Value]) -> list[tuple[s
     return [(each.query, each.topic) for each in of(StreamJoined, effects)]
 
 
-def test_a_broker_that_may_have_been_given_up_learns_of_streams_from_their_messages() -> None:
+def test_a_broker_in_doubt_learns_of_streams_from_their_messages() -> None:
     broker = asking()
     broker.now_us += SUSPECT_LEAST_US
     assert not broker.machine.in_doubt(broker.now_us) and read(broker, "a", LAMP) == []
@@ -228,7 +228,7 @@ def test_a_broker_that_may_have_been_given_up_learns_of_streams_from_their_messa
     assert read(broker, "a", LAMP) == [] and read(broker, "b", {"kind": "door"}) == []
 
 
-def test_what_was_learned_from_messages_is_asked_about_as_soon_as_a_leader_answers() -> None:
+def test_a_broker_that_learned_from_messages_asks_the_next_leader() -> None:
     broker = asking()
     assert sent(Refresh, answer(broker)) == [], "there is nothing to ask"
     broker.now_us += SUSPECT_LEAST_US + 1
@@ -251,7 +251,7 @@ def test_a_notice_of_what_was_learned_tells_nothing_new() -> None:
     assert len(of(StreamLeft, broker.notice(notices.Left("q", "a", LAMP, 0)))) == 1
 
 
-def test_a_broker_that_joins_anew_learns_from_messages_until_it_was_told_everything() -> None:
+def test_a_rejoining_broker_learns_from_messages_until_it_is_told_everything() -> None:
     broker = asking()
     (log_end,) = of(ReadLog, broker.hear(Unknown(1, broker.machine.incarnation)))
     assert read(broker, "a", LAMP) == [("q", "a"), ("~q", "a")]
