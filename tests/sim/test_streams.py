@@ -20,7 +20,7 @@ from tocsin.sim.scenarios import streams
 from tocsin.sim.scenarios.streams.promises import Complete
 from tocsin.sim.world import World
 
-SEEDS = 20  # within which each planted bug has to be found
+SEEDS = 60  # within which each planted bug has to be found
 
 IN_TURN = "messages come between joined and left"
 COMPLETE = "no message of a stream is missing"
