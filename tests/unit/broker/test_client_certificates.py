@@ -305,7 +305,7 @@ def test_a_list_that_would_keep_everybody_out_is_refused(plant: Plant, tmp_path:
 
 async def test_a_list_that_ends_keeps_newcomers_out_and_is_told_of(plant: Plant) -> None:
     good = plant.one.issue("good")
-    plant.revoke(seconds=3)
+    plant.revoke(seconds=6)
     with capture_logs() as logs:
         async with plant.open(client_crl=str(plant.crl)) as door:
             stays, _ = await plant.connect(good, "good")
