@@ -18,7 +18,7 @@ from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.stage import LOG
 from tocsin.sim.scenarios.survival.looking import Brokers, Running
 from tocsin.sim.scenarios.survival.ownership import Sessions
-from tocsin.sim.scenarios.survival.programs import Listener, Resident, Subscriber, key_of
+from tocsin.sim.scenarios.survival.programs import WILLS, Listener, Resident, Subscriber, key_of
 from tocsin.sim.world import World
 from tocsin.wire.topics import matches
 
@@ -310,7 +310,10 @@ def _settled(progress: Progress, position: int) -> bool:
 
 
 class ToldOnce(Invariant):
-    """Behind the client's filter for repeats there is nothing twice, as long as the program runs that has it."""
+    """Behind the client's filter for repeats there is nothing twice, as long as the program runs that has it.
+
+    A will that a cut-off cluster says aloud, at QoS 0, does not count: the log may bring it as well (decision 032).
+    """
 
     name = "behind the client's filter nothing comes twice"
 
@@ -328,7 +331,8 @@ class ToldOnce(Invariant):
         self._told = {each: times for each, times in self._told.items() if each[0] != client}
 
     def _on_told(self, client: Address, say: Say) -> None:
-        if client not in self._listeners:
+        aloud = not say.facts["qos"] and str(say.facts["topic"]).startswith(WILLS)
+        if client not in self._listeners or aloud:
             return
         key = key_in(say)
         told = (client, say.facts["instance"], say.facts["asks"], key)
