@@ -69,6 +69,11 @@ def first_broken(seeds: int, plan: list[Fault] | None = None) -> Broken | None:
     return next((broken for broken in found if broken), None)
 
 
+def test_old_bytes_of_a_client_that_has_gone_bring_no_session_back() -> None:
+    """A broker sleeps for longer than the session lasts, wakes, and reads what the client sent before it went."""
+    assert run(find("durable-long"), 333).broken is None
+
+
 def test_ten_seeds_break_nothing() -> None:
     assert [outcome for outcome in run_many("durable-long", 0, QUICK) if outcome.broken] == []
 

@@ -6,7 +6,8 @@ has overtaken means that the session is lost to this broker.
 **A missing cell** has expired, because the store was away for longer than it is kept, or its clock jumped: then the
 session is rewritten, as it does not expire while its client is connected. Or the client went elsewhere, while this
 broker was cut off, and its session ended there: then it must not come back. A client has one connection. So the cell is
-rewritten once the client was *heard* on this connection, after the cell was found missing; and only where none is.
+rewritten once the client was *heard* on this connection, OLD_BYTES_US after the cell was found missing; and only where
+none is. Earlier bytes may be old: a broker that stood still reads first what its kernel kept of a client that has gone.
 
 A caller that waits for a change to be durable leaves a **ticket**. Tickets wait for the next write that begins, because
 the current write may lack their change. A change that nobody waits for is written within SAVE_AFTER_US (the owner's
@@ -28,6 +29,7 @@ CHECK: Final = "check"
 FORGET: Final = "forget"
 SAVE_AFTER_US: Final = 1_000_000  # progress that nobody waits for is written at most so often
 REFRESH_MIN_US: Final = 60_000_000  # between refreshes: ten thousand quiet clients are 170 writes a second
+OLD_BYTES_US: Final = 2_000_000  # for all bytes to be read that were on their way when a process stood still
 AGAIN_US: Final = 1_000_000  # before a failed request is tried once more: no burden on a store in trouble
 
 RULES: Final = CellRules(
@@ -127,7 +129,7 @@ class SessionCell:
     def again(self, heard_us: int) -> list[Effect]:
         """Repeat a failed write; rewrite a missing cell, if its client was heard since."""
         if self._missing_us is not None:
-            if heard_us <= self._missing_us:
+            if heard_us <= self._missing_us + OLD_BYTES_US:
                 return [SetTimer(name=DeliveryTimer.SAVE_AGAIN, delay_us=AGAIN_US)]
             self._missing_us = None
             text = "a connected client's session had expired in the store; rewriting it"

@@ -27,7 +27,14 @@ from tests.unit.core.attended import (
     session_of,
 )
 from tocsin.core.delivery.machine import LAST_TRIES, ClientDelivery
-from tocsin.core.delivery.session_cell import CHECK, FORGET, SAVE, SAVE_AFTER_US, SESSIONS
+from tocsin.core.delivery.session_cell import (
+    CHECK,
+    FORGET,
+    OLD_BYTES_US,
+    SAVE,
+    SAVE_AFTER_US,
+    SESSIONS,
+)
 from tocsin.core.delivery.signals import (
     AwaitSave,
     BatchRead,
@@ -230,7 +237,7 @@ def without_a_cell() -> tuple[Attended, PutKey]:
 def test_a_cell_that_has_expired_under_a_connected_client_is_written_anew() -> None:
     some, put = without_a_cell()
     assert of(some.fire(DeliveryTimer.SAVE_AGAIN), PutKey) == [], "it was not heard since"
-    some.machine.heard_us = 1
+    some.machine.heard_us = OLD_BYTES_US + 1
     anew = one(some.fire(DeliveryTimer.SAVE_AGAIN), PutKey)
     assert (anew.value, anew.revision) == (put.value, 0)
     assert one(some.stored(9), Durable).tickets == (1,)
@@ -257,7 +264,7 @@ def test_a_client_that_has_ended_cannot_be_heard_any_more(unsure: bool) -> None:
 
 def test_a_client_that_says_goodbye_does() -> None:
     some, _ = without_a_cell()
-    some.machine.heard_us = 1
+    some.machine.heard_us = OLD_BYTES_US + 1
     assert one(some.tell(Ended(expiry_s=5)), PutKey).revision == 0
     last = one(some.stored(9), PutKey)
     assert (decode_session(last.value).broker, last.revision, last.ttl_us) == ("", 9, 5_000_000)

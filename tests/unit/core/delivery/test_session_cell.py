@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tocsin.core.delivery.session_cell import CHECK, FORGET, SAVE, SAVE_AFTER_US, SessionCell
+from tocsin.core.delivery.session_cell import (
+    CHECK,
+    FORGET,
+    OLD_BYTES_US,
+    SAVE,
+    SAVE_AFTER_US,
+    SessionCell,
+)
 from tocsin.core.delivery.signals import DeliveryTimer
 from tocsin.core.delivery.stored_session import FOREVER_S, SERVED_S, StoredSession, encode_session
 from tocsin.core.machine import DeleteKey, GetKey, PutKey, SetTimer, Stored, StoreFailed
 from tocsin.errors import Conflict, OutcomeUnknown, Refused, StoreFull, StoreUnavailable, TocsinError
 from tocsin.ports import Cell
 
+HEARD_US = 101 + OLD_BYTES_US  # of a client whose cell was missed at 100
 BEFORE = StoredSession("me", uid="u", expiry_s=FOREVER_S)
 AFTER = StoredSession("me", uid="u", expiry_s=60, broker="here")
 OURS = encode_session(AFTER)
@@ -146,7 +154,9 @@ def test_a_missing_cell_is_rewritten_once_its_client_was_heard(unsure: bool) -> 
     custody = missing(unsure=unsure)
     (wait,) = custody.again(100)
     assert isinstance(wait, SetTimer), "it may have gone elsewhere, and ended its session"
-    _, put = custody.again(101)
+    (wait,) = custody.again(100 + OLD_BYTES_US)
+    assert isinstance(wait, SetTimer), "the kernel may have kept these bytes while the process stood still"
+    _, put = custody.again(HEARD_US)
     assert isinstance(put, PutKey)
     assert (put.value, put.revision, custody.missing) == (OURS, 0, False)
     assert custody.stored(Stored(request=SAVE, value=9), 102) == ("written", [])
@@ -154,7 +164,7 @@ def test_a_missing_cell_is_rewritten_once_its_client_was_heard(unsure: bool) -> 
 
 def test_a_cell_that_is_written_anew_twice_is_there_once() -> None:
     custody = missing()
-    custody.again(101)
+    custody.again(HEARD_US)
     custody.failed(failed(UNKNOWN), 102)
     custody.again(103)
     outcome, (put,) = custody.stored(Stored(request=CHECK, value=None), 103)
@@ -165,7 +175,7 @@ def test_a_cell_that_is_written_anew_twice_is_there_once() -> None:
 
 def test_a_cell_that_somebody_else_makes_meanwhile_is_theirs() -> None:
     custody = missing()
-    custody.again(101)
+    custody.again(HEARD_US)
     assert custody.failed(failed(Conflict("put", 0, 9)), 102) == ("lost", [])
 
 
