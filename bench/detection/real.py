@@ -31,6 +31,8 @@ from bench.detection.peer import Contender
 from tocsin.config import Broker, Nats, Settings, to_json
 from tocsin.config import Log as Logging
 from tocsin.core.coordination.names import StoreNames
+from tocsin.runtime.security.authority import Authority
+from tocsin.runtime.security.credentials import certificates_directory
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.server import free_ports
 from tocsin.store.testing import LocalServers
@@ -119,6 +121,11 @@ class Stage:
             membership=self.contender.membership,
             log=Logging(level="error"),
         )
+        authority = Authority.open_or_make(
+            certificates_directory(self._settings.state), self._settings.network
+        )
+        for each in self._settings.brokers:
+            authority.ensure(each.id, role="broker")
         follower = asyncio.create_task(self._follow())
         self._stack.callback(follower.cancel)
         for name in ("coordinator", *self.names):
