@@ -52,7 +52,8 @@ class Desk:
         """Wait so long, or until asked to finish; whether to go on."""
         if seconds > 0:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.stop.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self.stop.wait()
         return not self.stop.is_set()
 
 

@@ -22,6 +22,7 @@ from functools import partial
 
 from tocsin.broker.channels.backend_subscriptions import BackendSubscriptions
 from tocsin.broker.channels.channels import Channels
+from tocsin.broker.channels.pulls import Pulls
 from tocsin.broker.channels.result_reader import ResultFiles, ResultSource
 from tocsin.broker.channels.results import Results
 from tocsin.broker.channels.standby_cells import StandbyCellWriter
@@ -375,6 +376,7 @@ class Parts:
             retained_writer=self.retained_writer,
             groups=self.groups,
             channels=self.channels,
+            pulls=Pulls(self.channels),
             replication=self.replication,
             provisional=self.provisional,
             quota=self.quota,

@@ -30,6 +30,7 @@ from tocsin.client.answers import Answer, Answers
 from tocsin.client.channel import Notifications, topic_of
 from tocsin.client.message import checked, checked_qos, filter_of, frame_of, publication_of
 from tocsin.client.options import PACKET_MAX_BYTES, Chosen, Connection, Options, Publishing
+from tocsin.client.pull import Pulled, Pulls
 from tocsin.client.session import FLUSH, Session
 from tocsin.client.stream import Stream
 from tocsin.client.subscription import Inbox, Streams, Subscription
@@ -39,6 +40,7 @@ from tocsin.errors import (
     AlreadySubscribed,
     BrokerUnreachable,
     ClientClosed,
+    DeadlineExceeded,
     PacketTooLarge,
     SubscriptionRefused,
     TocsinError,
@@ -91,6 +93,7 @@ class AsyncClient:
         )
         self._session = Session(chosen.receive_max)
         self._answers = Answers(chosen.deadline_s)
+        self._pulls = Pulls(token_hex(8))
         self._inboxes: dict[str, Inbox[Any]] = {}  # by filter
         self._streams: dict[str, Stream] = {}  # by topic
         self._news = asyncio.Event()  # the connection changed
@@ -261,6 +264,34 @@ class AsyncClient:
         topic = topic_of(name, values, parameters)
         return Notifications(self, topic, qos, self._options.inbox_max)
 
+    async def results(
+        self,
+        name: str,
+        /,
+        *values: object,
+        newest: int | None = None,
+        since: int | None = None,
+        limit: int | None = None,
+        **parameters: object,
+    ) -> Pulled:
+        """Results of a channel that are there already: the newest, or those behind a position, oldest first.
+
+        An answer has at most 1 000 results and about a mebibyte; ``Pulled.next`` is where to go on. ``PublishRefused``
+        if there is no such channel, or the client may not subscribe to it.
+        """
+        if self._end is not None:
+            raise self._end
+        topic = topic_of(name, values, parameters)
+        question, answer = self._pulls.ask(topic, {"newest": newest, "since": since, "limit": limit})
+        try:
+            async with asyncio.timeout(self.deadline_s):
+                await self.send(question)
+                return await answer
+        except TimeoutError:
+            raise DeadlineExceeded(f"results of {topic}", self.deadline_s) from None
+        finally:
+            answer.cancel()
+
     async def open_inbox(self, inbox: Inbox[Any]) -> None:
         if self._end is not None:
             raise self._end
@@ -319,6 +350,7 @@ class AsyncClient:
     def _finish(self, end: TocsinError) -> None:
         self._end = self._end or end
         self._answers.fail(self._end)
+        self._pulls.fail(self._end)
         for inbox in set(self._inboxes.values()):
             inbox.end(self._end)
         self._news.set()
@@ -377,6 +409,8 @@ class AsyncClient:
         self._news.set()
 
     def line_heard(self, packet: Packet) -> None:
+        if self._pulls.heard(packet):
+            return
         try:
             self._perform(self._session.heard(packet))
         except WireError as error:

@@ -26,6 +26,7 @@ from tocsin.client.aio import DEFAULT_SERVER, AsyncClient
 from tocsin.client.channel import Notification
 from tocsin.client.message import Message
 from tocsin.client.options import Options, Publishing
+from tocsin.client.pull import Pulled
 from tocsin.client.values import Change
 from tocsin.errors import ClientClosed
 from tocsin.model.stream import Metadata
@@ -299,6 +300,20 @@ class Client:
     def channel(self, name: str, /, *values: object, qos: int = 1, **parameters: object) -> Notifications:
         """The notifications of a channel with these parameters, from here on."""
         return Notifications(self._loop, self._inner.channel(name, *values, qos=qos, **parameters))
+
+    def results(
+        self,
+        name: str,
+        /,
+        *values: object,
+        newest: int | None = None,
+        since: int | None = None,
+        limit: int | None = None,
+        **parameters: object,
+    ) -> Pulled:
+        """Results of a channel that are there already: the newest, or those behind a position, oldest first."""
+        asked = self._inner.results(name, *values, newest=newest, since=since, limit=limit, **parameters)
+        return self._loop.call(asked)
 
     def streams(self, predicate: str) -> Streams:
         """The set of streams whose metadata satisfies the predicate, then its changes. Raises ``QueryInvalid``."""

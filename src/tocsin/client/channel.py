@@ -22,7 +22,7 @@ from tocsin.client.subscription import Inbox
 from tocsin.core.channels.parameter_values import written
 from tocsin.core.channels.request import write_request
 from tocsin.errors import Malformed
-from tocsin.model.results import RESULT, RESULT_VERSION
+from tocsin.model.results import POSITION, RESULT, RESULT_VERSION
 from tocsin.model.versions import UNREADABLE
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Notification(msgspec.Struct, frozen=True):
     at: datetime.datetime  # when it was made
     id: str  # of the result; a repeat has the same
     priority: int = 0
+    position: int = 0  # ``AsyncClient.results`` takes it as ``since``
 
     @classmethod
     def of(cls, packet: PublishPacket) -> Notification:
@@ -54,6 +55,7 @@ class Notification(msgspec.Struct, frozen=True):
                 datetime.datetime.fromisoformat(said["time"]),
                 said["id"],
                 int(said.get("priority", 0)),
+                int(said.get(POSITION, 0)),
             )
         except (KeyError, ValueError) as error:
             raise Malformed(f"a notification of a channel cannot be read: {error}") from None

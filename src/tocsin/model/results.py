@@ -108,6 +108,7 @@ def position_of(place: int) -> int:
 SUBSCRIPTION: Final = Packed("a backend subscription", msgspec.msgpack.Decoder(BackendSubscription))
 RESULT: Final = Stated("a result of a channel")  # as clients get it: an attribute of the CloudEvent
 RESULT_VERSION: Final = "v"  # that attribute
+POSITION: Final = "position"  # another one: the result's place, which a client can ask for the results behind
 TABLE: Final = Stated("a Delta table of the pipeline")  # how files, transactions and metadata are meant
 OURS: Final = "tocsin"  # the key of our metadata in a commit of such a table
 VERSION: Final = "v"  # within it

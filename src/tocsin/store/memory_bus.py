@@ -106,7 +106,8 @@ class MemoryBus:
         for service in asked:
             service.take(delivery, reply)
         try:
-            return await asyncio.wait_for(answered, deadline_s)
+            async with asyncio.timeout(deadline_s):
+                return await answered
         except TimeoutError:
             raise DeadlineExceeded(subject, deadline_s) from None
 

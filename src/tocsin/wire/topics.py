@@ -30,6 +30,7 @@ PROBE_TOPIC = "$probe"  # bytes that go nowhere, over a connection that measures
 QUERY_PREFIX = "$query/"  # the messages of the streams that satisfy a query
 STREAMS_PREFIX = "$streams/"  # the set of these streams
 CHANNEL_PREFIX = "$channel/"  # the results of a channel, with values for its parameters
+RESULTS_PREFIX = "$results/"  # a question for results that are there already (core.channels.pull)
 
 _QUOTED_MAX = 80  # characters of a bad topic that an error repeats
 _MEMO = 4_096  # topics that are remembered: they repeat, message after message

@@ -74,7 +74,8 @@ class Crier:
 
     async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._enough.wait(), max(0.0, seconds))
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._enough.wait()
 
     def rest(self) -> None:
         """Begin nothing more."""

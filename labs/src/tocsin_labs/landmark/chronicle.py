@@ -90,5 +90,6 @@ class Chronicle:
                 while not condition():
                     self._news.clear()
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._news.wait(), LOOK_S)
+                        async with asyncio.timeout(LOOK_S):
+                            await self._news.wait()
         return condition()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tocsin.broker.channels.backend_subscriptions import BackendSubscriptions
 from tocsin.broker.channels.results import Results
@@ -22,12 +22,9 @@ from tocsin.core.delivery.grant import grant_of_results
 from tocsin.core.forwarding.table import Subscription
 from tocsin.model.priority import CRITICAL
 from tocsin.model.publication import Publication
-from tocsin.model.results import RESULT, RESULT_VERSION, Notice
+from tocsin.model.results import POSITION, RESULT, RESULT_VERSION, Notice
 from tocsin.results.reader import Result
 from tocsin.wire.topics import FilterInvalid
-
-if TYPE_CHECKING:
-    pass
 
 EVENT_TYPE: Final = "tocsin.channel.result"
 
@@ -115,13 +112,13 @@ class Channels:
         for name in self.backend.machine.names(result.k):
             takers = self._takers.get(name)
             if takers:
-                frames = Frames(self.publication(name, notice, result), 0)
+                frames = Frames(self.publication(name, place, notice, result), 0)
                 for taker, subscription in takers.items():
                     if place > subscription.since and self.may_receive(taker, name):
                         granted = grant_of_results(subscription)
                         taker.delivery.offer_result(place, critical, granted, frames)
 
-    def publication(self, name: str, notice: Notice, result: Result) -> Publication:
+    def publication(self, name: str, place: int, notice: Notice, result: Result) -> Publication:
         """A result as it is sent to those who subscribed under a name."""
         return Publication(
             name,
@@ -130,10 +127,10 @@ class Channels:
             "",
             payload_format=1,
             content_type="application/json",
-            user_properties=self._attributes(notice, result),
+            user_properties=self._attributes(place, notice, result),
         )
 
-    def _attributes(self, notice: Notice, result: Result) -> tuple[tuple[str, str], ...]:
+    def _attributes(self, place: int, notice: Notice, result: Result) -> tuple[tuple[str, str], ...]:
         priority = (("priority", str(result.priority)),) if result.priority else ()
         return (
             ("specversion", "1.0"),
@@ -144,6 +141,7 @@ class Channels:
             ("time", _written(notice.at_us)),
             ("channel", result.channel),
             ("execution", str(result.execution)),
+            (POSITION, str(place)),
             *priority,
         )
 

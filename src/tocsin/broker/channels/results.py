@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -20,6 +21,7 @@ import msgspec
 import structlog
 
 from tocsin.broker.channels.result_reader import ResultSource
+from tocsin.core.channels.pull import newest_within
 from tocsin.errors import Malformed, StoreError, TocsinError, Trimmed
 from tocsin.model.priority import CRITICAL
 from tocsin.model.results import ORDINALS, Execution, Notice, decode_notice, place, position_of
@@ -30,6 +32,7 @@ ROWS: Final = 500  # that are read, and dispatched, at once: a few milliseconds 
 BATCH_ROWS: Final = 1_000  # for a client that is behind; no window is larger
 BATCH_BYTES: Final = 1 << 20  # of their payloads, but for the last
 BATCH_NOTICES: Final = 256  # same
+LOOK_BACK: Final = 16 * BATCH_NOTICES  # notices that the newest results are looked for in
 AGAIN_S: Final = 1.0
 
 Dispatch = Callable[[int, Notice, Result], None]
@@ -40,6 +43,7 @@ class ResultBatch(msgspec.Struct, frozen=True):
 
     results: list[tuple[int, Notice, Result]]
     next: int
+    more: bool = False  # there are notices behind them, or more results of the last
 
 
 class Results:
@@ -141,10 +145,13 @@ class Results:
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def read(self, ks: Mapping[str, str], start: int, *, critical: bool) -> ResultBatch:
+    async def read(
+        self, ks: Mapping[str, str], start: int, *, critical: bool | None = None, limit: int = BATCH_ROWS
+    ) -> ResultBatch:
         """The next critical results, or the others, of these ks from a place on, whichever broker had them.
 
-        Each k comes with its channel, in small letters. ``Trimmed``, in places, if the notices are no longer kept.
+        Each k comes with its channel, in small letters; ``critical`` None: critical or not. ``Trimmed``, in places, if
+        the notices are no longer kept.
         """
         try:
             page = await self._log.read(self._subject, position_of(start), limit=BATCH_NOTICES)
@@ -157,7 +164,7 @@ class Results:
             if notice is None:
                 continue
             first = start % ORDINALS if entry.position == position_of(start) else 0
-            room = BATCH_ROWS - len(found)
+            room = limit - len(found)
             executed = {each.channel.lower() for each in notice.executions if _has(each, critical)}
             wanted = [k for k, name in ks.items() if name in executed]
             some = await self._found(notice, wanted, first, room, critical)
@@ -165,11 +172,45 @@ class Results:
             size += sum(len(each.payload) for each in some)
             found += [(place(entry.position, each.ordinal), notice, each) for each in some]
             if cut or len(some) == room:
-                return ResultBatch(found, found[-1][0] + 1)
-        return ResultBatch(found, place(page.next, 0))
+                return ResultBatch(found, found[-1][0] + 1, more=True)
+        return ResultBatch(found, place(page.next, 0), more=page.next <= page.last)
+
+    async def newest(self, k: str, channel: str, limit: int) -> ResultBatch:
+        """The newest results of a k, oldest first; ``next`` is the place behind the newest notice that was looked at.
+
+        It looks back over LOOK_BACK notices at most. The channel is in small letters.
+        """
+        end = await self._log.last() + 1
+        until, oldest, found = end, max(1, end - LOOK_BACK), list[tuple[int, Notice, Result]]()
+        while until > oldest and len(found) < limit and _size(found) < BATCH_BYTES:
+            begin = max(oldest, until - BATCH_NOTICES)
+            try:
+                page = await self._log.read(self._subject, begin, limit=until - begin)
+            except Trimmed as error:
+                oldest = error.oldest
+                continue
+            for entry in reversed([each for each in page.entries if each.position < until]):
+                notice = self._notice(entry)
+                if notice is None or all(each.channel.lower() != channel for each in notice.executions):
+                    continue
+                last = newest_within(await self._last(notice, k, limit), limit - len(found))
+                found = [(place(entry.position, each.ordinal), notice, each) for each in last] + found
+                if len(found) >= limit or _size(found) >= BATCH_BYTES:
+                    break
+            until = begin
+        return ResultBatch(found, place(end, 0))
+
+    async def _last(self, notice: Notice, k: str, limit: int) -> list[Result]:
+        """The last results of a k in a notice."""
+        last: deque[Result] = deque(maxlen=limit)
+        rows = self._source.rows(notice, "", (k,), 0)
+        with contextlib.suppress(Trimmed):
+            while notice.files and (some := await self._source.some(rows, ROWS)):
+                last.extend(some)
+        return list(last)
 
     async def _found(
-        self, notice: Notice, ks: Collection[str], start: int, room: int, critical: bool
+        self, notice: Notice, ks: Collection[str], start: int, room: int, critical: bool | None
     ) -> list[Result]:
         """The next of a notice, at most ``room``; fewer mean that there are no more."""
         if not notice.files or not ks:
@@ -177,7 +218,9 @@ class Results:
         try:
             rows, found = self._source.rows(notice, "", ks, start), list[Result]()
             while len(found) < room and (some := await self._source.some(rows, room - len(found))):
-                found += [each for each in some if (each.priority >= CRITICAL) is critical]
+                found += [
+                    each for each in some if critical is None or (each.priority >= CRITICAL) is critical
+                ]
             return found
         except Trimmed as error:
             words = "results are gone before a client got them"
@@ -194,8 +237,12 @@ def _within(results: list[Result], room: int) -> tuple[list[Result], bool]:
     return results, False
 
 
-def _has(execution: Execution, critical: bool) -> bool:
+def _size(results: list[tuple[int, Notice, Result]]) -> int:
+    return sum(len(each.payload) for _, _, each in results)
+
+
+def _has(execution: Execution, critical: bool | None) -> bool:
     """Whether an execution may have critical results, or others."""
-    if execution.critical < 0:
+    if critical is None or execution.critical < 0:
         return True
     return execution.critical > 0 if critical else execution.critical < execution.results

@@ -1,8 +1,9 @@
 """One client's messages on their way in: the shell of ``core.streams.machine``.
 
 The machine decides when something goes on; this carries it out. A message at QoS 0 goes to the exchange, one above it
-to the log, and what is published to ``$meta/…`` to the coordinator. A message of a stream that is known, while nothing
-waits, makes no event: its topic is in ``gate.ready``.
+to the log, what is published to ``$meta/…`` to the coordinator, and a question for results (``$results/…``) to
+``channels.pulls``. A message of a stream that is known, while nothing waits, makes no event: its topic is in
+``gate.ready``.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from tocsin.model.subjects import fits
 from tocsin.runtime.machines.shell import Shell
 from tocsin.wire.codec import PublishRun
 from tocsin.wire.replication import Bequest
-from tocsin.wire.topics import META_PREFIX
+from tocsin.wire.topics import META_PREFIX, RESULTS_PREFIX
 
 UNSPECIFIED: Final = 0x80
 TOPIC_NAME_INVALID: Final = 0x90
@@ -155,8 +156,8 @@ class ClientPublisher:
         if ready and not packet.user_properties:
             self.forward(topic, packet)
             return
-        if topic.startswith(META_PREFIX):
-            self._describe(topic, packet, _Item(_nothing, self._refused))
+        if topic.startswith("$"):
+            self._take_words(topic, packet, _Item(_nothing, self._refused))
             return
         try:
             diff = self._machine.read(topic, packet.user_properties)
@@ -177,7 +178,7 @@ class ClientPublisher:
         if run.topic in self._gate.ready:
             self._exchange.publish_run(self._client, run)
             return
-        if run.topic.startswith(META_PREFIX):
+        if run.topic.startswith("$"):
             for packet in run.packets():
                 self.publish(run.topic, packet)
             return
@@ -248,9 +249,9 @@ class ClientPublisher:
 
     def commit(self, packet: PublishPacket, topic: str, packet_id: int, qos: int) -> None:
         """A message at QoS 1 or 2: make it durable, and tell the session."""
-        if topic.startswith(META_PREFIX):
+        if topic.startswith("$"):
             said, reject = partial(self._said, packet_id, qos), partial(self._reject, packet_id)
-            self._describe(topic, packet, _Item(said, reject))
+            self._take_words(topic, packet, _Item(said, reject))
             return
         self._exchange.counts.committed += 1
         if not fits(topic):
@@ -357,7 +358,14 @@ class ClientPublisher:
         self._client.account.give(Kind.COMMITS, commit.size)
         self._reject(commit.packet_id, code, problem)
 
-    # ── metadata ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── words for the broker ────────────────────────────────────────────────────────────────────────────────
+
+    def _take_words(self, topic: str, packet: PublishPacket, item: _Item) -> None:
+        """Metadata of a stream, or a question for results; the session lets nothing else begin with ``$``."""
+        if topic.startswith(RESULTS_PREFIX):
+            self._durable.pulls.ask(self._client, topic, packet, item.go, item.refuse)
+        else:
+            self._describe(topic, packet, item)
 
     def _describe(self, topic: str, packet: PublishPacket, item: _Item) -> None:
         described = topic.removeprefix(META_PREFIX)
@@ -377,10 +385,10 @@ class ClientPublisher:
         self._client.tell(Committed(packet_id=packet_id))
 
     def _refused(self, code: int, problem: str) -> None:
-        """Metadata cannot be taken; at QoS 0, and in 3.1.1, there is no way to tell the client."""
+        """Metadata or a question cannot be taken; at QoS 0, and in 3.1.1, there is no way to tell the client."""
         self._registry.refused += 1
         client = self._client.client_id
-        structlog.get_logger().info("a description was refused", publisher=client, problem=problem)
+        structlog.get_logger().info("words for the broker were refused", publisher=client, problem=problem)
 
     def _reject(self, packet_id: int, code: int, problem: str) -> None:
         self._refused(code, problem)

@@ -143,7 +143,7 @@ async def read_results(
         subscription = subscriptions.get(name)
         if subscription is None or not subscription.qos or place <= subscription.since:
             continue
-        frames = Frames(channels.publication(name, notice, result), 0)
+        frames = Frames(channels.publication(name, place, notice, result), 0)
         if channels.may_receive(recipient, name) and not too_large(
             recipient, frames, grant_of_results(subscription)
         ):
@@ -159,6 +159,6 @@ def result_frame(
     notice: Notice
     result: Result
     notice, result = effect.result
-    frames = Frames(channels.publication(effect.name, notice, result), 0)
+    frames = Frames(channels.publication(effect.name, effect.position, notice, result), 0)
     granted = grant_of_results(subscriptions[effect.name])
     return frames.of(recipient.version, granted, effect.packet_id, effect.repeat)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tocsin.broker.channels.channels import Channels
+from tocsin.broker.channels.pulls import Pulls
 from tocsin.broker.delivery.message_log import MessageLog
 from tocsin.broker.delivery.session_lifecycle import Deliveries, Departures, Entrance, RecordPrefixes
 from tocsin.broker.delivery.wills import WillPublisher, Wills
@@ -25,6 +26,7 @@ class Durable:
     retained_writer: RetainedWriter
     groups: Groups
     channels: Channels
+    pulls: Pulls
     replication: Replicating
     provisional: Provisional
     quota: SessionQuota

@@ -156,7 +156,9 @@ class ResultOffered(msgspec.Struct, frozen=True):
     qos: int = 1
 
     def sent(self, packet_id: int, repeat: bool) -> Effect:
-        return DeliverResult(name=self.name, result=self.result, packet_id=packet_id, repeat=repeat)
+        return DeliverResult(
+            position=self.position, name=self.name, result=self.result, packet_id=packet_id, repeat=repeat
+        )
 
 
 class ReadFailed(Event, frozen=True, kw_only=True):
@@ -217,6 +219,7 @@ class Deliver(Effect, frozen=True, kw_only=True):
 class DeliverResult(Effect, frozen=True, kw_only=True):
     """Send a result to the client, for the subscription of that name."""
 
+    position: int
     name: str
     result: Any
     packet_id: int

@@ -6,8 +6,9 @@
 
 A topic that breaks a bound, or an alias that means nothing, is a mistake of the client's and raises; a topic that is
 not the client's to publish to is not, and gives None. Such are topics that begin with ``$`` and whatever the rules of
-access deny. ``$meta/topic`` is the client's if ``topic`` is. A link between brokers brings topics of clients, and those
-that brokers use among themselves (``wire.topics.between_brokers``).
+access deny. ``$meta/topic`` is the client's if ``topic`` is. ``$results/…`` is a question, which everybody may ask: its
+answer depends on the right to hear the channel. A link between brokers brings topics of clients, and those that brokers
+use among themselves (``wire.topics.between_brokers``).
 
 Topics repeat, message after message. Good topics are remembered, once for all clients with the same bounds; a client
 with rules has no such shortcut.
@@ -25,7 +26,14 @@ from mqtt5 import PublishPacket
 
 from tocsin.core.session.limits import SessionLimits
 from tocsin.errors import ProtocolViolation
-from tocsin.wire.topics import META_PREFIX, ONE_PREFIX, TopicInvalid, between_brokers, topic_size
+from tocsin.wire.topics import (
+    META_PREFIX,
+    ONE_PREFIX,
+    RESULTS_PREFIX,
+    TopicInvalid,
+    between_brokers,
+    topic_size,
+)
 
 Permission = Callable[[str], bool]
 
@@ -74,6 +82,8 @@ class Publishing:
         """Whether a valid topic is this client's to publish to; if not, so many messages are counted."""
         if self._link:
             stream, allowed = topic, not topic.startswith("$") or between_brokers(topic)
+        elif topic.startswith(RESULTS_PREFIX):
+            return True
         else:
             stream = topic.removeprefix(META_PREFIX)
             allowed = stream != "" and not stream.startswith("$")

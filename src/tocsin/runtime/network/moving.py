@@ -165,7 +165,8 @@ async def running(settings: Settings, directory: StateDirectory, log: str) -> As
                     process.send_signal(signal.SIGTERM)
             for process in processes:
                 try:
-                    await asyncio.wait_for(process.wait(), STOP_S)
+                    async with asyncio.timeout(STOP_S):
+                        await process.wait()
                 except TimeoutError:
                     process.kill()
                     await process.wait()

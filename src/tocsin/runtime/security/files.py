@@ -95,7 +95,8 @@ class Guard:
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(now.wait(), LOOK_S)
+                    async with asyncio.timeout(LOOK_S):
+                        await now.wait()
                 now.clear()
                 # In a thread: a large file of users takes a while to read.
                 found = await asyncio.to_thread(self.look)

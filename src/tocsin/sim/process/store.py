@@ -208,7 +208,8 @@ class SimulatedBus:
         self._asked[question] = answered
         self._process.do(Publish(subject=subject, payload=payload, question=question))
         try:
-            answer = await asyncio.wait_for(answered, deadline_s)
+            async with asyncio.timeout(deadline_s):
+                answer = await answered
         except TimeoutError:
             raise DeadlineExceeded(subject, deadline_s) from None
         finally:

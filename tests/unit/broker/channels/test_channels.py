@@ -29,7 +29,7 @@ from tests.unit.broker.talk import LASTING, ONE, TWO, ZERO, lasting, nothing_mor
 from tocsin.broker.channels import results as results_module
 from tocsin.config import Limits
 from tocsin.core.delivery.window import RESULTS
-from tocsin.model.results import k_of
+from tocsin.model.results import k_of, place
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.wire.connect import V5, V311, Version
 
@@ -106,6 +106,7 @@ async def test_a_subscriber_gets_the_results_of_its_parameters(
         "time": "2023-11-14T22:13:20.123Z",
         "channel": "Near",
         "execution": "1",
+        "position": str(place(1, 0)),
         "priority": "7",
     }
     assert await take(peer, 1) == [2]
