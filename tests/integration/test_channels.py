@@ -27,6 +27,8 @@ from tests.integration.running import DEADLINE_S, Heard, operator_store, until, 
 from tests.integration.test_first_message import PahoClient
 from tests.unit.broker.harness import Peer
 from tests.unit.broker.pipeline import NEAR, WIDE, Pipeline
+from tocsin.client import AsyncClient
+from tocsin.errors import PublishRefused
 from tocsin.model.results import k_of
 from tocsin.store.jetstream import JetStreamStore
 
@@ -152,6 +154,24 @@ async def test_results_that_cannot_be_reached_come_over_the_bus(
         pipeline.root = hidden  # no broker knows of this one
         await pipeline.tick({("Wide", (5.0, "flood")): [{"n": number} for number in range(5)]})
         assert await take(peer, 5) == list(range(5))
+
+
+async def test_a_python_client_pulls_results_at_any_broker(
+    ready: dict[str, Any], pipeline: Pipeline[JetStreamStore], connect: Connect
+) -> None:
+    peer = await connect("south-1", "pushed")
+    await subscribe(peer, "$channel/Near/frida")
+    for number in range(4):
+        await pipeline.tick({("Near", ("frida",)): [{"n": number}]})
+    assert await take(peer, 4) == [0, 1, 2, 3]
+    broker = ready["brokers"][0]
+    async with AsyncClient(f"mqtt://{broker['host']}:{broker['port']}") as client:
+        newest = await client.results("Near", "frida", newest=2)
+        assert [each.value["n"] for each in newest.results] == [2, 3] and not newest.more
+        behind = await client.results("Near", user="frida", since=newest.results[0].position)
+        assert [each.value["n"] for each in behind.results] == [3]
+        with pytest.raises(PublishRefused, match=r"Nowhere"):
+            await client.results("Nowhere")
 
 
 def test_mosquitto_sub_and_mqtt_311_get_results_as_json(

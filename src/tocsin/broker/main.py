@@ -45,7 +45,8 @@ async def serve(process: Process, broker_id: str) -> None:
         listening.clear()
         return given
 
-    results = DatasetFiles(ResultsReader(results_directory(settings)))
+    cache_bytes = settings.budgets.results_cache_bytes
+    results = DatasetFiles(ResultsReader(results_directory(settings), cache_bytes=cache_bytes))
     try:
         await run_broker(process, own, store, security, listen, results)
     finally:

@@ -32,6 +32,7 @@ VERBS: dict[str, tuple[str, str] | str] = {
     "demo": "Play the demonstration.",
     "pub": ("tocsin.cli.publish", "publish"),
     "sub": ("tocsin.cli.subscribe", "subscribe"),
+    "results": ("tocsin.cli.results", "results"),
     "streams": ("tocsin.cli.streams", "streams"),
     "sql": ("tocsin.cli.sql", "sql"),
     "channel": ("tocsin.cli.channel", "app"),

@@ -14,6 +14,7 @@ from tocsin.client.blocking import Client as Client
 from tocsin.client.channel import Notification as Notification
 from tocsin.client.message import Message as Message
 from tocsin.client.options import Connection as Connection
+from tocsin.client.pull import Pulled as Pulled
 from tocsin.client.values import Change as Change
 from tocsin.client.values import Changed as Changed
 from tocsin.client.values import Joined as Joined

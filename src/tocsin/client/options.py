@@ -12,7 +12,9 @@ from mqtt5 import ConnectPacket, QoS, Will
 from tocsin.client.message import Message, checked_qos, payload_of
 from tocsin.wire.topics import check_topic
 
-PACKET_MAX_BYTES: Final = 2 << 20  # twice what a broker takes from a client by default
+PACKET_MAX_BYTES: Final = (
+    16 << 20
+)  # far more than a broker takes from a client: results of channels may be large
 TWO_BYTES, FOUR_BYTES = (1 << 16) - 1, (1 << 32) - 1
 BOUNDS: Final = {
     "session_expiry_s": (0, FOUR_BYTES),

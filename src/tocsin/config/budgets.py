@@ -63,7 +63,7 @@ class Budgets(Section, frozen=True, kw_only=True):
             le=MOST_BYTES,
             description="Pages of the log that are read for clients that are behind. Without room they wait.",
         ),
-    ] = 64 << 20
+    ] = 96 << 20
     sessions_bytes: Annotated[
         int,
         Meta(
@@ -98,6 +98,15 @@ class Budgets(Section, frozen=True, kw_only=True):
             "each. Without room PUBLISH is refused; at QoS 0 a message is delivered and not retained.",
         ),
     ] = 384 << 20
+    results_cache_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MOST_BYTES,
+            description="Results of channels that a broker keeps in memory, for clients that are behind or ask for "
+            "them; the least recently used go first. 0: none.",
+        ),
+    ] = 48 << 20
     user_percent: Annotated[
         int,
         Meta(

@@ -45,6 +45,8 @@ class AskedResults(msgspec.Struct, frozen=True):
     ks: tuple[str, ...] = ()  # beside the broker's own, from whichever broker's files
     from_ordinal: int = 0
     limit_bytes: int = FETCH_MAX_BYTES
+    pieces: bool = False  # the broker puts a result together that is too large for one answer
+    from_byte: int = 0  # of the first result's payload: the next piece is wanted
 
 
 class Fetched(msgspec.Struct, frozen=True):
@@ -56,6 +58,9 @@ class Fetched(msgspec.Struct, frozen=True):
     next: int | None = None  # the ordinal to go on with
     error: str | None = None
     gone: bool = False  # the results are no longer kept
+    piece_of: int = (
+        0  # there is one row, with a piece of its payload in base64; the payload has so many bytes
+    )
 
 
 class Nothing(msgspec.Struct, frozen=True):

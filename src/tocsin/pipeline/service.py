@@ -7,6 +7,7 @@ that is asked can end the pipeline, and no answer is larger than the bus carries
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import heapq
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -43,6 +44,7 @@ from tocsin.results.reader import Result, ResultsReader
 SCRIPT_MAX_BYTES: Final = 8 * TEXT_MAX_BYTES
 KS_MAX: Final = 10_000  # that a broker may ask for at once
 ROW_OVERHEAD: Final = 120  # of a row beside its payload
+PIECE_BYTES: Final = FETCH_MAX_BYTES // 4 * 3  # of a payload; in base64 a third more
 
 
 class Service:
@@ -148,10 +150,20 @@ def fetch(reader: ResultsReader, asked: AskedResults) -> Fetched:
         size += len(each.payload) + each.payload.count(b'"') + each.payload.count(b"\\") + ROW_OVERHEAD
         if rows and size > bound:
             return Fetched(tuple(rows), next=each.ordinal)
+        if asked.pieces and not rows and (size > FETCH_MAX_BYTES or asked.from_byte):
+            return _piece(each, asked.from_byte)
         rows.append(
             (each.ordinal, each.channel, each.execution, each.k, each.priority, each.payload.decode())
         )
     return Fetched(tuple(rows))
+
+
+def _piece(result: Result, start: int) -> Fetched:
+    """A piece of a result that is too large for one answer."""
+    piece = result.payload[start : start + PIECE_BYTES]
+    row = (result.ordinal, result.channel, result.execution, result.k, result.priority)
+    text = base64.b64encode(piece).decode()
+    return Fetched(((*row, text),), next=result.ordinal + 1, piece_of=len(result.payload))
 
 
 def _merged(*ordered: Iterable[Result]) -> Iterator[Result]:

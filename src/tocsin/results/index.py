@@ -35,7 +35,8 @@ class ResultIndex:
         self._bytes_max = bytes_max
         self._asked: OrderedDict[Key, int] = OrderedDict()
         self._kept: OrderedDict[Key, tuple[ByK, int]] = OrderedDict()  # with its size
-        self._bytes = 0
+        self.bytes = 0
+        self.hits = 0
         self._lock = threading.Lock()
         self._building = threading.Lock()  # all others wait for who reads: they want the same
 
@@ -64,10 +65,11 @@ class ResultIndex:
             if key not in self._kept:
                 return None
             self._kept.move_to_end(key)
+            self.hits += 1
             return self._kept[key][0]
 
     def _worth_it(self, key: Key, notice: Notice) -> bool:
-        if sum(file.rows for file in notice.files) > ROWS_MAX:
+        if not self._bytes_max or sum(file.rows for file in notice.files) > ROWS_MAX:
             return False
         with self._lock:
             count = self._asked.pop(key, 0) + 1
@@ -80,9 +82,9 @@ class ResultIndex:
         size = sum(ROW_BYTES + len(each.payload) for every in kept.values() for each in every)
         with self._lock:
             self._kept[key] = kept, size
-            self._bytes += size
-            while self._bytes > self._bytes_max:
-                self._bytes -= self._kept.popitem(last=False)[1][1]
+            self.bytes += size
+            while self.bytes > self._bytes_max:
+                self.bytes -= self._kept.popitem(last=False)[1][1]
 
 
 def _by_k(results: Iterable[Result]) -> ByK:

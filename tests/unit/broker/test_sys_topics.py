@@ -104,4 +104,7 @@ async def test_channel_metrics_show_cells_held_notice_position_and_results_sent(
             "notices/behind": "0",
             "results/read": "2",
             "results/sent": "4",
+            "cache/bytes": "0",
+            "cache/hits": "0",
+            "cache/misses": "0",
         }

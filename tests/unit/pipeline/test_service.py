@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ for package in ("pyspark", "deltalake", "sqlglot"):
 import pyarrow as pa  # noqa: E402
 
 from tests.unit.pipeline.shops import Workshop  # noqa: E402
+from tocsin.broker.channels.result_reader import ResultSource  # noqa: E402
 from tocsin.model.answer import Answer, Reply  # noqa: E402
 from tocsin.model.channel_places import ChannelNames  # noqa: E402
 from tocsin.model.results import Notice, encode_notice  # noqa: E402
@@ -111,6 +113,16 @@ async def test_a_bug_of_ours_costs_one_answer(ask: Asking, monkeypatch: pytest.M
     reply = await ask("sql", {"text": "SHOW DATASETS"})
     assert "went wrong on our side: KeyError" in reply["error"]["message"]
     assert (await ask("sql", {"text": "CREATE DATASET D (a STRING)"}))["error"] is None
+
+
+async def test_a_result_larger_than_a_message_of_the_bus_is_fetched(ask: Asking) -> None:
+    large = json.dumps({"text": 'ü"' * 500_000})
+    notice = committed(ask.work, ("k1", "x", '{"n":1}'), ("k2", "x", large), ("k3", "x", '{"n":3}'))
+    source = ResultSource(None, ask.work.store.bus, PLACES.service("results"))
+    rows, found = source.rows(notice, "x", (), 0), list[bytes]()
+    while some := await source.some(rows, 10):
+        found += [each.payload for each in some]
+    assert found == [b'{"n":1}', large.encode(), b'{"n":3}']
 
 
 async def test_a_broker_fetches_its_results_piece_by_piece(ask: Asking) -> None:

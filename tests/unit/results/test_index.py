@@ -82,7 +82,7 @@ def test_one_that_is_too_large_to_be_kept_is_still_answered() -> None:
     for _ in range(ASKED):
         found = asking.ask(["a"])
     assert found == asking.results
-    assert asking.index._bytes == 0 and not asking.index._kept
+    assert asking.index.bytes == 0 and not asking.index._kept
 
 
 def test_how_often_was_asked_is_forgotten_of_many_notices() -> None:

@@ -66,12 +66,21 @@ def test_what_was_read_is_kept_within_a_bound(tmp_path: Path) -> None:
     files = [write(tmp_path, f"{part}", [0], part=part) for part in range(4)]
     reader = ResultsReader(tmp_path)
     list(reader.read(notice(*files[:1]), "e1"))
-    bounded = ResultsReader(tmp_path, cache_bytes=reader._bytes * 2)
+    bounded = ResultsReader(tmp_path, cache_bytes=reader._bytes * 3)  # two thirds are for columns
     for file in files:
         assert ordinals(bounded.read(notice(file), "e1")) == [file.offset]
     assert list(bounded._cached) == ["2", "3"]
     (tmp_path / "3").unlink()
     assert ordinals(bounded.read(notice(files[3]), "e1")) == [30]
+    figures = bounded.statistics()
+    assert figures == {
+        "results_cache_bytes": bounded._bytes,
+        "results_cache_hits": 1,
+        "results_cache_misses": 4,
+    }
+    without = ResultsReader(tmp_path, cache_bytes=0)
+    assert [ordinals(without.read(notice(files[2]), "e1")) for _ in range(2)] == [[20], [20]]
+    assert without.statistics()["results_cache_hits"] == 0
 
 
 def test_storage_that_is_not_there_is_said_so(tmp_path: Path) -> None:

@@ -50,8 +50,7 @@ class Channels:
     def statistics(self) -> dict[str, int]:
         return {
             **self.backend.machine.statistics(),
-            "notices_behind": self.results.behind,
-            "results": self.results.dispatched,
+            **self.results.statistics(),
             "results_sent": self.sent,
         }
 

@@ -10,19 +10,21 @@ simulator simulated ones. The pipeline is asked on ``{network}.pipeline.results`
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import heapq
 from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
 from typing import Final, Protocol
 
 from tocsin.errors import ResultsUnreachable, Trimmed
-from tocsin.model.questions import FETCHED, WANTED, AskedResults
+from tocsin.model.questions import FETCHED, WANTED, AskedResults, Fetched
 from tocsin.model.results import Notice, encode_notice
 from tocsin.ports import Bus
-from tocsin.results.reader import Result, ResultsReader
+from tocsin.results.reader import NO_CACHE, Result, ResultsReader
 
 FETCH_DEADLINE_S: Final = 10.0
+SOME_BYTES: Final = 8 << 20  # of payloads that are read at once, but for the last: results may be large
+RESULT_MAX_BYTES: Final = 256 << 20  # of one result that is fetched in pieces: as much as a packet can have
 
 
 class Rows:
@@ -46,10 +48,14 @@ class ResultFiles(Protocol):
         ...
 
     async def some(self, rows: Rows, limit: int) -> list[Result]:
-        """Read the next results, at most ``limit``; none if there are no more.
+        """Read the next results, at most ``limit`` and about SOME_BYTES; none if there are no more.
 
         ``Trimmed`` if they are gone; ``ResultsUnreachable`` if the files cannot be read from here.
         """
+        ...
+
+    def statistics(self) -> dict[str, int]:
+        """How the cache of results does: ``results_cache_bytes``, ``…_hits``, ``…_misses``."""
         ...
 
 
@@ -68,20 +74,30 @@ class DatasetFiles:
 
     async def some(self, rows: Rows, limit: int) -> list[Result]:
         try:
-            found = await asyncio.to_thread(self._read, rows, limit)
+            found, more = await asyncio.to_thread(self._read, rows, limit)
         except ResultsUnreachable:
             rows.files = None
             raise
-        rows.start = found[-1].ordinal + 1 if len(found) == limit else None
+        rows.start = found[-1].ordinal + 1 if more else None
         return found
 
-    def _read(self, rows: Rows, limit: int) -> list[Result]:
+    def statistics(self) -> dict[str, int]:
+        return self._reader.statistics()
+
+    def _read(self, rows: Rows, limit: int) -> tuple[list[Result], bool]:
+        """The next results, and whether there may be more."""
         if rows.files is None:
             start = rows.start or 0
             own = self._reader.read(rows.notice, rows.broker, start=start) if rows.broker else iter(())
             found = self._reader.find(rows.notice, rows.ks, start=start) if rows.ks else None
             rows.files = own if found is None else _merged(own, found)
-        return list(islice(rows.files, limit))
+        taken, room = list[Result](), SOME_BYTES
+        for each in rows.files:
+            taken.append(each)
+            room -= len(each.payload)
+            if len(taken) == limit or room <= 0:
+                return taken, True
+        return taken, False
 
 
 class ResultSource:
@@ -112,18 +128,44 @@ class ResultSource:
         except ResultsUnreachable:
             return await self._fetch(rows, limit)
 
+    def statistics(self) -> dict[str, int]:
+        """How the cache of results does; nothing is cached of what comes over the bus."""
+        return NO_CACHE if self._files is None else self._files.statistics()
+
     async def _fetch(self, rows: Rows, limit: int) -> list[Result]:
-        ks = tuple(sorted(rows.ks))
-        asked = AskedResults(encode_notice(rows.notice).hex(), rows.broker, ks, rows.start or 0)
+        fetched = await self._ask(rows, 0)
+        if fetched.piece_of:
+            first = Result(*fetched.rows[0][:5], await self._rest(rows, fetched))
+            rows.start = fetched.next
+            return [first]
+        found = [Result(*row[:5], row[5].encode()) for row in fetched.rows[:limit]]
+        rows.start = found[-1].ordinal + 1 if len(fetched.rows) > limit else fetched.next
+        return found
+
+    async def _ask(self, rows: Rows, from_byte: int) -> Fetched:
+        notice, ks = encode_notice(rows.notice).hex(), tuple(sorted(rows.ks))
+        asked = AskedResults(notice, rows.broker, ks, rows.start or 0, pieces=True, from_byte=from_byte)
         answer = await self._bus.request(self._subject, WANTED.write(asked), deadline_s=FETCH_DEADLINE_S)
         fetched = FETCHED.read(answer)
         if fetched.gone:
             raise Trimmed("results", rows.notice.tick, rows.notice.tick + 1)
         if fetched.error is not None:
             raise ResultsUnreachable(self._subject, fetched.error)
-        found = [Result(*row[:5], row[5].encode()) for row in fetched.rows[:limit]]
-        rows.start = found[-1].ordinal + 1 if len(fetched.rows) > limit else fetched.next
-        return found
+        return fetched
+
+    async def _rest(self, rows: Rows, fetched: Fetched) -> bytes:
+        """The payload of a result that is larger than a message of the bus; ``fetched`` has its first piece."""
+        whole = bytearray(base64.b64decode(fetched.rows[0][5]))
+        rows.start = fetched.rows[0][0]
+        size = fetched.piece_of
+        while len(whole) < size <= RESULT_MAX_BYTES:
+            piece = await self._ask(rows, len(whole))
+            if piece.piece_of != size or not piece.rows or not piece.rows[0][5]:
+                break
+            whole += base64.b64decode(piece.rows[0][5])
+        if len(whole) != size:
+            raise ResultsUnreachable(self._subject, f"a result of {size} bytes came as {len(whole)}")
+        return bytes(whole)
 
 
 def _load() -> None:

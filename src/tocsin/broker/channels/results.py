@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -67,6 +66,9 @@ class Results:
         self._broker = broker
         self._unseen = unseen  # the ks of which the own files may have nothing, for what a tick knew
         self._logger = structlog.get_logger()
+
+    def statistics(self) -> dict[str, int]:
+        return {"notices_behind": self.behind, "results": self.dispatched, **self._source.statistics()}
 
     def expected(self) -> None:
         """Somebody here is subscribed to a channel."""
@@ -167,7 +169,7 @@ class Results:
             room = limit - len(found)
             executed = {each.channel.lower() for each in notice.executions if _has(each, critical)}
             wanted = [k for k, name in ks.items() if name in executed]
-            some = await self._found(notice, wanted, first, room, critical)
+            some = await self._found(notice, wanted, first, room, BATCH_BYTES - size, critical)
             some, cut = _within(some, BATCH_BYTES - size)
             size += sum(len(each.payload) for each in some)
             found += [(place(entry.position, each.ordinal), notice, each) for each in some]
@@ -202,25 +204,34 @@ class Results:
 
     async def _last(self, notice: Notice, k: str, limit: int) -> list[Result]:
         """The last results of a k in a notice."""
-        last: deque[Result] = deque(maxlen=limit)
+        last: list[Result] = []
         rows = self._source.rows(notice, "", (k,), 0)
         with contextlib.suppress(Trimmed):
             while notice.files and (some := await self._source.some(rows, ROWS)):
-                last.extend(some)
-        return list(last)
+                last = list(newest_within([*last, *some], limit, BATCH_BYTES))
+        return last
 
     async def _found(
-        self, notice: Notice, ks: Collection[str], start: int, room: int, critical: bool | None
+        self,
+        notice: Notice,
+        ks: Collection[str],
+        start: int,
+        room: int,
+        room_bytes: int,
+        critical: bool | None,
     ) -> list[Result]:
-        """The next of a notice, at most ``room``; fewer mean that there are no more."""
+        """The next of a notice, at most ``room``, or until they fill ``room_bytes``; else there are no more."""
         if not notice.files or not ks:
             return []
         try:
             rows, found = self._source.rows(notice, "", ks, start), list[Result]()
-            while len(found) < room and (some := await self._source.some(rows, room - len(found))):
-                found += [
-                    each for each in some if critical is None or (each.priority >= CRITICAL) is critical
-                ]
+            while len(found) < room and room_bytes > 0:
+                some = await self._source.some(rows, room - len(found))
+                if not some:
+                    break
+                fit = [each for each in some if critical is None or (each.priority >= CRITICAL) is critical]
+                room_bytes -= sum(len(each.payload) for each in fit)
+                found += fit
             return found
         except Trimmed as error:
             words = "results are gone before a client got them"

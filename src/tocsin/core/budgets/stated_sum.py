@@ -78,6 +78,9 @@ def _broker(settings: Settings) -> list[Part]:
     # A quarter more in the copy, and a quarter on its way to the store (``core.retained.topics``).
     retained = settings.budgets.retained_bytes
     parts.append(Part("retained messages", retained + retained // 2, "budgets.retained_bytes"))
+    parts.append(
+        Part("results of channels", settings.budgets.results_cache_bytes, "budgets.results_cache_bytes")
+    )
     said = settings.coordinator.streams_max_bytes + settings.coordinator.queries_max_bytes
     parts.append(Part("streams that clients here ask for", said, "coordinator.streams_max_bytes"))
     if others:

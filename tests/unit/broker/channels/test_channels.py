@@ -464,3 +464,19 @@ async def test_sessions_say_their_home_and_how_far_their_results_are(
     log = await pipeline.store.log(pipeline.places.notices)
     assert await retention_floor(sessions, log) == 2
     assert LASTING > 0
+
+
+async def test_results_of_ten_megabytes_come_live_behind_and_when_pulled(
+    door: Door, pipeline: Pipeline[MemoryStore]
+) -> None:
+    large = [{"n": number, "text": "x" * 10_000_000} for number in range(2)]
+    peer = await door.peer(connect=lasting("large"))
+    await subscribed(peer)
+    await pipeline.tick({FOR_ALICE: large})
+    assert await take(peer, 2) == [0, 1]
+    peer.close()
+    await pipeline.tick({FOR_ALICE: large})
+    again = await door.peer(connect=lasting("large"))
+    assert await take(again, 2) == [0, 1]
+    again.send(PublishPacket("$results/Near/alice", b'{"newest": 1, "reply": "r"}'))
+    assert numbers([await again.first(PublishPacket)]) == [1]

@@ -19,7 +19,7 @@ from tocsin.model.catalogue import Channel, Parameter
 from tocsin.model.priority import CRITICAL
 from tocsin.model.results import k_of
 from tocsin.ports import Entry, LogSpec
-from tocsin.results.reader import Result
+from tocsin.results.reader import NO_CACHE, Result
 from tocsin.runtime.machines.clock import random_bits
 from tocsin.sim.process.machine import SimulatedProcess
 from tocsin.sim.process.stage import NETWORK
@@ -79,6 +79,9 @@ class SimulatedFiles:
 
     def warm(self) -> None:
         """There is nothing to load."""
+
+    def statistics(self) -> dict[str, int]:
+        return NO_CACHE
 
     async def some(self, rows: Rows, limit: int) -> list[Result]:
         tick = rows.notice.tick
