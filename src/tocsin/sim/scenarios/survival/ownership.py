@@ -62,6 +62,8 @@ class SessionsLast(Sessions):
     """A session that its client knows of is not replaced by another, unless it has expired by the store's clock.
 
     Its expiry counts from the close of the connection, which a broker may notice before the client does, or long after.
+    A session that expired while its client was away stays over, also if a broker without the store serves the client
+    as that session: no cell says so any more.
     """
 
     name = "sessions last"
@@ -72,13 +74,22 @@ class SessionsLast(Sessions):
         self._known: dict[str, StoredSession] = {}  # client → the one that was written last
         self._written_us: dict[str, int] = {}  # … and when, by the store's clock
         self._seen_us: dict[str, int] = {}  # client → when it was last connected, by the store's clock
+        self._over: dict[str, None] = {}  # clients that came after the store had let the known session expire
         self._world: World
 
     def attach(self, world: World) -> None:
         super().attach(world)
         self._world = world
+        world.observers.on_say("connected", self._on_connected)
         world.observers.on_say("disconnected", self._on_disconnected)
         world.observers.on_say("left", self._on_disconnected)
+
+    def _on_connected(self, client: Address, say: Say) -> None:
+        known = self._known.get(client)
+        if known is None or known.broker:
+            return  # none, or a broker serves it: its expiry has not begun
+        if self._world.store.clock_us - self._written_us[client] >= known.expiry_s * MILLION:
+            self._over[client] = None
 
     def _on_disconnected(self, client: Address, say: Say) -> None:
         self._seen_us[client] = self._world.store.clock_us
@@ -86,7 +97,9 @@ class SessionsLast(Sessions):
     def written(self, node: Address, session: StoredSession) -> None:
         client, now_us = session.client, self._world.store.clock_us
         known = self._known.get(client)
-        if known is not None and known.uid != session.uid and known.confirmed:
+        over = client in self._over
+        self._over.pop(client, None)
+        if known is not None and known.uid != session.uid and known.confirmed and not over:
             connected = client in self._programs and bool(self._programs[client].at)
             away_us = 0 if connected else now_us - self._seen_us.get(client, now_us)
             unwritten_us = now_us - self._written_us[client]
