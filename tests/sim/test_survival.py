@@ -18,6 +18,7 @@ from tocsin.broker.delivery.message_log import MessageLog, Stored
 from tocsin.broker.delivery.session_lifecycle import Departures
 from tocsin.broker.door.clients import Clients
 from tocsin.broker.forwarding.exchange import Exchange
+from tocsin.broker.survival import provisional
 from tocsin.broker.survival.replication import Replicating
 from tocsin.coordinator.standbys import StandbyDesk
 from tocsin.core.cells import CellWriter
@@ -35,6 +36,7 @@ from tocsin.core.replication.backup import Backup
 from tocsin.core.session.machine import Session
 from tocsin.core.session.signals import PeerClosed, TakenOver
 from tocsin.core.survival.arrival_times import ArrivalClock, ArrivalTimes
+from tocsin.core.survival.provisional import Record, settle
 from tocsin.model.publication import Publication
 from tocsin.sim.compound import Storm
 from tocsin.sim.faults import Crash, CrashTogether, Fault, Partition, Pause, Skew
@@ -59,6 +61,7 @@ ONCE = "behind the client's filter nothing comes twice"
 HOME = "in the end everybody is at home, and nobody stands in for anybody"
 BOUNDED = "what a broker holds is bounded"
 BEST = "of the standbys that answer the best takes the place"
+LAST = "sessions last"
 OUSTED = "no client is thrown out for a connection of its own"
 
 
@@ -116,6 +119,8 @@ AHEAD: list[Fault] = [
     Skew(at_us=SECOND // 10, for_us=29 * SECOND, node="south-1", ahead_us=60 * SECOND),
     Crash(at_us=3 * SECOND // 2, for_us=20 * SECOND, node="south-1"),
 ]
+# A broker is cut off with two residents. Their connections break, and it serves them provisionally.
+CUT_OFF: list[Fault] = [Partition(at_us=4 * SECOND, for_us=16 * SECOND, side=("north-1", "anna", "ben"))]
 # A broker is cut off from the store until it counts as lost, while publishers make streams, and is back soon.
 UNHEARD: list[Fault] = [
     Partition(at_us=8 * SECOND // 10, for_us=23 * SECOND // 10, side=("north-1",), others=(STORE,))
@@ -374,6 +379,16 @@ def never_doubts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Participant, "in_doubt", lambda self, now_us: False)
 
 
+def forgets_provisional_sessions(patch: pytest.MonkeyPatch) -> None:
+    """A broker that is back deletes the sessions that it served without the store, though they live."""
+
+    def forgetful(record: Record, stored: StoredSession | None, **how: Any) -> object:
+        found = settle(record, stored, **how)
+        return found if stored is None or found == "let go" else "forget"
+
+    patch.setattr(provisional, "settle", forgetful)
+
+
 PLANTED: dict[str, Planted] = {
     "acknowledged before it is durable": Planted(acknowledges_early, ACKNOWLEDGED),
     "epoch unchecked": Planted(checks_no_epoch, OWNER, ZOMBIE),
@@ -389,6 +404,7 @@ PLANTED: dict[str, Planted] = {
     "a lost client is served on": Planted(goes_on_regardless, LETS_GO, AWAY),
     "messages do not wait for others": Planted(waits_for_nobody, ASKED),
     "clocks of other brokers do not count": Planted(heeds_no_other_clock, ASKED, AHEAD),
+    "provisional sessions are forgotten": Planted(forgets_provisional_sessions, LAST, CUT_OFF),
     "answers are never in doubt": Planted(never_doubts, ASKED, UNHEARD),
 }
 

@@ -45,6 +45,9 @@ SAID_TO_NOBODY: list[Fault] = [
 FOUND: dict[int, str] = {
     19: "a publisher that came from a broker whose clock was ahead counted as being there still",
     36: "changes of provisional clients were lost if a leader was heard before the store answered",
+    66: "the promise took a provisional connection for proof that an expired session was not over",
+    67: "the same of a session that expired during such a connection",
+    80: "a standby whose place went back to its broker missed a message of a new stream until its next beat",
 }
 
 

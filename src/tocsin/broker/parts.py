@@ -240,6 +240,7 @@ class Parts:
             network=self._network,
             broker=self._broker,
             over=self._session_over,
+            lost=lambda broker: broker in self._ports.member.picture.places,
             backend=self.channels.backend,
             quota=self.quota,
         )

@@ -32,7 +32,7 @@ from tocsin.core.delivery.taking import (
     Unreadable,
 )
 from tocsin.core.machine import Effect, Event, GetKey, PutKey, Say, StoreFailed
-from tocsin.errors import Conflict, StoreFull, TocsinError
+from tocsin.errors import Conflict, DeadlineExceeded, StoreFull, TocsinError
 from tocsin.model.versions import UNREADABLE, Format
 from tocsin.ports import Bus, BusMessage, Cell, Table
 from tocsin.runtime.machines.clock import token_hex, wall_us
@@ -40,7 +40,6 @@ from tocsin.runtime.machines.requests import outcome
 
 HAND_OVER: Final = Format("a request for a session", spoken=True)
 HANDED: Final = Format("the answer to a request for a session", spoken=True)
-HAND_OVER_DEADLINE_S: Final = 2.0  # for the broker that has the client to let it go; then it is taken
 
 
 class Sessions:
@@ -54,6 +53,7 @@ class Sessions:
         network: str,
         broker: str,
         over: Callable[[StoredSession], None] = lambda session: None,
+        lost: Callable[[str], bool] = lambda broker: False,
         backend: BackendSubscriptions | None = None,
         quota: SessionQuota | None = None,
     ) -> None:
@@ -64,6 +64,7 @@ class Sessions:
         self._network = network
         self._broker = broker
         self._over = over  # told of a session that is replaced or forgotten
+        self._lost = lost  # whether a broker counts as lost
         self._log = structlog.get_logger()
 
     async def take(
@@ -122,9 +123,9 @@ class Sessions:
                 full = isinstance(event, StoreFailed) and isinstance(event.error, StoreFull)
                 self.quota.refused += full and isinstance(asked, PutKey)
                 return event
-            case AskHandOver(session=session):
-                await self._ask_for(session, came_us)
-                return HandOverEnded(cause=cause)
+            case AskHandOver(session=session, patience_ms=patience_ms):
+                silent = await self._ask_for(session, came_us, patience_ms / 1_000)
+                return HandOverEnded(silent=silent, lost=silent and self._lost(session.broker), cause=cause)
             case CountRoom(owner=owner):
                 return RoomCounted(problem=self.quota.no_room(owner, wall_us()), cause=cause)
             case HoldChannels(session=session):
@@ -185,22 +186,25 @@ class Sessions:
             )
             raise Unreadable(error) from None
 
-    async def _ask_for(self, session: StoredSession, came_us: int) -> None:
+    async def _ask_for(self, session: StoredSession, came_us: int, patience_s: float) -> bool:
+        """Whether the broker that has the client says nothing."""
         try:
             answer = await self._bus.request(
                 self.hand_over_subject(session.broker),
                 HAND_OVER.seal(f"{came_us} {session.client}".encode()),
-                deadline_s=HAND_OVER_DEADLINE_S,
+                deadline_s=patience_s,
             )
             HANDED.open(answer)
         except TocsinError as error:
             self._log.info(
-                "session is taken from a broker that did not say that it let it go",
+                "the broker that has a session did not say that it let it go",
                 subscriber=session.client,
                 epoch=session.epoch,
                 broker=session.broker,
                 problem=str(error),
             )
+            return isinstance(error, DeadlineExceeded)
+        return False
 
     def hand_over_subject(self, broker: str) -> str:
         """Where a broker is asked to let a client go."""

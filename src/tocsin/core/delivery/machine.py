@@ -87,11 +87,14 @@ from tocsin.core.delivery.stored_session import StoredSession, within
 from tocsin.core.delivery.window import ALL_RESULTS, POSITION_IDS, WAIT, DeliveryWindow, Progress
 from tocsin.core.filters import filter_type
 from tocsin.core.forwarding.table import Subscription
-from tocsin.core.machine import Effect, Event, Stored, StoreFailed, Table, TableMachine, TimerFired
+from tocsin.core.machine import Effect, Event, SetTimer, Stored, StoreFailed, Table, TableMachine, TimerFired
 from tocsin.errors import ProtocolViolation, StoreFull, Trimmed
 from tocsin.model.stream import Value
 
 LAST_TRIES: Final = 3  # failures in storing what an ended connection leaves, before it is left as it is
+# Between two looks whether the client of a new session was heard, at first and at most. The looks become rarer: a
+# client that says nothing costs little, and one with a keep-alive is heard before that has passed once.
+CONFIRM_FIRST_US, CONFIRM_MOST_US = 1_000_000, 60_000_000
 WINDOW_MAX: Final = 1_000  # unacknowledged messages of one client, whatever it offers
 
 
@@ -106,6 +109,7 @@ class ClientDelivery(TableMachine):
         self.congested = False  # set by the shell: the connection takes no more for now
         self.heard_us = 0  # set by the shell before each event: when the client was heard last
         self._began_us = 0
+        self._confirm_us = CONFIRM_FIRST_US  # before the next look whether the client was heard
         self._receive_max = 1
         self.results = ResultsTrack()
         self.messages = MessagesTrack(self.results)
@@ -147,7 +151,7 @@ class ClientDelivery(TableMachine):
         for group, claim in event.claims:
             if claim.packet_id and self.claims is not None:
                 self.claims.restore(claim.packet_id, group, claim.position)
-        effects += self._custody.refresh_later()
+        effects += [*self._custody.refresh_later(), *self._confirm_later(session)]
         if session.results is not None:
             at = event.results_tail
             effects += self._follow_results(session.results, session.critical, at)
@@ -392,6 +396,8 @@ class ClientDelivery(TableMachine):
                 return self._save_if_stale()
             case DeliveryTimer.CHECKPOINT:
                 return [checkpoint_later(), *self._save_if_stale()]
+            case DeliveryTimer.CONFIRM:
+                return self._confirm()
             case DeliveryTimer.SAVE_AGAIN:
                 return self._try_again(event, now_us)
             case DeliveryTimer.READ_AGAIN:
@@ -399,6 +405,22 @@ class ClientDelivery(TableMachine):
             case DeliveryTimer.REFRESH if self._custody is not None:
                 return [*self._custody.refresh_later(), *self._save()]
         return []
+
+    def _confirm_later(self, session: StoredSession) -> list[Effect]:
+        """Look again whether the client of a session that is not confirmed was heard. A client that only pings, or
+        publishes at QoS 0, changes nothing else that would be written; were its broker killed, the next one would take
+        its session for one that it does not know of."""
+        if session.confirmed:
+            return []
+        delay_us, self._confirm_us = self._confirm_us, min(2 * self._confirm_us, CONFIRM_MOST_US)
+        return [SetTimer(name=DeliveryTimer.CONFIRM, delay_us=delay_us)]
+
+    def _confirm(self) -> list[Effect]:
+        custody = self._custody
+        if custody is None or custody.session.confirmed:
+            return []
+        heard = self.heard_us > self._began_us
+        return [*self._confirm_later(custody.session), *(self._save() if heard else [])]
 
     def _save_if_stale(self) -> list[Effect]:
         custody = self._custody

@@ -40,6 +40,7 @@ class DeliveryTimer(StrEnum):
     SAVE_AGAIN = "save again"  # what the store did not take is tried again
     REFRESH = "refresh"  # the cell is written anew before it expires
     CHECKPOINT = "checkpoint"  # how far results are must not lag far behind
+    CONFIRM = "confirm"  # that a new session's client was heard is written, also if nothing else changes
     READ_AGAIN = "read again"  # the log and the results, of which a read has failed
 
 

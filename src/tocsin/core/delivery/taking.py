@@ -29,7 +29,10 @@ broker before can write nothing more. One machine takes one session for one conn
                                                                         └──► over: taken, none, or failed
 
 ``reading`` and ``rereading`` decide the same, but that nobody is asked twice in one attempt: a broker that does not
-answer in time is not waited for.
+answer in time is not waited for. It is given PATIENCE_MS, one question after the other. The bus may have its
+subscription for a moment after it was killed, so that the first question reaches nobody and the bus does not say so; of
+the next one it does. Nor is it asked again if it counts as lost by now. It is always asked once, because it may only be
+cut off from the leader.
 
 Invariants:
 
@@ -70,6 +73,8 @@ from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Cell
 
 ATTEMPTS: Final = 5  # against other brokers that want the same client at the same time
+# For the broker that has the client to let it go; then it is taken. Two seconds in all: it may have a session to store.
+PATIENCE_MS: Final = (150, 300, 550, 1_000)
 NO_ROOM: Final = "the store has no room (shares.sessions_bytes, or its disk)"
 READ: Final = "read"
 WRITE: Final = "write"
@@ -133,7 +138,10 @@ class TakeAsked(Event, frozen=True, kw_only=True):
 
 
 class HandOverEnded(Event, frozen=True, kw_only=True):
-    """The broker that had the client has let it go, or did not say so in time."""
+    """The broker that had the client has let it go, or is not there, or was ``silent``; ``lost``: it counts as lost."""
+
+    silent: bool = False
+    lost: bool = False
 
 
 class RoomCounted(Event, frozen=True, kw_only=True):
@@ -156,9 +164,10 @@ class ClientGone(Event, frozen=True, kw_only=True):
 
 
 class AskHandOver(Effect, frozen=True, kw_only=True):
-    """Ask the broker that serves this session to let its client go → ``HandOverEnded``."""
+    """Ask the broker that serves this session to let its client go, and wait for so long → ``HandOverEnded``."""
 
     session: StoredSession
+    patience_ms: int
 
 
 class CountRoom(Effect, frozen=True, kw_only=True):
@@ -238,6 +247,7 @@ class SessionTaking(TableMachine):
         self._broker = broker
         self._asked: TakeAsked
         self._attempts = 0
+        self._questions = 0  # to the broker that has the client, in this attempt
         self._cell: Cell | None = None  # what is written over
         self._before: StoredSession | None = None  # what that cell says
         self._session: StoredSession  # what is written
@@ -283,8 +293,8 @@ class SessionTaking(TableMachine):
             and before.broker not in ("", self._broker)
             and self.state is not TakingState.REREADING
         ):
-            self.state = TakingState.ASKING
-            return [AskHandOver(session=before, cause=self._asked.cause)]
+            self.state, self._questions = TakingState.ASKING, 0
+            return [self._ask(before)]
         if before is not None:
             return self._hold()
         if not self._asked.expiry_s:
@@ -292,7 +302,15 @@ class SessionTaking(TableMachine):
         self.state = TakingState.COUNTING
         return [CountRoom(owner=self._asked.owner, cause=self._asked.cause)]
 
+    def _ask(self, session: StoredSession) -> Effect:
+        self._questions += 1
+        patience_ms = PATIENCE_MS[self._questions - 1]
+        return AskHandOver(session=session, patience_ms=patience_ms, cause=self._asked.cause)
+
     def _on_let_go(self, event: HandOverEnded, now_us: int) -> list[Effect]:
+        if event.silent and not event.lost and self._questions < len(PATIENCE_MS):
+            assert self._before is not None
+            return [self._ask(self._before)]
         return self._read(TakingState.REREADING)
 
     def _on_confirmed(self, event: Stored, now_us: int) -> list[Effect]:

@@ -131,6 +131,18 @@ def test_a_client_without_subscriptions_reads_nothing_until_it_subscribes() -> N
     assert some.machine.offer(21, 1) == (packet_id(21), False)
 
 
+def test_a_new_session_is_confirmed_though_its_client_changes_nothing() -> None:
+    some = Attended(msgspec.structs.replace(SESSION, confirmed=False))
+    first = one(some.first, SetTimer)
+    silent = one(some.fire(DeliveryTimer.CONFIRM), SetTimer)
+    assert first.name == silent.name == DeliveryTimer.CONFIRM
+    assert silent.delay_us == 2 * first.delay_us, "it was not heard: later again"
+    some.machine.heard_us = 1
+    assert session_of(some.fire(DeliveryTimer.CONFIRM)).confirmed, "it has pinged"
+    some.stored()
+    assert some.fire(DeliveryTimer.CONFIRM) == []
+
+
 def test_a_session_that_expires_is_refreshed_in_time() -> None:
     some = Attended(msgspec.structs.replace(SESSION, expiry_s=60))
     timer = one(some.first, SetTimer)

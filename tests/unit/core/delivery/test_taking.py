@@ -153,6 +153,27 @@ def test_one_session_more_is_made_if_there_is_room() -> None:
     assert isinstance(take.error, SessionsFull) and "too many" in str(take.error)
 
 
+def test_a_silent_broker_is_asked_again_within_two_seconds() -> None:
+    take = Take()
+    take.read(ELSEWHERE)
+    waited_ms = 0
+    while take.kinds == [AskHandOver]:
+        waited_ms += take.effects[-1].patience_ms  # type: ignore[attr-defined]
+        take.post(HandOverEnded(silent=True))
+    assert waited_ms == 2_000 and take.kinds == [GetKey]
+
+
+@pytest.mark.parametrize("ended", [HandOverEnded(), HandOverEnded(silent=True, lost=True)])
+def test_nobody_waits_for_a_broker_that_is_not_there(ended: HandOverEnded) -> None:
+    """The bus knows by the second question that nobody listens; or the broker counts as lost by now."""
+    take = Take()
+    take.read(ELSEWHERE)
+    take.post(HandOverEnded(silent=True))
+    assert take.kinds == [AskHandOver]
+    take.post(ended)
+    assert take.kinds == [GetKey]
+
+
 def test_another_users_session_is_refused_even_after_the_hand_over() -> None:
     take = Take(owner="bob")
     take.read(AWAY)

@@ -18,7 +18,9 @@ In ``member`` the routes are kept and used however long the coordinator stays si
 on it. Nor does a publisher wait for a coordinator that has not answered lately, or for longer than CLEAR_US.
 
 The answers to queries are **in doubt** while a leader may have given this broker up (``heartbeat``), and when it joins
-anew until it was told everything: others may have gone on without it. Then streams are also learned from messages
+anew until it was told everything: others may have gone on without it. So they are from the first notice to a newer
+process of the same name, a standby in this broker's place or the broker whose place this standby has: nobody waits for
+this process any more, and its next beat may be far. Then streams are also learned from messages
 (``message_evidence``). A broker that has learned some has itself told everything when a leader answers.
 """
 
@@ -133,6 +135,7 @@ class Participant(TableMachine):
         self._inbox = self.receiving()
         self._applied = 0  # number of the last notice that was applied
         self._evidence = MessageEvidence()
+        self._replaced = False  # a notice has named a newer incarnation under our name
         self._learned = False  # streams that no notice has told of may be among those of queries
         self._behind_us: int | None = None  # since when the leader knows of more notices than we
         self._clearing = PendingClears()
@@ -170,7 +173,8 @@ class Participant(TableMachine):
     def in_doubt(self, now_us: int) -> bool:
         """Whether the answers to queries may be stale, so that ``MessageRead`` has to be told."""
         joins_anew = bool(self._asked) or not self._applied
-        return bool(self.picture.sets) and (joins_anew or self._heartbeat.is_doubtful(now_us))
+        given_up = self._replaced or self._heartbeat.is_doubtful(now_us)
+        return bool(self.picture.sets) and (joins_anew or given_up)
 
     def streams(self, query: str) -> Mapping[str, Metadata] | None:
         """The streams of a query, None before it was answered."""
@@ -212,7 +216,7 @@ class Participant(TableMachine):
         incarnation = end + 1 << CHANCE_BITS | self._chance & (1 << CHANCE_BITS) - 1  # never 0
         said = self._submission.begin(incarnation)
         self._inbox.begin()
-        self._applied, self._behind_us = 0, None
+        self._applied, self._behind_us, self._replaced = 0, None, False
         self._clear_to = self._effective = 0
         return [
             CancelTimer(name=ParticipantTimer.AGAIN),
@@ -345,6 +349,7 @@ class Participant(TableMachine):
 
     def _on_entry(self, event: Followed, now_us: int) -> list[Effect]:
         notice = decode_notice(event.entry.payload)
+        self._replaced = self._replaced or notice.incarnation > self.incarnation
         if notice.incarnation != self.incarnation or not self._inbox.is_new(notice):
             return []
         self.epoch = max(self.epoch, notice.epoch)

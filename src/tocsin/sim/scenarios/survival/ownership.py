@@ -62,6 +62,8 @@ class SessionsLast(Sessions):
     """A session that its client knows of is not replaced by another, unless it has expired by the store's clock.
 
     Its expiry counts from the close of the connection, which a broker may notice before the client does, or long after.
+    A broker without the store serves a client as a session that it cannot take. The cell of a session that nobody has
+    taken expires after its time all the same, before that connection or during it (decision 032).
     """
 
     name = "sessions last"
@@ -72,13 +74,20 @@ class SessionsLast(Sessions):
         self._known: dict[str, StoredSession] = {}  # client → the one that was written last
         self._written_us: dict[str, int] = {}  # … and when, by the store's clock
         self._seen_us: dict[str, int] = {}  # client → when it was last connected, by the store's clock
+        self._untaken: dict[str, None] = {}  # clients whose connection has not taken the known session, …
         self._world: World
 
     def attach(self, world: World) -> None:
         super().attach(world)
         self._world = world
+        world.observers.on_say("connected", self._on_connected)
         world.observers.on_say("disconnected", self._on_disconnected)
         world.observers.on_say("left", self._on_disconnected)
+
+    def _on_connected(self, client: Address, say: Say) -> None:
+        known = self._known.get(client)
+        if known is not None and not known.broker:
+            self._untaken[client] = None  # … which is nobody's: its cell says so
 
     def _on_disconnected(self, client: Address, say: Say) -> None:
         self._seen_us[client] = self._world.store.clock_us
@@ -91,12 +100,14 @@ class SessionsLast(Sessions):
             away_us = 0 if connected else now_us - self._seen_us.get(client, now_us)
             unwritten_us = now_us - self._written_us[client]
             expired = away_us + self._notice_us >= known.expiry_s * MILLION
-            outdated = unwritten_us >= (known.expiry_s + SERVED_S) * MILLION
+            served_s = 0 if client in self._untaken else SERVED_S
+            outdated = unwritten_us >= (known.expiry_s + served_s) * MILLION
             if not expired and not outdated:
                 self.broken(
                     f"{node} replaced the session of {client}, which lasts for {known.expiry_s} s, {away_us} µs after "
                     "it was connected last"
                 )
+        self._untaken.pop(client, None)
         self._known[client], self._written_us[client] = session, now_us
 
 

@@ -265,6 +265,15 @@ def test_a_rejoining_broker_learns_from_messages_until_it_is_told_everything() -
     assert not broker.machine.in_doubt(broker.now_us) and read(broker, "c", LAMP) == []
 
 
+@pytest.mark.parametrize(("newer", "learned"), [(1, [("q", "a"), ("~q", "a")]), (-1, [])])
+def test_a_replaced_process_learns_from_messages_before_its_next_beat(
+    newer: int, learned: list[tuple[str, str]]
+) -> None:
+    broker = asking()
+    assert broker.notice(incarnation=broker.machine.incarnation + newer, number=1, fresh=True) == []
+    assert read(broker, "a", LAMP) == learned
+
+
 def test_a_query_without_an_answer_is_not_in_doubt() -> None:
     broker = Broker().led()
     broker.handle(QueriesChanged(added=(("q", "kind = 'lamp'"),)))
