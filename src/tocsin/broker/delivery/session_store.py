@@ -41,6 +41,9 @@ from tocsin.runtime.machines.requests import outcome
 HAND_OVER: Final = Format("a request for a session", spoken=True)
 HANDED: Final = Format("the answer to a request for a session", spoken=True)
 HAND_OVER_DEADLINE_S: Final = 2.0  # for the broker that has the client to let it go; then it is taken
+LOST_DEADLINE_S: Final = (
+    0.1  # for one that counts as lost: if it is there all the same, it answers in milliseconds
+)
 
 
 class Sessions:
@@ -56,6 +59,7 @@ class Sessions:
         over: Callable[[StoredSession], None] = lambda session: None,
         backend: BackendSubscriptions | None = None,
         quota: SessionQuota | None = None,
+        is_lost: Callable[[str], bool] = lambda broker: False,
     ) -> None:
         self.table = table
         self._backend = backend  # of the channels in sessions
@@ -63,6 +67,7 @@ class Sessions:
         self._bus = bus
         self._network = network
         self._broker = broker
+        self._is_lost = is_lost  # whether a broker counts as lost
         self._over = over  # told of a session that is replaced or forgotten
         self._log = structlog.get_logger()
 
@@ -190,7 +195,7 @@ class Sessions:
             answer = await self._bus.request(
                 self.hand_over_subject(session.broker),
                 HAND_OVER.seal(f"{came_us} {session.client}".encode()),
-                deadline_s=HAND_OVER_DEADLINE_S,
+                deadline_s=LOST_DEADLINE_S if self._is_lost(session.broker) else HAND_OVER_DEADLINE_S,
             )
             HANDED.open(answer)
         except TocsinError as error:
