@@ -109,7 +109,9 @@ async def network(detect: str) -> AsyncIterator[Network]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
+    while True:
+        if condition():
+            return
         await asyncio.sleep(AGAIN_S)
 
 
