@@ -252,6 +252,7 @@ static int on_publish(int flags, reader *r) {
     return packet_id ? send_packet(PUBACK, 0, id, 2) : 0; /* once it was dealt with */
 }
 
+/* ── program ── */
 /* Until the connection is of no use: where to go then, or NULL: to the next. */
 static const char *listen_on(int present, const char *query) {
     reader r;

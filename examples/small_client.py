@@ -17,34 +17,10 @@ import sys
 import time
 
 # ── base: packets of MQTT 5 ──
-CONNECT, CONNACK, PUBLISH, PUBACK, SUBSCRIBE, SUBACK, PINGREQ, PINGRESP, DISCONNECT = (
-    1,
-    2,
-    3,
-    4,
-    8,
-    9,
-    12,
-    13,
-    14,
-)
-FIXED = {
-    1: 1,
-    2: 4,
-    17: 4,
-    19: 2,
-    23: 1,
-    24: 4,
-    33: 2,
-    34: 2,
-    35: 2,
-    36: 1,
-    37: 1,
-    39: 4,
-    40: 1,
-    41: 1,
-    42: 1,
-}
+CONNECT, CONNACK, PUBLISH, PUBACK, SUBSCRIBE, SUBACK = 1, 2, 3, 4, 8, 9
+PINGREQ, DISCONNECT = 12, 14
+SIZES = {1: (1, 23, 25, 36, 37, 40, 41, 42), 2: (19, 33, 34, 35), 4: (2, 17, 24, 39)}
+FIXED = {kind: size for size, kinds in SIZES.items() for kind in kinds}  # properties of a fixed size
 SESSION_EXPIRY, SERVER_REFERENCE, USER_PROPERTY, SUBSCRIPTION_ID = 17, 28, 38, 11
 
 
@@ -294,6 +270,7 @@ class Client:
             self.handle(1)
 
 
+# ── program ──
 def main(verb, servers, what, *words):
     client = Client(servers.split(","), f"small-{verb}")
     client.received = lambda topic, payload: print(topic, payload.decode(errors="replace"), flush=True)
