@@ -17,6 +17,7 @@ BENCHES = {
     "replication": "bytes and CPU of a change, a position and a resync, from a broker to its two backups",
     "sim": "events a second of the simulator, beside a bare event heap",
     "takeover": "until a backup serves a lost broker's clients, by their subscriptions: local beside remote",
+    "told": "from a frozen broker to service elsewhere, told of its loss and not; what a watcher costs",
     "store": "appends, reads and watches on JetStream, one and three servers, beside plain nats-py",
 }
 

@@ -39,6 +39,7 @@ from tocsin.core.coordination.participant.signals import (
     Loaded,
     MeasureLinks,
     Orphaned,
+    PlacesChanged,
     Promoted,
     RoutesChanged,
     SendHome,
@@ -340,6 +341,8 @@ class Broker:
                 self.parts.replication.set_backups(local, remote)
                 self.parts.replication.set_primaries((*locally, *remotely))
                 self.parts.gossip.backs(locally)
+            case PlacesChanged(lost=lost):
+                self.parts.losses.told(lost)
             case StandIn(broker=broker, epoch=epoch):
                 self.parts.takeovers.stand_in(broker, epoch)
             case StandDown(broker=broker):

@@ -55,6 +55,7 @@ from tocsin.broker.shared.groups import Groups
 from tocsin.broker.streams.registry import StreamRegistry
 from tocsin.broker.survival.cluster_gossip import ClusterGossip
 from tocsin.broker.survival.isolation import Isolation
+from tocsin.broker.survival.losses import Losses
 from tocsin.broker.survival.orphans import Orphans
 from tocsin.broker.survival.provisional import Provisional
 from tocsin.broker.survival.replication import Replicating
@@ -333,6 +334,7 @@ class Parts:
             budget=ports.budget,
         )
         self.takeovers = Takeovers(takeover, self.replication, self.wills, failed=self._ending.fail)
+        self.losses = Losses(self.exchange.say)
         routes = self.exchange.routes
         self.gossip = ClusterGossip(
             ports.own,
@@ -341,6 +343,7 @@ class Parts:
             self.replication,
             lambda: member.interests,
             lambda: member.picture.places.keys(),
+            lambda broker, lost: self.losses.meanwhile(broker, lost=lost),
         )
         self.isolation = Isolation(self.gossip, self.provisional, self.takeovers, routes, member.picture)
 
@@ -396,6 +399,7 @@ class Parts:
             self.durable,
             self.ownership,
             ports.guard,
+            self.losses,
             rights_changed=self._rights_changed,
             refuge=ports.refuge,
             destinations=ports.destinations,
@@ -472,6 +476,7 @@ class Parts:
             **self.exchange.statistics(),
             **self.replication.statistics(),
             **self.isolation.statistics(),
+            "watchers": len(self.losses.watchers),
         }
 
     # ── what one part tells another ─────────────────────────────────────────────────────────────────────────

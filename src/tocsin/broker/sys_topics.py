@@ -68,6 +68,7 @@ class SysTopics:
             "clients/connected": str(listener.clients),
             "clients/maximum": str(self._most),
             "clients/refused": str(listener.refused),
+            "clients/watching": str(table["watchers"]),
             "clients/problem": listener.guard.problem() or "none",
             "budget/clients-cut-short": str(listener.cut_short),
             "messages/received": str(counts.published + counts.relayed + counts.committed),

@@ -141,7 +141,8 @@ def java_version() -> int | None:
 
 def open_files(settings: Settings) -> Iterator[Finding]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = settings.limits.connections_max + FILES_BESIDE_CONNECTIONS
+    limits = settings.limits
+    wanted = limits.connections_max + limits.watchers_max + FILES_BESIDE_CONNECTIONS
     if hard == resource.RLIM_INFINITY or hard >= wanted:
         shown = "unlimited" if hard == resource.RLIM_INFINITY else f"{hard:,}"
         yield Finding("ok", "open files", f"{shown} per process")
@@ -149,8 +150,9 @@ def open_files(settings: Settings) -> Iterator[Finding]:
     yield Finding(
         "warning",
         "open files",
-        f"{hard:,} per process, but limits.connections_max = {settings.limits.connections_max:,} wants {wanted:,}; "
-        "raise the limit (`ulimit -Hn`, LimitNOFILE of a systemd unit) or lower the setting",
+        f"{hard:,} per process, but limits.connections_max = {limits.connections_max:,} and "
+        f"limits.watchers_max = {limits.watchers_max:,} want {wanted:,}; "
+        "raise the limit (`ulimit -Hn`, LimitNOFILE of a systemd unit) or lower the settings",
     )
 
 

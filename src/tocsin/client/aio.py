@@ -35,7 +35,9 @@ from tocsin.client.session import FLUSH, Session
 from tocsin.client.stream import Stream
 from tocsin.client.subscription import Inbox, Streams, Subscription
 from tocsin.client.values import Answered, Arrived, Effect
+from tocsin.client.watching import Watched, watches
 from tocsin.core.links.signals import Down
+from tocsin.core.survival.homes import SERVERS_TOPIC
 from tocsin.errors import (
     AlreadySubscribed,
     BrokerUnreachable,
@@ -83,9 +85,10 @@ class AsyncClient:
         self.results_repeated = 0  # results of channels that came again as new messages, known by their ids
         self._send_max_bytes: int | None = None  # the largest packet that the broker takes
         context = chosen.tls or (client_context() if any(place.secure for place in places) else None)
+        self._user = read_user(places, chosen.username, chosen.password)
         self._line = Line(
             [Endpoint(each.host, each.port, context if each.secure else None, each.web) for each in places],
-            chosen.greeting(*read_user(places, chosen.username, chosen.password)),
+            chosen.greeting(*self._user),
             self,
             redial=chosen.redial,
             follow=True,
@@ -156,6 +159,11 @@ class AsyncClient:
     def others(self) -> tuple[str, ...]:
         """Where the client goes on if its own servers are gone, as its broker has said: host:port."""
         return tuple(f"{host}:{port}" for host, port in self._line.others)
+
+    @property
+    def watched(self) -> bool:
+        """Whether a second connection would tell the client at once that its broker is lost (``watch``)."""
+        return self._line.up and watches().watches(self)
 
     @property
     def duplicates(self) -> int:
@@ -347,7 +355,25 @@ class AsyncClient:
         if frames:
             self._line.write(b"".join(frames))
 
+    def _watch(self) -> None:
+        """Be told of the loss of the broker that the client is at, if it has named others to go to."""
+        line = self._line
+        if not self._options.watch:
+            return
+        if line.broker and line.others:
+            watched = Watched(
+                line.broker, *self._user, self._options.tls, line.at.tls is not None, line.at.web
+            )
+            watches().join(self, watched, line.at, line.others)
+        else:
+            watches().leave(self)
+
+    def alarm(self, broker: str) -> None:
+        """The network counts a broker as lost: leave it, if it does not answer."""
+        self._line.alarm(broker)
+
     def _finish(self, end: TocsinError) -> None:
+        watches().leave(self)
         self._end = self._end or end
         self._answers.fail(self._end)
         self._pulls.fail(self._end)
@@ -377,6 +403,7 @@ class AsyncClient:
                 if message is not None:
                     self._perform(self._session.ask(message)[1])
         self._later("age", AGING_S, self._grow_older)
+        self._watch()
         self._tell(Connection(True, self.server))
         self._news.set()
 
@@ -411,6 +438,8 @@ class AsyncClient:
     def line_heard(self, packet: Packet) -> None:
         if self._pulls.heard(packet):
             return
+        if isinstance(packet, PublishPacket) and packet.topic == SERVERS_TOPIC:
+            self._watch()
         try:
             self._perform(self._session.heard(packet))
         except WireError as error:

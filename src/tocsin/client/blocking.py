@@ -244,6 +244,15 @@ class Client:
         return self._inner.others
 
     @property
+    def watched(self) -> bool:
+        """Whether a second connection would tell the client at once that its broker is lost (``watch``)."""
+
+        async def watched() -> bool:
+            return self._inner.watched
+
+        return self._loop.call(watched())
+
+    @property
     def duplicates(self) -> int:
         """How many messages came again, and were not given to a reader twice."""
         return self._inner.duplicates

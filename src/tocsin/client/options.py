@@ -48,6 +48,7 @@ class Options(TypedDict, total=False):
     inbox_max: int
     deadline_s: float
     keep_alive_s: int
+    watch: bool
     will: Message | None
     will_delay_s: int
     on_connection: Callable[[Connection], object] | None
@@ -79,6 +80,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     inbox_max: int = 10_000
     deadline_s: float = 30.0
     keep_alive_s: int = 30
+    watch: bool = True
     will: Message | None = None
     will_delay_s: int = 0
     on_connection: Callable[[Connection], object] | None = None

@@ -157,6 +157,16 @@ class Limits(Section, frozen=True, kw_only=True):
     connections_max: Annotated[
         int, Meta(ge=1, le=1_000_000, description="Connections of one broker; more are told that it is busy.")
     ] = 15_000
+    watchers_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="Watch connections of one broker: clients of other brokers that want to be told at once when "
+            "theirs is lost. They do not count as `connections_max` does; more are told that it is busy, and ask "
+            "another broker.",
+        ),
+    ] = 15_000
     subscriptions_per_client: Annotated[
         int, Meta(ge=1, le=1_000_000, description="Topic filters that one client may hold.")
     ] = 1_000

@@ -17,6 +17,7 @@ SHELLS = (
     "stream.py",
     "channel.py",
     "sql.py",
+    "watching.py",
 )  # a program's handles
 VALUES = ("values.py", "message.py", "options.py", "address.py", "streamset.py", "__init__.py")
 PACKAGE = Path(client.__file__).parent

@@ -27,3 +27,7 @@ ALONE: Final = Published(24.7, 57.3)
 REPLICATED: Final = Published(95.5, 191.2)
 GAP_S: Final = 15.0
 WHOLE: Final = Published(129.60, 7.59, 891.0)
+LINES: Final = {  # Table II: lines of a client, by what they are for
+    "Python": {"base": 105, "failover": 60, "subscriber": 28, "publisher": 33, "total": 226},
+    "Go": {"base": 175, "failover": 111, "subscriber": 65, "publisher": 69, "total": 420},
+}

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from tocsin_labs import drawing, record
-from tocsin_labs.cqbs import coordinator, paper, plots, single, whole
+from tocsin_labs.cqbs import coordinator, paper, plots, single, size, whole
 from tocsin_labs.cqbs.coordinator import Coordinated
 from tocsin_labs.cqbs.forwarding import Forwarded
 from tocsin_labs.cqbs.paper import Published
@@ -25,7 +25,7 @@ from tocsin_labs.cqbs.plan import Plan
 from tocsin_labs.figures import Comparison, Spread, markdown
 from tocsin_labs.stage import Stage
 
-EXPERIMENTS: Final = ("single", "coordinator", "full")
+EXPERIMENTS: Final = ("single", "coordinator", "full", "size")
 PARTS: Final = ("alone", "replicated")  # of the second
 # What this project wants of itself.
 REPLICATED_TARGET: Final = (15.0, 40.0)  # mean and 95th percentile, ms
@@ -44,6 +44,7 @@ class Results(msgspec.Struct):
     alone: Coordinated | None = None
     replicated: Coordinated | None = None
     full: Forwarded | None = None
+    lines: dict[str, dict[str, int]] = {}  # of small clients: language → part → lines of code
 
     @property
     def partial(self) -> bool:
@@ -57,6 +58,8 @@ async def run(
 ) -> Results:
     """Those experiments, in order; what was found is written after each."""
     results = Results(plan, command, record.today(), record.machine())
+    if "size" in only:
+        results.lines = size.measure()
     write(results, stage.out)
     if "single" in only and not stage.is_cut:
         results.single = await single.run(plan.single, plan.seed, stage)
@@ -107,6 +110,10 @@ def comparisons(results: Results) -> list[Comparison]:
         rows += _latencies("V-C, a stream's first message", None, results.full.first)
         rows += _latencies("V-C, messages with a change", None, results.full.changing)
         rows.append(_lost("V-C", results.full))
+    for language, part, published_lines, lines in size.table(results.lines):
+        name = f"Table II, {language}" + (" (theirs: Go)" if language == "C" else "")
+        target = paper.LINES["Python"]["total"] if (language, part) == ("Python", size.TOTAL) else None
+        rows.append(Comparison(name, part, "lines", published_lines, lines, target))
     return rows
 
 

@@ -499,6 +499,11 @@ class Connection(asyncio.Protocol):
         self.version = accepted.version
         self.expiry_s = accepted.session_expiry_s
         self.outlet.bound(accepted.send_max_bytes, accepted.topic_alias_max)
+        if accepted.watches:
+            self.account.belong(self.user)
+            told = self._listener.watch(self, accepted)
+            self.tell(Resumed(present=False, user_properties=told, cause=self._cause))
+            return
         self._listener.accept(self, accepted)
         self.account.belong(self.user)
         self.rights_changed()

@@ -133,7 +133,7 @@ class Authenticator:
         self, asked: Authenticate, connection: Connection, origin: Origin
     ) -> Authenticated | Rejected | None:
         """Whether a connection may come in. None: that takes a while, and the connection will be told."""
-        answer = self._admission.decide(asked, len(self._clients.present), origin, self._refuge)
+        answer = self._decide(asked, origin)
         if isinstance(answer, CheckPassword):
             users = self._guard.users
             assert users is not None, "the policy asks for passwords only where there are users"
@@ -144,11 +144,16 @@ class Authenticator:
             answer = Admitted(answer.user)
         if isinstance(answer, Rejected):
             return self._refuse(answer, asked)
-        if not self._asks:
+        if not self._asks or asked.watches:
             return self._let_in(asked, connection, answer, origin)
         proof = self._prove(asked, connection, origin, answer)
         self._checks[connection] = asyncio.get_running_loop().create_task(proof)
         return None
+
+    def _decide(self, asked: Authenticate, origin: Origin) -> Admitted | CheckPassword | Rejected:
+        """A watcher needs no room among the clients: the door bounds watchers by themselves."""
+        clients = 0 if asked.watches else len(self._clients.present)
+        return self._admission.decide(asked, clients, origin, self._refuge)
 
     async def _prove(
         self, asked: Authenticate, connection: Connection, origin: Origin, admitted: Admitted
@@ -161,7 +166,7 @@ class Authenticator:
     async def _let_in_as_owner(
         self, asked: Authenticate, connection: Connection, origin: Origin, admitted: Admitted
     ) -> Authenticated | Rejected:
-        if self._asks and not await self._entitled(asked.client_id, admitted.user):
+        if self._asks and not asked.watches and not await self._entitled(asked.client_id, admitted.user):
             reason = "this client id belongs to another user"
             return self._refuse(_rejected(asked, CLIENT_ID_NOT_VALID, reason), asked)
         return self._let_in(asked, connection, admitted, origin)
@@ -174,7 +179,7 @@ class Authenticator:
         answer: Authenticated | Rejected
         try:
             good = await users.verify(check.user, check.password, origin.address)
-            again = self._admission.decide(asked, len(self._clients.present), origin, self._refuge)
+            again = self._decide(asked, origin)
             if isinstance(again, Rejected):  # the broker has filled up since
                 answer = self._refuse(again, asked)
             elif good:
@@ -196,7 +201,7 @@ class Authenticator:
         if reason := self._guard.access.refusal(who):
             return self._refuse(_rejected(asked, NOT_AUTHORIZED, reason), asked)
         holder = self._clients.present.get(asked.client_id)
-        if holder is not None and self._clients.who(holder).user not in ("", who.user):
+        if holder is not None and not asked.watches and self._clients.who(holder).user not in ("", who.user):
             reason = "this client id is in use by another user"
             return self._refuse(_rejected(asked, CLIENT_ID_NOT_VALID, reason), asked)
         if (reference := self._sent_on(asked, origin.scheme)) is not None:

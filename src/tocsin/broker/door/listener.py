@@ -31,8 +31,9 @@ from tocsin.broker.door.overdue import Packets, Unread
 from tocsin.broker.door.ownership import Ownership
 from tocsin.broker.door.redirects import Redirects
 from tocsin.broker.forwarding.exchange import Exchange
+from tocsin.broker.survival.losses import Losses
 from tocsin.config import Limits
-from tocsin.core.access.admission import Admission, is_loopback, source_of
+from tocsin.core.access.admission import SERVER_BUSY, Admission, is_loopback, source_of
 from tocsin.core.access.rights import Rights, Who
 from tocsin.core.rates import Bucket, Buckets
 from tocsin.core.session.limits import SessionLimits
@@ -109,6 +110,7 @@ class Listener:
         durable: Durable,
         ownership: Ownership,
         guard: Guard,
+        losses: Losses,
         *,
         rights_changed: Callable[[], None],
         refuge: Callable[[Scheme], str | None],
@@ -118,6 +120,8 @@ class Listener:
         self.own = own
         self.register = register
         self._redirects = redirects
+        self._losses = losses
+        self._watchers_max = limits.watchers_max
         self.exchange = exchange
         self.durable = durable
         self.outbound_max_bytes = limits.outbound_max_bytes
@@ -136,7 +140,7 @@ class Listener:
         )
         self.guard = guard
         self._rights_changed = rights_changed
-        self._sockets_max = limits.connections_max + limits.half_open_max
+        self._sockets_max = limits.connections_max + limits.watchers_max + limits.half_open_max
         self._half_open_max = limits.half_open_max
         self._publish_rate, self._publish_burst = limits.publish_rate, limits.publish_burst
         rate = limits.connection_rate
@@ -329,6 +333,9 @@ class Listener:
     def authenticate(self, asked: Authenticate, connection: Connection) -> Authenticated | Rejected | None:
         """Whether a connection may come in. None: that takes a while, and the connection will be told."""
         self._half_open.pop(connection, None)
+        if asked.watches and len(self._losses.watchers) >= self._watchers_max:
+            reason = f"this broker tells no more than {self._watchers_max} watchers (limits.watchers_max)"
+            return Rejected(reason_code=SERVER_BUSY, reason=reason, cause=asked.cause)
         origin = self._connections[connection]
         if (page := connection.page) is not None:
             origin = self._connections[connection] = msgspec.structs.replace(origin, page=page)
@@ -367,6 +374,10 @@ class Listener:
         if self._redirects is None or connection not in self._connections:
             return ()
         return self._redirects.came(accepted, self._connections[connection].scheme)
+
+    def watch(self, connection: Connection, accepted: Accepted) -> tuple[tuple[str, str], ...]:
+        """A connection is in that only watches a broker: what to tell it. It is registered under no client id."""
+        return self._losses.came(connection, accepted.watches)
 
     def tell_visitors(self) -> None:
         """Other brokers than before could take our clients."""
@@ -411,6 +422,7 @@ class Listener:
         self.packets.done(connection)
         self.unread.ended(connection)
         self._authenticator.forget(connection)
+        self._losses.watchers.went(connection)
         if self._clients.get(connection.client_id) is connection:
             del self._clients[connection.client_id]
             self.durable.entrance.client_went(connection.client_id)

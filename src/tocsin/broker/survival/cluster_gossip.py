@@ -92,7 +92,7 @@ class Replication(Protocol):
 
 class ClusterGossip:
     """One broker among those of its cluster. ``gone`` names the brokers that a leader has declared lost: those are not
-    missed again.
+    missed again. ``missed`` is told of brokers that this one stands in for until a leader is heard, and of their end.
     """
 
     def __init__(
@@ -103,12 +103,14 @@ class ClusterGossip:
         replication: Replication,
         interests: Callable[[], Collection[str]],
         gone: Callable[[], Collection[str]],
+        missed: Callable[[str, bool], None] = lambda broker, lost: None,
     ) -> None:
         self._own = own
         self._links = links
         self._takeovers = takeovers
         self._replication = replication
         self._gone = gone
+        self._missed = missed
         self.machine = Landmark(own.id, interests, run=wall_us())
         self._ending = Ending()
         self._shell = Shell(self.machine, self._carry_out, self._ending.fail)
@@ -281,8 +283,10 @@ class ClusterGossip:
                 self._log.warning("the cluster's landmark", landmark=landmark or None, cause=effect.cause)
             case MeanwhileIn(broker=broker):
                 self._takeovers.stand_in(broker)
+                self._missed(broker, True)
             case MeanwhileOut(broker=broker):
                 self._takeovers.stand_down(broker, meanwhile=True)
+                self._missed(broker, False)
             case _:
                 self._shell.carry_out(effect)
 

@@ -26,6 +26,8 @@ CONNECTION_BYTES: Final = (11 + 4 + 16) << 10
 # TLS adds 42 KiB for a client that does nothing, and some 600 KiB, until it goes, for one that has sent large
 # packets (the same measurement): the buffers of uvloop and OpenSSL grow, and do not shrink.
 TLS_BYTES: Final = 640 << 10
+# A connection that watches another broker for its client: it sends no packets to speak of, and is sent a few bytes.
+WATCHER_BYTES: Final = 11 << 10
 FILTER_BYTES: Final = 1_600  # of a filter of another broker's: 1 540 measured
 # Freed memory lies between used memory, until its pages are given back (``runtime.host.allocator``). Under all
 # attacks of ``bench.spending`` a broker held some 30 percent more than at rest, retained and counted together. Stated
@@ -70,6 +72,7 @@ def _broker(settings: Settings) -> list[Part]:
     parts = [
         Part("at rest", REST_BYTES),
         Part("connections", limits.connections_max * CONNECTION_BYTES, "limits.connections_max"),
+        Part("watch connections", limits.watchers_max * WATCHER_BYTES, "limits.watchers_max"),
     ]
     if any(max(each.tls_port, each.wss_port) >= 0 for each in settings.brokers):
         parts.append(Part("TLS of connections", limits.connections_max * TLS_BYTES, "limits.connections_max"))

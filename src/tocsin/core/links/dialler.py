@@ -13,14 +13,16 @@ Transitions of ``Dialler``:
     new       Started → dialling
     dialling  Dialled → greeting
               TimerFired, Lost → dialling, waiting, closed
+              Alarmed
     greeting  Heard → dialling, up, waiting, closed
               TimerFired, Lost → dialling, waiting, closed
+              Alarmed
     up        Heard, TimerFired, Lost → dialling, waiting, closed
-              Pinging
+              Pinging, Alarmed
     waiting   TimerFired → dialling
               Heard → nothing
     closed    Heard, Lost, Dialled, TimerFired, Closing → nothing
-    *         Pinging → nothing
+    *         Pinging, Alarmed → nothing
               Closing → closed
 
 There may be several servers, tried in order: the first, then the servers that the last broker named (its backups
@@ -37,6 +39,12 @@ home when its home is back.
 A peer may redirect the client (*use another server*, *server moved*, with a reference). A dialler that follows
 redirects (links do not: a link is to one broker) dials the other server at once, REFERRALS_MAX times in a row. It
 returns to the usual server when it loses the other; after *moved*, the other is the usual one.
+
+The owner of a dialler may hear from elsewhere that the network counts its broker as **lost** (``Alarmed``; the client
+library does, ``core.links.watch``). That may be wrong. So the dialler asks the broker for a sign of life, and leaves it
+if nothing at all comes within PROBE_US, or within PROBE_ROUND_TRIPS times what the last answer took. It goes on to the
+server behind, as from a peer that no longer answers. A broker that is only being dialled has the same time. If that was
+the home, and the dialler has to start again before it was there, it passes the home over once.
 
 A client whose **session was taken over** within OWN_US of an earlier connection of its own may have been its own
 rival: a broker that it had given up was slow (``Down.own``). The dialler believes that FORGIVEN_MAX times in
@@ -60,12 +68,24 @@ from mqtt5 import (
     ConnAckPacket,
     ConnectPacket,
     DisconnectPacket,
+    Packet,
     PingReqPacket,
     PingRespPacket,
     PublishPacket,
 )
 
-from tocsin.core.links.signals import Closing, Dial, Dialled, Down, HangUp, Heard, Lost, Pinging, Up
+from tocsin.core.links.signals import (
+    Alarmed,
+    Closing,
+    Dial,
+    Dialled,
+    Down,
+    HangUp,
+    Heard,
+    Lost,
+    Pinging,
+    Up,
+)
 from tocsin.core.machine import (
     CancelTimer,
     Effect,
@@ -95,6 +115,11 @@ BACKOFF_MAX_US = 10_000_000
 STEADY_US = 1_000_000  # a peer that accepts us and drops us sooner is dialled less and less often
 GREETING_DEADLINE_US = 10_000_000  # to dial, and again to be answered: the broker's own default for CONNECT
 HURRY_US = 3_000_000  # to dial, where there is another server to try
+PROBE_US = (
+    200_000  # for a broker that is said to be lost: far more than a round trip, far less than the detection
+)
+PROBE_MOST_US = 2_000_000
+PROBE_ROUND_TRIPS = 4
 TOLD_MAX = 8  # servers that a broker may tell us of
 REFERRALS_MAX = 3  # redirects in a row, before we wait and start again
 OWN_US = 10_000_000  # a frozen broker may wake up so much later, and read what we sent
@@ -139,6 +164,7 @@ class DiallerTimer(StrEnum):
     RETRY = "retry"  # the back-off is over
     DEADLINE = "deadline"  # to be connected, or answered
     PING = "ping"  # every half keep-alive
+    PROBE = "probe"  # a broker that is said to be lost has given no sign of life
 
 
 class Dialler(TableMachine):
@@ -178,6 +204,9 @@ class Dialler(TableMachine):
         self._ping_us = 0  # between two PINGREQs; 0: never
         self._unanswered = False  # a PINGREQ is out …
         self._asked_us = 0  # … since then
+        self.broker = ""  # the id of the broker that has accepted us last; empty: it did not say
+        self._doubted = False  # the broker is said to be lost, and has not been heard since
+        self._home_lost = False  # our home was given up for that, and we have not been there since
         self.round_trip_us: int | None = None  # of the last that was answered
 
     def _start(self, event: Started, now_us: int) -> list[Effect]:
@@ -185,8 +214,13 @@ class Dialler(TableMachine):
         return self._dial(event, now_us)
 
     def _dial(self, event: Event, now_us: int) -> list[Effect]:
-        self._turn = 0
+        self._turn = int(self._home_lost and self._has_next(0))
+        self._home_lost = False
         return self._dial_in_turn()
+
+    def _has_next(self, turn: int) -> bool:
+        """Whether there is a server behind that one."""
+        return turn + 1 < self._servers + len(self.told)
 
     def _dial_in_turn(self) -> list[Effect]:
         self._referrals = 0
@@ -201,7 +235,7 @@ class Dialler(TableMachine):
         return [Dial(server=server, turn=self._own), self._deadline(self._patience_us())]
 
     def _patience_us(self) -> int:
-        return HURRY_US if self._turn + 1 < self._servers + len(self.told) else GREETING_DEADLINE_US
+        return HURRY_US if self._has_next(self._turn) else GREETING_DEADLINE_US
 
     def _deadline(self, delay_us: int) -> Effect:
         return SetTimer(name=DiallerTimer.DEADLINE, delay_us=delay_us)
@@ -230,29 +264,40 @@ class Dialler(TableMachine):
         self._learn(answer)
         keep_alive_s = answer.server_keep_alive
         self._ping_us = (self._greeting.keep_alive if keep_alive_s is None else keep_alive_s) * 500_000
-        effects: list[Effect] = [CancelTimer(name=DiallerTimer.DEADLINE)]
+        effects: list[Effect] = [CancelTimer(name=DiallerTimer.DEADLINE), *self._trust()]
         if self._ping_us:
             effects.append(SetTimer(name=DiallerTimer.PING, delay_us=self._ping_us))
         return [*effects, Up(answer=answer)]
 
     def _learn(self, answer: ConnAckPacket) -> None:
         """Where we are, and where we could go."""
+        self.broker = ""
         if not self._home:
             return
         try:
             GUEST.check(dict(answer.user_properties).get(PROPERTY_VERSION))
         except UNREADABLE:
             return  # a newer broker: we know of the servers that we were given
-        if self._turn == 0 and not self._abroad:
-            self._home = dict(answer.user_properties).get(PROPERTY_BROKER, self._home)
+        self.broker = dict(answer.user_properties).get(PROPERTY_BROKER, "")
+        if self._is_at_home():
+            self._home = self.broker or self._home
+        if self.broker == self._home:  # also by a redirect, or by another address
+            self._turn, self._abroad, self._home_lost = 0, False, False
         self._note_told(value for name, value in answer.user_properties if name == PROPERTY_SERVER)
+
+    def _is_at_home(self) -> bool:
+        """Whether the server that is tried, or has accepted us, is our home, and not another one in its stead."""
+        return self._turn == 0 and not self._abroad
 
     def _note_told(self, references: Iterable[str]) -> None:
         servers = (server_of(each) for each in references)
         self.told = tuple(islice((server for server in servers if server is not None), TOLD_MAX))
 
     def _on_packet(self, event: Heard, now_us: int) -> list[Effect]:
-        packet = event.packet
+        effects = self._hear(event.packet, now_us)
+        return [*self._trust(), *effects] if self._doubted else effects
+
+    def _hear(self, packet: Packet, now_us: int) -> list[Effect]:
         if isinstance(packet, DisconnectPacket):
             code, server = int(packet.reason_code), server_of(packet.server_reference)
             return self._drop(now_us, reason_of(packet), code, server)
@@ -263,26 +308,57 @@ class Dialler(TableMachine):
             self._note_told(packet.payload.decode(errors="replace").split())
         return []
 
-    def _on_ping_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+    def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
+        if event.name == DiallerTimer.PROBE:
+            return self._on_silence(now_us)
         if event.name != DiallerTimer.PING:
             return []
         if self._unanswered:
-            passes = self._redial and self._turn == 0 and not self._abroad
-            return self._drop(now_us, "the peer no longer answers", abrupt=True, passes=passes)
+            return self._leave(now_us, "the peer no longer answers")
         return self._ask(now_us)
+
+    def _leave(self, now_us: int, reason: str) -> list[Effect]:
+        """The peer may be frozen: do not begin with it again."""
+        return self._drop(now_us, reason, abrupt=True, passes=self._redial and self._is_at_home())
+
+    # ── a broker that is said to be lost ────────────────────────────────────────────────────────────────────
+
+    def _on_alarm(self, event: Alarmed, now_us: int) -> list[Effect]:
+        is_up = self.state is DiallerState.UP
+        meant = self.broker if is_up else self._home if self._is_at_home() else ""
+        if self._doubted or not meant or event.broker != meant:
+            return []
+        self._doubted = True
+        asked = self._ask(now_us) if is_up and not self._unanswered else []
+        longest_us = PROBE_ROUND_TRIPS * (self.round_trip_us or 0)
+        patience_us = min(max(PROBE_US, longest_us), PROBE_MOST_US)
+        return [*asked, SetTimer(name=DiallerTimer.PROBE, delay_us=patience_us)]
+
+    def _trust(self) -> list[Effect]:
+        """The broker was heard."""
+        if not self._doubted:
+            return []
+        self._doubted = False
+        return [CancelTimer(name=DiallerTimer.PROBE)]
+
+    def _on_silence(self, now_us: int) -> list[Effect]:
+        if not self._doubted:
+            return []
+        self._home_lost = self._home_lost or self._is_at_home()
+        return self._leave(now_us, "the network counts the broker as lost, and it does not answer")
 
     def _ask(self, now_us: int) -> list[Effect]:
         """The peer has until the next one would be due."""
         self._unanswered, self._asked_us = True, now_us
-        return [
-            SendPacket(packet=PingReqPacket()),
-            SetTimer(name=DiallerTimer.PING, delay_us=self._ping_us),
-        ]
+        due = [SetTimer(name=DiallerTimer.PING, delay_us=self._ping_us)] if self._ping_us else []
+        return [SendPacket(packet=PingReqPacket()), *due]
 
     def _on_pinging(self, event: Pinging, now_us: int) -> list[Effect]:
         return [] if self._unanswered or not self._ping_us else self._ask(now_us)
 
     def _on_deadline(self, event: TimerFired, now_us: int) -> list[Effect]:
+        if event.name == DiallerTimer.PROBE:
+            return self._on_silence(now_us)
         if event.name != DiallerTimer.DEADLINE:
             return []
         waited_us = GREETING_DEADLINE_US if self.state is DiallerState.GREETING else self._patience_us()
@@ -311,13 +387,14 @@ class Dialler(TableMachine):
         effects: list[Effect] = [
             CancelTimer(name=DiallerTimer.DEADLINE),
             CancelTimer(name=DiallerTimer.PING),
+            *self._trust(),
             HangUp(abrupt=abrupt),
         ]
         if server is not None and self._goes_to(server, reason_code):
             self._abroad = reason_code == USE_ANOTHER_SERVER
             down = Down(reason=reason, reason_code=reason_code, retry_us=0)
             return [*effects, down, *self._dial_at(server)]
-        if (self.state is not DiallerState.UP or passes) and self._turn + 1 < self._servers + len(self.told):
+        if (self.state is not DiallerState.UP or passes) and self._has_next(self._turn):
             self._turn += 1
             down = Down(reason=reason, reason_code=reason_code, retry_us=0, own=own)
             return [*effects, down, *self._dial_in_turn()]
@@ -377,16 +454,20 @@ class Dialler(TableMachine):
         (DiallerState.DIALLING, Dialled): _greet,
         (DiallerState.DIALLING, TimerFired): _on_deadline,
         (DiallerState.DIALLING, Lost): _on_lost,
+        (DiallerState.DIALLING, Alarmed): _on_alarm,
         (DiallerState.GREETING, Heard): _on_answer,
         (DiallerState.GREETING, TimerFired): _on_deadline,
         (DiallerState.GREETING, Lost): _on_lost,
+        (DiallerState.GREETING, Alarmed): _on_alarm,
         (DiallerState.UP, Heard): _on_packet,
-        (DiallerState.UP, TimerFired): _on_ping_timer,
+        (DiallerState.UP, TimerFired): _on_timer,
         (DiallerState.UP, Pinging): _on_pinging,
+        (DiallerState.UP, Alarmed): _on_alarm,
         (DiallerState.UP, Lost): _on_lost,
         (DiallerState.WAITING, TimerFired): _on_retry,
         (DiallerState.WAITING, Heard): _ignore,
         ("*", Pinging): _ignore,
+        ("*", Alarmed): _ignore,
         ("*", Closing): _close,
         (DiallerState.CLOSED, Heard): _ignore,
         (DiallerState.CLOSED, Lost): _ignore,

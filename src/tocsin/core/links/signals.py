@@ -30,6 +30,12 @@ class Pinging(Event, frozen=True, kw_only=True):
     """Ask the peer for a sign of life now, if it is not asked already, so that the round trip is known."""
 
 
+class Alarmed(Event, frozen=True, kw_only=True):
+    """The network counts a broker as lost."""
+
+    broker: str
+
+
 class Closing(Event, frozen=True, kw_only=True):
     """We want no connection any more."""
 

@@ -149,6 +149,10 @@ class RetainedCopy(TableMachine):
 
     def _on_own(self, event: OwnSaid, now_us: int) -> list[Effect]:
         topic = event.kept.publication.topic
+        if not event.kept.publication.payload:
+            if self._own.pop(topic, None) is not None:
+                self._topics.remove(topic)
+            return []
         self._own[topic] = event.kept
         self._topics.put(topic, event.kept)
         return []

@@ -25,7 +25,9 @@ from mqtt5 import (
 
 from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.signals import Accepted, Authenticate
+from tocsin.core.survival.homes import GUEST, HOME_MAX_CHARS, PROPERTY_VERSION, PROPERTY_WATCH
 from tocsin.errors import ProtocolViolation, UnsupportedVersion
+from tocsin.model.versions import UNREADABLE
 from tocsin.wire.connect import V5, V311, Version
 from tocsin.wire.topics import check_topic
 
@@ -92,6 +94,24 @@ def _session_expiry_s(packet: ConnectPacket, version: Version, limits: SessionLi
     return min(packet.session_expiry_interval, limits.session_expiry_max_s)
 
 
+def _watched(packet: ConnectPacket) -> str:
+    """The broker that a connection watches (``core.survival.watchers``); empty for a client's own connection."""
+    said = dict(packet.user_properties)
+    broker, version = said.get(PROPERTY_WATCH), said.get(PROPERTY_VERSION)
+    if not broker or version is None:
+        return ""
+    try:
+        GUEST.check(version)
+    except UNREADABLE:
+        return ""  # a newer client: its CONNACK does not say that it watches
+    if len(broker) > HOME_MAX_CHARS:
+        raise ConnectRefused(f"a broker's name has at most {HOME_MAX_CHARS} characters", 0x82)
+    if packet.will is not None or packet.session_expiry_interval or not packet.clean_start:
+        problem = "a connection that watches a broker has no will and no session: connect with clean start"
+        raise ConnectRefused(problem, 0x82)
+    return broker
+
+
 def _check_will(will: Will, limits: SessionLimits) -> None:
     if will.topic.startswith("$"):
         raise ConnectRefused("the will's topic begins with $, and such topics belong to the server", 0x87)
@@ -139,13 +159,14 @@ def _contents_bytes(packet: Any) -> int:
 class Arrival:
     """A client between its CONNECT and our CONNACK. Raises ``ConnectRefused`` if the CONNECT cannot be served."""
 
-    __slots__ = ("_limits", "_version", "early", "granted", "packet")
+    __slots__ = ("_limits", "_version", "early", "granted", "packet", "watches")
 
     def __init__(
         self, packet: ConnectPacket, version: Version, limits: SessionLimits, assigned_client_id: str
     ) -> None:
         self.packet = packet
         self.granted = terms(packet, version, limits, assigned_client_id)
+        self.watches = _watched(packet) if packet.user_properties else ""
         self.early = Early(limits.early_max_bytes)
         self._limits = limits
         self._version = version
@@ -158,6 +179,7 @@ class Arrival:
             password=self.packet.password,
             user_properties=tuple(self.packet.user_properties),
             will_topic=None if self.packet.will is None else self.packet.will.topic,
+            watches=self.watches,
         )
 
     def acceptance(self) -> Accepted:
@@ -175,6 +197,7 @@ class Arrival:
             receive_max=packet.receive_max,
             topic_alias_max=packet.topic_alias_max,
             will_delay_s=packet.will.will_delay_interval if packet.will else 0,
+            watches=self.watches,
         )
 
     def welcomes(

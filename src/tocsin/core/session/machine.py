@@ -54,12 +54,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from mqtt5 import (
     ConnectPacket,
     DisconnectPacket,
     Packet,
+    PingReqPacket,
     PublishPacket,
     SubAckPacket,
     UnsubAckPacket,
@@ -143,6 +144,7 @@ class Session(TableMachine):
         self._will: Will | None = None  # while connected only
         self._send_max_bytes: int | None = None
         self._moves = False  # the client was sent to another server
+        self._watches = False  # the client is told of a broker's loss, and does nothing else
         self._outlives = False  # the client asked for a session that outlives its connection
         self._session_expiry_s = 0  # granted; 0 until Accepted
         self._patience_us = 0  # how long the client may be silent; 0: for ever
@@ -248,6 +250,8 @@ class Session(TableMachine):
         )
         self.check_publish = self._conversation.publishing.topic_of
         self.takes = self._conversation.publishing.takes
+        if arrival.watches:
+            self._watches, self.check_publish, self.takes = True, _only_watches, _only_watches
         self.state = SessionState.RESUMING
         return [arrival.acceptance()]
 
@@ -290,6 +294,8 @@ class Session(TableMachine):
         try:
             if isinstance(packet, DisconnectPacket):
                 return self._leave(packet)
+            if self._watches and not isinstance(packet, PingReqPacket):
+                _only_watches(packet)
             return self._conversation.take(packet)
         except WireError as error:
             return self._disconnect(error.reason_code, error.problem, "peer")
@@ -441,3 +447,7 @@ class Session(TableMachine):
         (SessionState.CONNECTED, CommitFailed): _on_commit_failed,
         (SessionState.CONNECTED, Released): _on_released,
     }
+
+
+def _only_watches(*packet: Any) -> NoReturn:
+    raise ProtocolViolation("a connection that watches a broker neither publishes nor subscribes")

@@ -128,6 +128,9 @@ class Authenticate(Effect, frozen=True, kw_only=True):
     password: bytes | None
     user_properties: tuple[tuple[str, str], ...] = ()
     will_topic: str | None = None  # None: the client leaves no will
+    watches: str = (
+        ""  # the broker of whose loss it wants to be told; it gets no session, and its id does not count
+    )
 
 
 class Accepted(Effect, frozen=True, kw_only=True):
@@ -148,6 +151,7 @@ class Accepted(Effect, frozen=True, kw_only=True):
     receive_max: int
     topic_alias_max: int
     will_delay_s: int  # of its will; 0 also without one
+    watches: str = ""  # as ``Authenticate`` has it: the client is not to be registered
 
 
 class Subscribe(Effect, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ PROPERTY_HOME: Final = "home"  # client → broker: where it is at home
 PROPERTY_BROKER: Final = "broker"  # broker → client, in answer to that: where it is
 PROPERTY_SERVER: Final = "server"  # also: where it could go if this broker were gone; repeated, best first
 PROPERTY_STAY: Final = "stay"  # client → broker: it could not reach where it was sent, and wants to stay
+PROPERTY_WATCH: Final = "watch"  # both ways, on a watch connection (``core.survival.watchers``)
 PROPERTY_VERSION: Final = "home.v"  # both ways: the version of all this; older clients and brokers say none
 GUEST: Final = Stated("what a client and a broker say of its home")
 SERVERS_TOPIC: Final = "$home/servers"  # broker → client, later: these servers now, with blanks between them

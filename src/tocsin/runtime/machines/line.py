@@ -14,7 +14,18 @@ import msgspec
 from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, Packet
 
 from tocsin.core.links.dialler import Dialler, DiallerState
-from tocsin.core.links.signals import Closing, Dial, Dialled, Down, HangUp, Heard, Lost, Pinging, Up
+from tocsin.core.links.signals import (
+    Alarmed,
+    Closing,
+    Dial,
+    Dialled,
+    Down,
+    HangUp,
+    Heard,
+    Lost,
+    Pinging,
+    Up,
+)
 from tocsin.core.machine import Effect, Started
 from tocsin.core.session.signals import SendPacket
 from tocsin.errors import WireError
@@ -118,6 +129,15 @@ class Line:
     def round_trip_us(self) -> int | None:
         """How long the peer took for its last sign of life; None if it was never asked for one."""
         return self._machine.round_trip_us
+
+    @property
+    def broker(self) -> str:
+        """The id of the broker that has accepted us last; empty if it did not say."""
+        return self._machine.broker
+
+    def alarm(self, broker: str) -> None:
+        """The network counts a broker as lost."""
+        self._post(Alarmed(broker=broker, cause=self._cause))
 
     def ping(self) -> None:
         """Ask for a sign of life now."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from mqtt5 import (
     ConnectPacket,
@@ -78,3 +80,31 @@ def test_contents_and_numbers_count_against_the_bound() -> None:
     assert not Early(1_000).keep(UnsubscribePacket(1, ["a"] * 20))
     pings = Early(1_000)
     assert 10 < sum(pings.keep(PingReqPacket()) for _ in range(100)) < 20
+
+
+def watching(**changes: Any) -> ConnectPacket:
+    fields: dict[str, Any] = {"clean_start": True, "user_properties": [("home.v", "1"), ("watch", "north-1")]}
+    return ConnectPacket("watch-c", **{**fields, **changes})
+
+
+def test_a_connection_that_watches_a_broker_is_known_by_its_connect() -> None:
+    coming = arrival(watching())
+    assert coming.credentials().watches == coming.acceptance().watches == "north-1"
+    unversioned = arrival(watching(user_properties=[("watch", "north-1")]))
+    assert unversioned.acceptance().watches == "", "it is a property of the client's own"
+    newer = arrival(watching(user_properties=[("home.v", "9"), ("watch", "north-1")]))
+    assert newer.acceptance().watches == ""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"clean_start": False},
+        {"session_expiry_interval": 60},
+        {"will": Will("gone", payload=b"x")},
+        {"user_properties": [("home.v", "1"), ("watch", "x" * 301)]},
+    ],
+)
+def test_a_connection_that_watches_may_want_nothing_else(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConnectRefused):
+        arrival(watching(**changes))

@@ -16,6 +16,7 @@ from tocsin.core.coordination.participant.signals import (
     BackupsKnown,
     DestinationsChanged,
     DetoursChanged,
+    PlacesChanged,
     Promoted,
     QuerySetKnown,
     RoutesChanged,
@@ -136,6 +137,7 @@ class NetworkView:
     def _take_places(
         self, places: Mapping[str, Moved], stands_in: Mapping[str, int], fresh: bool
     ) -> list[Effect]:
+        before = dict(self.places)
         for broker in [each for each in self.places if fresh and each not in places]:
             del self.places[broker]
         for broker, moved in places.items():
@@ -143,6 +145,8 @@ class NetworkView:
             if moved.gone:
                 self.places[broker] = moved
         effects: list[Effect] = []
+        if before != self.places:
+            effects.append(PlacesChanged(lost={each: moved.to for each, moved in self.places.items()}))
         for broker in [
             each for each in self._stands_in if (fresh or each in places) and each not in stands_in
         ]:

@@ -150,6 +150,12 @@ class DestinationsChanged(Effect, frozen=True, kw_only=True):
     """Clients of this broker should go elsewhere than before if it is lost."""
 
 
+class PlacesChanged(Effect, frozen=True, kw_only=True):
+    """Other brokers than before are lost, or others stand in for them."""
+
+    lost: Mapping[str, BrokerInfo | None]  # all that are lost, with their stand-ins
+
+
 class SendHome(Effect, frozen=True, kw_only=True):
     """A guest's home is back: let it go there."""
 

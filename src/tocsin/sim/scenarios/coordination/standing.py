@@ -13,6 +13,7 @@ from tocsin.core.coordination.participant.signals import (
     BackupsKnown,
     Deposed,
     DestinationsChanged,
+    PlacesChanged,
     Promoted,
     StandDown,
     StandIn,
@@ -31,7 +32,16 @@ PLANNING_MAX_US = 2_000_000
 
 def overlook_standings(world: World) -> None:
     """For scenarios about other things: nothing is planned, and nobody stands in."""
-    for kind in (WantPlan, BackupsKnown, StandIn, StandDown, Promoted, Deposed, DestinationsChanged):
+    for kind in (
+        WantPlan,
+        BackupsKnown,
+        StandIn,
+        StandDown,
+        Promoted,
+        Deposed,
+        DestinationsChanged,
+        PlacesChanged,
+    ):
         world.own(kind, lambda address, effect: None)
 
 
@@ -56,6 +66,7 @@ class Standings(Invariant):
         world.own(Promoted, lambda address, effect: None)
         world.own(Deposed, lambda address, effect: None)
         world.own(DestinationsChanged, lambda address, effect: None)
+        world.own(PlacesChanged, lambda address, effect: None)
 
     def attach(self, world: World) -> None:
         world.observers.on_entry(self._history.log, self._look)

@@ -11,6 +11,7 @@ from tocsin.core.coordination.participant.network_view import NetworkView
 from tocsin.core.coordination.participant.signals import (
     BackupsKnown,
     DestinationsChanged,
+    PlacesChanged,
     StandDown,
     StandIn,
 )
@@ -126,12 +127,14 @@ def test_a_network_view_stands_in_once_per_epoch_and_then_stands_down() -> None:
     known = BackupsKnown(local=NORTH, remote=None, locally=("hub",), remotely=())
     assert hears(backed) == [known, DestinationsChanged()] and hears(backed) == []
     moved, take = Moved("hub", SOUTH, 4, gone=True), TakeOver("hub", 4)
-    assert hears(moved, take) == [StandIn(broker="hub", epoch=4)]
+    assert hears(moved, take) == [PlacesChanged(lost={"hub": SOUTH}), StandIn(broker="hub", epoch=4)]
     assert hears(backed, moved, take, fresh=True) == []
     assert picture.places == {"hub": moved}
-    assert hears(Moved("hub", NORTH, 5, gone=True)) == [StandDown(broker="hub")]
-    assert hears(Moved("hub", SOUTH, 6, gone=True), TakeOver("hub", 6)) == [StandIn(broker="hub", epoch=6)]
-    assert hears(backed, fresh=True) == [StandDown(broker="hub")]
+    north, south = PlacesChanged(lost={"hub": NORTH}), PlacesChanged(lost={"hub": SOUTH})
+    assert hears(Moved("hub", NORTH, 5, gone=True)) == [north, StandDown(broker="hub")]
+    again = Moved("hub", SOUTH, 6, gone=True), TakeOver("hub", 6)
+    assert hears(*again) == [south, StandIn(broker="hub", epoch=6)]
+    assert hears(backed, fresh=True) == [PlacesChanged(lost={}), StandDown(broker="hub")]
     assert picture.places == {}
 
 
