@@ -11,9 +11,9 @@ in their order. It answers an update again that it has applied before. If someth
 answers ``Behind``, and the broker sends everything. It declines a run that is older than the known one: that comes
 from a process that has ended.
 
-**As a local backup** it has the channels of its primary's clients held, as standby cells: S1 is what the copies'
-clients have and this broker did not prepare (``Prepare``), S2 what was prepared and no client has any longer
-(``Unprepare``). Whether this broker's own clients hold them, and what they mean, is decided by
+**As a local backup** it has the channels of its primary's clients held, as standby cells, and their queries answered:
+S1 is what the copies' clients have and this broker did not prepare (``Prepare``), S2 what was prepared and no client
+has any longer (``Unprepare``). Whether this broker's own clients hold them, and what they mean, is decided by
 ``core.channels.machine``. A remote backup only stores.
 
 **A broker that is back before it was missed** names the clients of its new process. Clients that the old process had
@@ -299,12 +299,12 @@ class Backup(TableMachine):
     def _answer(self, primary: str, message: Message) -> Effect:
         return Send(to=broker_address(primary), message=message)
 
-    # ── channels ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── channels and queries ────────────────────────────────────────────────────────────────────────────────
 
     def _prepare(self, primary: str) -> list[Effect]:
         """Have what is prepared for a primary be what its clients have."""
         copy = self.copies.get(primary)
-        wanted = copy.channels if copy is not None and copy.role == LOCAL else {}
+        wanted = copy.prepared if copy is not None and copy.role == LOCAL else {}
         prepared = self._prepared.setdefault(primary, set())
         # In one order: a set of names is iterated over in another one by every process.
         doubtful = sorted(prepared.union(wanted) if copy is None or copy.moved else copy.turned)
