@@ -219,6 +219,7 @@ class Entrance:
                         expiry_s=expiry_s,
                         tail=self._message_log.tail,
                         came_us=came_us,
+                        copied=self._replication.backup.positions(client),
                         wanted=wanted,
                     )
                     owned = None if taken is None else taken[1:]

@@ -50,6 +50,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import ClassVar, Final
 
+from tocsin.core.delivery.copied_positions import CopiedPositions
 from tocsin.core.machine import (
     Effect,
     OneState,
@@ -167,6 +168,14 @@ class Backup(TableMachine):
         if copy.used:
             return None if connected else False
         return connected or client in copy.had
+
+    def positions(self, client: str) -> CopiedPositions | None:
+        """How far a client is in its stored session, by the copy that has its latest epoch; None: no copy knows."""
+        found = [copy.clients[client] for copy in self.copies.values() if client in copy.clients]
+        newest = max(found, key=lambda each: each.head.epoch, default=None)
+        if newest is None or not newest.head.session:
+            return None
+        return CopiedPositions(newest.head.session, newest.positions)
 
     def settled(self, primary: str, client: str) -> bool:
         """Whether a broker that is stood in for has said since that no will of a client is left: it was only slow, and

@@ -33,6 +33,7 @@ from tocsin.wire.covers import Covering
 QUIET_US: Final = 1_000_000  # after the last client: the others have applied what the log says by then
 AGAIN_US: Final = 1_000_000
 BELIEVED_US: Final = 5_000_000  # several words may be lost
+COVERS: Final = "covers for a broker whose clients come here"
 COVERS_MAX: Final = 256  # brokers that are covered for at a time
 
 
@@ -99,11 +100,11 @@ class CoveringMachine(TableMachine):
         if known:
             return []
         self.covered += 1
-        facts = {"broker": event.primary}
+        facts = {"broker": event.primary, "by": self._own.id}
         return [
             self._tell(event.primary),
             SetTimer(name=CoveringTimer.AGAIN, delay_us=AGAIN_US),
-            Say(text="covers for a broker whose clients come here", facts=facts),
+            Say(text=COVERS, facts=facts),
         ]
 
     def _tell(self, primary: str, *, over: bool = False) -> Effect:
@@ -154,7 +155,12 @@ class CoveringMachine(TableMachine):
         return [SetTimer(name=CoveringTimer.BELIEVED, delay_us=max(1, until_us - now_us))]
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
-        return self._say_again(now_us) if event.name == CoveringTimer.AGAIN else self._doubt(now_us)
+        match event.name:
+            case CoveringTimer.AGAIN:
+                return self._say_again(now_us)
+            case CoveringTimer.BELIEVED:
+                return self._doubt(now_us)
+        return []
 
     table: ClassVar[Table] = {
         ("*", ClientReturned): _returned,
