@@ -24,11 +24,13 @@ from tocsin.coordinator.standbys import StandbyDesk
 from tocsin.core.cells import CellWriter
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import ClientsChanged
+from tocsin.core.delivery import copied_positions
 from tocsin.core.delivery.machine import ClientDelivery
 from tocsin.core.delivery.repeats import Repeats
 from tocsin.core.delivery.session_cell import SESSIONS, SessionCell
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.window import Progress
+from tocsin.core.forwarding.standby_routes import StandbyRoutes
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.links import dialler
 from tocsin.core.machine import Effect, Event, PutKey, Say, Table, TimerFired
@@ -47,7 +49,7 @@ from tocsin.sim.scenario import find
 from tocsin.sim.scenarios import survival
 from tocsin.sim.scenarios.survival.looking import PLACE_TAKEN, STANDS_IN
 from tocsin.sim.world import World
-from tocsin.wire.replication import Applied, Delta, Update
+from tocsin.wire.replication import Applied, Delta, Positions, Update
 
 ACKNOWLEDGED = "what is acknowledged is in the log"
 MESSAGES = "subscribers get everything, in order, at QoS 2 once"
@@ -58,6 +60,7 @@ STORED = "what was acknowledged of a subscription stays so, whoever has the clie
 BACKED = "what is acknowledged, every backup has that is not behind"
 GIVEN_UP = "nothing comes of a topic that was unsubscribed from, but what the log had before"
 ONCE = "behind the client's filter nothing comes twice"
+STANDBY_ROUTES = "standby routes carry nothing until somebody covers"
 HOME = "in the end everybody is at home, and nobody stands in for anybody"
 BOUNDED = "what a broker holds is bounded"
 BEST = "of the standbys that answer the best takes the place"
@@ -298,6 +301,27 @@ def sends_nobody_home(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Clients, "send_home", lambda self, client, reference: None)
 
 
+def carries_before_it_is_asked(patch: pytest.MonkeyPatch) -> None:
+    """Routes that led to a backup once go on leading there, whether it covers or not."""
+    patch.setattr(StandbyRoutes, "uncover", lambda self, peer: None)
+
+
+def copies_what_is_only_sent(patch: pytest.MonkeyPatch) -> None:
+    """Backups are told that a client is as far as it was sent to, not as it has acknowledged."""
+
+    def positions(delivery: DurableDelivery) -> Positions | None:
+        tracks = (delivery._machine.messages.others, delivery._machine.results.others)
+        sent = [0 if each is None else each.delivery.next - 1 for each in tracks]
+        return Positions(*sent) if any(sent) else None
+
+    patch.setattr(DurableDelivery, "positions", property(positions))
+
+
+def believes_copies_at_qos_2(patch: pytest.MonkeyPatch) -> None:
+    """At QoS 2, too, the position of a copy counts."""
+    patch.setattr(copied_positions, "_exactly_once", lambda session: False)
+
+
 def never_ends_a_connection(patch: pytest.MonkeyPatch) -> None:
     """What a connection leaves to be stored is never done with."""
     end = Departures._end
@@ -399,6 +423,9 @@ PLANTED: dict[str, Planted] = {
     "matched until the connection ends": Planted(matches_what_it_had, GIVEN_UP),
     "SUBACK does not wait for the backups": Planted(waits_for_no_backup, BACKED),
     "guests are not sent home": Planted(sends_nobody_home, HOME, LOST),
+    "standby routes carry early": Planted(carries_before_it_is_asked, STANDBY_ROUTES, LOST),
+    "copies say what is only sent": Planted(copies_what_is_only_sent, MESSAGES, None, seeds=12),
+    "copies count at QoS 2": Planted(believes_copies_at_qos_2, MESSAGES, None, seeds=12),
     "endings are never forgotten": Planted(never_ends_a_connection, BOUNDED, STORMS),
     "standbys are not asked": Planted(asks_no_standby, BEST, LOST_LATER, scenario="survival-standbys"),
     "a lost client is served on": Planted(goes_on_regardless, LETS_GO, AWAY),

@@ -54,6 +54,7 @@ from tocsin.broker.retained.writer import RetainedWriter
 from tocsin.broker.shared.groups import Groups
 from tocsin.broker.streams.registry import StreamRegistry
 from tocsin.broker.survival.cluster_gossip import ClusterGossip
+from tocsin.broker.survival.covering import Covers
 from tocsin.broker.survival.isolation import Isolation
 from tocsin.broker.survival.losses import Losses
 from tocsin.broker.survival.orphans import Orphans
@@ -229,6 +230,7 @@ class Parts:
             network=self._network,
             broker=self._broker,
             wills_left=self._came_back,
+            queries_prepared=self._queries_prepared,
             policy=ports.policy,
             others=ports.others,
         )
@@ -297,7 +299,8 @@ class Parts:
             self.retained,
             self.channels,
             self.registry,
-            cluster=ports.own.cluster,
+            own=ports.own,
+            gone=lambda: ports.member.picture.places.keys(),
             interests_changed=self._interests_changed,
             queries_changed=self._queries_changed,
             filters_max=limits.filters_max,
@@ -345,6 +348,18 @@ class Parts:
             lambda: member.picture.places.keys(),
             lambda broker, lost: self.losses.meanwhile(broker, lost=lost),
         )
+        self.covers = Covers(
+            ports.own,
+            stored.bus,
+            backup,
+            routes,
+            network=self._network,
+            wants=self.exchange.interests.has,
+            told=lambda: member.told,
+            gone=lambda: member.picture.places.keys(),
+            spawn=self.tasks.spawn,
+            failed=self._ending.fail,
+        )
         self.isolation = Isolation(self.gossip, self.provisional, self.takeovers, routes, member.picture)
 
     def _make_doors(self) -> None:
@@ -363,6 +378,7 @@ class Parts:
             self.provisional,
             self.replication,
             self.takeovers,
+            self.covers,
         )
         self.departures = Departures(
             self.message_log,
@@ -429,10 +445,12 @@ class Parts:
             bus.serve(self.witnesses.subject, self.witnesses.answer),
             bus.serve(self.ownership.subject(self._broker), self.ownership.answer),
             bus.subscribe(self.arrivals.subject) as words,
+            bus.subscribe(self.covers.subject) as covers,
             asyncio.TaskGroup() as group,
         ):
             for work in (
                 self.entrance.hear(words),
+                self.covers.hear(covers),
                 self.ownership.run(),
                 self.message_log.commit_all(),
                 self.message_log.follow(self._take, self._judges),
@@ -460,6 +478,7 @@ class Parts:
 
     async def drain(self, deadline_s: float) -> None:
         """Let everything that ended be stored."""
+        self.covers.close()
         self.arrivals.forget()
         await self.tasks.drain(deadline_s)
         await self.groups.drain(deadline_s)
@@ -477,6 +496,7 @@ class Parts:
             **self.replication.statistics(),
             **self.isolation.statistics(),
             "watchers": len(self.losses.watchers),
+            **self.covers.statistics(),
         }
 
     # ── what one part tells another ─────────────────────────────────────────────────────────────────────────
@@ -504,6 +524,10 @@ class Parts:
     def _came_back(self, primary: str, wills: tuple[Left, ...]) -> None:
         """A broker is back that has forgotten these wills."""
         self.takeovers.restarted(primary, wills)
+
+    def _queries_prepared(self, primary: str, names: tuple[str, ...], wanted: bool) -> None:
+        """Clients of a broker that this one backs locally have these queries, or no longer."""
+        self.exchange.queries.stand_by(primary, names, wanted=wanted)
 
     def _rights_changed(self) -> None:
         """The rules of access are others."""

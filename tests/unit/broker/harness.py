@@ -92,7 +92,8 @@ def exchange_of(outbox: Outbox, make_link: Callable[[BrokerInfo], Link]) -> Exch
         nothing,
         nothing,
         nothing,
-        cluster=OWN.cluster,
+        own=OWN,
+        gone=tuple,
         interests_changed=lambda added, removed: None,
         queries_changed=lambda added, removed, user: None,
         filters_max=100,
@@ -195,6 +196,12 @@ class Door:
         if self._takes_part:
             await until(lambda: self.participant.state == "member")
         return self
+
+    def fall_silent(self) -> None:
+        """Say nothing more to other brokers or to the coordinator, as a process that is killed."""
+        self._running.cancel()
+        if self._taking_part is not None:
+            self._taking_part.cancel()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -24,6 +24,7 @@ from tocsin.broker.delivery.session_store import HANDED, Sessions
 from tocsin.broker.delivery.wills import Wills
 from tocsin.broker.door.ownership import Ownership
 from tocsin.broker.shared.groups import Groups
+from tocsin.broker.survival.covering import Covers
 from tocsin.broker.survival.orphans import Orphans
 from tocsin.broker.survival.provisional import CutOff, Provisional, ProvisionalDelivery
 from tocsin.broker.survival.replication import Replicating
@@ -172,7 +173,9 @@ class Entrance:
         provisional: Provisional,
         replication: Replicating,
         takeovers: Takeovers,
+        covers: Covers,
     ) -> None:
+        self._covers = covers
         self._broker = broker
         self._clients = clients
         self._message_log = message_log
@@ -216,6 +219,7 @@ class Entrance:
                         expiry_s=expiry_s,
                         tail=self._message_log.tail,
                         came_us=came_us,
+                        copied=self._replication.backup.positions(client),
                         wanted=wanted,
                     )
                     owned = None if taken is None else taken[1:]
@@ -247,6 +251,7 @@ class Entrance:
         match effect:
             case NoteAlive(claim=claim, back=back):
                 self._takeovers.lives(claim, back=back)
+                self._covers.came(claim.client, claim.owner)
             case TellOthers(claim=claim, back=back):
                 self._arrivals.tell(claim, back=back)
             case NoteTaken(session=session):
@@ -268,6 +273,7 @@ class Entrance:
         """A client came that wants no session: an old one is forgotten, by the way."""
         claim = Claim(client, owner, self._broker, self._arrivals.came(client), inside=True)
         self._takeovers.lives(claim, back=False)
+        self._covers.came(client, owner)
         # Announcements on a bus that is cut off would be heard later, when they are no longer true.
         if self._provisional.cut_off:
             with contextlib.suppress(NotYours):

@@ -10,6 +10,7 @@ import structlog
 from tocsin.broker.channels.backend_subscriptions import BackendSubscriptions
 from tocsin.core.access.ownership import may_take
 from tocsin.core.budgets.session_quota import SessionQuota
+from tocsin.core.delivery.copied_positions import CopiedPositions
 from tocsin.core.delivery.session_cell import SESSIONS
 from tocsin.core.delivery.stored_session import StoredSession, decode_session, session_key
 from tocsin.core.delivery.taking import (
@@ -76,18 +77,26 @@ class Sessions:
         expiry_s: int,
         tail: int,
         came_us: int = 0,
+        copied: CopiedPositions | None = None,
         wanted: Callable[[], bool] = lambda: True,
     ) -> tuple[StoredSession, int, bool] | None:
         """Make a client's session ours, resumed or (``clean``, or there is none) new: with its cell's revision, and
         whether it was resumed. None if there is none, and none is to last (``expiry_s`` 0).
 
         The broker that has the client now is asked to let it go, so that none of its state is lost, unless the client
-        came there after it came here (``came_us``). ``Abandoned`` if it is no longer ``wanted`` here: a client that has
-        gone on must not lose its session to a connection that it has given up.
+        came there after it came here (``came_us``). ``copied`` are positions from the copy of a broker. ``Abandoned``
+        if it is no longer ``wanted`` here: a client that has gone on must not lose its session to a connection that it
+        has given up.
         """
         machine = SessionTaking(client, self._broker)
         asked = TakeAsked(
-            owner=owner, clean=clean, expiry_s=expiry_s, tail=tail, uid=token_hex(8), cause=client
+            owner=owner,
+            clean=clean,
+            expiry_s=expiry_s,
+            tail=tail,
+            uid=token_hex(8),
+            copied=copied,
+            cause=client,
         )
         effects = machine.handle(asked, wall_us())
         try:

@@ -9,7 +9,7 @@ asked through ``queries``, and what clients publish comes through their ``broker
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import structlog
@@ -78,7 +78,8 @@ class Counts:
 
 
 class Exchange:
-    """Where the messages of one broker go. ``counts`` and ``budget`` are the broker's; ``peers`` are its links."""
+    """Where the messages of one broker go. ``counts`` and ``budget`` are the broker's; ``peers`` are its links, and
+    ``gone`` names the brokers that are lost."""
 
     def __init__(
         self,
@@ -91,7 +92,8 @@ class Exchange:
         channels: Channels,
         registry: StreamRegistry,
         *,
-        cluster: str,
+        own: BrokerInfo,
+        gone: Callable[[], Collection[str]],
         interests_changed: Callable[[tuple[str, ...], tuple[str, ...]], None],
         queries_changed: QueriesChanged,
         filters_max: int,
@@ -106,9 +108,9 @@ class Exchange:
         self.links = self.peers.links
         self._table: ForwardingTable[Client] = ForwardingTable(permits=_permits)
         self.queries = Queries(self._table, self._tell, queries_changed)
-        self.routes = Routes(self._table, self.peers, lambda: self.carriage.links_changed())
-        self.carriage = Relay(cluster, self.links, self, counts.drop)
-        self._shares = Shares(cluster, self.links, self._add_each, counts.drop)
+        self.routes = Routes(own, self._table, self.peers, lambda: self.carriage.links_changed(), gone)
+        self.carriage = Relay(own.cluster, self.links, self, counts.drop)
+        self._shares = Shares(own.cluster, self.links, self._add_each, counts.drop)
         self.outbox = outbox
         self.interests = Interests(self._table, interests_changed, filters_max)
         self._log = structlog.get_logger()
@@ -395,6 +397,8 @@ class Exchange:
             "detours": self.carriage.detours,
             "carried": self.carriage.carried,
             "sent_around": self.carriage.around,
+            "standby_routes": self.routes.standby.count,
+            "covered_peers": len(self.routes.standby.covers),
             **self._table.statistics(),
             **self.queries.statistics(),
             **self._channels.statistics(),

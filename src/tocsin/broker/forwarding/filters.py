@@ -38,6 +38,10 @@ class Interests(Generic[Target]):
         self._told((topic_filter,), ())
         return True
 
+    def has(self, topic_filter: str) -> bool:
+        """Whether a client here has this filter."""
+        return self._table.has(topic_filter)
+
     def unsubscribe(self, target: Target, topic_filter: str) -> None:
         if self._table.unsubscribe(target, topic_filter):
             self._gone((topic_filter,))

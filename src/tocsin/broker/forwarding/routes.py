@@ -1,24 +1,36 @@
-"""Where a broker sends what: the routes of its forwarding table, and the links that they need."""
+"""Where a broker sends what: the routes of its forwarding table, and the links that they need.
+
+Routes to brokers that are lost are kept, and lead to a backup that covers for them
+(``core.forwarding.standby_routes``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from tocsin.broker.client import Client
 from tocsin.broker.links.link import Link
 from tocsin.broker.links.pool import LinkPool
 from tocsin.core.forwarding.overlay import Origin, RouteOverlay
+from tocsin.core.forwarding.standby_routes import StandbyRoutes
 from tocsin.core.forwarding.table import ForwardingTable
 from tocsin.model.network import BrokerInfo, Route
 
 
 class Routes:
     """The coordinator's, and those that brokers of the cluster tell each other. ``links_changed`` is called before the
-    table is."""
+    table is; ``gone`` names the brokers that a leader has declared lost."""
 
     def __init__(
-        self, table: ForwardingTable[Client], peers: LinkPool, links_changed: Callable[[], None]
+        self,
+        own: BrokerInfo,
+        table: ForwardingTable[Client],
+        peers: LinkPool,
+        links_changed: Callable[[], None],
+        gone: Callable[[], Collection[str]],
     ) -> None:
+        self.standby = StandbyRoutes(own)
+        self._gone = gone
         self._table = table
         self._peers = peers
         self._links_changed = links_changed
@@ -41,8 +53,23 @@ class Routes:
     def change(self, added: Iterable[Route], removed: Iterable[Route], peers: Iterable[BrokerInfo]) -> None:
         """Have these routes of the coordinator's, and a link to each of these peers."""
         self._planned = {peer.id: peer for peer in peers}
+        gone, taken_back = self._lost(), tuple(removed)
+        self.standby.know(self._planned.values(), gone)
         self._want()
-        self._change(Origin.COORDINATOR, added, removed)
+        back = self.standby.back(gone)
+        over = [route for route in self._overlay.routes(Origin.STANDBY) if route.peer in back] if back else ()
+        self._change(Origin.STANDBY, self.standby.keep(taken_back, gone), over)
+        self._change(Origin.COORDINATOR, added, taken_back)
+        self._lead()
+
+    def cover(self, began: Iterable[tuple[str, BrokerInfo]], over: Iterable[str]) -> None:
+        """Backups cover for these brokers from now on, and for those no longer."""
+        for peer in over:
+            self.standby.uncover(peer)
+        for peer, by in began:
+            self.standby.cover(peer, by)
+        self._want()
+        self._lead()
 
     def change_near(self, added: Iterable[Route], removed: Iterable[Route]) -> None:
         self._change(Origin.CLUSTER, added, removed)
@@ -51,9 +78,19 @@ class Routes:
         """Have links to these, beside those of the coordinator's."""
         self._near = {peer.id: peer for peer in peers}
         self._want()
+        self._lead()
+
+    def _lost(self) -> set[str]:
+        """The brokers to which nothing is to be sent. What a leader says of those of a cluster that is cut off does not
+        count there."""
+        return {each for each in self._gone() if each not in self._near}
+
+    def _lead(self) -> None:
+        self._table.lead(self.standby.leads(self._lost()))
 
     def _want(self) -> None:
-        self._peers.want((self._near | self._planned).values())
+        covering = {peer.id: peer for peer in self.standby.peers()}
+        self._peers.want((covering | self._near | self._planned).values())
         self._links_changed()
 
     def _change(self, origin: Origin, added: Iterable[Route], removed: Iterable[Route]) -> None:

@@ -39,6 +39,15 @@ class Listings:
     def subscriptions(self) -> int:
         return sum(map(len, self._names.values()))
 
+    def has(self, query: str) -> bool:
+        """Whether a client here asks for the set of this query."""
+        return query in self._listed
+
+    def streams(self, query: str) -> Mapping[str, Metadata] | None:
+        """The set of a query that a client here asks for; None: nobody does, or it is not known yet."""
+        listed = self._listed.get(query)
+        return None if listed is None else listed.streams
+
     def is_known(self, query: str) -> bool:
         listed = self._listed.get(query)
         return listed is not None and listed.streams is not None

@@ -2,6 +2,11 @@
 
 The forwarding table has what ``$query/…`` asks for (``core.streams.query_subscriptions``), ``broker.streams.listings``
 what ``$streams/…`` does. To the coordinator they are queries, each asked once for all who ask it here.
+
+**Standbys.** For the queries of a broker that this one backs locally it keeps the sets of their streams, so that a
+client of that broker who comes here has its streams at once. It asks for the set only, as ``$streams/…`` does: so no
+route follows from it, and nothing is sent here. When a client asks the query itself, the set is **lent** to it until
+the coordinator's answer comes; what happens to the one until then happens to the other.
 """
 
 from __future__ import annotations
@@ -20,10 +25,11 @@ from tocsin.core.coordination.participant.signals import (
     StreamJoined,
     StreamLeft,
 )
+from tocsin.core.filters import stored_filter
 from tocsin.core.forwarding.table import ForwardingTable, Subscription, Wanted
 from tocsin.core.streams.query_filter import ListingFilter, QueryFilter
 from tocsin.model.publication import Publication
-from tocsin.model.stream import LISTING
+from tocsin.model.stream import LISTING, Metadata
 
 ANSWER_S: Final = 2.0  # that a SUBACK waits for the answer of the coordinator
 # After which a query is asked again that was refused, and that a session which came back still has.
@@ -49,7 +55,56 @@ class Queries:
         self._inquiries = table.inquiries
         self._changed = changed
         self._awaited: dict[str, list[asyncio.Future[str | None]]] = {}  # query → the waiters for its answer
+        self._standby: dict[str, set[tuple[str, str]]] = {}  # listing → (primary, name) of queries to prepare
+        self._sets: dict[
+            str, dict[str, Metadata]
+        ] = {}  # of these listings: their streams, once they are known
+        self._lent: set[str] = set()  # queries that have the streams of a standby, for want of an answer
         self._log = structlog.get_logger()
+
+    # ── standbys ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def stand_by(self, primary: str, names: Iterable[str], *, wanted: bool) -> None:
+        """Clients of a broker that this broker backs locally have these queries, or no longer."""
+        for name in names:
+            asked = stored_filter(name)
+            if isinstance(asked, QueryFilter):
+                self._stand_by(LISTING + asked.id, asked.query.text, (primary, name), wanted=wanted)
+
+    def _stand_by(self, listing: str, text: str, reason: tuple[str, str], *, wanted: bool) -> None:
+        reasons = self._standby.get(listing)
+        if wanted and reasons is None:
+            self._standby[listing] = {reason}
+            streams = self.listings.streams(listing)
+            if streams is not None:  # a client here has the listing already
+                self._sets[listing] = dict(streams)
+            self._changed(((listing, text),), (), "")
+        elif wanted and reasons is not None:
+            reasons.add(reason)
+        elif reasons is not None:
+            reasons.discard(reason)
+            if not reasons:
+                del self._standby[listing]
+                self._sets.pop(listing, None)
+                self._withdraw((listing,), "")
+
+    def _withdraw(self, queries: Iterable[str], user: str) -> None:
+        """Clients ask these no longer, or they are standbys no longer; the coordinator is told if they are neither."""
+        gone = tuple(each for each in queries if each not in self._standby and not self.listings.has(each))
+        self._lent.difference_update(gone)
+        if gone:
+            self._changed((), gone, user)
+
+    def standby_sets(self) -> Collection[Collection[str]]:
+        """The streams of each query that is prepared and answered, for looking."""
+        return [streams.keys() for streams in self._sets.values()]
+
+    def _lend(self, query: str) -> None:
+        """A client asks a query: it has the streams of the standby until the answer comes."""
+        streams = self._sets.get(LISTING + query)
+        if streams is not None:
+            self._lent.add(query)
+            self._inquiries.know(query, streams)
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -60,6 +115,10 @@ class Queries:
             first = self._inquiries.ask(target, asked.name, asked.query, subscription)
         if first:
             self._changed(((asked.id, asked.query.text),), (), target.user)
+        if first and isinstance(asked, QueryFilter):
+            self._lend(asked.id)
+        elif first and asked.id in self._sets:
+            self.listings.know(asked.id, self._sets[asked.id])
 
     def unsubscribe(self, target: Client, asked: Asked) -> None:
         if isinstance(asked, ListingFilter):
@@ -67,12 +126,10 @@ class Queries:
         else:
             gone = self._inquiries.withdraw(target, asked.name)
         if gone is not None:
-            self._changed((), (gone,), target.user)
+            self._withdraw((gone,), target.user)
 
     def forget(self, target: Client) -> None:
-        gone = (*self._inquiries.drop(target), *self.listings.drop(target))
-        if gone:
-            self._changed((), gone, target.user)
+        self._withdraw((*self._inquiries.drop(target), *self.listings.drop(target)), target.user)
 
     def topics(self, asked: Asked) -> Collection[str]:
         """The streams of a subscription to messages; none of a listing, which is for no messages."""
@@ -94,7 +151,11 @@ class Queries:
         return bool(self._inquiries.unknown)
 
     def statistics(self) -> dict[str, int]:
-        return {"listings": self.listings.subscriptions, "unanswered": len(self._inquiries.unknown)}
+        return {
+            "listings": self.listings.subscriptions,
+            "unanswered": len(self._inquiries.unknown),
+            "standby_queries": len(self._standby),
+        }
 
     # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -135,22 +196,44 @@ class Queries:
     # ── what the participant tells ──────────────────────────────────────────────────────────────────────────
 
     def know(self, effect: QuerySetKnown) -> None:
-        if effect.query.startswith(LISTING):
-            self.listings.know(effect.query, effect.streams)
+        query = effect.query
+        if query.startswith(LISTING):
+            self.listings.know(query, effect.streams)
+            if query in self._standby:
+                self._sets[query] = dict(effect.streams)
         else:
-            self._inquiries.know(effect.query, effect.streams)
-        self._answer(effect.query, None)
+            self._lent.discard(query)
+            self._inquiries.know(query, effect.streams)
+        self._answer(query, None)
 
     def turn(self, effect: StreamJoined | StreamChanged | StreamLeft) -> None:
         query, topic = effect.query, effect.topic
+        listing = query.startswith(LISTING)
+        if query in self._sets:
+            self._turn_standby(query, effect)
         match effect:
-            case StreamJoined() if not query.startswith(LISTING):
+            case StreamJoined() if not listing:
                 self._inquiries.join(query, topic)
             case StreamJoined(metadata=metadata):
                 self.listings.turn("joined", query, topic, metadata)
-            case StreamLeft() if not query.startswith(LISTING):
+            case StreamLeft() if not listing:
                 self._inquiries.leave(query, topic)
             case StreamLeft(metadata=metadata):
                 self.listings.turn("left", query, topic, metadata)
             case StreamChanged(metadata=metadata):
                 self.listings.turn("changed", query, topic, metadata)
+
+    def _turn_standby(self, listing: str, effect: StreamJoined | StreamChanged | StreamLeft) -> None:
+        """A standby's set changes, and with it that of the query to which it is lent."""
+        query, streams = listing.removeprefix(LISTING), self._sets[listing]
+        match effect:
+            case StreamJoined(topic=topic, metadata=metadata):
+                streams[topic] = metadata
+                if query in self._lent:
+                    self._inquiries.join(query, topic)
+            case StreamChanged(topic=topic, metadata=metadata):
+                streams[topic] = metadata
+            case StreamLeft(topic=topic):
+                streams.pop(topic, None)
+                if query in self._lent:
+                    self._inquiries.leave(query, topic)

@@ -17,7 +17,9 @@ from tocsin.broker.channels.standby_cells import StandbyCellWriter
 from tocsin.broker.client import Client
 from tocsin.broker.survival.client_state import ClientState, ConnectedClients
 from tocsin.config import Replication
+from tocsin.core.channels.request import ChannelFilter
 from tocsin.core.delivery.stored_session import StoredSession
+from tocsin.core.filters import filter_type
 from tocsin.core.machine import Effect, Received, Send, Started, TimerFired
 from tocsin.core.replication.backup import Backup
 from tocsin.core.replication.gamma import ClientSnapshot, Left
@@ -36,6 +38,7 @@ from tocsin.core.replication.signals import (
     Unprepare,
     WillsLeft,
 )
+from tocsin.core.streams.query_filter import QueryFilter
 from tocsin.errors import TocsinError
 from tocsin.model.message import broker_address
 from tocsin.model.network import BrokerInfo
@@ -62,6 +65,7 @@ OUTBOX_MAX: Final = 1_000  # messages that wait for the bus; the oldest go first
 SWEEP_S: Final = 30.0  # between two looks at whose session is over
 
 Act = Callable[[], None]
+QueriesPrepared = Callable[[str, tuple[str, ...], bool], None]  # of a primary: wanted, or no longer
 WillsLeftBehind = Callable[[str, tuple[Left, ...]], None]
 Detour = Callable[[str, bytes], bool]  # sends to a broker that the bus does not reach; False if it cannot
 
@@ -72,7 +76,8 @@ def policy_of(settings: Replication) -> Policy:
 
 class Replicating:
     """Both sides of replication at one broker, of whose ``clients`` backups have copies. ``wills_left`` is told of
-    wills that a broker which is back has forgotten; ``others`` are the names that other brokers may have."""
+    wills that a broker which is back has forgotten, ``queries_prepared`` of queries that clients of a broker have which
+    this one backs locally; ``others`` are the names that other brokers may have."""
 
     def __init__(
         self,
@@ -83,6 +88,7 @@ class Replicating:
         network: str,
         broker: str,
         wills_left: WillsLeftBehind,
+        queries_prepared: QueriesPrepared = lambda primary, names, wanted: None,
         policy: Policy | None = None,
         others: Iterable[str] = (),
     ) -> None:
@@ -105,6 +111,7 @@ class Replicating:
         self._outbox: deque[Send] = deque(maxlen=OUTBOX_MAX)
         self._filled = asyncio.Event()
         self._wills_left = wills_left
+        self._queries_prepared = queries_prepared
         self.sent_bytes = 0
         self.malformed = 0
         self._log = structlog.get_logger()
@@ -319,10 +326,20 @@ class Replicating:
                 self._outbox.append(effect)
                 self._filled.set()
             case Prepare(primary=primary, names=names):
-                self._standing_by.prepare(primary, names)
+                channels, queries = _kinds(names)
+                self._standing_by.prepare(primary, channels)
+                self._queries_prepared(primary, queries, True)
             case Unprepare(primary=primary, names=names):
-                self._standing_by.unprepare(primary, names)
+                channels, queries = _kinds(names)
+                self._standing_by.unprepare(primary, channels)
+                self._queries_prepared(primary, queries, False)
             case WillsLeft(primary=primary, wills=wills):
                 self._wills_left(primary, wills)
             case _:
                 self._backup_shell.carry_out(effect)
+
+
+def _kinds(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Subscriptions to channels, and queries."""
+    channels = tuple(name for name in names if filter_type(name) is ChannelFilter)
+    return channels, tuple(name for name in names if filter_type(name) is QueryFilter)

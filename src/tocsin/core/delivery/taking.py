@@ -45,6 +45,9 @@ Invariants:
 - Nothing is asked of another broker, and nothing is written, for a client that has gone (``ClientGone``): a client that
   went elsewhere must not lose its session to a connection that it has given up.
 
+A session that goes on has the positions of its cell, or of a copy of the lost broker's clients if those are further
+(``core.delivery.copied_positions``).
+
 A session whose client was never heard after it was made (``confirmed``) is replaced, not resumed: the client may not
 know of it.
 """
@@ -58,6 +61,7 @@ import msgspec
 
 from tocsin.core.access.ownership import may_take
 from tocsin.core.budgets.session_quota import FRESH_BYTES
+from tocsin.core.delivery.copied_positions import CopiedPositions, furthest
 from tocsin.core.delivery.session_cell import SESSIONS
 from tocsin.core.delivery.stored_session import (
     StoredSession,
@@ -135,6 +139,7 @@ class TakeAsked(Event, frozen=True, kw_only=True):
     expiry_s: int  # 0: none is to last
     tail: int
     uid: str
+    copied: CopiedPositions | None = None  # from the copy of a broker that this one backs
 
 
 class HandOverEnded(Event, frozen=True, kw_only=True):
@@ -345,7 +350,7 @@ class SessionTaking(TableMachine):
         if self._resumes:
             assert before is not None
             self._session = msgspec.structs.replace(
-                before,
+                furthest(before, asked.copied),
                 epoch=before.epoch + 1,
                 broker=self._broker,
                 home=self._broker,

@@ -13,6 +13,10 @@ a group mean one of them (``Share``).
 A **query** is named ``$query/predicate``. Its subscribers get the messages of the streams that satisfy it
 (``inquiries``) as if they had subscribed to their topics.
 
+A route to a peer leads there, unless ``lead`` says otherwise: to other peers as well, or instead, or nowhere. So the
+routes to a lost broker lead to its backup after one change, however many there are
+(``core.forwarding.standby_routes``). Routes of groups are not led elsewhere.
+
 The shell reads this table directly and makes no effect object for a message; the table never knows a message.
 
 Invariants: a trie node exists only while a filter needs it; an ``Audience`` is one object for one tuple of
@@ -22,7 +26,7 @@ targets, so that topics with the same subscribers share whatever the shell attac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import count
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -37,6 +41,7 @@ CACHE_MAX_TOPICS = 50_000  # resolved topics kept; at about 300 B each, 15 MB
 
 Target = TypeVar("Target", bound=Hashable)
 Interest = TopicFilter | SharedFilter
+Leads = Mapping[tuple[Scope, str], tuple[str, ...]]
 
 
 class Subscription(msgspec.Struct, frozen=True, array_like=True):
@@ -162,6 +167,7 @@ class ForwardingTable(Generic[Target]):
         # Only those that a resolved topic has: the others would hold targets that are gone.
         self._audiences: WeakValueDictionary[tuple[Target, ...], Audience[Target]] = WeakValueDictionary()
         self.inquiries: Inquiries[Target, Subscription] = Inquiries(self._forget_topic)
+        self._leads: Leads = {}
 
     # ── local subscriptions ─────────────────────────────────────────────────────────────────────────────────
 
@@ -202,6 +208,11 @@ class ForwardingTable(Generic[Target]):
                 yield topic_filter
             yield from (name for name, group in leaf.groups.items() if group.targets)
 
+    def has(self, name: str) -> bool:
+        """Whether somebody local has subscribed to a filter or to a group."""
+        entries = self._entries(interest_of(name))
+        return entries is not None and bool(entries.targets)
+
     def held(self) -> Iterator[tuple[str, int]]:
         """The same, and queries, each with how many are subscribed."""
         yield from Counter(name for filters in self._filters.values() for name in filters).items()
@@ -221,6 +232,12 @@ class ForwardingTable(Generic[Target]):
             del entries.routes[route.scope, route.peer]
             self._touch(wanted)
             self._prune(wanted)
+
+    def lead(self, leads: Leads) -> None:
+        """Routes of these scopes to these peers lead to those named; all others straight to their peers."""
+        if leads != self._leads:
+            self._leads = leads
+            self.forget()
 
     # ── resolving ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -276,8 +293,8 @@ class ForwardingTable(Generic[Target]):
             audience,
             tuple(identified),
             frozenset(no_local),
-            _peers(routes, Scope.ORIGIN),
-            _peers(routes, Scope.TRANSIT),
+            self._led(routes, Scope.ORIGIN),
+            self._led(routes, Scope.TRANSIT),
             tuple(self._share(topic, *each) for leaf in leaves for each in leaf.groups.items()),
         )
 
@@ -286,10 +303,23 @@ class ForwardingTable(Generic[Target]):
         return Share(
             name,
             tuple(each for each in group.targets.items() if permits is None or permits(each[0], topic)),
-            _peers(group.routes, Scope.ORIGIN),
-            _peers(group.routes, Scope.TRANSIT),
+            self._members(group.routes, Scope.ORIGIN),
+            self._members(group.routes, Scope.TRANSIT),
             group.turn,
         )
+
+    def _led(self, routes: dict[tuple[Scope, str], None], scope: Scope) -> tuple[str, ...]:
+        """The peers that these routes lead to, each once."""
+        leads = self._leads
+        if not leads:
+            return _peers(routes, scope)
+        led = (leads.get((scope, peer), (peer,)) for peer in _peers(routes, scope))
+        return tuple(dict.fromkeys(peer for peers in led for peer in peers))
+
+    def _members(self, routes: dict[tuple[Scope, str], None], scope: Scope) -> tuple[str, ...]:
+        """The peers with members of a group: one of them gets a message, so that none may stand for two."""
+        leads = self._leads
+        return tuple(peer for peer in _peers(routes, scope) if peer in leads.get((scope, peer), (peer,)))
 
     def _by_target(self, topic: str, leaves: list[_Leaf[Target]]) -> dict[Target, list[Subscription]]:
         found: dict[Target, list[Subscription]] = {}

@@ -11,9 +11,9 @@ in their order. It answers an update again that it has applied before. If someth
 answers ``Behind``, and the broker sends everything. It declines a run that is older than the known one: that comes
 from a process that has ended.
 
-**As a local backup** it has the channels of its primary's clients held, as standby cells: S1 is what the copies'
-clients have and this broker did not prepare (``Prepare``), S2 what was prepared and no client has any longer
-(``Unprepare``). Whether this broker's own clients hold them, and what they mean, is decided by
+**As a local backup** it has the channels of its primary's clients held, as standby cells, and their queries answered:
+S1 is what the copies' clients have and this broker did not prepare (``Prepare``), S2 what was prepared and no client
+has any longer (``Unprepare``). Whether this broker's own clients hold them, and what they mean, is decided by
 ``core.channels.machine``. A remote backup only stores.
 
 **A broker that is back before it was missed** names the clients of its new process. Clients that the old process had
@@ -50,6 +50,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import ClassVar, Final
 
+from tocsin.core.delivery.copied_positions import CopiedPositions
 from tocsin.core.machine import (
     Effect,
     OneState,
@@ -167,6 +168,14 @@ class Backup(TableMachine):
         if copy.used:
             return None if connected else False
         return connected or client in copy.had
+
+    def positions(self, client: str) -> CopiedPositions | None:
+        """How far a client is in its stored session, by the copy that has its latest epoch; None: no copy knows."""
+        found = [copy.clients[client] for copy in self.copies.values() if client in copy.clients]
+        newest = max(found, key=lambda each: each.head.epoch, default=None)
+        if newest is None or not newest.head.session:
+            return None
+        return CopiedPositions(newest.head.session, newest.positions)
 
     def settled(self, primary: str, client: str) -> bool:
         """Whether a broker that is stood in for has said since that no will of a client is left: it was only slow, and
@@ -299,12 +308,12 @@ class Backup(TableMachine):
     def _answer(self, primary: str, message: Message) -> Effect:
         return Send(to=broker_address(primary), message=message)
 
-    # ── channels ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── channels and queries ────────────────────────────────────────────────────────────────────────────────
 
     def _prepare(self, primary: str) -> list[Effect]:
         """Have what is prepared for a primary be what its clients have."""
         copy = self.copies.get(primary)
-        wanted = copy.channels if copy is not None and copy.role == LOCAL else {}
+        wanted = copy.prepared if copy is not None and copy.role == LOCAL else {}
         prepared = self._prepared.setdefault(primary, set())
         # In one order: a set of names is iterated over in another one by every process.
         doubtful = sorted(prepared.union(wanted) if copy is None or copy.moved else copy.turned)

@@ -4,8 +4,8 @@ A stream brings it (``wire.replication``). A newer stream writes over what is th
 did not repeat when it has said everything: until then the copy has the old and the new, because the broker may fail in
 the middle of it.
 
-Which subscriptions to channels the clients have is counted, so that it is known when the first one of a name comes and
-the last one goes.
+Which subscriptions to channels and queries the clients have is counted, so that it is known when the first one of a
+name comes and the last one goes: a local backup prepares these.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import Final
 from tocsin.core.channels.request import ChannelFilter
 from tocsin.core.filters import filter_type
 from tocsin.core.replication.gamma import ClientSnapshot, Left, subscription_of
+from tocsin.core.streams.query_filter import QueryFilter
 from tocsin.wire.replication import Bequest, Delta, Head, Option, Positions, Role, Stream
 
 CLIENT_BYTES: Final = 600  # of a client in memory, beside its names and its will
 NAME_BYTES: Final = 150  # of a subscription, beside its name
+PREPARED: Final = (ChannelFilter, QueryFilter)
 
 
 class Replica:
@@ -56,11 +58,9 @@ class Copy:
         self._process: int | None = None  # the one of the last stream that was whole
         self.bytes = 0  # about
         self.clients: dict[str, Replica] = {}
-        self.channels: dict[str, int] = {}  # subscriptions to channels → how many clients have them
+        self.prepared: dict[str, int] = {}  # subscriptions of PREPARED kinds → how many clients have them
         self.subscriptions = 0
-        self.turned: set[str] = (
-            set()
-        )  # of the channels, those that nobody had, or has, since this was last emptied
+        self.turned: set[str] = set()  # of these, those that nobody had, or has, since this was last emptied
         self.moved = False  # the role is another than when that was
 
     def begin(self, stream: Stream, role: Role) -> None:
@@ -191,12 +191,12 @@ class Copy:
         change = (option is not None) - had
         self.subscriptions += change
         self.bytes += change * (NAME_BYTES + len(name))
-        if change and filter_type(name) is ChannelFilter:
-            count = self.channels.get(name, 0) + change
+        if change and filter_type(name) in PREPARED:
+            count = self.prepared.get(name, 0) + change
             if count:
-                self.channels[name] = count
+                self.prepared[name] = count
             else:
-                del self.channels[name]
+                del self.prepared[name]
             if count == max(0, change):
                 self.turned.add(name)
 

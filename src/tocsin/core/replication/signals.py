@@ -92,7 +92,8 @@ class Released(Effect, frozen=True, kw_only=True):
 
 
 class Prepare(Effect, frozen=True, kw_only=True):
-    """Hold these subscriptions to channels for a primary, in case that it fails (S1): some of its clients have them."""
+    """Hold these subscriptions to channels and queries for a primary, in case that it fails (S1): some of its clients
+    have them."""
 
     primary: str
     names: tuple[str, ...]

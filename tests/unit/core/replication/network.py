@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from tocsin.core.channels.request import ChannelFilter
 from tocsin.core.filters import filter_type
 from tocsin.core.machine import (
     CancelTimer,
@@ -22,6 +21,7 @@ from tocsin.core.machine import (
     TimerFired,
 )
 from tocsin.core.replication.backup import Backup
+from tocsin.core.replication.copy import PREPARED
 from tocsin.core.replication.gamma import option_of
 from tocsin.core.replication.primary import Primary
 from tocsin.core.replication.signals import (
@@ -213,7 +213,7 @@ class History:
         wanted = set[str]()
         if copy is not None and copy.role == LOCAL:
             names = {each for one in copy.clients.values() for each in one.subscriptions}
-            wanted = {each for each in names if filter_type(each) is ChannelFilter}
+            wanted = {each for each in names if filter_type(each) in PREPARED}
         assert self.prepared.get((name, PRIMARY), set()) == wanted, "S1 and S2 are not what they should be"
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────

@@ -127,9 +127,10 @@ class NetworkView:
         if described or (fresh and self._describes):
             self._describes = True
             effects.append(StreamsDescribed(streams=described, whole=fresh))
+        lost = set(self.places)
         effects += self._take_places(places, stands_in, fresh)
         before, self.bypass = self.bypass, bypass
-        routed = self._take_routes(added, removed, infos)
+        routed = self._take_routes(added, removed, infos, back=not lost <= self.places.keys())
         if before.around != bypass.around:
             routed.append(DetoursChanged(around=dict(bypass.around)))
         return [*routed, *effects]
@@ -163,7 +164,10 @@ class NetworkView:
         added: Mapping[Route, None],
         removed: Mapping[Route, None],
         infos: Mapping[str, BrokerInfo],
+        *,
+        back: bool,
     ) -> list[Effect]:
+        """``back``: a broker is lost no longer, so that the routes to it are to be looked at again."""
         came = [route for route in added if route not in self.routes]
         went = [route for route in removed if route in self.routes]
         for route in came:
@@ -177,7 +181,7 @@ class NetworkView:
         known = {**self.peers, **infos}
         needed = {*self._routes_to, *(peer.id for peer in self.bypass.peers)}
         peers = {peer: known[peer] for peer in sorted(needed)}
-        if not came and not went and peers == self.peers:
+        if not came and not went and peers == self.peers and not back:
             return []
         self.peers = peers
         return [RoutesChanged(added=tuple(came), removed=tuple(went), peers=tuple(peers.values()))]

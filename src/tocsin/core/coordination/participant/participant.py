@@ -158,6 +158,11 @@ class Participant(TableMachine):
         return self._submission.roll.queries
 
     @property
+    def told(self) -> bool:
+        """Whether the coordinator knows everything that the broker's clients want."""
+        return self.state is ParticipantState.MEMBER and not self._asked and self._submission.logged
+
+    @property
     def routes(self) -> Collection[Route]:
         return self.picture.routes.keys()
 

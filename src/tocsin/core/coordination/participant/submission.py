@@ -46,6 +46,11 @@ class Submission:
         """The number of the last command that is in the log."""
         return self._outgoing.applied
 
+    @property
+    def logged(self) -> bool:
+        """Whether everything that was declared is in the log."""
+        return not len(self._outgoing) and not self._telling
+
     def ticket(self, number: int) -> int:
         """The ticket of a command that is not acknowledged yet; 0 if it has none."""
         return self._outgoing.ticket(number)

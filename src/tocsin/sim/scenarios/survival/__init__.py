@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from tocsin.config.recovery import Recovery
+from tocsin.config.replication import Replication
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenario import scenario
@@ -24,7 +25,8 @@ from tocsin.sim.scenarios.survival.standbys import FIT, STANDBY_BROKERS, STANDBY
 from tocsin.sim.world import World
 
 SETTING: Final = Setting(
-    settings=settings(recovery=Recovery(will_grace_s=5)),
+    # Positions go to backups more often than into cells, so that clients go on from a copy.
+    settings=settings(recovery=Recovery(will_grace_s=5), replication=Replication(period_ms=300)),
     trouble_us=30 * MILLION,
     recovery_us=60 * MILLION,
     settle_us=90 * MILLION,

@@ -17,6 +17,7 @@ from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.pending_clears import CLEAR_US
 from tocsin.core.coordination.participant.signals import ClientsChanged
 from tocsin.core.delivery.stored_session import StoredSession, decode_session, session_key
+from tocsin.core.forwarding.table import Leads
 from tocsin.core.machine import Effect, Event, Say
 from tocsin.core.replication.copy import Copy
 from tocsin.core.replication.recipient import Recipient
@@ -172,6 +173,16 @@ class Running:
     @property
     def stands_in_for(self) -> tuple[str, ...]:
         return self._parts.takeovers.brokers
+
+    @property
+    def covers(self) -> tuple[str, ...]:
+        """The brokers whose messages it has sent to itself as well."""
+        return self._parts.covers.machine.covers
+
+    @property
+    def leads(self) -> Leads:
+        """The routes that do not lead to the peers that they name."""
+        return self._parts.exchange._table._leads
 
     @property
     def is_cut_off(self) -> bool:

@@ -16,6 +16,7 @@ from tocsin.sim.plan import Profile
 from tocsin.sim.process.stage import LOG, NAMES, NETWORK, SESSIONS, Stage, configured
 from tocsin.sim.scenarios.survival.bequests import NotOfTheLiving, WillsAreTold, WillsOnce
 from tocsin.sim.scenarios.survival.copies import BackupsKnow, CopiesAgree
+from tocsin.sim.scenarios.survival.covers import StandbyRoutesWait
 from tocsin.sim.scenarios.survival.deliveries import (
     AcknowledgedIsDurable,
     Heard,
@@ -175,6 +176,7 @@ def promises(brokers: Brokers, programs: tuple[Program, ...], setting: Setting) 
         BestStandby(brokers, COORDINATORS, setting.fit, until_us),
         LetsGo(brokers, until_us, setting.look_us, notice_us),
         BackupsKnow(brokers),
+        StandbyRoutesWait(brokers, until_us, setting.look_us),
         once,
         NotOfTheLiving(brokers, residents),
         WillsAreTold(brokers, once, mortals),
