@@ -16,6 +16,7 @@ SHELLS = (
     "subscription.py",
     "stream.py",
     "channel.py",
+    "pull.py",
     "sql.py",
     "watching.py",
 )  # a program's handles
