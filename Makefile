@@ -6,7 +6,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST_ARGS ?=
+# More test processes than two cores: a good part of the suite waits for real processes, timers and servers.
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup
 export PYTHON
+
+# Where this is set, every test process would rewrite the assertions of all tests again, and every process that a test
+# starts would compile what has changed: more than a minute of CPU in each run.
+test test-slow: export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help setup demo test test-slow check audit format bench docs lock clean
 
@@ -20,10 +26,10 @@ demo: setup ## people in a city are told of emergencies near them while brokers 
 	@$(BIN)/tocsin demo
 
 test: setup ## run the tests (Debian test programs are installed when missing and allowed)
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	@$(PYTEST) $(PYTEST_ARGS)
 
 test-slow: setup ## run the long suites: every fault at full length, ten thousand seeds
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow $(PYTEST_ARGS)
+	@$(PYTEST) -m slow $(PYTEST_ARGS)
 
 check: setup ## lint, format check, types, import directions, licences
 	@$(BIN)/ruff check .
