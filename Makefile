@@ -6,8 +6,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST_ARGS ?=
-# More test processes than two cores: a good part of the suite waits for real processes, timers and servers.
-PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup
+PYTEST := $(BIN)/python -m pytest --dist loadgroup
 export PYTHON
 
 # Where this is set, every test process would rewrite the assertions of all tests again, and every process that a test
@@ -25,11 +24,13 @@ setup: ## create or refresh .venv
 demo: setup ## people in a city are told of emergencies near them while brokers are killed; and the account
 	@$(BIN)/tocsin demo
 
+# More test processes than two cores: a good part of the suite waits for real processes, timers and servers. The long
+# suites have seeds above all, with two processes each.
 test: setup ## run the tests (Debian test programs are installed when missing and allowed)
-	@$(PYTEST) $(PYTEST_ARGS)
+	@$(PYTEST) -n 4 $(PYTEST_ARGS)
 
-test-slow: setup ## run the long suites: every fault at full length, ten thousand seeds
-	@$(PYTEST) -m slow $(PYTEST_ARGS)
+test-slow: setup ## run the long suites: every fault at full length, thousands of seeds
+	@$(PYTEST) -n 2 -m slow $(PYTEST_ARGS)
 
 check: setup ## lint, format check, types, import directions, licences
 	@$(BIN)/ruff check .
