@@ -115,9 +115,9 @@ def clears_first(patch: pytest.MonkeyPatch) -> None:
 # Each with a seed that shows it.
 PLANTED: list[tuple[Plant, tuple[str, ...], int]] = [
     (hasty, (COMPLETE, IN_TURN), 0),
-    (impatient, (COMPLETE, IN_TURN), 4),
+    (impatient, (COMPLETE, IN_TURN), 10),
     (blurts, (IN_TURN,), 0),
-    (clears_first, (COMPLETE, IN_TURN), 21),
+    (clears_first, (COMPLETE, IN_TURN), 26),
 ]
 
 
