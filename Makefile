@@ -6,7 +6,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST_ARGS ?=
+PYTEST := $(BIN)/python -m pytest --dist loadgroup
 export PYTHON
+
+# Where this is set, every test process would rewrite the assertions of all tests again, and every process that a test
+# starts would compile what has changed: more than a minute of CPU in each run.
+test test-slow: export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help setup demo test test-slow check audit format bench docs lock clean
 
@@ -19,11 +24,13 @@ setup: ## create or refresh .venv
 demo: setup ## people in a city are told of emergencies near them while brokers are killed; and the account
 	@$(BIN)/tocsin demo
 
+# More test processes than two cores: a good part of the suite waits for real processes, timers and servers. The long
+# suites have seeds above all, with two processes each.
 test: setup ## run the tests (Debian test programs are installed when missing and allowed)
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	@$(PYTEST) -n 4 $(PYTEST_ARGS)
 
-test-slow: setup ## run the long suites: every fault at full length, ten thousand seeds
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow $(PYTEST_ARGS)
+test-slow: setup ## run the long suites: every fault at full length, thousands of seeds
+	@$(PYTEST) -n 2 -m slow $(PYTEST_ARGS)
 
 check: setup ## lint, format check, types, import directions, licences
 	@$(BIN)/ruff check .

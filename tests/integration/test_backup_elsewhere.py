@@ -103,7 +103,7 @@ def readings(state: Path) -> Counter[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("networks with spark")
 @pytest.mark.timeout(480)
 async def test_a_backup_while_the_pipeline_writes_has_every_record_once(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="the extra spark is not installed")

@@ -27,7 +27,7 @@ from tocsin.runtime.faults.kill_points import AFTER_COMMIT, AFTER_NOTICE, BEFORE
 from tocsin.store.testing import LocalServers
 
 pytest.importorskip("pyspark", reason="install the extra tocsin[spark]")
-pytestmark = [pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.xdist_group("networks with spark")]
 
 SCRIPT = """
 CREATE DATASET Reports (n BIGINT NOT NULL, who STRING);

@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.running import READY_DEADLINE_S, Heard, until
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("networks with spark"), pytest.mark.timeout(600)]
 DEADLINE_S = 580.0  # of a machine that has much else to do
 COMMAND = [sys.executable, "-m", "tocsin", "demo", "--quick"]
 

@@ -206,7 +206,7 @@ async def test_a_second_feeder_waits_for_the_first(servers: LocalServers, town: 
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("networks with spark")
 async def test_records_taken_while_no_pipeline_ran_reach_the_dataset_later(
     servers: LocalServers, town: Town, tmp_path: Path
 ) -> None:

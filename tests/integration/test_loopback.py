@@ -65,7 +65,7 @@ def test_every_process_without_spark_listens_on_loopback_alone() -> None:
     assert beyond_loopback(found) == {}
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("networks with spark")
 def test_spark_listens_on_loopback_alone_also_when_its_pages_are_asked_for(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="the extra spark is not installed")
     state = tmp_path / "state"

@@ -20,7 +20,7 @@ from tocsin.runtime.faults import kill_points as points
 from tocsin.store.testing import LocalServers
 
 pytest.importorskip("pyspark", reason="install the extra tocsin[spark]")
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("networks with spark")
 
 SCRIPT = """
 CREATE DATASET Reports (n BIGINT NOT NULL, who STRING);

@@ -27,7 +27,7 @@ pyspark = pytest.importorskip("pyspark", reason="install the extra tocsin[spark]
 from tocsin.pipeline.spark.java import find_java  # noqa: E402
 from tocsin.pipeline.spark.session import cluster_secret  # noqa: E402
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.slow, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.xdist_group("networks with spark"), pytest.mark.slow, pytest.mark.timeout(1_200)]
 
 HOST = "127.0.0.1"
 SCRIPT = """

@@ -19,7 +19,7 @@ from tocsin.runtime.faults.kill_points import IN_TASK, STOP
 from tocsin.store.testing import LocalServers
 
 pytest.importorskip("pyspark", reason="install the extra tocsin[spark]")
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("networks with spark"), pytest.mark.timeout(300)]
 
 SCRIPT = """
 CREATE DATASET Reports (n BIGINT NOT NULL);

@@ -44,7 +44,7 @@ async def test_a_network_goes_on_with_the_state_of_an_earlier_release(release: s
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("networks with spark")
 @pytest.mark.parametrize("release", RELEASES)
 async def test_its_datasets_and_channels_go_on_too(release: str, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="the extra spark is not installed")

@@ -148,7 +148,7 @@ def started(directory: Path, command: str) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("networks with spark")
 def test_the_commands_of_the_page_do_what_it_says(
     tmp_path: Path, debian_program: Callable[[str, str], str]
 ) -> None:

