@@ -148,7 +148,7 @@ def unaware(info: BrokerInfo, places: StoreNames, _heartbeat_us: int) -> Partici
     ("role", "make", "invariant"),
     [
         ("coordinator", self_assured, "nobody is lost without a reason"),
-        ("participant", unaware, "who is lost knows it"),
+        ("participant", unaware, "a broker that is lost knows it"),
     ],
 )
 def test_a_planted_bug_is_found(role: str, make: Any, invariant: str) -> None:

@@ -103,7 +103,7 @@ def simulation(
     """Repeat the simulation of the REAPS paper in virtual time, and hold the results against the paper's.
 
     100 brokers in 3 clusters, 100 000 subscribers, 100 channels: figures 4a to 4d, 5a and 5b. The planner, the
-    replication and the choice of who stands in are those of the product. Some minutes on one processor.
+    replication and the choice of stand-ins are those of the product. Some minutes on one processor.
 
         tocsin lab reaps simulation --out results
 
@@ -234,7 +234,7 @@ def _check_names(only: list[str] | None, names: tuple[str, ...]) -> None:
 
 
 def _command() -> str:
-    """As it was given, but for the place of the results: that is nobody's business."""
+    """The command as it was given, without the directory of the results."""
     words = iter(sys.argv[1:])
     kept: list[str] = []
     for word in words:
