@@ -19,6 +19,7 @@ from rich.table import Table
 from tocsin.errors import OperatorError
 from tocsin.runtime import logs
 from tocsin_demo.network import network_of
+from tocsin_labs import summaries
 from tocsin_labs.cqbs import run as experiments
 from tocsin_labs.cqbs.plan import plan as make_plan
 from tocsin_labs.cqbs.run import EXPERIMENTS, PARTS
@@ -224,6 +225,25 @@ def landmark(
     results = _perform(out, lambda stage: landmarks.run(plan, stage, chosen, _command()))
     words = f"{landmarks.draw(results, out)}; samples and tables are in {out}"
     _conclude(landmarks.heading(results), (_table(landmarks.comparisons(results)),), words, results.partial)
+
+
+@app.command()
+def draw(
+    summary: Annotated[
+        Path,
+        typer.Argument(metavar="SUMMARY", help="A summary.md that a lab has written, or a page of the docs."),
+    ],
+    out: OutOption = Path("."),
+) -> None:
+    """Draw the figures of a summary again, the paper's values beside ours, without running anything.
+
+        tocsin lab draw docs/explanation/landmark-summary.md --out docs/assets/landmark
+
+    A summary has no single samples: Figures 3a and 8 can only be drawn by a run.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for path in summaries.draw(summary, out):
+        typer.echo(f"drew {path}")
 
 
 def _check_names(only: list[str] | None, names: tuple[str, ...]) -> None:

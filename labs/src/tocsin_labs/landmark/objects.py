@@ -6,7 +6,7 @@ which is promoted a second after the loss, and takes the clients home.
 
 It counts the bytes between the store, the coordinator and the other brokers, from the kill on and for a fixed time,
 less the bytes of an equal time in which nothing happens (measured just before). The bytes between clients and brokers
-are counted by itself. The paper counts at its recovery service: that is the coordinator here.
+are counted separately. The paper counts at its recovery service: that is the coordinator here.
 """
 
 from __future__ import annotations
