@@ -1,4 +1,4 @@
-"""What a broker does with a second of its core, beside mosquitto and NATS under the same load in the same run.
+"""Messages that a broker handles in a CPU second, beside mosquitto and NATS under the same load in the same run.
 
 One generator (``bench.load``) drives all of them on raw sockets from a core of its own; the brokers have the other.
 Each pair is a turn of every broker in random order, and ratios are taken within a pair: the machine is shared.
@@ -34,7 +34,7 @@ SPARE_FILES: Final = 500
 BURST: Final = 32
 RETAINED: Final = "retained replay of 1000"
 
-# What we set out to reach: over mosquitto and over NATS.
+# Our targets: ratios over mosquitto and over NATS.
 TARGETS: Final[dict[str, dict[str, float]]] = {
     "fan-out 1000": {"mosquitto": 1.3, "nats": 2.0},
     "fan-out 1000, bursts of 32": {"mosquitto": 10.0, "nats": 2.0},

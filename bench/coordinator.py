@@ -1,4 +1,4 @@
-"""What the coordinator costs: applying, snapshots, and a change on its way to another broker.
+"""The costs of the coordinator: applying, snapshots, and a change on its way to another broker.
 
 - *apply*: commands that a replica applies in a CPU second, each a change of one stream's metadata that one query
   follows;

@@ -1,9 +1,9 @@
-"""What a change of metadata costs against many standing queries, and a new query against many streams.
+"""The cost of a change of metadata against many standing queries, and of a new query against many streams.
 
 Beside ``QueryIndex`` stand two peers that do without: one asks every query, one those that mention a changed key (the
 table of the CQBS paper). Beside ``StreamIndex``, asking about every stream. Answers are compared before anything is
-timed. Of each, the median processor time over several changes or queries, and the law by which it grows: the slope of
-time over number, both logarithmic. 0 is flat, 1 is linear.
+timed. For each: the median processor time over several changes or queries, and the law by which it grows, the slope
+of time over number, both logarithmic. 0 is flat, 1 is linear.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _time_changes(
     )
     with _settled():
         for how, way in ways.items():
-            # What was true of the stream is known to whoever keeps it: to find it out is not part of the change.
+            # The owner of the index knows the stream's old metadata: looking them up is not part of the change.
             known = ((index.matching(before), before, after) for before, after in steps)
             timed = _times(way, known, plan.index_s if how == "index" else plan.peer_s)
             yield _point(workload, "change", how, size, turned, timed)

@@ -1,4 +1,5 @@
-"""What copies at backups cost: bytes on the bus and processor time for a change, for a moved position, for a resync.
+"""The cost of copies at backups: bytes on the bus and processor time for a change, for a moved position, for a
+resync.
 
 The machines and the codec of production in one process, without a bus: a primary that reads its state from tables, and
 two backups. Time is the thread's own, of the primary (both its updates) and of one backup. Beside it stands what it

@@ -33,7 +33,7 @@ TARGET = 200_000  # events a second on one core
 
 
 class Token(Message, frozen=True):
-    """What goes round."""
+    """The message that goes round."""
 
     number: int
 

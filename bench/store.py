@@ -209,7 +209,7 @@ async def fill(log: Log, first: int, end: int) -> None:
 
 
 async def fetch(subscription: Any) -> Sequence[object]:
-    """What a new consumer holds; in a cluster it may not be reachable at once."""
+    """The entries of a new consumer; in a cluster it may not be reachable at once."""
     while True:
         try:
             return await subscription.fetch(1, timeout=10)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""What was measured of plans."""
+"""The figures of backup plans."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """What a strategy reached on a network: the two objectives, backups without room, and how long it took."""
+    """The result of a strategy on a network: the two objectives, backups without room, and its time."""
 
     strategy: str
     overhead: float
@@ -42,7 +42,7 @@ class Timed(msgspec.Struct, frozen=True):
     replan_ms: float
     moved: int  # by replan, after the loss of a broker
     orphaned: int  # backups that the lost broker had been
-    moved_anew: int  # if everything were planned anew
+    moved_anew: int  # if everything were planned from scratch
 
 
 class Growth(msgspec.Struct, frozen=True):

@@ -68,7 +68,7 @@ def clustered(chance: random.Random, broker: int, cluster: int) -> Hashable:
 
 
 def adversarial(brokers: int, seed: int) -> Demand:
-    """Whoever comes first takes what it hardly needs from one that has nothing else.
+    """A broker that comes first takes a backup that it hardly needs from one that has no other.
 
     In each set of four, p could back a or b, not both; a would do with q for one subscription more, b for fifty. a
     comes first.
@@ -92,7 +92,7 @@ def adversarial(brokers: int, seed: int) -> Demand:
 
 
 def networks(brokers: int, seed: int = 1) -> list[Network]:
-    """What is measured, at one size."""
+    """All networks of one size that are measured."""
     found = []
     for name, what, draw, rooms in (
         ("paper", "100 channels of 10 subscriptions, uniform", uniform, (math.inf, 8.0, 4.0)),

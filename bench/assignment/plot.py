@@ -24,7 +24,7 @@ TIMES: Final = {
 
 
 def plot(report: Report, path: Path) -> str:
-    """Draw it; what was done, in words."""
+    """Draw it; returns a sentence that says what was drawn."""
     if importlib.util.find_spec("matplotlib") is None:
         return "no plot: matplotlib is not installed (pip install 'tocsin[lab]')"
     importlib.import_module("matplotlib").use("agg")

@@ -1,8 +1,8 @@
 """Where the fixed cost of an execution goes, whatever there is to do.
 
-A small channel is executed with a stop-watch around each part. What happens inside a job is told apart by other jobs:
-one that does nothing, and one that passes nothing through Python. The files are written once more in this process,
-with and without flushing. What is left of the job is the query itself.
+A small channel is executed with a stop-watch around each part. Other jobs tell the parts of a job apart: one that
+does nothing, and one that passes nothing through Python. The files are written once more in this process, with and
+without flushing. The rest of the job is the query itself.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ async def _turn(stage: Stage, watches: Watches) -> None:
 
 
 def _write_again(watches: Watches, root: Path, turns: int) -> None:
-    """What one of two tasks writes, in this process, with and without flushing."""
+    """Write the output of one of two tasks in this process, with and without flushing."""
     half = PUBLICATIONS // 2
     batch = pa.record_batch(
         {
@@ -167,7 +167,7 @@ def _told_apart(taken: dict[str, list[float]]) -> list[Cost]:
         return [each * 1e3 for each in taken[name]]
 
     def less(name: str, *others: str) -> Spread:
-        """What a part takes beyond others, by medians; the spread is the part's own."""
+        """The time of a part beyond others, by medians; the spread is the part's own."""
         rest = sum(statistics.median(of(other)) for other in others)
         return spread(max(each - rest, 0.0) for each in of(name))
 

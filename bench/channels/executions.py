@@ -36,7 +36,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def cpu_s(spark: Spark) -> float:
-    """Of this process, Spark's Java and its Python workers, so far."""
+    """Processor time of this process, Spark's Java and its Python workers, so far."""
     java = psutil.Process(spark.pid)
     total = 0.0
     for each in (psutil.Process(), java, *java.children(recursive=True)):
@@ -127,7 +127,7 @@ async def _turn(
 def _alone(
     stage: Stage, workload: w.Workload, subscriptions: int, publications: int, count: int
 ) -> Execution:
-    """Of a few, what all of them would take one after the other."""
+    """The time that all would take one after the other, from a few that were measured."""
     rows = workload.publications(stage.chance, publications)
     numbers = random.Random(subscriptions).sample(range(subscriptions), count + 3)
     taken = alone(stage.spark.session, workload, rows, numbers)[3:]
@@ -168,7 +168,7 @@ async def measure_emergencies(spark: Spark, directory: Path, plan: Plan) -> Exec
 
 
 def committed_rate(executions: list[Execution]) -> Rate:
-    """Of the execution with the most results."""
+    """The figures of the execution with the most results."""
     most = max((each for each in executions if each.how == SPARK), key=lambda each: each.results)
     per_s = [most.results / (ms / 1e3) for ms in (most.ms.median, most.ms.low, most.ms.high)]
     return Rate(

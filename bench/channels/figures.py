@@ -1,4 +1,4 @@
-"""What was measured, and how it is summed up."""
+"""The measurements, and how they are summed up."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What we set out to reach, and what was seen: the median decides."""
+    """The targets and the measured medians."""
 
     what: str
     wanted: str

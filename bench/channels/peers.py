@@ -1,7 +1,7 @@
 """The same work done otherwise: by DuckDB on this machine, and with a query of Spark's for each subscription.
 
 DuckDB has the subscriptions in a table of its own, joins them with the publications, and its rows go through the same
-writer into the same files and the same commit. Who has no DuckDB gets the other figures.
+writer into the same files and the same commit. Without DuckDB the other figures are still measured.
 """
 
 from __future__ import annotations

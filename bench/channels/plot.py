@@ -17,7 +17,7 @@ TARGETS: Final = {"equality": {100_000: 0.6, 1_000_000: 1.2}}
 
 
 def plot(report: Report, path: Path) -> str:
-    """Draw time over subscriptions for each workload; what was done, in words."""
+    """Draw time over subscriptions for each workload; returns a sentence that says what was drawn."""
     if not drawing.available():
         return drawing.MISSING
     if not report.growth:

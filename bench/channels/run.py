@@ -83,7 +83,7 @@ async def measure(plan: Plan, directory: Path, only: Sequence[str], quick: bool)
 
 
 def merged(old: Report | None, new: Report) -> Report:
-    """What was measured now, and of what was measured before the rest; with the growth and the targets of all of it."""
+    """The new measurements with the earlier ones that they do not replace; and growth and targets of all."""
     if old is not None and old.quick == new.quick:
         new = msgspec.structs.replace(
             new,
@@ -113,7 +113,7 @@ def _joined(old: Sequence[T], new: Sequence[T], key: Callable[[T], object]) -> l
 
 
 def stored(path: Path) -> Report | None:
-    """What was measured before; None if nothing was, or in another form."""
+    """The earlier measurements; None if there are none, or in another form."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Report)
     except (OSError, msgspec.DecodeError, msgspec.ValidationError):

@@ -1,6 +1,6 @@
 """The production classes on a real Spark and a real NATS server, without brokers: executions as the pipeline has them.
 
-What is timed is ``Ticker.run``: snapshot, plan, query, the tasks' files with their flush, the commit, the notice and
+``Ticker.run`` is timed: snapshot, plan, query, the tasks' files with their flush, the commit, the notice and
 the cells of progress.
 """
 

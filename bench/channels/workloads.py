@@ -1,4 +1,4 @@
-"""What is subscribed to and published: by equality, by distance, and the emergency channel of the REAPS paper.
+"""Subscriptions and publications: by equality, by distance, and the emergency channel of the REAPS paper.
 
 A subscription depends on its number alone, so that a larger load has the smaller one in it. One subscription in ten
 thousand is interested in a publication, whatever their number: n subscriptions and m publications have n × m ÷ 10 000

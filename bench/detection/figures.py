@@ -1,4 +1,4 @@
-"""What is measured of a detector."""
+"""The figures of a detector."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Figures(msgspec.Struct, kw_only=True):
-    """Of one contender under one condition."""
+    """The figures of one contender under one condition."""
 
     brokers: int  # that live
     seconds: float  # for which they did

@@ -1,7 +1,7 @@
 """The detectors that are compared: ours at its two paces, and fixed time-outs as peers.
 
-A fixed time-out suspects whoever is silent for longer, and knows nothing of itself. One of the peers is what is common,
-the others are as quick as ours where all is well.
+A fixed time-out suspects a broker that is silent for longer, and knows nothing of itself. One of the peers is what is
+common, the others are as quick as ours where all is well.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ NONE: Final = 0.05  # where a rate of 0 is drawn
 
 
 def plot(table: Mapping[str, Mapping[str, Figures]], path: Path) -> str:
-    """Time to detect, and false suspicions, of each contender under each condition; what was done, in words."""
+    """Draw time to detect and false suspicions of each contender under each condition; returns a sentence that says
+    what was drawn."""
     if not drawing.available():
         return drawing.MISSING
     conditions = list(next(iter(table.values())))

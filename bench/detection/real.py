@@ -62,7 +62,7 @@ sys.exit(run(name, from_json(settings.encode()), lambda process: serve(process, 
 
 
 class Traffic(msgspec.Struct, kw_only=True):
-    """What beats and pulses cost, a broker and second."""
+    """The cost of beats and pulses, for each broker and second."""
 
     contender: str
     beats_s: float
@@ -193,13 +193,13 @@ class Stage:
             self.processes[name].wait()
 
     async def connections(self) -> dict[str, dict[str, Any]]:
-        """What the server says of each connection, by its name."""
+        """The server's figures of each connection, by its name."""
         url = f"http://127.0.0.1:{self.monitor}/connz?limit=100"
         data = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=5).read())
         return {each.get("name", ""): each for each in json.loads(data)["connections"]}
 
     async def traffic(self, seconds: float) -> Traffic:
-        """What beats and pulses cost while nothing happens."""
+        """Measure the cost of beats and pulses while nothing happens."""
         beats, pulses = [0, 0], [0, 0]  # how many, bytes
         async with self.ear.bus.subscribe(f"{PLACES.network}.to.>") as heard:
             before, began_s = await self.connections(), time.monotonic()

@@ -1,7 +1,7 @@
 """Detection in the simulator: the machines that ship, in virtual time, while beats are lost and processes pause.
 
 Ten brokers live, and are paused or cut short as the condition says; an eleventh is killed every half minute, for ten
-seconds. Whoever of the ten is lost was suspected falsely: it runs, or will run on.
+seconds. A loss of any of the ten is a false suspicion: that broker runs, or will run on.
 """
 
 from __future__ import annotations

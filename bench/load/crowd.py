@@ -70,7 +70,7 @@ class Crowd:
             self._by_fd[each.fileno()] = each
 
     def _answer(self, each: socket.socket) -> bytes:
-        """What the broker says, to the end of its answer."""
+        """The broker's bytes up to the end of its answer."""
         received = b""
         while True:
             more = each.recv(65_536)

@@ -1,4 +1,4 @@
-"""What clients say to a broker and what it answers, as bytes: MQTT 5, and the protocol of NATS.
+"""The bytes between clients and a broker: MQTT 5, and the protocol of NATS.
 
 Written for measuring, on purpose apart from ``tocsin.wire``: a generator that shared our codec would share its
 mistakes. Topics are written as MQTT has them (``a/b``, ``+``, ``#``); for NATS they are translated.
@@ -30,7 +30,7 @@ class Dialect(Protocol):
     def publish(self, topic: str, payload: bytes) -> bytes: ...
 
     def delivery(self, topic: str, payload: bytes) -> bytes:
-        """What the subscriber of one filter gets for it."""
+        """The answer to a subscription of one filter."""
         ...
 
     def answer_end(self, received: bytes) -> int:
@@ -38,7 +38,7 @@ class Dialect(Protocol):
         ...
 
     def reply_to(self, unasked: bytes) -> bytes:
-        """What to say to something that the server sent of its own accord."""
+        """The answer to something that the server sent of its own accord."""
         ...
 
 
@@ -123,7 +123,7 @@ class Mqtt:
 
 
 class Offer:
-    """What a CONNACK says that the broker does: MQTT 5, section 3.2.2.3."""
+    """The features that a CONNACK announces: MQTT 5, section 3.2.2.3."""
 
     def __init__(self, connack: bytes) -> None:
         self.max_qos = 2

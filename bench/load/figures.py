@@ -1,4 +1,4 @@
-"""What was measured, and how it is summed up: ratios within pairs, with their spread."""
+"""The measurements, and how they are summed up: ratios within pairs, with their spread."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Percentiles(msgspec.Struct, frozen=True):
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """What one broker did under one load."""
+    """The figures of one broker under one load."""
 
     load: str
     broker: str

@@ -41,7 +41,7 @@ class Stage(Protocol):
 
 
 class Measured:
-    """The broker's time and the clock around a turn; the generator collects no garbage meanwhile."""
+    """The broker's time and the clock around a turn; the generator collects no garbage in that time."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

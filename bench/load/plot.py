@@ -14,7 +14,7 @@ TICKS: Final = (0.5, 1, 2, 5, 10, 20, 50)
 
 
 def plot(ratios: Sequence[Ratio], path: Path) -> str:
-    """Draw Tocsin's deliveries per CPU second over each peer's; what was done, in words."""
+    """Draw Tocsin's deliveries per CPU second over each peer's; returns a sentence that says what was drawn."""
     if not drawing.available():
         return drawing.MISSING
     loads = list(dict.fromkeys(each.load for each in ratios))

@@ -27,7 +27,7 @@ QUIET_S: Final = 0.5  # after which nothing more is expected
 
 
 def offer(server: Server) -> Offer:
-    """What the broker's CONNACK says that it does."""
+    """The features that the broker's CONNACK announces."""
     with Crowd(server.address, Mqtt(), 1, "offer") as crowd:
         return Offer(crowd.welcome)
 

@@ -1,1 +1,1 @@
-"""What ``bench.query`` is made of: workloads, the peers, the picture."""
+"""The parts of ``bench.query``: workloads, the peers, the picture."""

@@ -1,4 +1,4 @@
-"""What was measured, and the law by which it grows."""
+"""The measurements, and the law by which they grow."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def growth_of(points: Sequence[Point]) -> list[Growth]:
 
 
 def slope(places: Sequence[tuple[float, float]]) -> float:
-    """Of the straight line nearest to the logarithms, by least squares."""
+    """The slope of the straight line nearest to the logarithms, by least squares."""
     logs = [(math.log(x), math.log(y)) for x, y in places]
     mean_x = sum(x for x, _ in logs) / len(logs)
     mean_y = sum(y for _, y in logs) / len(logs)

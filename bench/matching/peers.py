@@ -1,4 +1,4 @@
-"""What a coordinator could do without an index: ask every query, or every query that mentions a changed key.
+"""A coordinator without an index: it asks every query, or every query that mentions a changed key.
 
 Both are told which queries are true of the stream so far, as a coordinator would know, and ask each query once. And
 for a new query: ask about every stream.

@@ -17,7 +17,7 @@ TITLES: Final = {"change": "a change against standing queries", "query": "a new 
 
 
 def plot(report: Report, path: Path) -> str:
-    """Draw time over number for each workload and task; what was done, in words."""
+    """Draw time over number for each workload and task; returns a sentence that says what was drawn."""
     if not drawing.available():
         return drawing.MISSING
     workloads = list(dict.fromkeys(point.workload for point in report.points))

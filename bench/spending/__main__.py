@@ -27,7 +27,7 @@ READY_S = 90.0
 
 
 def settings_of(*sets: str) -> list[str]:
-    """Of two brokers, a coordinator and a store."""
+    """The settings of two brokers, a coordinator and a store."""
     brokers = json.dumps([{"id": f"north-{n}", "cluster": "north", "port": 0} for n in (1, 2)])
     return [f"brokers={brokers}", "pipeline.enabled=never", "log.level=warning", *sets]
 

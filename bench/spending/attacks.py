@@ -1,4 +1,5 @@
-"""One kind of spending each, as a coroutine that goes on until it is cancelled; who is thrown out comes again."""
+"""One kind of spending each, as a coroutine that goes on until it is cancelled; an attacker that is thrown out comes
+again."""
 
 from __future__ import annotations
 
@@ -100,7 +101,7 @@ async def _again(target: Target, spend: Callable[[Spender], Awaitable[None]]) ->
 
 
 async def answers(target: Target) -> None:
-    """SUBSCRIBE to what is refused, in words, and read none of them."""
+    """SUBSCRIBE to filters that are refused with a reason string, and read no answer."""
     wrong = encode(SubscribePacket(1, [TopicFilter("/".join("a" * 40))]), V5) * 500
 
     async def spend(spender: Spender) -> None:

@@ -1,5 +1,5 @@
-"""What one connection makes a broker hold: plain, over TLS, and over TLS after large packets. And what a coordinator
-holds of streams, beside what it counts.
+"""The memory that one connection makes a broker hold: plain, over TLS, and over TLS after large packets. And what a
+coordinator holds of streams, beside what it counts.
 
 ``python -m bench.spending.connections`` takes a minute; ``core.budgets.stated_sum`` has its figures.
 """
@@ -48,7 +48,7 @@ async def held(pid: int, port: int, count: int, context: ssl.SSLContext | None, 
 
 
 def settings(directory: Path) -> list[str]:
-    """Of one broker with a plain and a TLS port."""
+    """The settings of one broker with a plain and a TLS port."""
     issued = Authority.open_or_make(directory).issue("door", role="broker", hosts=("127.0.0.1",))
     brokers = json.dumps([{"id": "north-1", "cluster": "north", "port": 0, "tls_port": 0}])
     files = [f"tls.certificate={issued.certificate_path}", f"tls.key={issued.key_path}"]

@@ -1,4 +1,4 @@
-"""What MkDocs does for us beyond Markdown: see ``hooks`` in ``mkdocs.yml``.
+"""Hooks of MkDocs (``hooks`` in ``mkdocs.yml``).
 
 Pages link to code as they would on a code host: ``[core.session](../src/tocsin/core/session/__init__.py)``. On the
 site such a link leads to a page with that file's text, made here; a link to a file that is not there fails the build.

@@ -149,7 +149,7 @@ def unaware(info: BrokerInfo, places: StoreNames, _heartbeat_us: int) -> Partici
     ("role", "make", "invariant", "shown_by"),
     [
         ("coordinator", self_assured, "nobody is lost without a reason", 0),
-        ("participant", unaware, "who is lost knows it", 62),
+        ("participant", unaware, "a broker that is lost knows it", 62),
     ],
 )
 def test_a_planted_bug_is_found(role: str, make: Any, invariant: str, shown_by: int) -> None:

@@ -19,6 +19,7 @@ from rich.table import Table
 from tocsin.errors import OperatorError
 from tocsin.runtime import logs
 from tocsin_demo.network import network_of
+from tocsin_labs import summaries
 from tocsin_labs.cqbs import run as experiments
 from tocsin_labs.cqbs.plan import plan as make_plan
 from tocsin_labs.cqbs.run import EXPERIMENTS, PARTS
@@ -103,7 +104,7 @@ def simulation(
     """Repeat the simulation of the REAPS paper in virtual time, and hold the results against the paper's.
 
     100 brokers in 3 clusters, 100 000 subscribers, 100 channels: figures 4a to 4d, 5a and 5b. The planner, the
-    replication and the choice of who stands in are those of the product. Some minutes on one processor.
+    replication and the choice of stand-ins are those of the product. Some minutes on one processor.
 
         tocsin lab reaps simulation --out results
 
@@ -226,6 +227,25 @@ def landmark(
     _conclude(landmarks.heading(results), (_table(landmarks.comparisons(results)),), words, results.partial)
 
 
+@app.command()
+def draw(
+    summary: Annotated[
+        Path,
+        typer.Argument(metavar="SUMMARY", help="A summary.md that a lab has written, or a page of the docs."),
+    ],
+    out: OutOption = Path("."),
+) -> None:
+    """Draw the figures of a summary again, the paper's values beside ours, without running anything.
+
+        tocsin lab draw docs/explanation/landmark-summary.md --out docs/assets/landmark
+
+    A summary has no single samples: Figures 3a and 8 can only be drawn by a run.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for path in summaries.draw(summary, out):
+        typer.echo(f"drew {path}")
+
+
 def _check_names(only: list[str] | None, names: tuple[str, ...]) -> None:
     """Refuse what is no experiment."""
     unknown = [name for name in only or () if name not in names]
@@ -234,7 +254,7 @@ def _check_names(only: list[str] | None, names: tuple[str, ...]) -> None:
 
 
 def _command() -> str:
-    """As it was given, but for the place of the results: that is nobody's business."""
+    """The command as it was given, without the directory of the results."""
     words = iter(sys.argv[1:])
     kept: list[str] = []
     for word in words:

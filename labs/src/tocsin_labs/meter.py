@@ -15,7 +15,7 @@ import msgspec
 from tocsin_labs import sockets
 from tocsin_labs.sockets import SEGMENT_BYTES, Address, Socket
 
-OTHERS: Final = "others"  # peers that are none of the processes: clients, the experiment itself
+OTHERS: Final = "others"  # peers other than the named processes: clients, the experiment itself
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 NOTHING: Final = Amount()
-Carried = dict[tuple[str, str], Amount]  # by who sends, and who reads
+Carried = dict[tuple[str, str], Amount]  # by sender and reader
 
 
 class Account:

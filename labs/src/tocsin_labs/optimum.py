@@ -7,7 +7,7 @@ is a choice of groups that has every broker in exactly one, and each j with at m
   remotes, for given locals. Room is what eq. 7 leaves: for locals with no remotes there, for remotes beside the
   locals.
 - If all groups can be written down (few brokers, or room for few each), HiGHS chooses among them: an integer
-  programme with a column for each group. What it proves in time is the optimum, or else a bound.
+  programme with a column for each group. It proves the optimum in time, or else a bound.
 - Otherwise groups are **counted**: of each size up to four the cheapest group of each j is known by trying all, a
   larger one costs no less, and one that leaves out r brokers has whatever more than r hold. The cheapest sizes that
   add up to all brokers are a bound, for in truth brokers cannot be in several groups.
@@ -52,7 +52,7 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 class Groups(NamedTuple):
-    """All groups of one backup that have room: who is in each (a row each, as numbers), and what they cost."""
+    """All groups of one backup that have room: the members of each (a row each, as numbers), and their costs."""
 
     backup: int
     members: list[Ints]  # by size, from 1 on
@@ -107,7 +107,8 @@ def _most(draft: Draft, side: Side, backup: int) -> int:
 
 
 def _lacking(side: Side, backup: int) -> tuple[Ints, Bools, Ints]:
-    """Who could be backed, which columns the backup would have to create for each, and their weights."""
+    """The brokers that could be backed, the columns that the backup would have to create for each, and their
+    weights."""
     table = side.table
     candidates = np.flatnonzero(side.allowed[:, backup])
     lacks = np.zeros((len(candidates), table.columns), dtype=np.bool_)
@@ -200,7 +201,7 @@ def _solved(
     solver.run()
     status = solver.getModelStatus()
     if status == highs.HighsModelStatus.kInfeasible:
-        return Bound(0, False, "counting")  # nobody's plan keeps to eq. 7; what it would cost is not said
+        return Bound(0, False, "counting")  # no plan keeps to eq. 7, so there is no cost to state
     exact = status == highs.HighsModelStatus.kOptimal
     proven = solver.getInfo().mip_dual_bound
     return Bound(max(math.ceil(proven - 1e-6), 0) if math.isfinite(proven) else 0, exact, "groups")

@@ -70,7 +70,7 @@ def read() -> list[Socket]:
 
 
 def parse(data: bytes) -> tuple[list[Socket], bool]:
-    """The sockets of one answer, and whether it was the last. ``ValueError`` for what is none."""
+    """The sockets of one answer, and whether it was the last. Raises ``ValueError`` for anything else."""
     found: list[Socket] = []
     at = 0
     while at < len(data):

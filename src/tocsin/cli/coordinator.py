@@ -142,7 +142,7 @@ def lost(found: list[Status]) -> Table:
 
 
 def standbys(found: list[Status]) -> Table:
-    """One line a standby, as who has read the most of the log knows them."""
+    """One line a standby, as the coordinator that has read the most of the log knows them."""
     newest = max(found, key=lambda each: each.position)
     title = (
         "standbys" if newest.standbys else "standbys: none is free, and the next lost broker is not replaced"

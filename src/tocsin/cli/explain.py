@@ -97,7 +97,7 @@ def standby(
     sets: SetOption = None,
     state: StateOption = None,
 ) -> None:
-    """Show which standby would take a broker's place, the score of each, and who was promoted last.
+    """Show which standby would take a broker's place, the score of each, and which one was promoted last.
 
         tocsin explain standby
 

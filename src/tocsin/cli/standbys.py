@@ -1,4 +1,5 @@
-"""What ``tocsin explain standby`` says: who would take a broker's place, who was given it, and why."""
+"""The output of ``tocsin explain standby``: which standby would take a broker's place, which one took it last, and
+why."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ NAMED_MAX: Final = 20  # brokers that a refusal names
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What the coordinators' table has about one broker."""
+    """One broker's row of the coordinators' table."""
 
     broker: str
     next: Replacement | None  # who would take its place
-    last: Replacement | None  # who was given it last
+    last: Replacement | None  # the standby that took it last
 
 
 async def look_up(table: Table) -> list[Row]:

@@ -1,4 +1,4 @@
-"""``tocsin store``: who may do what in the network's NATS servers."""
+"""``tocsin store``: the rights of each role in the network's NATS servers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ app = typer.Typer(
     help="Show who may do what in the network's NATS servers; manage process keys and SQL users.",
     no_args_is_help=True,
 )
-users = typer.Typer(help="SQL users: who may query the pipeline under their own name.", no_args_is_help=True)
+users = typer.Typer(
+    help="SQL users: they may query the pipeline under their own names.", no_args_is_help=True
+)
 app.add_typer(users, name="user")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The user's name, as in the access rules.")]

@@ -1,4 +1,4 @@
-"""``tocsin user``: who may connect with a name and a password."""
+"""``tocsin user``: the users that may connect with a name and a password."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The HTTP door of feeds: ``POST /feeds/NAME`` with records, answered with 202 once the log of feeds has them.
 
-**Who.** A client certificate's name, or the user of ``Authorization: Basic`` whose password the users' file has;
+**Identity.** A client certificate's name, or the user of ``Authorization: Basic`` whose password the users' file has;
 an anonymous client is admitted from where ``access.anonymous`` allows it. Where there are rules, the sender needs to
 be allowed to publish to the topic ``$feeds/NAME``. Requests of web pages (with an ``Origin``) are refused: a page that
 is open in somebody's browser must not write into the datasets of the machine that it is on.

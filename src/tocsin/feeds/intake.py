@@ -43,7 +43,7 @@ def read_records(body: bytes) -> list[bytes]:
         try:
             found = [bytes(each) for each in _array.decode(text)]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BodyInvalid(f"the body begins like a JSON array, and is none: {error}") from None
+            raise BodyInvalid(f"the body begins like a JSON array, but is not valid JSON: {error}") from None
         what = "element"
     elif is_object(text):
         found, what = [text], "element"

@@ -19,7 +19,7 @@ FEEDER: Final = (
     Metric(
         "failing",
         "gauge",
-        "Of them, those with an error.",
+        "Feeds with an error.",
         lambda s: sum(bool(each.error) for each in s.feeds),
     ),
 )

@@ -141,5 +141,5 @@ def encode_definition(definition: Definition) -> bytes:
 
 
 def decode_definition(data: bytes) -> Definition:
-    """The definition, or ``Malformed`` for whatever is none."""
+    """Decode a definition; anything else raises ``Malformed``."""
     return DEFINITION.read(data)

@@ -76,5 +76,5 @@ def encode_cell(cell: FeedCell) -> bytes:
 
 
 def decode_cell(data: bytes) -> FeedCell:
-    """The cell, or ``Malformed`` for whatever is none."""
+    """Decode a cell; anything else raises ``Malformed``."""
     return CELL.read(data)

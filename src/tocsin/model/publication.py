@@ -136,5 +136,5 @@ def encode_publication(publication: Publication) -> bytes:
 
 
 def decode_publication(data: bytes) -> Publication:
-    """The publication, or ``Malformed`` for whatever is none."""
+    """Decode a publication; anything else raises ``Malformed``."""
     return MESSAGE.read(data)

@@ -27,7 +27,7 @@ def encode_said(keys: dict[str, Value]) -> bytes:
 
 
 def decode_said(data: bytes) -> dict[str, Value]:
-    """The metadata, or ``Malformed`` for whatever is none."""
+    """Decode metadata; anything else raises ``Malformed``."""
     return SAID.read(data)
 
 

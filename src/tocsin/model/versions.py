@@ -139,7 +139,7 @@ class Packed(Format, Generic[T]):
         return self.mark + self._encode(value)
 
     def read(self, data: bytes) -> T:
-        """The value; ``FormatNewer``, or ``Malformed`` for whatever is none."""
+        """Decode a value. Raises ``FormatNewer``, or ``Malformed`` for anything else."""
         try:
             return self._decode(self.open(data))
         except _UNREADABLE as error:

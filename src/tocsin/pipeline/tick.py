@@ -4,10 +4,10 @@ down.
     execute → commit → notice → progress
 
 The **commit** is the truth. It names the tick, and says which executions it holds and what they had read. Killed
-before it, nothing happened: the files that tasks wrote are nobody's, and the channels are due again. Killed behind
-it, the next start finds what is missing: ``recover`` compares the newest commit with the log of notices and with the
-cells of progress, and does the rest. A tick is told of before the next one is committed, so that it can only be the
-newest that somebody still has to be told of.
+before it, nothing happened: the files that tasks wrote belong to no tick, and the channels are due again. Killed
+behind it, the next start finds what is missing: ``recover`` compares the newest commit with the log of notices and
+with the cells of progress, and does the rest. A tick is told of before the next one is committed, so that it can only
+be the newest that somebody still has to be told of.
 
 The notices of a tick are one append, which the log takes as a whole or not at all. Their ids follow from the tick.
 

@@ -7,10 +7,10 @@ queries go on to the children that their covers name (``atoms.cover_of``), and w
 - as **rest**, looked at whenever the node is reached, or
 - **homed**, if its cover is of ranges: found by the numbers that these hold.
 
-Of several covers the one with the best kind of atom is taken (equality, then beginning or ``EXISTS``, then range),
-and of these the one with the fewest queries below its children. So queries spread by themselves over what tells them
-apart, and what shares one value is told apart one level deeper by another. A node that shrinks is a list again.
-Answers depend neither on where a query is kept nor on the order of additions; costs hardly.
+The index takes the cover with the best kind of atom (equality, then beginning or ``EXISTS``, then range). If several
+are equally good, it takes the one with the fewest queries below its children. So queries spread by themselves over
+what tells them apart, and what shares one value is told apart one level deeper by another. A node that shrinks is a
+list again. Answers depend neither on where a query is kept nor on the order of additions; costs hardly.
 
 Two walks. ``holding`` goes down along all tokens of some metadata. ``turning`` is for metadata of which some keys
 changed: along unchanged tokens it goes on only where a changed key is mentioned, and at a divided node it asks for

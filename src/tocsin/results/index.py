@@ -38,7 +38,7 @@ class ResultIndex:
         self.bytes = 0
         self.hits = 0
         self._lock = threading.Lock()
-        self._building = threading.Lock()  # all others wait for who reads: they want the same
+        self._building = threading.Lock()  # one thread reads; the others wait, because they want the same
 
     def find(
         self, notice: Notice, ks: Collection[str], start: int, read: Callable[[], Iterable[Result]]

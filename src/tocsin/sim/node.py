@@ -1,7 +1,7 @@
 """A node: one machine at one address, its timers, and its own idea of the time.
 
     starts ──► running ──► paused    deaf and frozen; what arrives waits, and comes all at once on resume (SIGSTOP)
-                  ├─────► asleep    memory kept, but what arrives meanwhile is lost; overdue timers fire on waking
+                  ├─────► asleep    memory kept, but what arrives then is lost; overdue timers fire on waking
                   ├─────► down      memory lost; a restart makes a new machine, with a new life number
                   └─────► stopped   the machine asked for it (``Stop``)
 

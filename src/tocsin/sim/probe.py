@@ -29,5 +29,5 @@ class Probe:
         return [] if self._react is None else self._react(event, now_us)
 
     def events(self, kind: type[Kind]) -> list[Kind]:
-        """What it was told of one kind, in order."""
+        """All events of one kind that it got, in order."""
         return [event for _, event in self.seen if isinstance(event, kind)]

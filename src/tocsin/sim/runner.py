@@ -155,7 +155,7 @@ def run_many(
         for seed in range(first_seed, first_seed + runs):
             yield run(scenario, seed)
         return
-    # Spawned, not forked: a fork would carry over threads and locks of whoever calls.
+    # Spawned, not forked: a fork would carry over the caller's threads and locks.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         starts = iter(range(first_seed, first_seed + runs, CHUNK))
         waiting: deque[Future[list[Outcome]]] = deque()

@@ -1,7 +1,7 @@
 """The store as nodes see it: one server at the address ``STORE``, with the faults that a real cluster shows.
 
-What is kept is ``store.state``, the reference of the contract. A request travels there, is applied, and its answer
-travels back, as on a connection that loses nothing but can be cut. What can go wrong:
+It keeps its data in ``store.state``, the reference of the contract. A request travels there, is applied, and its
+answer travels back, as on a connection that loses nothing but can be cut. Faults:
 
 - a **cut**: a request or an answer that meets one is gone, and the asker learns ``OutcomeUnknown`` at its deadline;
 - no **leader**: requests are refused (``StoreUnavailable``) or lost, answers under way are lost, nothing expires, and
@@ -58,7 +58,7 @@ Kept = tuple[dict[str, LogState], dict[str, TableState]]
 
 
 class StoreWeather(msgspec.Struct, frozen=True):
-    """What a fault does to requests, each rate in parts per million."""
+    """The effect of a fault on requests, each rate in parts per million."""
 
     refuse_ppm: int = 0  # answered at once that the store is not available
     lose_ppm: int = 0  # never applied; the asker learns only that no answer came
@@ -86,10 +86,8 @@ class StoreServer:
         self._ahead_us = 0  # of its clock
         self._silent: dict[
             tuple[Address, ...], Kept
-        ] = {}  # who will ask a server that stands still → what it knows
-        self._old: dict[
-            Address, Kept
-        ] = {}  # who asks one that was deposed and does not know it → what it knows
+        ] = {}  # nodes that ask a server that stands still → that server's data
+        self._old: dict[Address, Kept] = {}  # node that asks a deposed leader unawares → that server's data
         self._execute: dict[type[Effect], Callable[[Any], Any]] = {
             Append: self._append,
             ReadLog: self._read,

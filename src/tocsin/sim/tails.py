@@ -1,6 +1,6 @@
 """Follows and watches: the events of a log or table for its readers, in order and without gaps.
 
-A tail is a connection that remembers how far it got. What it carries arrives in order. A cut, a sleeping node, a lost
+A tail is a connection that remembers how far it got. Its events arrive in order. A cut, a sleeping node, a lost
 leader or a lag of its own interrupts it; it connects again by itself and goes on where it was. A watch may then have
 missed something: it resumes from its revision, or begins again with ``reset``, as chance has it, for a consumer must
 bear both.

@@ -226,7 +226,7 @@ class JetStreamStore:
                 found = await request("INFO", {}, timeout_s)  # another has just created it, with other bounds
             wanted = dict(config)
             wanted["num_replicas"] = max(int(found["num_replicas"]), config["num_replicas"])
-            if config["max_bytes"] == -1:  # who says nothing of it leaves it as it is
+            if config["max_bytes"] == -1:  # no size asked for: the stream keeps the one it has
                 wanted["max_bytes"], wanted["discard"] = found["max_bytes"], found["discard"]
             differs = any(found.get(key) != value for key, value in wanted.items())
             if differs or any(found.get(key) for key in COPYING):

@@ -86,8 +86,9 @@ class JetStreamBus:
                 except NotSent as error:
                     _log.debug("an answer was not sent", subject=message.subject, problem=str(error))
 
-            # JetStream delivers what a consumer's maker wants where it wants, with a reply of its own or none: what is
-            # to be answered elsewhere than in an inbox was not asked by who may ask here.
+            # A client that may create a consumer can have JetStream deliver any message anywhere, with a reply
+            # subject of JetStream's own or none. So a request whose answer does not go to an inbox did not come from
+            # an authorised client.
             if message.reply.startswith(INBOXES):
                 service.take(BusMessage(message.subject, message.payload), reply)
 

@@ -46,7 +46,7 @@ def stream_config(spec: LogSpec, name: str, replicas: int) -> dict[str, Any]:
         "allow_direct": True,
         "allow_atomic": True,
         "allow_msg_ttl": True,  # marks go by themselves
-        "allow_rollup_hdrs": False,  # by such a header whoever may append could purge
+        "allow_rollup_hdrs": False,  # with such a header a client that may append could purge
     }
 
 

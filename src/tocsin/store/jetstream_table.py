@@ -152,7 +152,8 @@ class JetStreamTable:
         return b"" if seconds is None else b"Nats-TTL: %ds\r\n" % seconds
 
     async def _write(self, operation: str, key: str, value: bytes, revision: int | None, lines: bytes) -> int:
-        """Publish the key's next message; with ``revision``, only over that one (0: over nothing, or a marker)."""
+        """Publish the key's next message; with ``revision``, only over that revision (0: over nothing, or a
+        marker)."""
         subject = self._prefix + key
         write_id = secrets.token_hex(12)
         lines += b"Nats-Msg-Id: %b\r\n" % write_id.encode()

@@ -3,9 +3,9 @@
 A **role** is a kind of process. Each has a key of its own, and the server lets it publish and subscribe to what its row
 says. Rows name the network's streams (logs, and tables as ``KV_…``) with what is done to each:
 
-    look     see how large it is; whoever has another verb may
+    look     see how large it is; every other verb includes it
     read     read by position, follow, watch
-    fresh    read it fresh, which writes marks (``store.stream``); of a log whoever reads it may
+    fresh    read it fresh, which writes marks (``store.stream``); every reader of a log may
     write    append to it, put into it
     trim     forget what lies before a position
 

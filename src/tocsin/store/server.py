@@ -35,7 +35,7 @@ PROGRAM: Final = "nats-server"
 DATA: Final = "data"  # what a server keeps, beside its configuration
 USERS_FILE: Final = "users.conf"  # beside a server's configuration, which includes it
 # A server remembers whose an answer is until there has been none for this long: it cannot know which is the last. A
-# page comes at once. Of 13 000 gets a second, some 130 000 are remembered, in 100 MiB.
+# page comes at once. At 13 000 gets a second it remembers some 130 000, in 100 MiB.
 ANSWER_MAX: Final = "5s"
 PROGRAM_VARIABLE: Final = "TOCSIN_NATS_SERVER"
 OLDEST_VERSION: Final = (2, 12)  # the first with atomic batches

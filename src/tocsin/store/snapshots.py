@@ -72,7 +72,7 @@ async def save(
     operation, connection = f"save stream {stream!r}", store.connection
     await store.stream(
         stream
-    )  # in a cluster that has just started: until it has a leader, who can be asked once
+    )  # a cluster that has just started has no leader yet; ask the leader once there is one
     digest, size = hashlib.sha256(), 0
     chunks: asyncio.Queue[Incoming] = asyncio.Queue()  # the server bounds what is not acknowledged
     with path.open("xb") as out:

@@ -252,7 +252,7 @@ class TableState:
         rules.check_table(spec)
         if spec.name != self.spec.name:
             raise Refused(f"open table {spec.name!r}", f"this is the table {self.spec.name!r}")
-        if spec.max_bytes is not None:  # who says nothing of it leaves it as it is
+        if spec.max_bytes is not None:  # no size asked for: the table keeps the one it has
             self.spec = spec
 
     def get(self, key: str, now_us: int) -> Cell | None:

@@ -49,7 +49,7 @@ PAGE_MAX_BYTES: Final = 16 << 20  # what one page may carry; it is cut short the
 MARK: Final = (
     "$mark"  # the token of a mark's subject in the place of a wildcard: no topic or key of ours has it
 )
-MARK_TTL_S: Final = 10  # of a mark in a log: they should be few, for who reads passes over them
+MARK_TTL_S: Final = 10  # of a mark in a log; readers have to pass over marks, so they should be few
 MARK_RENEW_S: Final = 5.0  # a read that still looks for its mark then writes another
 MARKS_MAX: Final = 256  # messages that are asked for at once to pass over marks
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

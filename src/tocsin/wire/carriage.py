@@ -33,7 +33,7 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The header of one packet."""
 
     cluster: Name  # of the broker at which the messages were published
-    way: Annotated[tuple[Name, ...], Meta(max_length=WAY_MAX)]  # empty: it is for who reads this
+    way: Annotated[tuple[Name, ...], Meta(max_length=WAY_MAX)]  # empty: the reader is the last
     messages: Annotated[int, Meta(ge=0, le=1 << 32)]
 
 

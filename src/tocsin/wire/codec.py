@@ -7,7 +7,7 @@
                                                               whatever is fed afterwards gives []
     decoder.feed_runs(data)                                   the same, with runs of plain publishes as PublishRun
     decoder.feed_runs(data, most)                             no more than so many items; while ``decoder.more``, feed
-                                                              b"" (or what came meanwhile) for the next ones
+                                                              b"" (or later bytes) for the next ones
     decoder.version                                           None until CONNECT said it (server); then 4 or 5;
                                                               MQTT 3.1 is 4 as well: only its CONNECT and DUP differ
     decoder.max_packet_bytes                                  may be raised once the peer is known

@@ -120,9 +120,9 @@ class Limits(msgspec.Struct, frozen=True, array_like=True, gc=False):
     queries_max: int = 1_000_000
     keep_s: int = 604_800  # for which a stream's metadata outlive its last publisher
     publishers_max: int = 1_000_000  # clients
-    # Of one stream, as ``model.stream.size_of`` counts; 0: no bound, as earlier leaders had it.
+    # The metadata of one stream, as ``model.stream.size_of`` counts; 0: no bound, as earlier leaders had it.
     metadata_max_bytes: int = 0
-    # Of all streams and their publishers (``presence.cost_of``), and of those of one user; 0: no bound, as before.
+    # All streams and their publishers (``presence.cost_of``), and those of one user; 0: no bound, as before.
     streams_max_bytes: int = 0
     streams_user_bytes: int = 0
     queries_max_bytes: int = 0  # of all queries and the streams that satisfy them (``matching``); 0: no bound
@@ -224,5 +224,5 @@ def encode_batch(
 
 
 def decode_batch(data: bytes) -> Batch:
-    """The batch, or ``Malformed`` for whatever is none."""
+    """Decode a batch; anything else raises ``Malformed``."""
     return BATCH.read(data)

@@ -39,7 +39,7 @@ class Beat(ControlMessage, frozen=True, gc=False, tag="B"):
     incarnation: int
     seen: int  # the number of the last notice that it has applied
     load: int = 0  # how full it is, in thousandths of the clients that it takes
-    # Of guests: brokers, by id or address, of which it wants to know when they are back.
+    # The homes of its guests, by id or address: the broker wants to know when they are back.
     homes: Annotated[tuple[Home, ...], Meta(max_length=HOMES_MAX)] = ()
     number: Number = 0  # counts the beats of a process, so that what is lost is noticed; 0: not counted
     interval_ms: Number = 0  # after which the next one comes
@@ -156,5 +156,5 @@ def encode_envelope(sender: Address, cause: str, message: Message) -> bytes:
 
 
 def decode_envelope(data: bytes) -> Envelope:
-    """The envelope, or ``Malformed`` for whatever is none."""
+    """Decode an envelope; anything else raises ``Malformed``."""
     return ENVELOPE.read(data)

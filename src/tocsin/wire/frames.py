@@ -81,7 +81,7 @@ def _has_properties(packet: PublishPacket) -> bool:
 
 
 def _learn(topic: str, version: Version) -> bytes:
-    """The topic's bytes with their length, and for MQTT 5 the properties, which are none."""
+    """The topic's bytes with their length; for MQTT 5 an empty set of properties follows."""
     if not topic:
         raise Unencodable("PUBLISH", version, "the topic is empty")
     try:

@@ -170,5 +170,5 @@ def encode_notice(
 
 
 def decode_notice(data: bytes) -> Notice:
-    """The notice, or ``Malformed`` for whatever is none."""
+    """Decode a notice; anything else raises ``Malformed``."""
     return NOTICE.read(data)

@@ -30,5 +30,5 @@ def refusal_of(packet: Reasoned) -> str | None:
 
 
 def _code_of(packet: Reasoned) -> IntEnum:
-    """Of several subscriptions, the first one's: we ask for one at a time."""
+    """The packet's reason code. A SUBACK has one here: we subscribe to one filter at a time."""
     return packet.reason_codes[0] if isinstance(packet, SubAckPacket) else packet.reason_code

@@ -75,7 +75,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     scheme: Scheme = Scheme.MQTT  # how it came
     expiry_s: int = 0  # how long its session outlives the connection
     session: str = ""  # the uid of the stored one; empty if it ends with the connection
-    owner: str = ""  # the user whose it is
+    owner: str = ""  # the user that the session belongs to
     will: Bequest | None = None
     epoch: int = 0  # of the stored session, as it was taken here
 
@@ -194,5 +194,5 @@ def speakers(envelope: Envelope) -> frozenset[str]:
 
 
 def decode_replication(data: bytes) -> Envelope:
-    """The envelope, or ``Malformed`` for whatever is none."""
+    """Decode an envelope; anything else raises ``Malformed``."""
     return ENVELOPE.read(data)

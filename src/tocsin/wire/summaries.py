@@ -42,7 +42,7 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
     delays: dict[str, int] = {}  # round trips to the brokers that it has links to, in microseconds
     # Peers that it was asked to measure: the round trip in µs, and the bandwidth in kbit/s (0: not known) …
     probes: dict[str, tuple[int, int]] = {}
-    unprobed: dict[str, str] = {}  # … and why not, in words
+    unprobed: dict[str, str] = {}  # … and the reason why not
     weights: dict[str, float] = {}  # of all terms, as they are configured; with those that peers decide
     need_mbit: float = 0.0  # bandwidth that suffices
 

@@ -50,5 +50,5 @@ def encode_word(word: Word) -> bytes:
 
 
 def decode_word(data: bytes) -> Word:
-    """The word, or ``Malformed`` for whatever is none."""
+    """Decode a word; anything else raises ``Malformed``."""
     return WORD.read(data)

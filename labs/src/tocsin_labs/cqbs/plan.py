@@ -49,7 +49,7 @@ class Whole(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """All three."""
 
-    words: str = "the paper's parameters"  # what it is, for whoever reads the results
+    words: str = "the paper's parameters"  # its name, for readers of the results
     seed: int = 1
     servers: Literal[1, 3] = 3  # of the store, where coordinators are replicated
     single: Single = Single()

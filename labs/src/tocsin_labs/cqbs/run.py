@@ -27,7 +27,7 @@ from tocsin_labs.stage import Stage
 
 EXPERIMENTS: Final = ("single", "coordinator", "full", "size")
 PARTS: Final = ("alone", "replicated")  # of the second
-# What this project wants of itself.
+# This project's own targets.
 REPLICATED_TARGET: Final = (15.0, 40.0)  # mean and 95th percentile, ms
 WHOLE_TARGET: Final = (5.0, 5.0)
 GAP_TARGET_S: Final = 4.0
@@ -137,7 +137,7 @@ def _lost(name: str, found: Forwarded) -> Comparison:
 
 
 def heading(results: Results) -> str:
-    """What the figures are of, in words."""
+    """One sentence: the run that the figures are of."""
     cut = " An experiment was cut short: its figures are of what it had by then." if results.partial else ""
     processors = results.machine["processors"]
     return f"Measured with {results.plan.words}, all on one machine of {processors} processors.{cut}"
@@ -156,7 +156,7 @@ def write(results: Results, out: Path) -> None:
 
 
 def draw(results: Results, out: Path) -> str:
-    """Draw what there is; what was done, in words."""
+    """Draw the results; returns a sentence that says what was drawn."""
     if not drawing.available():
         return drawing.MISSING
     if results.single:

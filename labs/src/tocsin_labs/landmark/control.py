@@ -1,9 +1,10 @@
 """Table 1: what the processes of a network say to each other while nothing happens, with more and more brokers.
 
-Real processes, all of them, one network that grows. Nobody is connected. What is counted is what the kernel says that
-the TCP connections between the store, the coordinator and the brokers have carried, each byte once, with the headers
-that a network interface would count, as the paper's interfaces did; and beside it without them. That is more than
-watching brokers: brokers follow their logs there, and their backups. The heartbeats alone are counted on the bus.
+Real processes, all of them, one network that grows. Nobody is connected. It counts the bytes that the kernel says the
+TCP connections between the store, the coordinator and the brokers have carried. Each byte counts once, with the
+headers that a network interface would count, as the paper's interfaces did; the figure without headers stands beside
+it. That is more than watching brokers: brokers follow their logs there, and their backups. The heartbeats alone are
+counted on the bus.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ class Fleet:
         return found
 
     def words(self, name: str) -> list[bytes]:
-        """What a broker has written to its log."""
+        """The lines that a broker has written to its log."""
         path = log_path(self._directory.logs, broker_address(name))
         return path.read_bytes().splitlines() if path.exists() else []
 

@@ -9,9 +9,9 @@ to fail have a message published every 100 ms, at QoS 1, at a broker that never 
 - *first*, *served*: the first, and the last, of its subscribers has a message that was sent after the kill;
 - *replaced*: a standby has joined under its name.
 
-**Recovered** is when it is both taken over and served; if its two backups failed with it, when it is served. What the
-paper calls recovery is replacement; here nobody waits for that, and by default a standby is not promoted before five
-seconds have passed. Afterwards the brokers are started again, and when all subscribers are at home the next run begins.
+**Recovered** is when it is both taken over and served; if its two backups failed with it, when it is served. The
+paper calls replacement recovery. Here no client waits for a replacement, and these runs promote a standby only after
+five seconds. Afterwards the brokers are started again, and when all subscribers are at home the next run begins.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: tuple[Outcome, ...]
     account: Account
     wrongly: int  # brokers that were wrongly taken for lost during the run
-    # When all brokers were back, in words: subscribers that were not at home again in time …
+    # When all brokers were back: subscribers that were not at home again in time, as text …
     strays: tuple[str, ...] = ()
     unserved: tuple[str, ...] = ()  # … and those that a message which was published then did not reach
 

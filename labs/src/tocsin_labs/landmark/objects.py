@@ -4,9 +4,9 @@ A *queue* is a session with one durable subscription, all of them the same, and 
 subscription that nobody else has, all of one session. There are the broker that fails, its two backups and a standby,
 which is promoted a second after the loss, and takes the clients home.
 
-What is counted, from the kill on and for a fixed time, is what the store, the coordinator and the other brokers say to
-each other, less what they say in as long a time when nothing happens (measured just before); what clients and brokers
-say to each other is counted by itself. The paper counts at its recovery service: that is the coordinator here.
+It counts the bytes between the store, the coordinator and the other brokers, from the kill on and for a fixed time,
+less the bytes of an equal time in which nothing happens (measured just before). The bytes between clients and brokers
+are counted separately. The paper counts at its recovery service: that is the coordinator here.
 """
 
 from __future__ import annotations

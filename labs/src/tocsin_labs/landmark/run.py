@@ -92,7 +92,7 @@ def comparisons(results: Results) -> list[Comparison]:
 
 
 def heading(results: Results) -> str:
-    """What the figures are of, in words."""
+    """One sentence: the run that the figures are of."""
     cut = " It was cut short: the figures are of what there was by then." if results.partial else ""
     processors = results.machine["processors"]
     own = f"{results.plan.words}, seed {results.plan.seed}"
@@ -176,7 +176,7 @@ def _latency(trial: Trial) -> list[tuple[Any, ...]]:
 
 
 def draw(results: Results, out: Path) -> str:
-    """Draw what there is; what was done, in words."""
+    """Draw the results; returns a sentence that says what was drawn."""
     if not drawing.available():
         return drawing.MISSING
     if results.control:

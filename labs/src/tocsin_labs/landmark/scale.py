@@ -10,8 +10,8 @@ and a tenth of all. From the kill on:
 - *planned*: each broker that lost a backup was told of another.
 
 Afterwards they are started again, and when everybody is at home and has backups the next run begins. Times are virtual,
-so that a seed repeats them: messages and the store take theirs, processors take none. What the leader's takes is
-measured beside it (``Effort``), and is the machine's.
+so that a seed repeats them: messages and the store take theirs, processors take none. The leader's processor time is
+measured beside it (``Effort``), and depends on the machine.
 """
 
 from __future__ import annotations

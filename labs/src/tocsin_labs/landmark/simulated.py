@@ -1,7 +1,7 @@
 """A network in virtual time, of as many brokers as there is time for: one process, one seed.
 
 The deciding parts are the product's: the coordinator with its detector, its log and its lease in the simulated store;
-the participant of each broker; the planner of backups. What stands around them is as little as can be. A **member** is
+the participant of each broker; the planner of backups. Everything around them is as small as can be. A **member** is
 a broker's process without clients: it sends heartbeats, is told its backups and its takeovers, and becomes another
 broker when it is promoted. A broker's subscribers are one topic filter, which its stand-in wants in its stead, and the
 subscriptions that plans of backups are made for.
@@ -59,8 +59,8 @@ SUBSCRIPTIONS: Final = 40  # of a broker: half of what its cluster asks for, hal
 POOL: Final = 40  # … from so many of each cluster, …
 COMMON: Final = 400  # … and so many of all
 CLIENTS_MAX: Final = 5  # that have one subscription
-# What the planner takes to think, in virtual time, for each broker: twice what it took where this was written. What it
-# takes is measured, too, but no seed repeats that.
+# The planner's time for each broker, in virtual time: twice what was measured. The real time is measured too, but no
+# seed repeats it.
 THINK_US_EACH: Final = 1_000
 FIT: Final = Summary(1, 1, {}, resources=1.0)  # what each standby says
 
@@ -88,7 +88,8 @@ def filter_of(broker: str) -> str:
 
 
 class Member:
-    """A broker's process, as far as coordinators see it; under the name of another while it has that one's place."""
+    """A broker's process, as far as coordinators see it; under another broker's name while it is in that broker's
+    place."""
 
     def __init__(self, own: BrokerInfo, membership: Membership, disk: Disk, *, interested: bool) -> None:
         place: BrokerInfo | None = disk.pop("place", None)

@@ -14,7 +14,7 @@ from tocsin_labs.landmark.plan import Detect
 from tocsin_labs.landmark.scale import Kill, Rest
 from tocsin_labs.landmark.sequence import Sequenced
 
-# What this project wants of itself.
+# This project's own targets.
 HEARTBEATS_TARGET: Final = 0.2  # KB/s a broker
 RECOVERY_TARGET_S: Final[dict[Detect, float]] = {"default": 3.0, "aggressive": 1.0}
 AT_ONCE_TARGET: Final = 1.5  # times: how much longer as many as five may take than one
@@ -204,7 +204,7 @@ def sequence_rows(found: Sequence[Sequenced]) -> list[Comparison]:
 
 
 def scale_rows(rests: Sequence[Rest], kills: Sequence[Kill]) -> list[Comparison]:
-    """Of sizes that the paper does not have there are fewer rows: one and the most at once, and what is larger."""
+    """Sizes that the paper does not have get fewer rows: one failure, the most at once, and larger groups."""
     rows = [row for rest in rests for row in _rest(rest)]
     for brokers, detect in dict.fromkeys((kill.brokers, kill.detect) for kill in kills):
         mine = [kill for kill in kills if (kill.brokers, kill.detect) == (brokers, detect)]

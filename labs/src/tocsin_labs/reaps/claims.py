@@ -1,7 +1,7 @@
-"""What the paper says of its figures in words, held against what came out here.
+"""The statements of the paper's text about its figures, held against our results.
 
-Most of the paper's figures have no numbers in its text. What it does say is who is below whom, and what grows: each
-such statement is a claim, which holds here or does not, with the numbers that say so.
+Most of the paper's figures have no numbers in its text. It says which curve is below which, and which grows. Each
+such statement is a claim, which holds here or does not, with the numbers.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def _of(rows: Iterable[Replicated], mode: Mode) -> list[Replicated]:
 
 
 def at_the_same_messages(base: Sequence[Replicated], other: Sequence[Replicated]) -> list[float]:
-    """What ``other`` repeats over what ``base`` does, at each number of messages of ``base`` that lies between two of
-    ``other``; both by rising messages. Between two settings it is straight over the time between messages: what is
+    """The ratio of duplicates, ``other`` over ``base``, at each number of messages of ``base`` that lies between two
+    of ``other``; both by rising messages. Between two settings it is straight over the time between messages: what is
     repeated grows with that time."""
     found = []
     for each in base:
@@ -156,7 +156,7 @@ def of_failures(rows: Sequence[Failed]) -> list[Claim]:
 
 
 def _drops(series: Sequence[Failed], values: Sequence[float]) -> str:
-    """Where it does not grow, in words."""
+    """The points at which it does not grow, as text."""
     drops = [
         f"{shown(less)} with {before.failed} and {shown(more)} with {after.failed}"
         for (before, less), (after, more) in pairwise(zip(series, values, strict=True))

@@ -1,9 +1,9 @@
 """Figs 5a and 5b: some brokers of one cluster fail at once.
 
-``Survival`` decides which broker stands in for which. What a stand-in knows of the lost broker's subscribers is what
-its ``Backup`` machine has in its copy at that moment: all brokers run ``Primary`` and ``Backup`` for all subscribers,
-in virtual time, and several sets of brokers are looked at, at several moments, as if they failed just then. Positions
-do not depend on who the backup is, so one run, with our plan, serves all ways to choose. How long it takes is
+``Survival`` decides which broker stands in for which. A stand-in knows of the lost broker's subscribers what its
+``Backup`` machine has in its copy at that moment. All brokers run ``Primary`` and ``Backup`` for all subscribers, in
+virtual time, and several sets of brokers are looked at, at several moments, as if they failed just then. Positions do
+not depend on who the backup is, so one run, with our plan, serves all ways to choose. How long it takes is
 ``recovery``'s model.
 
 A result that a stand-in fetches for the subscribers of several lost brokers is fetched once.
@@ -54,8 +54,8 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """What is so when brokers fail: by broker and k, results that were delivered and are not known to be (the most of
-    any subscriber, and of all), and those that come until somebody is told."""
+    """The state when brokers fail, by broker and k: results that were delivered and are not known to be (the most of
+    any subscriber, and of all), and results that come until the loss is known."""
 
     most: Mapping[str, Mapping[int, int]]
     all: Mapping[str, Mapping[int, int]]

@@ -1,6 +1,7 @@
 """The paper's results (section VI.B), as far as its text has numbers.
 
-Its figures have no values in the text but these two; everything else there is a comparison in words (``claims``).
+Its figures have no values in the text but these two; everything else there is a comparison without values
+(``claims``).
 """
 
 from __future__ import annotations

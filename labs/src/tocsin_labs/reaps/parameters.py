@@ -48,7 +48,7 @@ class Failing(msgspec.Struct, frozen=True):
 class Parameters(msgspec.Struct, frozen=True):
     """All of it."""
 
-    words: str = "the paper's parameters"  # what it is, for whoever reads the results
+    words: str = "the paper's parameters"  # its name, for readers of the results
     seed: int = 1
     brokers: int = 100
     clusters: int = 3

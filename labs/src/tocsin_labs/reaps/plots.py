@@ -1,7 +1,7 @@
 """The results as pictures like the paper's figures 4 and 5.
 
-Where the paper's text has a value it is drawn in. Where it has none the title says what it says in words: no point of
-its curves is made up.
+Where the paper's text has a value it is drawn in. Where it has none, the title quotes its statement: no point of its
+curves is made up.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def draw_retrieval(rows: Sequence[Retrieved], out: Path) -> None:
     label = "paper: REAPS adds nothing to what is asked for"
     axes.plot([each.subscribers for each in own], theirs, ":", color=THEIRS, lw=3, zorder=0, label=label)
     axes.set_ylim(bottom=0)
-    title = "4a: fetched from the backend (paper, in words: AR more than REAPS, less so with similar backups)"
+    title = (
+        "4a: fetched from the backend (the paper's text: AR more than REAPS, less so with similar backups)"
+    )
     finish(axes, title, "subscribers", "MB/s, mean of a broker")
     save(figure, out / "retrieval.png")
 
@@ -77,7 +79,7 @@ def draw_subscriptions(rows: Sequence[Overhead], out: Path) -> None:
         axes.set_xlabel("subscribers")
     finish(
         left,
-        "4b: subscriptions at the backend (paper, in words: REAPS below RND)",
+        "4b: subscriptions at the backend (the paper's text: REAPS below RND)",
         "subscribers",
         "all brokers",
     )
@@ -137,7 +139,7 @@ def draw_replication(rows: Sequence[Replicated], out: Path) -> None:
     axes.set_xscale("log")
     axes.set_yscale("symlog", linthresh=1)
     axes.set_ylim(bottom=0)
-    title = "4d: replication of positions (paper, in words: threshold slightly below periodic)"
+    title = "4d: replication of positions (the paper's text: threshold slightly below periodic)"
     finish(axes, title, "updates a minute, one broker to both backups", "MB fetched twice if it failed, mean")
     save(figure, out / "replication.png")
 

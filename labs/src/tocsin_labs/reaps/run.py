@@ -60,7 +60,7 @@ def run(results: Results, out: Path, tell: Tell) -> None:
     """All figures, in order; what was found is written after each."""
     given = results.parameters
     workload = Workload(given)
-    # What is done, its share of the time (about), and where it goes.
+    # Each step, its share of the time (about), and the list for its results.
     parts: list[tuple[str, float, str, Callable[[Callable[[float], None]], list[Any]]]] = [
         ("Fig 4a: retrieval", 0.04, "retrieval", lambda part: retrieval.run(workload, given, part)),
         ("Figs 4b, 4c: backups", 0.36, "sweep", lambda part: overheads.sweep(workload, given, part)),
@@ -159,7 +159,7 @@ def stated(results: Results) -> list[Claim]:
 
 
 def heading(results: Results) -> str:
-    """What the figures are of, in words."""
+    """One sentence: the run that the figures are of."""
     given = results.parameters
     cut = " It was cut short: what is missing was not simulated." if results.partial else ""
     return (
@@ -209,7 +209,7 @@ def _write_rows(path: Path, rows: Sequence[dict[str, object]]) -> None:
 
 
 def draw(results: Results, out: Path) -> str:
-    """Draw what there is; what was done, in words."""
+    """Draw the results; returns a sentence that says what was drawn."""
     if not drawing.available():
         return drawing.MISSING
     if results.retrieval:

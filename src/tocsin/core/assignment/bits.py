@@ -93,7 +93,7 @@ class Matrix:
         return self._summed(np.bitwise_count(sets))
 
     def _summed(self, counted: npt.NDArray[np.uint8]) -> Ints:
-        """Bits counted in words, which are the second axis, as weights."""
+        """Weights of bits that were counted for each machine word (the second axis)."""
         found: Ints
         if self._plain:
             found = np.add.reduce(counted, axis=1, dtype=np.uint32).astype(np.int64)

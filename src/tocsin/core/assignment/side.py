@@ -26,7 +26,7 @@ NEVER: Final = 1 << 40  # more than any sum of weights and handicaps
 
 
 class Side:
-    """The assignment of backups of one kind. ``allowed[i, j]`` says who may."""
+    """The assignment of backups of one kind. ``allowed[i, j]``: broker i may be the backup of j."""
 
     def __init__(self, table: Table, allowed: Bools, cover: Cover, missing: Ints, penalty: Ints) -> None:
         """``missing`` goes with ``cover``, without penalties. Nobody backs anybody yet."""

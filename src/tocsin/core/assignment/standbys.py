@@ -1,15 +1,15 @@
 """Which standby takes a lost broker's place: the ranking of the Landmark paper (4.2, eqs. 1 to 5).
 
 A standby says what its machine has (processor, memory, battery, the operator's criteria), and what it has measured to
-other brokers. What is decided by peers is worked out here, for one lost broker: its **peers** are those that it had to
-do with, and the standby will have to.
+other brokers. This module works out the terms that depend on peers, for one lost broker. Its **peers** are the
+brokers that it exchanged messages with, and that the standby will exchange messages with.
 
     U_BW = exp(min(mean_i BW_e,i − BW_n, 0))      over the peers to which the bandwidth was measured
     U_D  = 1 / (1 + mean_i delay_i / DELAY_US)     over the peers to which the round trip was measured
 
 A standby that answers comes before one that does not, one of the lost broker's cluster before one of another, and
-then the better score. What nobody has measured counts 0 and is named. A score that is unknown is the worst, and no
-reason not to choose a standby if there is no other.
+then the better score. A term that was not measured counts 0 and is named. A score that is unknown is the worst, and
+no reason not to choose a standby if there is no other.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _delay(delays: Mapping[str, int]) -> Value:
     return (0.0, NO_ANSWER) if mean is None else (nearness(mean / DELAY_US), None)
 
 
-# ── who has to do with whom ─────────────────────────────────────────────────────────────────────────────────
+# ── peers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def peers_of(
@@ -142,8 +142,8 @@ def peers_of(
 
 
 def targets_of(standby: BrokerInfo, places: Iterable[tuple[BrokerInfo, Sequence[str]]]) -> tuple[str, ...]:
-    """Whom a standby measures: the peers of the brokers whose places it may take. Those of its own cluster's brokers
-    come first, and of these the ones that most of them have."""
+    """The brokers that a standby measures: the peers of the brokers whose places it may take. Those of its own
+    cluster's brokers come first, and of these the ones that most of them have."""
     counted: dict[str, list[int]] = {}
     for broker, peers in places:
         for peer in peers:

@@ -148,7 +148,7 @@ class Budget:
         self._users: dict[str | None, _Node] = {}
 
     def account(self, user: str | None) -> Account:
-        """For a connection. None: nobody knows yet whose it is (``Account.belong``)."""
+        """For a connection. None: its user is not known yet (``Account.belong``)."""
         return Account(self, _Node("client", self._client_limits), user)
 
     def figures(self) -> dict[Kind, Figure]:
@@ -263,7 +263,7 @@ class Account:
         return self._own.limits[kind]
 
     def over(self, kind: Kind) -> bool:
-        """Whether a bound is reached: who can wait should."""
+        """Whether a bound is reached: callers that can wait should."""
         return self._short(kind, 1) is not None
 
     def room(self, kind: Kind) -> int:

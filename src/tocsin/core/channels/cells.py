@@ -10,7 +10,7 @@ Nothing is deleted before a scan was whole (``scanned``): until then the wanted 
 a scan finds is deleted; or put again, if it is wanted. To take it for stored would be quicker after a start; but a
 delete may be on its way to it, also one of the process before, which ended while the store was slow.
 
-**Who has the name.** A process that was just started, or that no leader hears, may not know that a standby has its
+**The owner of a name.** A process that was just started, or that no leader hears, may not know that a standby has its
 name, nor the subscriptions of the standby's clients. So while no leader counts on the process nothing is deleted
 (``count``); and only a scan that began when one did says what nobody wants.
 

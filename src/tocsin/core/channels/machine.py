@@ -24,7 +24,8 @@ effect after its broker had given up), it tells the new home and looks again. It
 reconnected here since.
 
 **Standbys.** The broker holds the channels of its primaries' clients as standby cells, unless its own clients hold
-them (``core.channels.standby_cells``). What a standby cell covers need not be stored before a session is taken.
+them (``core.channels.standby_cells``). A subscription that a standby cell covers need not be stored before a session
+is taken.
 
 **Unseen.** A tick that began before a cell was stored has no rows for this broker. The notice names the revision of the
 table that the tick knew; ``unseen`` are the ks whose rows the broker has to look for in the other brokers' files.

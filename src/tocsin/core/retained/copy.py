@@ -7,12 +7,12 @@ Transitions of ``RetainedCopy``:
 
 The copy hears of a message in three ways, in any order: from the log, which brings it as it is committed
 (``MessageSeen``); from a write of this broker's own (``MessageWritten``, ``MessageRemoved``); and from the watch of the
-table, which may lag behind both (``Watched``). Whoever subscribes gets what comes after, and must not miss what was
-before: so the log is believed at once. Each message has its position in the log, or that of its time: the later one
-stays. Of what was removed nothing is remembered.
+table, which may lag behind both (``Watched``). A new subscriber gets all later messages and must not miss an earlier
+one, so the copy believes the log at once. Each message has its position in the log, or that of its time: the later
+one stays. The copy remembers nothing of a removed message.
 
-When the watch begins anew the old copy stays until the new one is there: what the watch has not named again by then
-goes. The copy is complete for good once the watch has told everything.
+When the watch restarts, the old copy stays until the new one is complete; messages that the watch has not named again
+by then go. The copy is complete for good once the watch has told everything.
 
 A message that the copy has no room for is **missing**, and so is what it was to replace: an old one in its place would
 be wrong. Messages of the broker itself (``$SYS``) are in the copy and in no table, and count against no budget.
@@ -62,7 +62,7 @@ class OwnSaid(Event, frozen=True, kw_only=True):
 
 
 class CopyComplete(Effect, frozen=True, kw_only=True):
-    """The copy is complete: who waits for that goes on."""
+    """The copy is complete; waiting subscribers go on."""
 
 
 class CopyState(StrEnum):
@@ -84,7 +84,7 @@ class RetainedCopy(TableMachine):
         # The table's key → topic, and of what the table has the revision and the position.
         self._by_key: dict[str, tuple[str, int, int]] = {}
         self._own: dict[str, Kept] = {}  # what is not in the table, by topic
-        self._stale: set[str] = set()  # keys that the watch, which began anew, has not named again
+        self._stale: set[str] = set()  # keys that the restarted watch has not named again
 
     # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -109,12 +109,12 @@ class RetainedCopy(TableMachine):
         return revision, position
 
     def position(self, topic: str) -> int:
-        """Of what is retained of a topic; 0: nothing is."""
+        """The position of a topic's retained message; 0 if there is none."""
         kept = self._topics.get(topic)
         return max(0 if kept is None else kept.position, self.stored(topic)[1])
 
     def matching(self, topic_filter: str, after: str | None = None) -> Iterator[Kept]:
-        """What is retained of the topics that a filter matches, in order, behind one of them; also what is over."""
+        """The retained messages whose topics match a filter, in order, behind one topic; expired ones too."""
         return self._topics.matching(topic_filter, after)
 
     def of(self, topics: Sequence[str], after: str | None) -> Iterator[Kept]:
@@ -135,7 +135,7 @@ class RetainedCopy(TableMachine):
             self._forget(key)
             return []
         holds, effects = self._hold(kept)
-        if holds:  # the table has it from who took it
+        if holds:  # the broker that took it has written it to the table
             self._by_key.setdefault(key, (topic, 0, 0))
             self._stale.discard(key)
         return effects

@@ -21,7 +21,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def size(self) -> int:
-        """What it costs a broker to keep it."""
+        """The bytes that a broker needs to keep it."""
         return size_of(self.publication)
 
     def waited_s(self, now_s: float) -> float:
@@ -36,7 +36,7 @@ KEPT: Final = Packed("a retained message", msgspec.msgpack.Decoder(Kept))
 
 
 def size_of(publication: Publication) -> int:
-    """What it costs a broker to keep a message; nothing, if it removes one."""
+    """The bytes that a broker needs to keep a message; none, if the message removes another."""
     if not publication.payload:
         return 0
     properties = sum(len(key) + len(value) for key, value in publication.user_properties)

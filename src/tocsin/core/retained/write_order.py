@@ -2,7 +2,7 @@
 
 A message above QoS 0 is retained once the log has it, one at QoS 0 at once. So each takes a **place** in its topic's
 line when it comes, and settles it when it may be written, or never will be. One write of a topic is under way at a
-time. Of messages that may be written together only the newest is: the others are as good as written with it.
+time. If several may be written together, only the newest is: the others count as written with it.
 
 Each is written with a position in the log, by which brokers that write the same topic agree
 (``broker.retained.table``): its own, or as far as the log was known when one came that is in no log. A broker's own
@@ -65,8 +65,8 @@ class RetainLines(Generic[Item]):
         items: list[Item] = []
         while line and line[0].settled:
             place = line.popleft()
-            # Whoever has the place is often what the item would tell: a circle, which holds the message until garbage
-            # is collected.
+            # The place and its item often refer to each other: such a circle would hold the message until garbage is
+            # collected.
             item, place.item = place.item, None
             if item is not None:
                 items.append(item)

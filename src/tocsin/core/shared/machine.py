@@ -23,7 +23,7 @@ taken for dead here, or the cell has expired) have missed something, and are sen
 **Which member takes what** is decided by ``core.shared.claims``: the broker whose turn it is claims at once, the
 others claim what is still unclaimed after GRACE_US. Members of one broker that have room take turns.
 
-**What is written when.** Claims, and members that come and go: at once. Settled messages: with the next write, or
+**Writes.** Claims, and members that come and go: at once. Settled messages: with the next write, or
 SETTLE_AFTER_US later. A cell with members is refreshed before it expires. If the store has no room, a client that
 waits to become a member is turned away, and everything else is retried until there is room: messages wait in the log.
 

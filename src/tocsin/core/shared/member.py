@@ -40,7 +40,7 @@ class LocalMember:
     ) -> None:
         self.client = client
         self.user = user
-        self.entitled = entitled  # a rule lets it into the group, whosever that is
+        self.entitled = entitled  # a rule lets it into the group, whichever user owns the group
         self.session = session
         self.epoch = epoch
         self.expiry_s = expiry_s

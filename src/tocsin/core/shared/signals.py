@@ -99,8 +99,8 @@ class Join(Event, frozen=True, kw_only=True):
     """A client here subscribed, or came back → ``Joined`` or ``Turned``."""
 
     client: str
-    user: str = ""  # whose the client is; empty: nobody's in particular
-    entitled: bool = False  # a rule lets it into the group, whosever that is
+    user: str = ""  # the client's user; empty: no user
+    entitled: bool = False  # a rule lets it into the group, whichever user owns the group
     session: str
     epoch: int
     expiry_s: int
@@ -241,7 +241,7 @@ class FindEnd(Effect, frozen=True, kw_only=True):
 
 
 class Bereft(Effect, frozen=True, kw_only=True):
-    """A member's group is over, and what came to the log since then is nobody's: its connection has to end."""
+    """A member's group is over, and later messages of the log belong to no member: its connection has to end."""
 
     client: str
     session: str

@@ -1,7 +1,7 @@
 """The stored state of a group (``$share/group/filter``): its members, and which of them has which messages.
 
-One cell of a table for each group, written with compare-and-set by every broker that has members of it. Of the message
-log's positions that match the filter, each is in one of four places:
+One cell of a table for each group, written with compare-and-set by every broker that has members of it. Each position
+of the message log that matches the filter is in one of four places:
 
     unclaimed ──► claimed by a member ──► settled                at or beyond ``next`` │ in ``claims`` │ nowhere
         ▲                  │
@@ -131,5 +131,5 @@ def encode_group(group: StoredGroup) -> bytes:
 
 
 def decode_group(data: bytes) -> StoredGroup:
-    """The group, or ``Malformed`` for whatever is none."""
+    """Decode a group; anything else raises ``Malformed``."""
     return GROUP.read(data)

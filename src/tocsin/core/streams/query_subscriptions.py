@@ -149,7 +149,7 @@ class Inquiries(Generic[Target, Options]):
         if not queries:
             del self._of_topic[topic]
 
-    # ── who gets what ───────────────────────────────────────────────────────────────────────────────────────
+    # ── recipients ──────────────────────────────────────────────────────────────────────────────────────────
 
     def add_to(self, found: dict[Target, list[Options]], topic: str) -> None:
         """Add those who get the messages of a topic because of a query, each with those of its subscriptions."""

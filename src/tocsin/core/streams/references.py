@@ -5,7 +5,7 @@ message is. The log forgets its oldest entries, by age and by size; so metadata 
 than a part of what the log keeps (KEPT_PART, SIZE_PART). A message's metadata are then there for all of its time but,
 at most, that part: and longer, if a later message refers to the same.
 
-``Known`` is for who reads: the metadata of references, as many as fit into a bound.
+``Known`` is for readers: the metadata of references, as many as fit into a bound.
 
 Invariants: neither holds more than its bounds; what ``Writing`` calls written was appended, or seen in the log, within
 those parts.

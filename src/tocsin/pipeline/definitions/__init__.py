@@ -1,1 +1,2 @@
-"""Definitions in SQL: the catalogue of datasets and channels, the statements that change it, and who may run them."""
+"""Definitions in SQL: the catalogue of datasets and channels, the statements that change it, and the rights that they
+need."""

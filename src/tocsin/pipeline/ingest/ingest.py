@@ -77,7 +77,7 @@ class Ingest:
         self._reading = start  # the next position to read
         self._log = structlog.get_logger()
         self._unknown: set[str] = set()
-        self.position = start - 1 if start else 0  # everything up to here is landed, or nobody's
+        self.position = start - 1 if start else 0  # everything up to here is landed, or belongs to no feed
         self.figures: dict[str, FeedFigures] = {}
         self.error = ""
 

@@ -1,6 +1,6 @@
 """A script's text as tokens, each with the character at which it begins.
 
-    word       SELECT, kind, Reports     a keyword or a name: who reads knows which
+    word       SELECT, kind, Reports     a keyword or a name: the parser knows which
     name       `kind`                    a name in backticks
     string     'text' or "text"          a backslash escapes, as in Spark; so does doubling the quote
     number     410, 3.5, 1e-3

@@ -1,7 +1,7 @@
 """Resolves a query's names: datasets and their columns, types, and which comparisons make sense.
 
 After ``resolve`` every table of the tree is a view that the engine provides (``data_…``, ``new_…``, ``results_…``)
-or a common table expression, has an alias, and every column says whose it is. Names are in small letters;
+or a common table expression, has an alias, and every column names its table. Names are in small letters;
 ``Resolved.spelling`` has them as they were written, for the results. Stars are written out. Types are noted where
 sqlglot can tell them.
 """

@@ -11,7 +11,7 @@ import ctypes
 from pathlib import Path
 from typing import Final
 
-# Of glibc's malloc.h.
+# Constants of glibc's malloc.h.
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8

@@ -55,7 +55,7 @@ class ControlGroups:
                 self._processor = list(zip(limits, uses, strict=True))
 
     def memory(self) -> Iterator[Memory]:
-        """Of each group that has a limit."""
+        """Memory of each control group that has a limit."""
         for group in self._unified:
             limit, used = _number(group / "memory.max"), _number(group / "memory.current")
             if limit is not None and used is not None:
@@ -66,7 +66,7 @@ class ControlGroups:
                 yield Memory(limit, max(used - _entry(group / "memory.stat", "total_inactive_file"), 0))
 
     def processor(self) -> Iterator[Processor]:
-        """Of each group that has a limit."""
+        """Processor time of each control group that has a limit."""
         for group in self._unified:
             match _text(group / "cpu.max").split():
                 case [quota, period] if quota.isdecimal() and period.isdecimal() and int(period):

@@ -11,8 +11,8 @@ which what refers to something is older than what it refers to:
     tables ──► snapshots, commands ──► notices ──► datasets ──► feeds ──► messages
     (cells name positions of logs, notices name files of results, records of feeds go into datasets)
 
-So nothing in a backup points to what is not there, and everything that was acknowledged before it began is in it. Of
-the messages that came during the backup it has a part. Three things could still be trimmed or written in between, and
+So nothing in a backup points to what is not there, and everything that was acknowledged before it began is in it. It
+has some of the messages that came during the backup. Three things could still be trimmed or written in between, and
 are looked at: then the parts concerned are taken again (``TRIES``).
 
 - the coordinators' newest snapshot, and the commands behind it, must be those that the manifest of the snapshot names;

@@ -54,7 +54,9 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 def prepare(settings: Settings, directory: StateDirectory, *, auto_ports: bool) -> Settings:
     """The settings of this run: an absolute directory, a secret, free ports, and what is left open (``auto``)."""
     nats, pipeline, chaos = settings.nats, settings.pipeline, settings.chaos
-    if chaos.enabled == "auto":  # only this user reaches the sockets, who may kill the processes anyway
+    if (
+        chaos.enabled == "auto"
+    ):  # only this user reaches the sockets, and this user may kill the processes anyway
         chaos = msgspec.structs.replace(chaos, enabled="always")
     if pipeline.enabled == "always":
         extra.check_installed()

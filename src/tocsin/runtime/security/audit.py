@@ -1,4 +1,5 @@
-"""The audit log: who did what, when, and how it ended. JSON lines in the state directory, bounded by rotation.
+"""The audit log: each act of an operator, with its user, time and outcome. JSON lines in the state directory, bounded
+by rotation.
 
     audit/audit.log      the newest; up to FILE_MAX_BYTES
     audit/audit.log.1    the one before, and so on to ``.KEPT``

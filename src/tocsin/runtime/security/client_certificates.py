@@ -9,8 +9,9 @@ and none came, TLS lets nobody in with a certificate of that authority: a list t
 certificate pass. Those that are connected stay. ``Trust.list_problem`` says so before and after. For the same reason a
 list does not take the place of a newer one of the same authority (``Trust.check_newer``).
 
-**Authorities that are revoked.** TLS asks for the list of whoever issued the client's certificate, and no further up. A
-list of the authority above may name that issuer: then it vouches for nobody, nor do those that it vouches for.
+**Authorities that are revoked.** TLS asks for the list of the authority that issued the client's certificate, and no
+further up. A list of the authority above may name that issuer: then it vouches for nobody, nor do those that it
+vouches for.
 
 The user's name is the common name, or the one alternative name of a kind, as ``tls.client_name`` has it. Two names are
 none: which would it be? A URI is percent-encoded, since a user's name has no colon and no slash.
@@ -41,7 +42,7 @@ ADMINISTRATIVE_ACTION: Final = 0x98
 
 
 class ClientCertificate(msgspec.Struct, frozen=True):
-    """What is remembered of a certificate that was believed."""
+    """A certificate that was verified, as the broker remembers it."""
 
     name: str | None  # of the user; None: it names none, or several
     serial: int
@@ -61,7 +62,7 @@ class _List(msgspec.Struct, frozen=True):
     """A list of revoked certificates."""
 
     issuer: bytes  # its name, as it is encoded
-    name: str  # the same, in words
+    name: str  # the same, as text
     signer: bytes  # fingerprint of the authority that signed it
     serials: frozenset[int]
     made: datetime.datetime
@@ -128,7 +129,7 @@ class Trust:
     def _believed(self) -> list[x509.Certificate]:
         """The authorities that no list of an authority above them names."""
         believed = [each for each in self._authorities if not self._is_revoked(each)]
-        while True:  # who was vouched for by one that is revoked is so too, down to the last
+        while True:  # an authority whose signer is revoked counts as revoked too, down to the last
             bad = [each for each in self._authorities if each not in believed]
             left = [each for each in believed if not any(_issued(above, each) for above in bad)]
             if len(left) == len(believed):

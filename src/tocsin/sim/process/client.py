@@ -73,7 +73,7 @@ class _Connection:
         self.number = number
         self.broker = broker
         self.opened = False
-        self.waiting: list[bytes] = []  # what is said before it is open
+        self.waiting: list[bytes] = []  # frames to send once the connection is open
         self.heard = 0  # frames
         self.decoder = Decoder(PACKET_MAX_BYTES, role="client", version=V5)
         self.asked: dict[int, str] = {}  # packet id → the filter that was subscribed to

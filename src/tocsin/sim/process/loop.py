@@ -1,8 +1,8 @@
 """An event loop of asyncio in virtual time: it runs until nothing is left to do, and never waits.
 
 The world says what time it is whenever it lets the loop run. Nothing here depends on the real clock, on threads or on
-the order of sets, so that one seed runs the same way every time. What asyncio's own loops do for sockets is done by
-``sockets`` here. Work for a thread is done at once.
+the order of sets, so that one seed runs the same way every time. ``sockets`` does what asyncio's own loops do for
+sockets. Work for a thread is done at once.
 """
 
 from __future__ import annotations

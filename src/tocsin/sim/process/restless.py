@@ -1,7 +1,7 @@
 """Clients as MQTT has them: a publisher and a subscriber with sessions that outlive connections.
 
-They do not crash, but lose connections, leave now and then, and come back to any of the brokers. What they know of
-their packet ids they keep, and repeat it when they come back, in the order in which it was.
+They do not crash, but lose connections, leave now and then, and come back to any of the brokers. They keep their
+packet ids, and repeat the packets in the same order when they come back.
 """
 
 from __future__ import annotations

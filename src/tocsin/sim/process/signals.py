@@ -39,7 +39,7 @@ class Answer(Effect, frozen=True, kw_only=True):
 
 
 class Said(Event, frozen=True, kw_only=True):
-    """A message came on a subject. A question has a number, and who asked it."""
+    """A message came on a subject. A question has a number and its asker."""
 
     subject: str
     payload: bytes

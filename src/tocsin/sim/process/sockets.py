@@ -26,7 +26,7 @@ LOOPBACK = "127.0.0.1"  # where all clients come from: with no users, that is th
 
 
 class Certificate:
-    """What a peer has shown, as an ``ssl_object`` tells it."""
+    """The certificate that a peer has shown, as an ``ssl_object`` has it."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -82,7 +82,7 @@ class AcceptedSocket:
 
 
 class Server:
-    """What ``create_server`` gives."""
+    """The server that ``create_server`` returns."""
 
     def __init__(self, listening: ListeningSocket) -> None:
         self._listening = listening

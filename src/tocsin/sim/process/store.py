@@ -252,7 +252,7 @@ class SimulatedStore:
         self._process = process
         self._bus = SimulatedBus(process)
         self._requests = 0
-        # By request, in the order asked: who waits for its answer, and since when.
+        # By request, in the order asked: the future that waits for the answer, and since when.
         self._waiting: dict[str, tuple[asyncio.Future[Any], float]] = {}
         self._gives_up: asyncio.TimerHandle | None = None  # runs while anything waits
         self._follows: dict[str, _Tail[Entry]] = {}  # by log: a process follows each once

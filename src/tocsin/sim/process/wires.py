@@ -283,7 +283,7 @@ class Wires:
             world.schedule.at(at_us, world.answer, node, (node.life, nobody))
 
     def _tell_machine(self, sender: Node, effect: Publish) -> bool:
-        """What is said to an address at which a machine is a node itself: as a message."""
+        """Send a publication as a message, if its address is a node that is itself a machine."""
         if not effect.subject.startswith(self._prefix):
             return False
         address = effect.subject.removeprefix(self._prefix).replace(".", "/")

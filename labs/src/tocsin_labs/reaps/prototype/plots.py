@@ -36,7 +36,7 @@ def draw_progress(failures: Sequence[Outcome], out: Path) -> None:
     _draw_shares(left, drawn)
     _draw_shares(right, {way: each for way, each in drawn.items() if way != "migration"}, detection=True)
     size = max(each.subscribers for each in failures)
-    title = f"3a: a broker with {size} subscribers fails (paper, in words: local well before remote)"
+    title = f"3a: a broker with {size} subscribers fails (the paper's text: local well before remote)"
     finish(left, title, "seconds after the failure", "% of its subscribers")
     finish(
         right, "the same, from when it is declared lost", "seconds after detection", "% of its subscribers"
@@ -94,7 +94,7 @@ def draw_failovers(failures: Sequence[Outcome], out: Path) -> None:
     for axes in (left, right):
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
-    title = "3b: until all are served again (paper, in words: proportional, local well below remote)"
+    title = "3b: until all are served again (the paper's text: proportional, local well below remote)"
     along, up = "subscribers of the broker that fails", "seconds after the failure"
     finish(left, title, along, up)
     finish(right, "until all are told what they missed", along, up)

@@ -6,8 +6,8 @@
     OUT/results.json                     all that is known
     OUT/progress.png  failovers.png      if matplotlib is there
 
-What was found is written after each failure. A seed decides who is where, where people go and what happens; how long
-things take is the machine's.
+What was found is written after each failure. A seed decides homes, movements and emergencies. Durations depend on the
+machine.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def stated(results: Results) -> list[Claim]:
 
 
 def heading(results: Results) -> str:
-    """What the figures are of, in words."""
+    """One sentence: the run that the figures are of."""
     plan, cut = results.plan, ""
     if results.partial or results.account is None:
         cut = " It was cut short: the figures are of what there was by then."
@@ -195,7 +195,7 @@ def _progress(each: Outcome) -> list[tuple[Any, ...]]:
 
 
 def draw(results: Results, out: Path) -> str:
-    """Draw what there is; what was done, in words."""
+    """Draw the results; returns a sentence that says what was drawn."""
     if not drawing.available():
         return drawing.MISSING
     if results.failures:

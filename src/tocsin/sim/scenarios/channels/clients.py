@@ -16,12 +16,12 @@ from tocsin.sim.process.restless import AWAY_MASK, Client
 
 RECEIVE_MAX = 4  # the least of which some is spared for critical results
 THINK_MASK = 0x1FFFFF  # up to two seconds before it changes what it is subscribed to
-# One time in four it is away for up to seventeen seconds: longer than a broker takes to begin anew and look around.
+# One time in four it is away for up to seventeen seconds: longer than a broker takes to restart and look around.
 LONG_AWAY_MASK = 0xFFFFFF
 
 
 class ChannelClient(Client):
-    """Wants the first of its names always, and the others now and then. What was not answered it asks again."""
+    """Wants the first of its names always, and the others now and then. It repeats what was not answered."""
 
     receive_max = RECEIVE_MAX
 

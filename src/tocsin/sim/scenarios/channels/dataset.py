@@ -87,7 +87,7 @@ class SimulatedFiles:
         tick = rows.notice.tick
         if tick not in self._read:
             self._read[tick] = await self._parts(tick)
-        if rows.broker:  # who is behind would take longer to catch up than a run lasts
+        if rows.broker:  # a broker that is behind would take longer to catch up than a run lasts
             await asyncio.sleep(random_bits(PAUSE_BITS) / 1e6)
         wanted = {
             row.ordinal: row

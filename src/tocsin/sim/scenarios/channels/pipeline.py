@@ -1,7 +1,7 @@
 """The pipeline, played: a tick makes results for what is held, commits them at once, and then says so in a notice.
 
-It is killed between any two of these steps. What is committed has a notice in the end: when it starts it compares both.
-Which subscriptions there are it knows by watching their table, a little late.
+It is killed between any two of these steps. Every commit gets its notice in the end: a pipeline that starts compares
+both. It learns the subscriptions by watching their table, a little late.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Pipeline:
         return []
 
     def _on_change(self, change: Change) -> None:
-        """What is held; while all of it is told again, the earlier knowledge counts."""
+        """Follow the table of subscriptions. While the watch repeats all of them, the earlier set counts."""
         match change.kind:
             case "reset":
                 self._held_anew = {}

@@ -26,9 +26,9 @@ Subscription = tuple[Address, str]  # client and name
 class Arrive(Invariant):
     """Results of what a client is subscribed to: all of them, in order; and of nothing else.
 
-    The order is that of critical results, and that of the others, from SUBACK on: a subscription that was never
-    acknowledged may be made anew by a broker that is behind. A client that comes back has all critical results
-    that its broker knew of when it came before it gets any other.
+    The order is that of critical results, and that of the others, from SUBACK on: a broker that is behind may create
+    a subscription again that was never acknowledged. A client that comes back has all critical results that its
+    broker knew of when it came before it gets any other.
     """
 
     name = "subscribers get every result, in order, and none that they do not want"
@@ -151,7 +151,7 @@ class Arrive(Invariant):
 
 
 class StayHeld(Invariant):
-    """What a client was told to be subscribed to, some broker holds for it: so every tick makes results for it.
+    """Some broker holds each subscription that a client was told it has, so that every tick makes results for it.
 
     A standby cell counts: while no broker holds k for its own clients, results go to the standbys. A session that has
     expired does not, which the store knows before the client does.
@@ -204,7 +204,8 @@ class StayHeld(Invariant):
 class Tidy(Invariant):
     """In the end each home holds what its sessions want, and nobody holds anything else; and all is acknowledged.
 
-    Who serves a client may not have heard that a write of another broker took the session, late: it holds as well.
+    The broker that serves a client may not have heard yet that another broker's late write took the session: then it
+    holds the subscriptions as well.
     """
 
     name = "in the end what is held is what is wanted, and everything is settled"

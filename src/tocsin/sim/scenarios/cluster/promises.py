@@ -98,7 +98,7 @@ class Standing(Invariant):
         }
 
     def _hold_to_routes(self, one: str, other: str, alive: dict[str, Broker]) -> None:
-        """What clients came to want, or want no longer, since the last look may still be on its way."""
+        """Compare routes with wants. A change of wants since the last look may still be on its way."""
         before, now = self._wanted.get(other, set()), wanted_at(alive[other])
         routes = alive[one].parts.exchange.routes.near_to(other)
         self.wanted += bool(now)
@@ -153,7 +153,7 @@ class OneOwner(Invariant):
 
 
 def wanted_at(broker: Broker) -> set[str]:
-    """What clients of a broker want."""
+    """The filters that the clients of a broker want."""
     return set(broker.member.interests)
 
 

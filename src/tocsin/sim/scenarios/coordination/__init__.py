@@ -4,10 +4,10 @@ The machines are those that ship. Clients subscribe, ask queries, publish stream
 and move; backups are planned, and stand in for brokers that are lost. Leaders are killed, frozen past their leases and
 cut off; replicas fall behind snapshots; brokers restart; the bus loses, repeats and reorders.
 
-The subject is these machines alone: coordinators, and the participants that speak to them. What a broker does around
-its participant is played (``shells``), so that a run costs a fifth of one with whole brokers, and many thousands can be
-run: that is how seed 10 957 was found. Whole brokers with their streams, links and clusters have scenarios of their own
-(``streams``, ``links``, ``cluster``, ``survival``).
+The subject is these machines alone: coordinators, and the participants that speak to them. ``shells`` plays the rest
+of a broker. So a run costs a fifth of one with whole brokers, and many thousands can be run: that is how seed 10 957
+was found. Whole brokers with their streams, links and clusters have scenarios of their own (``streams``, ``links``,
+``cluster``, ``survival``).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ OPTIONS = Options(
     suspect_after_us=5 * MILLION,
     lease_us=2 * MILLION,
     snapshot_every=25,  # so that a run sees several
-    margin=20,  # so that whoever is a little behind misses something
+    margin=20,  # so that a broker that is a little behind misses something
     slice_size=3,  # so that much happens while somebody restores
     limits=Limits(keep_s=KEEP_S),
 )

@@ -159,7 +159,7 @@ class Clients:
         client.topics = {}  # a broker hears of a topic at the first message on this connection
 
     def _is_connected(self, client: Client) -> bool:
-        """Whether it is still there: it is not if its broker has ended meanwhile."""
+        """Whether it is still there: it is not if its broker has ended."""
         return client.shell is not None and self._shells.shells.get(client.broker or "") is client.shell
 
     def _note_end(self, client: Client) -> None:

@@ -1,4 +1,4 @@
-"""What the command log means, said as simply as it can be: no index, no counts, everything worked out from scratch.
+"""The meaning of the command log, as simple as it can be: no index, no counts, everything worked out from scratch.
 
 The state that ships (``core.coordination.state.state``) is held against this, here and in its own tests.
 """
@@ -69,7 +69,7 @@ class Model:
         self.streams: dict[str, Stream] = {}
         self.plan: dict[str, tuple[str | None, str | None]] = {}  # broker → its local and its remote backup
         self.shunned: tuple[str, ...] = ()
-        self.places: dict[str, str | None] = {}  # broker that is gone → who stands in for it
+        self.places: dict[str, str | None] = {}  # broker that is gone → its backup that has taken over
 
     # ── what it says ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -86,7 +86,8 @@ class Model:
         return {topic: metadata for topic, metadata in self.present().items() if query.matches(metadata)}
 
     def told(self, query: str, text: str) -> dict[str, dict[str, Value]]:
-        """What a broker is told of a query: who asks for messages, the topics; who asks for the set, all of it."""
+        """The streams that a broker is told for a query: topics alone for a query, with their metadata for a
+        listing."""
         found = self.query_set(text)
         return found if query.startswith(LISTING) else {topic: {} for topic in found}
 
@@ -96,7 +97,7 @@ class Model:
         return known.filters.union(*map(self.query_set, asked))
 
     def described_at(self, broker: str) -> dict[str, dict[str, Value]]:
-        """What is said of the streams that clients of a broker publish on."""
+        """The metadata of the streams that clients of a broker publish on."""
         return {
             topic: stream.keys
             for topic, stream in self.streams.items()

@@ -1,4 +1,4 @@
-"""What a broker's process does around its participant: tables, query sets, and messages that wait or travel.
+"""The rest of a broker's process around its participant: tables, query sets, and messages that wait or travel.
 
 Messages are QoS 0, over links that lose nothing but do not reach a broker that is down. Their way is that of the
 product: at the publisher's broker they wait until the participant says that the way is clear.
@@ -52,7 +52,7 @@ class Shell:
         self.routes: dict[Route, None] = {}
         self.sets: dict[str, dict[str, Metadata]] = {}
         self.known_us: dict[str, int] = {}  # query → when it was answered
-        self.described: dict[str, Metadata] = {}  # what is said of streams that are published here
+        self.described: dict[str, Metadata] = {}  # metadata of the streams that are published here
         self.tickets = 0
         self.said: dict[int, Streams | ClientAway | ClientBack | ClientGone] = {}  # by ticket
         self.settled = 0

@@ -1,4 +1,4 @@
-"""Who backs whom and who stands in, as brokers' processes see it, and what is promised of that.
+"""Backup plans and takeovers as brokers' processes see them, and the promises about them.
 
 Plans are made by chance, some time after the leader wants one, as a process that plans would answer.
 """
@@ -72,7 +72,7 @@ class Standings(Invariant):
         world.observers.on_entry(self._history.log, self._look)
 
     def _look(self, entry: Entry) -> None:
-        """What a notice says of places is what its batch means."""
+        """A notice says the same of lost brokers' places as its batch means."""
         if entry.subject == self._history.subject:
             return
         places = self._history.model.places

@@ -1,4 +1,4 @@
-"""Those who use the counter: clients that count, a notifier that follows the log, and a listener that is told.
+"""The users of the counter: clients that count, a notifier that follows the log, and a listener that is told.
 
 Transitions of ``Client``:
 

@@ -11,7 +11,7 @@ LOG = LogSpec("counter", ("counter.>",))
 LEASES = TableSpec("leases")
 POSITIONS = TableSpec("positions")
 
-Key = tuple[str, int]  # who asked, and their number for it: the same however often it is repeated
+Key = tuple[str, int]  # the asker, and its number for the request: the same however often it is repeated
 
 
 class Increment(Message, frozen=True):

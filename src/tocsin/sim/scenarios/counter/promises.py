@@ -39,7 +39,7 @@ class OneHistory(Invariant):
 
 
 class AcknowledgedIsDurable(Invariant):
-    """Whatever a client is told is in the log, and as it was told."""
+    """Every answer that a client got is in the log, with the same value."""
 
     name = "what is acknowledged is durable"
 

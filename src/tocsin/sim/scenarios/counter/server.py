@@ -120,7 +120,7 @@ class Server(TableMachine):
             Key, int
         ] = {}  # every increment of the log before _next, and what it made the count
         self._next = 1  # the position after the last that is applied
-        self._holder: Address | None = None  # who has the lease, as the watch tells it
+        self._holder: Address | None = None  # the holder of the lease, as the watch tells it
         self._ready = False  # the watch has told everything
         self._requests = 0
         self._asked = ""  # the request of this state whose answer is awaited

@@ -1,7 +1,8 @@
 """The machines of ``coordination``, quick to suspect: brokers pause, beats are lost, observers are slow.
 
-Suspicion may be wrong. What follows from it never is: one history, agreement in the end, nobody lost without a
-reason, and whoever is lost knows it soon. As there, the subject is the machines of coordinators and participants alone.
+Suspicion may be wrong. Its consequences never are: one history, agreement in the end, no broker lost without a
+reason, and a broker that counts as lost knows it soon. As there, the subject is the machines of coordinators and
+participants alone.
 """
 
 from __future__ import annotations

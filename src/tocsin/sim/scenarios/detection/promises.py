@@ -69,7 +69,7 @@ def _troubles(fault: Fault, address: Address) -> bool:
 class Knows(_Losses):
     """A broker that counts as lost, and runs, knows it before long, or has rejoined; in the end nobody is lost."""
 
-    name = "who is lost knows it"
+    name = "a broker that is lost knows it"
 
     def __init__(self, log: str, subject: str, within_us: int) -> None:
         super().__init__(log, subject)

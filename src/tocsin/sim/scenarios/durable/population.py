@@ -1,4 +1,4 @@
-"""Who lives in ``durable`` and in its long form: two brokers, a coordinator, two publishers and two subscribers."""
+"""The nodes of ``durable`` and of its long form: two brokers, a coordinator, two publishers and two subscribers."""
 
 from __future__ import annotations
 

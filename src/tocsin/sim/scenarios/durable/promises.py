@@ -19,13 +19,13 @@ from tocsin.wire.topics import matches
 
 
 def client_at(world: World, address: Address) -> object:
-    """Who is at an address; of a client that speaks MQTT, the one within."""
+    """The machine at an address; for a node that speaks MQTT, the client inside it."""
     machine = world.machine(address)
     return getattr(machine, "client", machine)
 
 
 class Written(Invariant):
-    """What the log holds, and that a message at QoS 2 is in it once."""
+    """Notes the log's messages. A message at QoS 2 is in the log once."""
 
     name = "a message at QoS 2 is in the log once"
 
@@ -69,10 +69,10 @@ class AcknowledgedIsDurable(Invariant):
 
 
 class Taken(Invariant):
-    """What subscribers take: all of it, in order, and no more often than they should.
+    """Subscribers take everything, in order, and no more often than they should.
 
-    The order is that of critical messages, and that of the others. What a broker that was cut off subscribed a client
-    to for now is due from when it is stored, and is stored in the end.
+    The order is that of critical messages, and that of the others. A provisional subscription at a broker that was
+    cut off is stored in the end; messages are due from then on.
     """
 
     name = "subscribers get everything, in order, at QoS 2 once"

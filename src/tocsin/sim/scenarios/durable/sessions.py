@@ -32,7 +32,7 @@ class Visit(msgspec.Struct, frozen=True):
 
 
 class Doors(Invariant):
-    """Who is let in where. A broker has one connection of a client at a time."""
+    """Notes which broker let which client in. A broker has one connection of a client at a time."""
 
     name = "a client has one connection at a broker"
 
@@ -72,8 +72,8 @@ class Doors(Invariant):
 class CriticalFirst(Invariant):
     """Critical messages overtake.
 
-    Who comes back gets all of them that the broker knows before any other; and never comes another one before a
-    critical one that is older.
+    A client that comes back gets all critical messages that its broker knows before any other. No other message ever
+    comes before an older critical one.
     """
 
     name = "critical messages come first"
@@ -102,7 +102,7 @@ class CriticalFirst(Invariant):
 
 
 class SessionsLast(Invariant):
-    """Whoever had a session has it when it comes back, if it was not away for longer than its expiry.
+    """A client that comes back within its session's expiry still has the session.
 
     That is by the store's clock, from the close of its last connection. A session that is served is kept for a day
     longer than its expiry, from when it was written last: if the store's clock jumps that far, it may be gone. One that
@@ -115,7 +115,7 @@ class SessionsLast(Invariant):
         self._doors = doors
         self._taken: dict[
             str, tuple[StoredSession, Address]
-        ] = {}  # client → its session, and who took it last
+        ] = {}  # client → its session, and the broker that took it last
         self._confirmed: dict[str, None] = {}  # sessions that their clients know of
         self._written_us: dict[str, int] = {}  # client → when its cell was written last
         # Client → how long it had been away when one of these was replaced, and how long its cell was not written.
@@ -186,7 +186,7 @@ class OnlyTheUsurpedStop(Invariant):
     def _look(self, broker: Address, say: Say) -> None:
         client = cast(str, say.facts["subscriber"])
         visit = self._doors.visits.get((broker, client))
-        # What ends a connection for another one has the cause of that other.
+        # A connection that ends because of a newer one carries the newer one's cause.
         usurped = visit is not None and say.cause == visit.cause and say.facts["reason_code"] == TAKEN_OVER
         if usurped and self._newest.get(client) == broker:
             self.broken(f"{broker} gave {client} up, and nobody had taken it")

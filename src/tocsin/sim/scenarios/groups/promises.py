@@ -1,8 +1,8 @@
 """The promises of groups, for all members and however often the groups end.
 
-What is not promised is what MQTT 5 does not promise either (sections 4.6 and 4.8.2): a message at QoS 1 that a member
-gave back comes to another one late, out of order; one at QoS 2 is nobody's if the session of the member that had it
-ends; and what a group leaves when its last member ends is nobody's.
+Three things are not promised, as MQTT 5 does not promise them either (sections 4.6 and 4.8.2). A message at QoS 1
+that a member gave back comes to another member late, out of order. A message at QoS 2 ends with the session of the
+member that had it. The messages that a group leaves when its last member ends are dropped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tocsin.wire.topics import matches
 
 
 class Cells(Invariant):
-    """What the groups' cells have said so far, and that every position is in one place."""
+    """Notes every write of the groups' cells. Every position is in one place."""
 
     name = "a message is one member's at a time, and no two groups' of one name"
 
@@ -34,7 +34,7 @@ class Cells(Invariant):
         self.visited: set[int] = (
             set()
         )  # … that were a visitor's at QoS 2: they may have ended with its session
-        self.left: set[int] = set()  # … that were nobody's, or not settled, when their group ended
+        self.left: set[int] = set()  # … that were unclaimed, or not settled, when their group ended
         self.visitors = visitors
         self._written = written
         self._filters = {name: name.split("/", 2)[2] for name in names}
@@ -113,7 +113,7 @@ class Cells(Invariant):
 
 
 class Shared(Invariant):
-    """What members take: each message somebody, in order, and at QoS 2 one of them once."""
+    """Some member takes each message, in order; at QoS 2 one member takes it once."""
 
     name = "a group gets everything, in order, at QoS 2 once"
 
@@ -127,7 +127,7 @@ class Shared(Invariant):
         self._visits: dict[
             tuple[Address, object, str], int
         ] = {}  # … a visitor's, on a connection, of a group
-        self._taken: dict[Key, dict[Address, int]] = {}  # message → who took it, at which QoS
+        self._taken: dict[Key, dict[Address, int]] = {}  # message → the members that took it, at which QoS
         self._last: dict[tuple[Address, str], int] = {}  # the newest position that was new to a member
 
     def attach(self, world: World) -> None:

@@ -1,8 +1,8 @@
 """Links between brokers that are cut while both ends are alive: whole brokers, as they ship, and their links.
 
 Clients publish at QoS 0 at every broker, and some are subscribed there. Links between brokers are cut, one way or both,
-some for a while and some to the end, others beside them; coordinators and brokers fail besides. What goes over a link
-that is cut has to go around it.
+some for a while and some to the end, others beside them; coordinators and brokers fail besides. Messages for a link
+that is cut have to go around it.
 """
 
 from __future__ import annotations

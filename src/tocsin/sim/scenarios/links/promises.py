@@ -168,7 +168,8 @@ class WaysAreWhole(Invariant):
 
 
 class Flows(Invariant):
-    """What is published when all had time to settle reaches everybody that a way of three links leads to."""
+    """A message that is published once the network has settled reaches every broker that a path of three links leads
+    to."""
 
     name = "messages flow again"
 

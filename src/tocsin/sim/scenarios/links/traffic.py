@@ -47,7 +47,7 @@ class Speak(Event, frozen=True, kw_only=True):
 
 
 class Message:
-    """Of a topic, published at a broker."""
+    """A message of a topic, published at a broker."""
 
     def __init__(self, topic: str, origin: str, at_us: int) -> None:
         self.topic = topic
@@ -120,7 +120,7 @@ class LinkCut(msgspec.Struct, frozen=True):
 
     at_us: int
     until_us: int | None
-    pairs: tuple[Pair, ...]  # who has dialled whom
+    pairs: tuple[Pair, ...]  # the dialling broker, and the dialled one
 
 
 def draw_cuts(clusters: Mapping[str, str], until_us: int, chance: Chance) -> list[LinkCut]:

@@ -84,7 +84,7 @@ class Message:
 
 
 class Heard:
-    """What readers hear. Hooks are called with a reader, a word, a topic, and a message or None."""
+    """Collects what readers hear. Hooks are called with a reader, a word, a topic, and a message or None."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -271,7 +271,7 @@ class Reader(Caller):
                 self._heard.tell(self, word, stream.topic)
 
     def _replace(self) -> None:
-        """It was told the whole set, for the first time or anew."""
+        """It was told the whole set, for the first time or again."""
         self.known_us = self.known_us or self.now_us
         before, self._set, self._parts = self._set, self._parts, {}
         for topic in before:
@@ -300,7 +300,7 @@ def let_act(world: World, heard: Heard, brokers: Sequence[str], until_us: int) -
 
 
 class _Script:
-    """What clients do and when, drawn before the run."""
+    """The actions of clients and their times, drawn before the run."""
 
     def __init__(self, world: World, heard: Heard, brokers: Sequence[str], until_us: int) -> None:
         self.readers: list[Reader] = []

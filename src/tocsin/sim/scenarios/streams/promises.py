@@ -67,11 +67,11 @@ class InTurn(Invariant):
 
 
 class Complete(Invariant):
-    """Where nothing fails, whoever asks a query gets every message of every stream that satisfied it.
+    """Where nothing fails, a client with a query gets every message of every stream that satisfied it.
 
-    But a message at QoS 0 may be overtaken by what changes its stream a moment later, and may not know the way to who
-    has just asked; and what a client that moves says on its old connection mixes with what it says on the new one.
-    What is said of a stream is known from the log, of its durable messages and of those that follow them.
+    But a message at QoS 0 may be overtaken by a change of its stream a moment later, and may miss a client that has
+    just subscribed. A client that moves may be heard on its old and its new connection in any order. The log tells
+    the metadata of durable messages, and of the messages that follow them.
     """
 
     name = "no message of a stream is missing"
@@ -151,7 +151,8 @@ class NothingWaits(Invariant):
 
 
 def _metadata(message: Message | None) -> Metadata | None:
-    """Of a message's stream when it went: as the log has it, or as it was with the message before it."""
+    """The metadata of a message's stream when the message went: as the log has it, or as it was with the message
+    before."""
     while message is not None and message.metadata is None:
         message = message.after
     return None if message is None else message.metadata

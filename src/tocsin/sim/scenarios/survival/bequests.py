@@ -1,8 +1,8 @@
 """The promises about wills: a client that dies has one published, a client that lives or disconnected has none.
 
 A will is of one connection, and known by the id under which its broker, or another, puts it into the log; those of
-mortals also by their numbers. Who publishes a will may be wrong about a client of which nothing was heard; that is what
-a delay is for. Nobody publishes the will of a client that it heard of since.
+mortals also by their numbers. A broker that publishes a will may be wrong about a client that it heard nothing of;
+that is what a delay is for. Nobody publishes the will of a client that it heard of since.
 """
 
 from __future__ import annotations
@@ -23,11 +23,16 @@ from tocsin.sim.scenarios.survival.looking import RESTARTED, STANDS_IN, Brokers,
 from tocsin.sim.scenarios.survival.programs import WILLS, Mortal, Resident, key_of
 from tocsin.sim.world import World
 
-LOOKS_US = (MILLION // 4, MILLION, 2 * MILLION, 4 * MILLION)  # after a goodbye, at who knows of it
+LOOKS_US = (
+    MILLION // 4,
+    MILLION,
+    2 * MILLION,
+    4 * MILLION,
+)  # after a goodbye: when to look which brokers know of it
 
 
 class WillsOnce(Invariant):
-    """Whoever believes that a client is dead, its own broker and those that stand in for it: the log has one will."""
+    """The log has one will of a client, however many brokers believe that the client is dead."""
 
     name = "a will is in the log once"
 
@@ -52,8 +57,8 @@ class WillsOnce(Invariant):
 
 class NotOfTheLiving(Invariant):
     """A broker that heard that a client came again, and got its session there, does not publish an older will of it.
-    Of a client that left in order its own broker does not, if it can have heard; nor does anybody, once every backup
-    knew, while one of those who knew it is left."""
+    If a client left in order, its own broker publishes no will of it, if it can have heard. Once every backup knew,
+    no broker does, while one of them is left."""
 
     name = "no will is published of a client that is known to live, or to have left in order"
 
@@ -61,7 +66,9 @@ class NotOfTheLiving(Invariant):
         self._brokers = brokers
         self._residents = {each.name for each in residents}
         self._lives: dict[str, list[Life]] = {}  # client → its connections, oldest first
-        self._left: dict[str, list[Running]] = {}  # will → whoever knows that its client left in order
+        self._left: dict[
+            str, list[Running]
+        ] = {}  # will → the brokers that know that its client left in order
         self._calm: dict[str, None] = {}  # clients that began to leave while nothing was wrong
         brokers.on_will.append(self._look)
 
@@ -150,8 +157,8 @@ class _Witness(NamedTuple):
 
 
 class WillsAreTold(Invariant):
-    """Of a mortal that dies the will is published, unless all that knew it ended before; and of none that lives, unless
-    its broker was taken for lost, with the client behind it.
+    """The will of a mortal that dies is published, unless all brokers that knew it ended before. The will of a living
+    one is not, unless its broker was taken for lost, with the client behind it.
 
     That a broker had it in its queue for the log does not matter: until the log has it, backups that knew it when it
     went there must know it.

@@ -38,7 +38,7 @@ class BackupsKnow(Invariant):
         self._brokers = brokers
         self._asked: dict[
             tuple[str, str], tuple[int, list[_Backed]]
-        ] = {}  # client, filter → when, who was in step
+        ] = {}  # client, filter → when, and the backups that were in step
 
     def attach(self, world: World) -> None:
         self._world = world
@@ -89,7 +89,7 @@ class BackupsKnow(Invariant):
         return (name in broker.clientele.get(client, {})) == wanted
 
     def _copies(self, backed: _Backed, asked_us: int) -> list[Copy] | None:
-        """What the processes of a backup's name have of that broker; None if nothing is promised of it."""
+        """The copies of that broker at the processes of a backup's name; None if nothing is promised of them."""
         if self._brokers.ended_us.get(backed.backup, -1) >= asked_us:
             return None
         processes = [each for each in self._brokers.named(backed.backup) if each.began_us <= asked_us]

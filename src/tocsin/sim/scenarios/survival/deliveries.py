@@ -30,7 +30,7 @@ def key_in(say: Say) -> Key:
 
 
 class Written(Invariant):
-    """What the log holds, and that a message at QoS 2 is in it once."""
+    """Notes the log's messages. A message at QoS 2 is in the log once."""
 
     name = "a message at QoS 2 is in the log once"
 
@@ -78,7 +78,7 @@ class AcknowledgedIsDurable(Invariant):
 class Messages(Sessions):
     """Residents get all that they are subscribed to, critical messages and the others each in their order; on one
     connection nothing twice. A message is due that is stored behind SUBACK, once the store has the subscription: a
-    broker that is cut off from it says so. Of what one unsubscribes from nothing is due any more."""
+    broker that is cut off from it says so. After an unsubscribe nothing is due any more."""
 
     name = "subscribers get everything, in order, at QoS 2 once"
 
@@ -165,13 +165,13 @@ class Messages(Sessions):
 
 
 class Shared(Invariant):
-    """Who asks with a query, or as a member of a group, gets everything that is stored since; of a group one does.
+    """A client with a query gets everything that is stored since it subscribed; of a group, one member does.
 
     One thing may be missed, as the reference says (``docs/reference/streams.md``, *in which order*). A broker that no
     coordinator has answered lately, or for five seconds, lets messages go on before others know of their stream. A
     broker that has the answer to a query, and gets such a message before it hears that the stream joined, passes the
-    client by. Who is behind, or whose query is not answered, is due the message: that is decided by what the message
-    says of its stream.
+    client by. A client that is behind, or whose query is not answered yet, is due the message: then the metadata in
+    the message decides.
     """
 
     name = "a query and a group get everything, at QoS 2 once"
@@ -181,7 +181,7 @@ class Shared(Invariant):
         self._subscribers = {each.name: each for each in subscribers}
         self._since: dict[str, int] = {}  # who, or which group → what is stored behind it is due
         self._told: dict[tuple[str, Key], int] = {}
-        self._passed_by: dict[tuple[str, int], None] = {}  # who asks with a query, and a position
+        self._passed_by: dict[tuple[str, int], None] = {}  # a client with a query, and a position
         brokers.on_unclear.append(self._on_unclear)
 
     def attach(self, world: World) -> None:

@@ -58,10 +58,10 @@ class _Declared(NamedTuple):
 
 
 class Clearance:
-    """What a broker declared of streams last, and whether their messages need not wait for others to know it.
+    """The streams that a broker declared last, and whether their messages still have to wait until others know them.
 
     Such a stream is **clear** when a leader has said that everybody concerned knows it. Until then messages may go on
-    if no leader was heard lately, CLEAR_US later, or when the broker joins anew.
+    if no leader was heard lately, CLEAR_US later, or when the broker joins again.
     """
 
     def __init__(self, member: Participant) -> None:
@@ -152,7 +152,7 @@ class Running:
 
     @property
     def clientele(self) -> dict[str, dict[str, object]]:
-        """What backups are to know: the clients, with all that they are subscribed to."""
+        """The state that backups should have: the clients, with all their subscriptions."""
         state = self._replication.client_state
         return {
             each: {name: state.option(each, name) for name in state.names(each)} for each in state.clients()
@@ -167,7 +167,7 @@ class Running:
 
     @property
     def copies(self) -> Mapping[str, Copy]:
-        """Of other brokers, by their names."""
+        """The copies of other brokers' clients, by broker."""
         return self._replication.backup.copies
 
     @property
@@ -271,7 +271,8 @@ class Brokers:
         broker.parts.exchange.take = taken  # type: ignore[method-assign]
 
     def _give_out(self, running: Running, publication: Publication, record_id: str) -> None:
-        """Tell of a will. Who calls is within a process, whose errors are its own: a breach is told by the world."""
+        """Tell of a will. The caller runs inside a simulated process, which handles its own errors. So the world
+        reports a breach."""
         try:
             for hook in self.on_will:
                 hook(running, publication, record_id)
@@ -317,7 +318,7 @@ class Brokers:
         return not cut and not store.weather and not store.leaderless and self.is_awake(one)
 
     def session(self, client: str) -> StoredSession | None:
-        """What the store has of a client."""
+        """The stored session of a client."""
         store = self.world.store
         cell = store.tables[SESSIONS.name].get(session_key(client), store.clock_us)
         return None if cell is None else decode_session(cell.value)

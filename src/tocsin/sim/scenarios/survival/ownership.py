@@ -20,7 +20,7 @@ from tocsin.sim.world import World
 
 
 class Sessions(Invariant):
-    """What every write of a session's cell shows: the base of what is promised of them."""
+    """Looks at every write of a session's cell: the base of the promises about sessions."""
 
     def attach(self, world: World) -> None:
         world.observers.on_write(SESSIONS.name, self._look)
@@ -112,10 +112,11 @@ class SessionsLast(Sessions):
 
 
 class SubscriptionsAreStored(Sessions):
-    """What SUBACK and UNSUBACK said is in the session's cell, whoever writes it, until the client says otherwise, or
-    the session is over; unless they said *degraded*, as a broker does that cannot reach the store."""
+    """An acknowledged SUBSCRIBE or UNSUBSCRIBE is in the session's cell, whichever broker writes it, until the client
+    changes it or the session ends. *Degraded* answers are excepted: a broker that cannot reach the store gives
+    them."""
 
-    name = "what was acknowledged of a subscription stays so, whoever has the client"
+    name = "an acknowledged subscription stays as it is, whichever broker has the client"
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers

@@ -1,7 +1,7 @@
 """Programs that use the client that ships: publishers, residents, members of a group, one with a query, mortals.
 
-What happens to them they say (``Say``), so that promises can be held against it. Beside what a program sees, the client
-says what came over its connection, before repeats are filtered.
+They report what happens to them (``Say``), so that promises can be held against it. The client also reports what came
+over its connection, before repeats are filtered.
 """
 
 from __future__ import annotations
@@ -117,13 +117,13 @@ class WatchedClient(AsyncClient):
 
 
 def key_of(payload: bytes) -> tuple[str, int]:
-    """Who published a message, and its number."""
+    """The publisher of a message, and its number."""
     name, _, number = bytes(payload).decode().partition(" ")
     return name, int(number)
 
 
 class Program:
-    """What all programs have: a name, which is their client's id, and servers, the home first."""
+    """The base of all programs: a name, which is their client's id, and servers, the home first."""
 
     def __init__(self, name: str, servers: tuple[str, ...], pace: Pace) -> None:
         self.name = name
@@ -198,7 +198,7 @@ class Publisher(Program):
 
 
 class Listener(Program):
-    """What those who are told have in common: each message of a subscription is said, behind the client's filter."""
+    """The base of all subscribers: reports each message of a subscription, behind the client's filter."""
 
     def __init__(self, name: str, servers: tuple[str, ...], pace: Pace, qos: int) -> None:
         super().__init__(name, servers, pace)
@@ -288,7 +288,7 @@ class Resident(Listener):
                     task.cancel()
             if client.ousted:
                 return
-            # Those who are away when the trouble ends come back then.
+            # A program that is away when the trouble ends comes back then.
             await asyncio.sleep(min(self.pace.away_s(), max(LEAST_AWAY_S, self._left_s())))
 
     def _is_over(self) -> bool:

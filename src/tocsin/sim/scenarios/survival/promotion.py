@@ -1,7 +1,7 @@
-"""What is promised of standbys: of those that can answer, the best takes a lost broker's place.
+"""The promise about standbys: the best one that can answer takes a lost broker's place.
 
 Only what is plain is judged: a standby that has been there for a while, with a calm network and leaders that were
-awake, has answered. What the leader made of the answers is not asked.
+awake, has answered. The check does not ask what the leader made of the answers.
 """
 
 from __future__ import annotations

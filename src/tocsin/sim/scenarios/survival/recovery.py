@@ -14,8 +14,8 @@ from tocsin.sim.scenarios.survival.looking import Brokers
 from tocsin.sim.scenarios.survival.programs import Mortal, Program, Publisher
 from tocsin.sim.world import World
 
-# What one broker of this scenario may hold at a time. Clients are CLIENTS_MAX; every other bound follows from what one
-# of them may have under way, and from the store's deadline.
+# Bounds of one broker in this scenario. Clients are CLIENTS_MAX; every other bound follows from what one client may
+# have under way, and from the store's deadline.
 CLIENTS_MAX: Final = 10
 BOUNDS: Final = {
     "requests to the store": 120,
@@ -119,7 +119,7 @@ class Settled(Invariant):
 
 
 class Bounded(Invariant):
-    """What a broker holds has bounds: connections, copies, tickets, tasks, requests."""
+    """Everything that a broker holds has a bound: connections, copies, tickets, tasks, requests."""
 
     name = "what a broker holds is bounded"
 

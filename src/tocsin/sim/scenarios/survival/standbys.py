@@ -14,7 +14,7 @@ from tocsin.sim.scenarios.survival.population import BROKERS, FAULTS, NODES
 FIT: Final = {"north-spare": 0.2, "north-spare-2": 0.5, "north-spare-3": 0.9}
 MORE: Final = tuple(configured(each, "north", "standby") for each in FIT if each not in NODES)
 STANDBY_BROKERS: Final = (*BROKERS, *MORE)
-# The machine alone decides, so that it is known who is better.
+# The machine alone decides, so that the better standby is known.
 STANDBY_SCORING: Final = Scoring(bandwidth_weight=0, delay_weight=0)
 STANDBY_FAULTS: Final = msgspec.structs.replace(
     FAULTS,
