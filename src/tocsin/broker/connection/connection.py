@@ -58,7 +58,7 @@ from tocsin.core.session.signals import (
 from tocsin.core.session.subscribe import Refused
 from tocsin.core.shared.stored_group import Claim
 from tocsin.errors import ProtocolViolation, StoreFull, TocsinError, WireError
-from tocsin.runtime.machines.clock import now_us, token_hex
+from tocsin.runtime.machines.clock import now_us
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Tasks
 from tocsin.wire.codec import Decoder, PublishRun, encode
@@ -155,7 +155,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._pace.begin(self._transport)
         self.outlet.begin(self._transport)
-        self.post(Opened(assigned_client_id=f"tocsin-{token_hex(8)}", cause=self._cause))
+        self.post(Opened(assigned_client_id=self._listener.draw_id(), cause=self._cause))
 
     def data_received(self, data: bytes) -> None:
         pace, session = self._pace, self._session

@@ -95,13 +95,14 @@ class Authenticator:
     def origin(self, connection: Connection, transport: asyncio.BaseTransport) -> Origin:
         """Where a connection comes from, and who its certificate says it is."""
         certificates = self._guard.certificates
-        tls = transport.get_extra_info("ssl_object")
+        tls = None if certificates is None else transport.get_extra_info("ssl_object")
         shown = None if certificates is None or tls is None else certificates.client(tls)
-        if shown is not None:
-            self._certified[connection] = shown
-            self._watch(connection, shown)
-        found = origin_of(transport, None if shown is None else shown.name)
-        return msgspec.structs.replace(found, nameless=shown is not None and shown.name is None)
+        if shown is None:
+            return origin_of(transport)
+        self._certified[connection] = shown
+        self._watch(connection, shown)
+        found = origin_of(transport, shown.name)
+        return msgspec.structs.replace(found, nameless=shown.name is None)
 
     def _watch(self, connection: Connection, certificate: ClientCertificate) -> None:
         """Look again when the certificate ends; at times before that, for the wall's clock may be put forward."""

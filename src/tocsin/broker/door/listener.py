@@ -49,13 +49,14 @@ from tocsin.core.session.signals import (
 )
 from tocsin.errors import PortTaken
 from tocsin.model.network import BrokerInfo, Scheme
-from tocsin.runtime.machines.clock import monotonic_s, now_us
+from tocsin.runtime.machines.clock import monotonic_s, now_us, token_hex
 from tocsin.runtime.machines.tasks import Ending, Tasks
 from tocsin.runtime.security.files import Changed, Guard
 
 BACKLOG: Final = 1_024  # connections that wait to be accepted; the kernel's somaxconn bounds it as well
 ADDRESSES_MAX: Final = 10_000  # whose rate is remembered; at about 300 B each, 3 MB
 BURST_S: Final = 10  # an address may open as many connections at once as it may in this time
+IDS_DRAWN: Final = 64  # random client ids for each question to the system's source of chance
 ACCEPT_PAUSE_S: Final = 0.1  # when the process has no descriptor left
 EXHAUSTED_SAID_S: Final = 10.0  # between two lines of the log that say the same of clients
 NO_TLS_SAID_S: Final = (
@@ -151,8 +152,9 @@ class Listener:
         self._clients = register.present
         self._destinations = destinations
         sent_on = redirects.sent_on if redirects is not None else _nowhere
+        self._admission = Admission(limits.connections_max, guard.policy)
         self._authenticator = Authenticator(
-            Admission(limits.connections_max, guard.policy),
+            self._admission,
             guard,
             register,
             refuge,
@@ -175,7 +177,8 @@ class Listener:
             Ending()
         )  # a listener that does not accept any more is of no use: the broker ends with it
         self._tasks = Tasks("the listener", self.ending.fail)  # accepting and watching
-        self._log = structlog.get_logger()
+        self._log = structlog.get_logger().bind()  # once: it is asked twice for every client
+        self._ids: list[str] = []  # client ids to give to clients without one, drawn many at a time
 
     @property
     def clients(self) -> int:
@@ -227,6 +230,13 @@ class Listener:
             reference = next(iter(self._destinations(origin.scheme)), None)
             connection.post(ServerStopping(server_reference=reference, cause=cause))
         self._authenticator.close()
+
+    def draw_id(self) -> str:
+        """A client id that nobody has, for a client that brings none."""
+        if not self._ids:
+            drawn = token_hex(8 * IDS_DRAWN)
+            self._ids = [f"tocsin-{drawn[at : at + 16]}" for at in range(0, len(drawn), 16)]
+        return self._ids.pop()
 
     def make(self) -> Connection:
         """A connection to come, over whatever transport."""
@@ -384,6 +394,14 @@ class Listener:
         if self._redirects is not None:
             for client_id, packet in self._redirects.news():
                 self._clients[client_id].send(packet)
+
+    def drain(self, drains: bool) -> None:
+        """The broker is being emptied, and takes no new clients; or no longer."""
+        self._admission.drains = drains
+
+    def follows(self, client_id: str) -> bool:
+        """Whether a connected client is known to follow a redirect."""
+        return self._redirects is not None and self._redirects.knows(client_id)
 
     def publish_bucket(self) -> Bucket | None:
         """The publish rate of one connection; None: unlimited."""
