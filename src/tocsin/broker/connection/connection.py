@@ -103,6 +103,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_turns",
         "account",
+        "came_us",
         "client_id",
         "delivery",
         "epoch",
@@ -137,6 +138,7 @@ class Connection(asyncio.Protocol):
         self._later: Sequence[Item] = ()  # decoded, and waits for its turn
         self._packets = 0  # bytes of packets that the budget knows of
         self.expiry_s = 0  # how long its session outlives the connection
+        self.came_us = 0  # when the client was accepted
         self.epoch = 0  # of the connection, as the coordinator knows it
         self._publisher: ClientPublisher | None = None  # made when there is something to publish
         self._bequeaths = False  # the client came with a will
@@ -496,6 +498,7 @@ class Connection(asyncio.Protocol):
 
     def _accept(self, accepted: Accepted) -> None:
         self.client_id = accepted.client_id
+        self.came_us = now_us()
         self.version = accepted.version
         self.expiry_s = accepted.session_expiry_s
         self.outlet.bound(accepted.send_max_bytes, accepted.topic_alias_max)

@@ -33,7 +33,8 @@ from tocsin.broker.door.redirects import Redirects
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.survival.losses import Losses
 from tocsin.config import Limits
-from tocsin.core.access.admission import SERVER_BUSY, Admission, is_loopback, source_of
+from tocsin.core.access.admission import SERVER_BUSY, Admission, Origin, is_loopback, source_of
+from tocsin.core.access.crowd import BRIEF_US, Crowd
 from tocsin.core.access.rights import Rights, Who
 from tocsin.core.rates import Bucket, Buckets
 from tocsin.core.session.limits import SessionLimits
@@ -69,6 +70,11 @@ Wrap = Callable[[Connection], asyncio.Protocol]
 
 def _bare(connection: Connection) -> asyncio.Protocol:
     return connection
+
+
+def _pair(asked: Authenticate, origin: Origin) -> str:
+    """A client id as it is used from one address."""
+    return f"{origin.address} {asked.client_id}"
 
 
 def _nowhere(asked: Authenticate, scheme: Scheme) -> str | None:
@@ -147,6 +153,8 @@ class Listener:
         rate = limits.connection_rate
         self._rates: Buckets[str] | None = Buckets(rate, rate * BURST_S, ADDRESSES_MAX) if rate else None
         self._connections = register.origins
+        self._crowd: Crowd[tuple[Authenticate, Connection]] = Crowd()
+        self._turn_comes = False  # the next turn of the crowd is under way
         self._half_open: dict[Connection, None] = {}  # oldest first; those in a TLS handshake too
         self._handshakes: dict[Connection, asyncio.Task[None]] = {}
         self._clients = register.present
@@ -161,6 +169,7 @@ class Listener:
             sent_on,
             asks=ownership.asks,
             entitled=ownership.entitled,
+            refused=self._note_refused,
         )
         self.turns = Turns(lambda act: asyncio.get_running_loop().call_soon(act))
         self.packets = Packets(monotonic_s)
@@ -288,6 +297,8 @@ class Listener:
         elif (error := task.exception()) is not None:
             accepted.close()
             self._turned_away += 1
+            if not is_loopback(address):
+                self._crowd.fault(address, now_us())
             self._note_no_tls(address, error)
 
     def _note_no_tls(self, address: str, error: BaseException) -> None:
@@ -349,7 +360,32 @@ class Listener:
         origin = self._connections[connection]
         if (page := connection.page) is not None:
             origin = self._connections[connection] = msgspec.structs.replace(origin, page=page)
+        self._await_turn()
+        names = (asked.client_id, origin.address, _pair(asked, origin))
+        if not self._crowd.comes((asked, connection), names, now_us()):
+            return None
         return self._authenticator.authenticate(asked, connection, origin)
+
+    def _note_refused(self, asked: Authenticate, origin: Origin) -> None:
+        """A client was refused. It counts against the id from that address: nobody can make another's id sick."""
+        self._crowd.fault(_pair(asked, origin), now_us())
+
+    def _await_turn(self) -> None:
+        if not self._turn_comes:
+            self._turn_comes = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Let in the next of a crowd; the packets of others are read in between."""
+        self._turn_comes = False
+        for asked, connection in self._crowd.turn():
+            origin = self._connections.get(connection)
+            if origin is not None:  # else it has gone while it waited
+                answer = self._authenticator.authenticate(asked, connection, origin)
+                if answer is not None:
+                    connection.post(answer)
+        if len(self._crowd):
+            self._await_turn()
 
     # ── connected clients ───────────────────────────────────────────────────────────────────────────────────
 
@@ -443,6 +479,8 @@ class Listener:
         self._losses.watchers.went(connection)
         if self._clients.get(connection.client_id) is connection:
             del self._clients[connection.client_id]
+            if now_us() - connection.came_us < BRIEF_US:
+                self._crowd.fault(connection.client_id, now_us())
             self.durable.entrance.client_went(connection.client_id)
             if self._redirects is not None:
                 self._redirects.went(connection.client_id)
