@@ -360,6 +360,8 @@ class Listener:
         origin = self._connections[connection]
         if (page := connection.page) is not None:
             origin = self._connections[connection] = msgspec.structs.replace(origin, page=page)
+        if asked.watches:
+            return self._authenticator.authenticate(asked, connection, origin)
         self._await_turn()
         names = (asked.client_id, origin.address, _pair(asked, origin))
         if not self._crowd.comes((asked, connection), names, now_us()):

@@ -98,7 +98,7 @@ class Admission:
             reference = refuge(origin.scheme)
             code = SERVER_BUSY if reference is None else USE_ANOTHER_SERVER
             return _rejected(asked, code, reason, reference)
-        if self.drains and (PROPERTY_STAY, "yes") not in asked.user_properties:
+        if self.drains and not asked.watches and (PROPERTY_STAY, "yes") not in asked.user_properties:
             reference = refuge(origin.scheme)
             if reference is not None:  # else it is better off here
                 return _rejected(asked, USE_ANOTHER_SERVER, "this broker is being emptied", reference)
