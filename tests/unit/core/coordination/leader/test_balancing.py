@@ -88,7 +88,7 @@ def test_orders_stand_while_the_table_is_told_anew() -> None:
     assert orders.brokers == {"b"}
 
 
-def test_the_fullest_sends_to_the_emptiest_of_its_cluster_until_half_is_left() -> None:
+def test_the_fullest_sends_to_the_emptiest_until_half_is_left() -> None:
     desk = Desk(a=500, b=100, c=0)
     assert desk.moves(A, SECOND) == Moves(False, 10, (B,))
     assert desk.moves(B, SECOND) is None and desk.moves(C, SECOND) is None
